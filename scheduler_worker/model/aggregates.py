@@ -1,0 +1,74 @@
+"""Host aggregates: named sets of hosts with metadata (Nova's word).
+
+An availability zone is not a thing of its own: it is the metadata key ``availability_zone``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import msgspec
+
+Number = TypeVar("Number", int, float)
+
+AVAILABILITY_ZONE = "availability_zone"
+
+
+class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
+    """One aggregate; ``hosts`` are host *names*, so all nodes of a host are in it."""
+
+    id: int
+    uuid: str = ""
+    name: str = ""
+    hosts: tuple[str, ...] = ()
+    metadata: dict[str, str] = {}
+
+
+def raw_values(aggregates: Iterable[Aggregate], key: str) -> set[str]:
+    """The uncut values of ``key`` over all aggregates."""
+    return {each.metadata[key] for each in aggregates if key in each.metadata}
+
+
+def split_values(text: str) -> set[str]:
+    """The items of a comma list, blanks stripped."""
+    return {item.strip() for item in text.split(",")}
+
+
+def merged_metadata(
+    aggregates: Iterable[Aggregate], having: str | None = None
+) -> dict[str, set[str]]:
+    """All metadata as key -> comma-split values; with ``having``, only of aggregates with that key.
+
+    An aggregate that has the key contributes all its other keys too, as Nova does.
+    """
+    merged: dict[str, set[str]] = {}
+    for each in aggregates:
+        if having is None or having in each.metadata:
+            for key, text in each.metadata.items():
+                merged.setdefault(key, set()).update(split_values(text))
+    return merged
+
+
+def lowest(
+    values: Iterable[str], default: Number, cast: Callable[[str], Number]
+) -> Number:
+    """The smallest of the cast values; ``default`` for none, or when one of them cannot be cast."""
+    try:
+        return min((cast(value) for value in values), default=default)
+    except ValueError:
+        return default
+
+
+def zones(aggregates: Iterable[Aggregate]) -> set[str]:
+    """The availability zones that the aggregates carry."""
+    return merged_metadata(aggregates, AVAILABILITY_ZONE).get(AVAILABILITY_ZONE, set())
+
+
+def by_host(aggregates: Iterable[Aggregate]) -> dict[str, tuple[Aggregate, ...]]:
+    """The aggregates of each host name, in order of their ids."""
+    found: dict[str, list[Aggregate]] = {}
+    for each in sorted(aggregates, key=lambda aggregate: aggregate.id):
+        for host in each.hosts:
+            found.setdefault(host, []).append(each)
+    return {host: tuple(members) for host, members in found.items()}

@@ -1,0 +1,558 @@
+"""Hosts in columns, and one host as a row of them.
+
+:data:`COLUMNS` is the only list of numeric host facts. A :class:`HostTable` holds one cluster's
+hosts *less everything already promised*: applying a promise consumes its row, ending it gives the
+same amounts back, and a new report rebuilds the row from the report and the live promises.
+
+:class:`Hosts` is what judgement sees: columns by name, :class:`HostState` rows, derived columns.
+It is read-only; only the owner of a table changes it, and never while judgement looks at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_worker.model import host_records
+from scheduler_worker.model.aggregates import Aggregate, lowest, raw_values
+from scheduler_worker.model.claims import PendingResource
+from scheduler_worker.model.host_records import HostRecord
+
+Values = NDArray[Any]
+"""One value for each host, in row order."""
+Mask = NDArray[np.bool_]
+Rows = NDArray[np.intp]
+
+
+class Column(NamedTuple):
+    """One numeric host fact and how to read it off a record."""
+
+    name: str
+    dtype: str
+    unit: str
+    of: Callable[[HostRecord], float]
+
+
+COLUMNS = (
+    Column("total_usable_ram_mb", "i8", "MiB", lambda r: r.memory_mb),
+    Column("free_ram_mb", "i8", "MiB", host_records.free_ram_mb),
+    Column("total_usable_disk_gb", "i8", "GiB", lambda r: r.local_gb),
+    Column("disk_mb_used", "i8", "MiB", lambda r: 1024 * r.local_gb_used),
+    Column("free_disk_mb", "i8", "MiB", host_records.free_disk_mb),
+    Column("vcpus_total", "i8", "vCPU", lambda r: r.vcpus),
+    Column("vcpus_used", "i8", "vCPU", lambda r: r.vcpus_used),
+    Column("cpu_allocation_ratio", "f8", "", lambda r: r.cpu_allocation_ratio),
+    Column("ram_allocation_ratio", "f8", "", lambda r: r.ram_allocation_ratio),
+    Column("disk_allocation_ratio", "f8", "", lambda r: r.disk_allocation_ratio),
+    Column("reserved_host_cpus", "i8", "vCPU", lambda r: r.reserved_host_cpus),
+    Column("reserved_host_memory_mb", "i8", "MiB", lambda r: r.reserved_host_memory_mb),
+    Column("reserved_host_disk_mb", "i8", "MiB", lambda r: r.reserved_host_disk_mb),
+    Column("num_instances", "i8", "", lambda r: host_records.stat(r, "num_instances")),
+    Column("num_io_ops", "i8", "", lambda r: host_records.stat(r, "io_workload")),
+    Column("failed_builds", "i8", "", lambda r: host_records.stat(r, "failed_builds")),
+    Column("hypervisor_version", "i8", "", lambda r: r.hypervisor_version),
+    Column("heartbeat_s", "f8", "s", host_records.heartbeat_s),
+    Column("service_disabled", "?", "", lambda r: bool(r.service.get("disabled"))),
+    Column("service_forced_down", "?", "", host_records.is_forced_down),
+)
+"""Every numeric host fact. A name without a docstring elsewhere is Nova's ``HostState`` name."""
+
+_COLUMN_NAMES = frozenset(column.name for column in COLUMNS)
+_MAX_DERIVED = 512
+_FIRST_CAPACITY = 64
+
+
+class Promise(Protocol):
+    """What a table needs of a claim or a reservation."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def instance_uuid(self) -> str: ...
+    @property
+    def host_uuid(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def resources(self) -> PendingResource: ...
+
+
+class Hosts:
+    """Some hosts of one table, in columns: all of them, or a :meth:`take`."""
+
+    now_s: float
+    """The moment at which these hosts are judged, by the store's clock."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def column(self, name: str) -> Values:
+        """The named column of :data:`COLUMNS`; do not write to it."""
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Values:
+        if name not in _COLUMN_NAMES:
+            raise AttributeError(f"hosts have no column {name!r}; see COLUMNS")
+        return self.column(name)
+
+    def derived(self, key: Hashable, of: Callable[[HostState], Any], dtype: str) -> Values:
+        """A column computed from each host's *reported* facts and aggregates, kept up to date.
+
+        ``of`` is called once for each host and again only for hosts whose facts changed, so it may
+        read everything except what promises consume (free amounts, use, counts, instances).
+        ``key`` names the computation, parameters included.
+        """
+        raise NotImplementedError
+
+    def state(self, row: int) -> HostState:
+        """One host."""
+        raise NotImplementedError
+
+    def states(self, rows: Iterable[int] | None = None) -> Iterator[HostState]:
+        """Many hosts, all by default; cheaper for each than :meth:`state`."""
+        raise NotImplementedError
+
+    def count_instances(self, uuids: Iterable[str]) -> Values:
+        """How many of the given instances are on (or promised to) each host."""
+        raise NotImplementedError
+
+    def rows_of(self, hosts: Iterable[str], *, ignore_case: bool = False) -> Mask:
+        """Which rows belong to a host of one of these names."""
+        raise NotImplementedError
+
+    def take(self, rows: Rows) -> Hosts:
+        """These rows only; columns are gathered when they are first asked for."""
+        raise NotImplementedError
+
+    def aggregate_number(self, key: str, default: float) -> Values:
+        """Per host the smallest value of a metadata key over its aggregates, else ``default``."""
+        return self.derived(
+            ("aggregate_number", key, default),
+            lambda host: lowest(raw_values(host.aggregates, key), default, float),
+            "f8",
+        )
+
+
+class HostState:
+    """One host, with Nova's attribute names; reads its table and cannot change it.
+
+    ``limits`` is the one exception: filters may leave oversubscription limits in it, which go with
+    the selection. Column values are plain Python numbers.
+    """
+
+    __slots__ = ("_lists", "_table", "limits", "row")
+
+    def __init__(self, table: HostTable, row: int, lists: dict[str, list[Any]] | None = None):
+        self._table = table
+        self._lists = lists
+        self.row = row
+        self.limits: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _COLUMN_NAMES:
+            return self._column_value(name)
+        raise AttributeError(f"a host has no attribute {name!r}")
+
+    def _column_value(self, name: str) -> Any:
+        if self._lists is None:
+            return self._table.column(name)[self.row].item()
+        values = self._lists.get(name)
+        if values is None:
+            values = self._lists[name] = self._table.column(name).tolist()
+        return values[self.row]
+
+    @property
+    def table(self) -> Hosts:
+        """The hosts this one is a row of."""
+        return self._table
+
+    @property
+    def record(self) -> HostRecord:
+        """Everything the host reported."""
+        return self._table.records[self.row]
+
+    @property
+    def version(self) -> int:
+        """The version of the host's record that this row shows."""
+        return self._table.versions[self.row]
+
+    @property
+    def now_s(self) -> float:
+        return self._table.now_s
+
+    @property
+    def uuid(self) -> str:
+        return self.record.uuid
+
+    @property
+    def host(self) -> str:
+        return self.record.host
+
+    @property
+    def nodename(self) -> str:
+        return self.record.nodename
+
+    @property
+    def cluster(self) -> str:
+        return self.record.cluster
+
+    @property
+    def cell_uuid(self) -> str | None:
+        return self.record.cell_uuid
+
+    @property
+    def aggregates(self) -> tuple[Aggregate, ...]:
+        return self._table.aggregates_of(self.host)
+
+    @property
+    def instances(self) -> Mapping[str, Mapping[str, Any]]:
+        """Instance uuid -> what is known of it, promised instances included."""
+        return self._table.instances_of(self.host)
+
+    @property
+    def stats(self) -> Mapping[str, str]:
+        return self.record.stats
+
+    @property
+    def metrics(self) -> Sequence[Mapping[str, Any]]:
+        return self.record.metrics
+
+    @property
+    def traits(self) -> tuple[str, ...]:
+        return self.record.traits
+
+    @property
+    def service(self) -> Mapping[str, Any]:
+        return self.record.service
+
+    @property
+    def cpu_info(self) -> str | dict[str, Any] | None:
+        return self.record.cpu_info
+
+    @property
+    def supported_instances(self) -> tuple[tuple[str, str, str], ...]:
+        return self.record.supported_hv_specs
+
+    @property
+    def host_ip(self) -> str | None:
+        return self.record.host_ip
+
+    @property
+    def hypervisor_type(self) -> str | None:
+        return self.record.hypervisor_type
+
+    @property
+    def hypervisor_hostname(self) -> str | None:
+        return self.record.hypervisor_hostname
+
+    @property
+    def numa_topology(self) -> dict[str, Any] | str | None:
+        return self.record.numa_topology
+
+    @property
+    def pci_device_pools(self) -> tuple[dict[str, Any], ...]:
+        return self.record.pci_device_pools
+
+    @property
+    def updated(self) -> float | None:
+        return self.record.updated_at
+
+
+class _Derived:
+    """A derived column: its values, how to make one, and how much of the change list it has seen."""
+
+    __slots__ = ("of", "seen", "values")
+
+    def __init__(self, of: Callable[[HostState], Any], values: Values, seen: int) -> None:
+        self.of = of
+        self.values = values
+        self.seen = seen
+
+
+class HostTable(Hosts):
+    """One cluster's hosts as this process knows them, promises consumed."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.records: list[HostRecord] = []
+        self.versions: list[int] = []
+        self._columns = {c.name: np.zeros(_FIRST_CAPACITY, c.dtype) for c in COLUMNS}
+        self._capacity = _FIRST_CAPACITY
+        self._row_of: dict[str, int] = {}
+        self._rows_of_host: dict[str, set[int]] = {}
+        self._rows_of_folded: dict[str, set[int]] = {}
+        self._aggregates: Mapping[str, tuple[Aggregate, ...]] = {}
+        self._instances: dict[str, dict[str, dict[str, Any]]] = {}
+        self._hosts_of_instance: dict[str, set[str]] = {}
+        self._promises: dict[str, Promise] = {}
+        self._promises_of_host: dict[str, set[str]] = {}
+        self._promises_of_instance: dict[str, set[str]] = {}
+        self._derived: dict[Hashable, _Derived] = {}
+        self._changed_rows: list[int] = []
+
+    # Reading
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def column(self, name: str) -> Values:
+        return self._columns[name][: len(self.records)]
+
+    def state(self, row: int) -> HostState:
+        return HostState(self, int(row))
+
+    def states(self, rows: Iterable[int] | None = None) -> Iterator[HostState]:
+        lists: dict[str, list[Any]] = {}
+        for row in range(len(self)) if rows is None else rows:
+            yield HostState(self, int(row), lists)
+
+    def take(self, rows: Rows) -> Hosts:
+        return _Taken(self, rows)
+
+    def rows_of(self, hosts: Iterable[str], *, ignore_case: bool = False) -> Mask:
+        mask = np.zeros(len(self), bool)
+        index = self._rows_of_folded if ignore_case else self._rows_of_host
+        for host in hosts:
+            for row in index.get(host.lower() if ignore_case else host, ()):
+                mask[row] = True
+        return mask
+
+    def row_of(self, host_uuid: str) -> int | None:
+        """The row of a host, None when the table does not have it."""
+        return self._row_of.get(host_uuid)
+
+    def find(self, host: str, nodename: str | None = None) -> list[HostRecord]:
+        """The nodes of a host name, or the one with that node name."""
+        found = (self.records[row] for row in sorted(self._rows_of_host.get(host, ())))
+        return [record for record in found if nodename is None or record.nodename == nodename]
+
+    def aggregates_of(self, host: str) -> tuple[Aggregate, ...]:
+        """The aggregates a host name is in."""
+        return self._aggregates.get(host, ())
+
+    def reported_instances(self, host: str) -> Mapping[str, Mapping[str, Any]]:
+        """Instances that are known to be on a host, without promised ones."""
+        return self._instances.get(host, {})
+
+    def instances_of(self, host: str) -> Mapping[str, Mapping[str, Any]]:
+        """Instance uuid -> facts, for the instances on a host name and those promised to it."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for row in self._rows_of_host.get(host, ()):
+            for promise_id in self._promises_of_host.get(self.records[row].uuid, ()):
+                uuid = self._promises[promise_id].instance_uuid
+                found[uuid] = {"uuid": uuid, "host": host}
+        found.update(self._instances.get(host, {}))
+        return found
+
+    def count_instances(self, uuids: Iterable[str]) -> Values:
+        counts = np.zeros(len(self), "i8")
+        for uuid in set(uuids):
+            for host in self._hosts_with(uuid):
+                for row in self._rows_of_host.get(host, ()):
+                    counts[row] += 1
+        return counts
+
+    def _hosts_with(self, instance_uuid: str) -> set[str]:
+        promised = self._promises_of_instance.get(instance_uuid)
+        reported = self._hosts_of_instance.get(instance_uuid, set())
+        if not promised:
+            return reported
+        return reported | {self._promises[each].host for each in promised}
+
+    def promises(self) -> Iterator[Promise]:
+        """Every live promise, in no particular order."""
+        return iter(self._promises.values())
+
+    def promises_of_instance(self, instance_uuid: str) -> list[Promise]:
+        """The live promises for an instance."""
+        return [self._promises[id] for id in self._promises_of_instance.get(instance_uuid, ())]
+
+    def promises_of_host(self, host_uuid: str) -> list[Promise]:
+        """The live promises on a host."""
+        return [self._promises[id] for id in self._promises_of_host.get(host_uuid, ())]
+
+    def derived(self, key: Hashable, of: Callable[[HostState], Any], dtype: str) -> Values:
+        entry = self._derived.pop(key, None)
+        if entry is None or len(entry.values) != len(self):
+            values = np.fromiter((of(host) for host in self.states()), dtype, len(self))
+            entry = _Derived(of, values, len(self._changed_rows))
+            if len(self._derived) >= _MAX_DERIVED:
+                del self._derived[next(iter(self._derived))]
+        elif entry.seen < len(self._changed_rows):
+            for host in self.states(set(self._changed_rows[entry.seen :])):
+                entry.values[host.row] = entry.of(host)
+            entry.seen = len(self._changed_rows)
+        self._derived[key] = entry
+        return entry.values
+
+    # Changing: by the owner only
+
+    def put(self, record: HostRecord, version: int) -> None:
+        """Insert or replace a host; its live promises stay consumed."""
+        row = self._row_of.get(record.uuid)
+        if row is None:
+            row = self._append(record)
+        elif (self.records[row].host, self.records[row].cluster) != (record.host, record.cluster):
+            self._unname(row)
+            self.records[row] = record
+            self._name(row)
+        self.records[row] = record
+        self.versions[row] = version
+        self._fill(row)
+        self._touch(row)
+
+    def remove(self, host_uuid: str) -> None:
+        """Forget a host; the last row takes its place. An unknown one is fine."""
+        row = self._row_of.get(host_uuid)
+        if row is None:
+            return
+        last = len(self.records) - 1
+        self._unname(row)
+        del self._row_of[host_uuid]
+        if row != last:
+            self._unname(last)
+            for values in self._columns.values():
+                values[row] = values[last]
+            self.records[row] = self.records[last]
+            self.versions[row] = self.versions[last]
+            self._row_of[self.records[row].uuid] = row
+            self._name(row)
+        self.records.pop()
+        self.versions.pop()
+        self._forget_derived()
+
+    def set_aggregates(self, by_host: Mapping[str, tuple[Aggregate, ...]]) -> None:
+        """Replace the membership of all hosts."""
+        before, self._aggregates = self._aggregates, by_host
+        for host in before.keys() | by_host.keys():
+            if before.get(host) != by_host.get(host):
+                for row in self._rows_of_host.get(host, ()):
+                    self._touch(row)
+
+    def set_instances(self, host: str, instances: dict[str, dict[str, Any]] | None) -> None:
+        """Replace the instances that are known to be on a host name."""
+        for uuid in self._instances.pop(host, {}):
+            self._hosts_of_instance[uuid].discard(host)
+            if not self._hosts_of_instance[uuid]:
+                del self._hosts_of_instance[uuid]
+        if instances:
+            self._instances[host] = instances
+            for uuid in instances:
+                self._hosts_of_instance.setdefault(uuid, set()).add(host)
+
+    def promise(self, promise: Promise) -> None:
+        """Consume a claim or a reservation; one of the same id is replaced."""
+        self.end_promise(promise.id)
+        self._promises[promise.id] = promise
+        self._promises_of_host.setdefault(promise.host_uuid, set()).add(promise.id)
+        self._promises_of_instance.setdefault(promise.instance_uuid, set()).add(promise.id)
+        self._consume(promise, 1)
+
+    def end_promise(self, promise_id: str) -> None:
+        """Give back what a promise consumed. An unknown one is fine."""
+        promise = self._promises.pop(promise_id, None)
+        if promise is None:
+            return
+        for index, key in (
+            (self._promises_of_host, promise.host_uuid),
+            (self._promises_of_instance, promise.instance_uuid),
+        ):
+            index[key].discard(promise_id)
+            if not index[key]:
+                del index[key]
+        self._consume(promise, -1)
+
+    def _consume(self, promise: Promise, times: int) -> None:
+        row = self._row_of.get(promise.host_uuid)
+        if row is None:
+            return
+        columns, taken = self._columns, promise.resources
+        columns["free_ram_mb"][row] -= times * taken.memory_mb
+        columns["free_disk_mb"][row] -= times * taken.disk_mb
+        columns["vcpus_used"][row] += times * taken.vcpus
+        columns["num_instances"][row] += times
+        columns["num_io_ops"][row] += times
+
+    def _fill(self, row: int) -> None:
+        record = self.records[row]
+        for column in COLUMNS:
+            self._columns[column.name][row] = column.of(record)
+        for promise in self.promises_of_host(record.uuid):
+            self._consume(promise, 1)
+
+    def _append(self, record: HostRecord) -> int:
+        row = len(self.records)
+        if row == self._capacity:
+            self._capacity *= 2
+            for name, values in self._columns.items():
+                self._columns[name] = np.resize(values, self._capacity)
+        self.records.append(record)
+        self.versions.append(0)
+        self._row_of[record.uuid] = row
+        self._name(row)
+        return row
+
+    def _name(self, row: int) -> None:
+        host = self.records[row].host
+        self._rows_of_host.setdefault(host, set()).add(row)
+        self._rows_of_folded.setdefault(host.lower(), set()).add(row)
+
+    def _unname(self, row: int) -> None:
+        host = self.records[row].host
+        for index, key in ((self._rows_of_host, host), (self._rows_of_folded, host.lower())):
+            index[key].discard(row)
+            if not index[key]:
+                del index[key]
+
+    def _touch(self, row: int) -> None:
+        self._changed_rows.append(row)
+        if len(self._changed_rows) > 4 * self._capacity:
+            self._forget_derived()
+
+    def _forget_derived(self) -> None:
+        self._derived.clear()
+        self._changed_rows.clear()
+
+
+class _Taken(Hosts):
+    """Some rows of a table; every column is gathered at most once."""
+
+    def __init__(self, table: HostTable, rows: Rows) -> None:
+        self.now_s = table.now_s
+        self._table = table
+        self._rows = rows
+        self._gathered: dict[str, Values] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def column(self, name: str) -> Values:
+        values = self._gathered.get(name)
+        if values is None:
+            values = self._gathered[name] = self._table.column(name)[self._rows]
+        return values
+
+    def derived(self, key: Hashable, of: Callable[[HostState], Any], dtype: str) -> Values:
+        gathered: Values = self._table.derived(key, of, dtype)[self._rows]
+        return gathered
+
+    def state(self, row: int) -> HostState:
+        return self._table.state(int(self._rows[row]))
+
+    def states(self, rows: Iterable[int] | None = None) -> Iterator[HostState]:
+        mine = self._rows if rows is None else self._rows[list(rows)]
+        return self._table.states(mine.tolist())
+
+    def take(self, rows: Rows) -> Hosts:
+        return _Taken(self._table, self._rows[rows])
+
+    def rows_of(self, hosts: Iterable[str], *, ignore_case: bool = False) -> Mask:
+        mask: Mask = self._table.rows_of(hosts, ignore_case=ignore_case)[self._rows]
+        return mask
+
+    def count_instances(self, uuids: Iterable[str]) -> Values:
+        counts: Values = self._table.count_instances(uuids)[self._rows]
+        return counts

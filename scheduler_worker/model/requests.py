@@ -1,0 +1,222 @@
+"""What is asked for: the request specification and its parts, with Nova's field names.
+
+A field that nothing in judgement reads yet is kept in its plain form rather than dropped. Sizes
+are bounded so that no sum of a table can overflow 64-bit columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+MAX_SIZE = 2**40
+"""Upper bound of any single size (MiB, GiB or vCPUs): a thousand times the largest machine."""
+MAX_INSTANCES = 10_000
+"""Upper bound of instances in one request."""
+
+Size = Annotated[int, Meta(ge=0, le=MAX_SIZE)]
+PositiveSize = Annotated[int, Meta(ge=1, le=MAX_SIZE)]
+Name = Annotated[str, Meta(max_length=255)]
+
+
+class Flavor(msgspec.Struct, frozen=True, kw_only=True):
+    """The shape of an instance: memory and swap in MiB, disks in GiB."""
+
+    memory_mb: Size
+    vcpus: Size
+    root_gb: Size = 0
+    ephemeral_gb: Size = 0
+    swap: Size = 0
+    id: int | None = None
+    name: str | None = None
+    flavorid: str | None = None
+    extra_specs: dict[str, str] = {}
+    rxtx_factor: float | None = None
+    vcpu_weight: int | None = None
+    disabled: bool = False
+    is_public: bool = True
+    projects: tuple[str, ...] = ()
+    description: str | None = None
+
+    @property
+    def disk_mb(self) -> int:
+        """Local disk in MiB, swap included."""
+        return 1024 * (self.root_gb + self.ephemeral_gb) + self.swap
+
+
+class ImageMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """The image; a volume-backed request has one without ``id``. ``properties`` are typed values."""
+
+    id: str | None = None
+    name: str | None = None
+    status: str | None = None
+    visibility: str | None = None
+    protected: bool | None = None
+    checksum: str | None = None
+    owner: str | None = None
+    size: int | None = None
+    virtual_size: int | None = None
+    container_format: str | None = None
+    disk_format: str | None = None
+    created_at: str | None = None
+    updated_at: str | None = None
+    tags: tuple[str, ...] = ()
+    direct_url: str | None = None
+    min_ram: int | None = None
+    min_disk: int | None = None
+    properties: dict[str, Any] = {}
+
+
+class InstanceGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A server group as the caller saw it: ``hosts`` and ``members`` are snapshots."""
+
+    uuid: str | None = None
+    id: int | None = None
+    name: str | None = None
+    user_id: str | None = None
+    project_id: str | None = None
+    policy: str | None = None
+    rules: dict[str, str] = msgspec.field(default_factory=dict, name="_rules")
+    members: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def max_server_per_host(self) -> int:
+        """How many members may share a host under anti-affinity."""
+        return int(self.rules.get("max_server_per_host", 1))
+
+
+class Destination(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the request is bound to. ``cell`` is a cell mapping; its URLs hold passwords."""
+
+    host: str | None = None
+    node: str | None = None
+    cell: dict[str, Any] | None = None
+    aggregates: tuple[str, ...] | None = None
+    forbidden_aggregates: tuple[str, ...] | None = None
+    allow_cross_cell_move: bool = False
+
+    @property
+    def cell_uuid(self) -> str | None:
+        """The cell to stay in, if one was named."""
+        return self.cell.get("uuid") if self.cell else None
+
+
+class RetriedHost(msgspec.Struct, frozen=True):
+    """A (host, node) that was tried before."""
+
+    host: str | None = None
+    hypervisor_hostname: str | None = None
+
+
+class SchedulerRetries(msgspec.Struct, frozen=True, kw_only=True):
+    """Earlier attempts at the same request."""
+
+    num_attempts: int = 0
+    hosts: tuple[RetriedHost, ...] = ()
+
+
+class SchedulerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Oversubscription limits that go with a selection: vCPUs, MiB, GiB."""
+
+    numa_topology: dict[str, Any] | None = None
+    vcpu: int | None = None
+    memory_mb: int | None = None
+    disk_gb: int | None = None
+
+
+class RequestGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A granular group of resources (a port's bandwidth, a device) beside the flavor's."""
+
+    requester_id: str | None = None
+    use_same_provider: bool = True
+    resources: dict[str, int] = {}
+    required_traits: tuple[str, ...] = ()
+    forbidden_traits: tuple[str, ...] = ()
+    aggregates: tuple[tuple[str, ...], ...] = ()
+    forbidden_aggregates: tuple[str, ...] = ()
+    provider_uuids: tuple[str, ...] = ()
+    in_tree: str | None = None
+
+
+class RequestLevelParams(msgspec.Struct, frozen=True, kw_only=True):
+    """Traits of the whole host that the request requires or forbids."""
+
+    root_required: tuple[str, ...] = ()
+    root_forbidden: tuple[str, ...] = ()
+    same_subtree: tuple[tuple[str, ...], ...] = ()
+
+
+class NetworkMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """Physical networks and tunnels the instance needs, for NUMA affinity of networks."""
+
+    physnets: tuple[str, ...] = ()
+    tunneled: bool = False
+
+
+class NetworkRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One requested network or port."""
+
+    network_id: str | None = None
+    port_id: str | None = None
+    address: str | None = None
+    pci_request_id: str | None = None
+    tag: str | None = None
+    arq_uuid: str | None = None
+    device_profile: str | None = None
+
+
+REBUILD_CHECK = ["rebuild"]
+
+
+class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One request: the flavor and everything that narrows the choice of a host."""
+
+    flavor: Flavor
+    num_instances: Annotated[int, Meta(ge=1, le=MAX_INSTANCES)] = 1
+    instance_uuid: str | None = None
+    id: int | None = None
+    project_id: str | None = None
+    user_id: str | None = None
+    image: ImageMeta | None = None
+    availability_zone: str | None = None
+    force_hosts: tuple[str, ...] | None = None
+    force_nodes: tuple[str, ...] | None = None
+    ignore_hosts: tuple[str, ...] | None = None
+    instance_group: InstanceGroup | None = None
+    is_bfv: bool | None = None
+    limits: SchedulerLimits | None = None
+    requested_destination: Destination | None = None
+    retry: SchedulerRetries | None = None
+    scheduler_hints: dict[str, list[str]] | None = None
+    requested_resources: tuple[RequestGroup, ...] | None = None
+    request_level_params: RequestLevelParams | None = None
+    network_metadata: NetworkMetadata | None = None
+    requested_networks: tuple[NetworkRequest, ...] = ()
+    security_groups: tuple[Any, ...] = ()
+    numa_topology: dict[str, Any] | None = None
+    pci_requests: dict[str, Any] | None = None
+
+    @property
+    def image_properties(self) -> Mapping[str, Any]:
+        """The image's typed properties; empty when there is no image."""
+        return self.image.properties if self.image else {}
+
+    @property
+    def is_rebuild_check(self) -> bool:
+        """Whether an instance only asks if its own host still suits a new image."""
+        return (self.scheduler_hints or {}).get("_nova_check_type") == REBUILD_CHECK
+
+    @property
+    def skips_filters(self) -> bool:
+        """Whether an administrator forced the destination, which overrides every filter."""
+        forced = bool(self.force_hosts or self.force_nodes)
+        return forced and "_nova_check_type" not in (self.scheduler_hints or {})
+
+    def hint(self, name: str) -> str | list[str] | None:
+        """A scheduler hint: the element of a list of one, else the list; None when it is absent."""
+        values = (self.scheduler_hints or {}).get(name)
+        return values[0] if values is not None and len(values) == 1 else values

@@ -1,0 +1,183 @@
+"""The gates: what the use cases need of the outside, as protocols.
+
+The shared state is, for every *scope* (a cluster, or :data:`GLOBAL`), a set of versioned records
+under short keys, a lock, and promises that expire. Judgement's words are packed into records by
+``service/records.py``; an engine stores bytes and never looks into them.
+
+Two round trips make one decision: :meth:`ClusterLock.acquire` returns a token *and* everything
+that changed since the caller last looked, :meth:`ClusterLock.commit` writes under that token and
+hands the lock on. What must hold is in ``docs/state.md``; ``tests/contract`` holds every engine
+to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from scheduler_worker.model.claims import FencingToken
+
+GLOBAL = "@global"
+"""The scope of what belongs to no cluster: aggregates and the names of the clusters."""
+
+ABSENT = 0
+"""The version of a record that does not exist."""
+
+
+class Clock(Protocol):
+    """Where time comes from; a test's clock stands still until it is told to move."""
+
+    def time_s(self) -> float:
+        """Seconds since the epoch."""
+
+    def monotonic_s(self) -> float:
+        """Seconds of a clock that never goes back; only differences mean something."""
+
+
+class Change(NamedTuple):
+    """A record as it is now; ``value`` is None when it is gone."""
+
+    key: str
+    version: int
+    value: bytes | None
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed in a scope after the version that the caller had seen."""
+
+    epoch: str
+    """Names the life of the store; another epoch means that its data was lost."""
+    version: int
+    now_s: float
+    """The store's clock."""
+    entries: list[Change]
+    reset: bool = False
+    """True when the caller was too far behind (or of another epoch): ``entries`` is everything."""
+
+
+class Seen(NamedTuple):
+    """How much of a scope a process knows."""
+
+    epoch: str = ""
+    version: int = 0
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """The lock of one cluster, held until ``ends_at_s`` of the caller's monotonic clock."""
+
+    scope: str
+    owner: str
+    token: FencingToken
+    waited_s: float
+    ends_at_s: float
+    changes: Changes
+
+
+class Put(NamedTuple):
+    """Write a record, or delete it (``value`` None). ``expires_at_s`` is of the store's clock."""
+
+    key: str
+    value: bytes | None
+    expires_at_s: float | None = None
+
+
+class Guard(NamedTuple):
+    """A record must still have this version (:data:`ABSENT`: must not exist)."""
+
+    key: str
+    version: int
+
+
+class Transaction(msgspec.Struct, frozen=True):
+    """All puts, or none when a guard does not hold."""
+
+    puts: Sequence[Put]
+    guards: Sequence[Guard] = ()
+
+
+class Written(NamedTuple):
+    """The scope's version afterwards, and for each transaction whether it was applied."""
+
+    version: int
+    applied: tuple[bool, ...]
+
+
+class Characteristics(msgspec.Struct, frozen=True):
+    """What an engine promises; ``app.build`` refuses what cannot work on it."""
+
+    spans_processes: bool
+    survives_restart: bool
+
+
+class ClusterLock(Protocol):
+    """One holder per cluster, first come first served, each with a larger fencing token."""
+
+    def acquire(self, scope: str, *, timeout_s: float, seen: Seen) -> Grant:
+        """Wait for the cluster's lock; at most ``timeout_s``.
+
+        Raises:
+            ClusterLockTimeout: not granted in time; the place in the queue is given up.
+            StateUnavailable: the store cannot be reached.
+        """
+
+    def commit(self, grant: Grant, transactions: Sequence[Transaction]) -> Written:
+        """Write under the token and hand the lock to the next waiter, in one atomic step.
+
+        Raises:
+            StaleFencingToken: the hold had ended; nothing was written.
+            StateUnavailable: the store cannot be reached; whether it was written is unknown.
+        """
+
+    def release(self, grant: Grant) -> None:
+        """Hand the lock on without writing; harmless when it is no longer held."""
+
+
+class Store(Protocol):
+    """Versioned records of a scope, readable and writable without its lock."""
+
+    @property
+    def characteristics(self) -> Characteristics: ...
+
+    def changes(self, scope: str, seen: Seen) -> Changes:
+        """Everything that changed after ``seen``; a first look sees everything.
+
+        Expired promises are ended on the way. Raises StateUnavailable.
+        """
+
+    def write(
+        self, scope: str, transactions: Sequence[Transaction], *, once: str | None = None
+    ) -> Written:
+        """Apply each transaction whose guards hold; ``once`` makes a repetition a no-op.
+
+        A repeated ``once`` within ten minutes answers what the first call answered.
+        Raises StateUnavailable.
+        """
+
+    def ping(self) -> None:
+        """Raise StateUnavailable when the store cannot be reached."""
+
+    def close(self) -> None:
+        """Give back connections and wake everybody who waits."""
+
+
+class State(ClusterLock, Store, Protocol):
+    """The whole of the shared state, as one engine offers it."""
+
+
+class Publisher(Protocol):
+    """Sends a message to somebody else's RPC topic."""
+
+    def cast(
+        self,
+        *,
+        topic: str,
+        method: str,
+        arguments: dict[str, object],
+        exchange: str | None = None,
+        server: str | None = None,
+        namespace: str | None = None,
+        version: str = "1.0",
+    ) -> None:
+        """Publish a cast; returns when the broker has it."""

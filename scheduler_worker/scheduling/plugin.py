@@ -1,0 +1,139 @@
+"""The contract of a filter and of a weigher.
+
+A unit has two faces and needs to write only one of them:
+
+* the **column face** looks at all hosts at once: :meth:`Filter.passes`, :meth:`Weigher.weigh`. It
+  reads columns (``hosts.free_ram_mb``) and costs microseconds for thousands of hosts. Every
+  built-in writes this one.
+* the **row face** looks at one host: :meth:`Filter.host_passes`, :meth:`Weigher.weigh_host`. It is
+  Nova's signature: a class written for Nova works here unchanged as long as it reads
+  :class:`~scheduler_worker.model.hosts.HostState` attributes.
+
+Each face is derived from the other, so that whoever needs a mask or an answer about one host can
+always ask. A unit is made once, when the worker starts, with the worker's
+:class:`~scheduler_worker.scheduling.options.Options`; it keeps no state between requests, for many
+threads use it. It must not change the hosts or the request; ``host_state.limits`` is the one
+exception.
+
+Raise :class:`~scheduler_worker.errors.RequestError` for a request that makes no sense. Any other
+exception is a defect of the unit: the request is answered with an error and the worker goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from scheduler_worker.model.aggregates import lowest, raw_values
+from scheduler_worker.model.hosts import Hosts, HostState, Mask, Rows, Values
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.options import Options
+
+
+class Unit:
+    """What filters and weighers share: a name and the options."""
+
+    def __init__(self, options: Options | None = None) -> None:
+        self.options = options or Options()
+
+    @property
+    def name(self) -> str:
+        """The name that the configuration and the explanations use."""
+        return type(self).__name__
+
+
+class Filter(Unit):
+    """Says which hosts can take the instance. Override ``passes`` or ``host_passes``."""
+
+    run_filter_once_per_request: ClassVar[bool] = False
+    """True when placing one instance of a request cannot change the answer for the next."""
+    RUN_ON_REBUILD: ClassVar[bool] = False
+    """True when a rebuild with a new image must be checked too; others pass every host then."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _require_a_face(cls, Filter, "passes", "host_passes")
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        """One boolean per host, in row order."""
+        answers = (bool(self.host_passes(host, spec)) for host in hosts.states())
+        return np.fromiter(answers, bool, len(hosts))
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        """Whether this one host can take the instance."""
+        return bool(self.passes(only(host_state), spec_obj)[0])
+
+    def applies(self, spec: RequestSpec) -> bool:
+        """False when the request asks for nothing that this filter looks at; saves the work."""
+        return True
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        """Why this host, which did not pass, did not: one clause with the figures."""
+        return "does not pass"
+
+    def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
+        """Oversubscription limits (``vcpu``, ``memory_mb``, ``disk_gb``) to go with a selection."""
+        return {}
+
+
+class Weigher(Unit):
+    """Gives each host a raw value, higher is better. Override ``weigh`` or ``weigh_host``.
+
+    The pipeline normalises raw values to 0..1 over the hosts that are left and multiplies them.
+    """
+
+    minval: ClassVar[float | None] = None
+    """Lower end of the normalisation, and of raw values; None: the smallest value at hand."""
+    maxval: ClassVar[float | None] = None
+    """Upper end of the normalisation, and of raw values; None: the largest value at hand."""
+    option: ClassVar[str | None] = None
+    """The option that holds the multiplier; None: 1.0."""
+    aggregate_key: ClassVar[str | None] = None
+    """The aggregate metadata key that overrides the multiplier; None: the option's name."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _require_a_face(cls, Weigher, "weigh", "weigh_host")
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        """One raw value per host, in row order."""
+        raw = (float(self.weigh_host(host, spec)) for host in hosts.states())
+        return np.fromiter(raw, "f8", len(hosts))
+
+    def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
+        """The raw value of one host. (Nova calls the request ``weight_properties`` here.)"""
+        return float(self.weigh(only(host_state), weight_properties)[0])
+
+    def applies(self, spec: RequestSpec) -> bool:
+        """False when every host would get the same raw value 0 for this request."""
+        return True
+
+    def default_multiplier(self) -> float:
+        """The multiplier where no aggregate overrides it."""
+        return float(getattr(self.options, self.option)) if self.option else 1.0
+
+    def multiplier(self, hosts: Hosts) -> Values:
+        """The multiplier of each host: the smallest of its aggregates' values, else the option."""
+        default = self.default_multiplier()
+        key = self.aggregate_key or self.option
+        if key is None:
+            return np.full(len(hosts), default)
+        return hosts.aggregate_number(key, default)
+
+    def weight_multiplier(self, host_state: HostState) -> float:
+        """The multiplier of one host."""
+        key = self.aggregate_key or self.option or ""
+        return lowest(raw_values(host_state.aggregates, key), self.default_multiplier(), float)
+
+
+def only(host_state: HostState) -> Hosts:
+    """The one host of a row, as columns."""
+    rows: Rows = np.array([host_state.row])
+    return host_state.table.take(rows)
+
+
+def _require_a_face(cls: type, base: type, column: str, row: str) -> None:
+    if getattr(cls, column) is getattr(base, column) and getattr(cls, row) is getattr(base, row):
+        raise TypeError(f"{cls.__name__} must override {column}() or {row}()")
