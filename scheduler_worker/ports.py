@@ -120,6 +120,7 @@ class ClusterLock(Protocol):
         Raises:
             ClusterLockTimeout: not granted in time; the place in the queue is given up.
             StateUnavailable: the store cannot be reached.
+
         """
 
     def commit(self, grant: Grant, transactions: Sequence[Transaction]) -> Written:
@@ -128,6 +129,7 @@ class ClusterLock(Protocol):
         Raises:
             StaleFencingToken: the hold had ended; nothing was written.
             StateUnavailable: the store cannot be reached; whether it was written is unknown.
+
         """
 
     def release(self, grant: Grant) -> None:
@@ -151,7 +153,8 @@ class Store(Protocol):
     ) -> Written:
         """Apply each transaction whose guards hold; ``once`` makes a repetition a no-op.
 
-        A repeated ``once`` within ten minutes answers what the first call answered.
+        A repeated ``once`` within ten minutes answers what the first call answered, if that
+        applied every transaction; otherwise it is tried anew.
         Raises StateUnavailable.
         """
 

@@ -1,1 +1,151 @@
+"""Every option, registered on a given ``ConfigOpts``, and the frozen settings made of them.
 
+There is no global configuration: :func:`load` makes a ``ConfigOpts``, :func:`settings` reads it
+once, and what goes down to the other rooms is a frozen :class:`Settings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from oslo_config import cfg
+from oslo_log import log
+
+from scheduler_worker import __version__
+from scheduler_worker.conf import default, rpc, scheduling, state
+from scheduler_worker.errors import ConfigError
+from scheduler_worker.scheduling.options import Options
+
+_GROUPS: dict[str | None, list[Any]] = {
+    None: default.OPTS,
+    rpc.GROUP: rpc.OPTS,
+    "state": state.STATE_OPTS,
+    "cluster_lock": state.CLUSTER_LOCK_OPTS,
+    "pending": state.PENDING_OPTS,
+    "scheduler": scheduling.SCHEDULER_OPTS,
+    "filter_scheduler": scheduling.FILTER_SCHEDULER_OPTS,
+    "metrics": scheduling.METRICS_OPTS,
+}
+
+_HOLD_BASE_S = 0.1
+_HOLD_PER_REQUEST_S = 0.01
+"""What a batch needs of its hold, at least: two round trips, and 10 ms for each request."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the worker is told, checked. Times in seconds."""
+
+    host: str
+    default_cluster: str
+    clusters: tuple[str, ...]
+    cpu_allocation_ratio: float
+    ram_allocation_ratio: float
+    disk_allocation_ratio: float
+    graceful_shutdown_timeout_s: float
+    topic: str
+    exchange: str
+    slots: int
+    max_message_bytes: int
+    state_url: str
+    state_prefix: str
+    refresh_interval_s: float
+    acquire_timeout_s: float
+    hold_timeout_s: float
+    offer_timeout_s: float
+    max_batch: int
+    promise_ttl_s: float
+    options: Options
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Register all options of ours, and those of oslo.log."""
+    for group, opts in _GROUPS.items():
+        conf.register_opts(opts, group=group)
+    log.register_options(conf)
+
+
+def list_opts() -> list[tuple[str | None, list[Any]]]:
+    """All options of ours, for ``oslo-config-generator``."""
+    return list(_GROUPS.items())
+
+
+def load(
+    args: Sequence[str] = (), *, cli_opts: Sequence[Any] = (), prog: str = "scheduler-worker"
+) -> cfg.ConfigOpts:
+    """Parse a command line and the files it names into a new ``ConfigOpts``."""
+    conf = cfg.ConfigOpts()
+    register_opts(conf)
+    conf.register_cli_opts(cli_opts)
+    conf(list(args), project="scheduler_worker", prog=prog, version=__version__)
+    return conf
+
+
+def settings(conf: cfg.ConfigOpts) -> Settings:
+    """The settings as the options stand now.
+
+    Raises:
+        ConfigError: options that cannot work together, or a value out of bounds.
+    """
+    try:
+        read = _read(conf)
+    except (cfg.ConfigFileValueError, ValueError) as error:
+        raise ConfigError(str(error)) from None
+    needed_s = _HOLD_BASE_S + _HOLD_PER_REQUEST_S * read.max_batch
+    if read.hold_timeout_s < needed_s:
+        raise ConfigError(
+            f"[cluster_lock] hold_timeout: {read.hold_timeout_s:g} s is too short for batches of "
+            f"{read.max_batch} requests, which need {needed_s:g} s; raise it or lower max_batch"
+        )
+    if read.promise_ttl_s <= read.hold_timeout_s:
+        raise ConfigError(
+            f"[pending] ttl: {read.promise_ttl_s:g} s must be longer than [cluster_lock] "
+            f"hold_timeout ({read.hold_timeout_s:g} s), or promises end before they are answered"
+        )
+    return read
+
+
+def _read(conf: cfg.ConfigOpts) -> Settings:
+    def ratio(kind: str) -> float:
+        return float(
+            conf[f"{kind}_allocation_ratio"] or conf[f"initial_{kind}_allocation_ratio"] or 1.0
+        )
+
+    return Settings(
+        host=conf.host,
+        default_cluster=conf.default_cluster,
+        clusters=tuple(conf.clusters),
+        cpu_allocation_ratio=ratio("cpu"),
+        ram_allocation_ratio=ratio("ram"),
+        disk_allocation_ratio=ratio("disk"),
+        graceful_shutdown_timeout_s=conf.graceful_shutdown_timeout,
+        topic=conf.rpc.topic,
+        exchange=conf.rpc.exchange,
+        slots=conf.rpc.slots,
+        max_message_bytes=conf.rpc.max_message_bytes,
+        state_url=conf.state.url,
+        state_prefix=conf.state.prefix,
+        refresh_interval_s=conf.state.refresh_interval,
+        acquire_timeout_s=conf.cluster_lock.acquire_timeout,
+        hold_timeout_s=conf.cluster_lock.hold_timeout,
+        offer_timeout_s=conf.cluster_lock.offer_timeout,
+        max_batch=conf.cluster_lock.max_batch,
+        promise_ttl_s=conf.pending.ttl,
+        options=_options(conf),
+    )
+
+
+def _options(conf: cfg.ConfigOpts) -> Options:
+    """Judgement's options; those of ``[filter_scheduler]`` carry the same names there."""
+    named = {opt.dest: conf.filter_scheduler[opt.dest] for opt in scheduling.FILTER_SCHEDULER_OPTS}
+    return Options(
+        **{name: tuple(v) if isinstance(v, list) else v for name, v in named.items()},
+        max_attempts=conf.scheduler.max_attempts,
+        service_down_time_s=conf.service_down_time,
+        default_availability_zone=conf.default_availability_zone,
+        metrics_weight_multiplier=conf.metrics.weight_multiplier,
+        metrics_weight_setting=tuple(conf.metrics.weight_setting),
+        metrics_required=conf.metrics.required,
+        metrics_weight_of_unavailable=conf.metrics.weight_of_unavailable,
+    )

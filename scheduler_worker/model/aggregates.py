@@ -50,9 +50,7 @@ def merged_metadata(
     return merged
 
 
-def lowest(
-    values: Iterable[str], default: Number, cast: Callable[[str], Number]
-) -> Number:
+def lowest(values: Iterable[str], default: Number, cast: Callable[[str], Number]) -> Number:
     """The smallest of the cast values; ``default`` for none, or when one of them cannot be cast."""
     try:
         return min((cast(value) for value in values), default=default)

@@ -81,7 +81,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     project_id: str | None = None
     state: Literal["held", "confirmed"] = "held"
     announced_at_s: float | None = None
-    """When the host, or its user, said that the instance is there; use reported later includes it."""
+    """When the instance was said to be there; use that is reported later includes it."""
     schema: int = PROMISE_SCHEMA
 
     @property

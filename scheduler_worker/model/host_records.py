@@ -30,41 +30,41 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     host: Text
     uuid: Text | UnsetType = UNSET
-    nodename: Text | None | UnsetType = UNSET
-    cluster: ClusterName | None | UnsetType = UNSET
-    cell_uuid: str | None | UnsetType = UNSET
-    updated_at: float | None | UnsetType = UNSET
-    vcpus: Size | None | UnsetType = UNSET
-    vcpus_used: Size | None | UnsetType = UNSET
-    memory_mb: Size | None | UnsetType = UNSET
-    memory_mb_used: Size | None | UnsetType = UNSET
-    free_ram_mb: Balance | None | UnsetType = UNSET
-    local_gb: Size | None | UnsetType = UNSET
-    local_gb_used: Size | None | UnsetType = UNSET
-    free_disk_gb: Balance | None | UnsetType = UNSET
-    disk_available_least: Balance | None | UnsetType = UNSET
-    cpu_allocation_ratio: Ratio | None | UnsetType = UNSET
-    ram_allocation_ratio: Ratio | None | UnsetType = UNSET
-    disk_allocation_ratio: Ratio | None | UnsetType = UNSET
-    reserved_host_cpus: Size | None | UnsetType = UNSET
-    reserved_host_memory_mb: Size | None | UnsetType = UNSET
-    reserved_host_disk_mb: Size | None | UnsetType = UNSET
-    hypervisor_type: str | None | UnsetType = UNSET
-    hypervisor_version: Size | None | UnsetType = UNSET
-    hypervisor_hostname: str | None | UnsetType = UNSET
-    host_ip: str | None | UnsetType = UNSET
-    cpu_info: str | dict[str, Any] | None | UnsetType = UNSET
-    supported_hv_specs: tuple[HvSpec, ...] | None | UnsetType = UNSET
-    numa_topology: dict[str, Any] | str | None | UnsetType = UNSET
-    pci_device_pools: list[dict[str, Any]] | None | UnsetType = UNSET
-    stats: dict[str, str | int | float | bool | None] | None | UnsetType = UNSET
-    metrics: list[dict[str, Any]] | None | UnsetType = UNSET
-    traits: tuple[str, ...] | None | UnsetType = UNSET
-    networks: tuple[str, ...] | None | UnsetType = UNSET
-    service: dict[str, Any] | None | UnsetType = UNSET
-    instances: list[dict[str, Any]] | None | UnsetType = UNSET
-    load: dict[str, Any] | None | UnsetType = UNSET
-    vms: dict[str, Any] | list[Any] | None | UnsetType = UNSET
+    nodename: Text | UnsetType | None = UNSET
+    cluster: ClusterName | UnsetType | None = UNSET
+    cell_uuid: str | UnsetType | None = UNSET
+    updated_at: float | UnsetType | None = UNSET
+    vcpus: Size | UnsetType | None = UNSET
+    vcpus_used: Size | UnsetType | None = UNSET
+    memory_mb: Size | UnsetType | None = UNSET
+    memory_mb_used: Size | UnsetType | None = UNSET
+    free_ram_mb: Balance | UnsetType | None = UNSET
+    local_gb: Size | UnsetType | None = UNSET
+    local_gb_used: Size | UnsetType | None = UNSET
+    free_disk_gb: Balance | UnsetType | None = UNSET
+    disk_available_least: Balance | UnsetType | None = UNSET
+    cpu_allocation_ratio: Ratio | UnsetType | None = UNSET
+    ram_allocation_ratio: Ratio | UnsetType | None = UNSET
+    disk_allocation_ratio: Ratio | UnsetType | None = UNSET
+    reserved_host_cpus: Size | UnsetType | None = UNSET
+    reserved_host_memory_mb: Size | UnsetType | None = UNSET
+    reserved_host_disk_mb: Size | UnsetType | None = UNSET
+    hypervisor_type: str | UnsetType | None = UNSET
+    hypervisor_version: Size | UnsetType | None = UNSET
+    hypervisor_hostname: str | UnsetType | None = UNSET
+    host_ip: str | UnsetType | None = UNSET
+    cpu_info: str | dict[str, Any] | UnsetType | None = UNSET
+    supported_hv_specs: tuple[HvSpec, ...] | UnsetType | None = UNSET
+    numa_topology: dict[str, Any] | str | UnsetType | None = UNSET
+    pci_device_pools: list[dict[str, Any]] | UnsetType | None = UNSET
+    stats: dict[str, str | int | float | bool | None] | UnsetType | None = UNSET
+    metrics: list[dict[str, Any]] | UnsetType | None = UNSET
+    traits: tuple[str, ...] | UnsetType | None = UNSET
+    networks: tuple[str, ...] | UnsetType | None = UNSET
+    service: dict[str, Any] | UnsetType | None = UNSET
+    instances: list[dict[str, Any]] | UnsetType | None = UNSET
+    load: dict[str, Any] | UnsetType | None = UNSET
+    vms: dict[str, Any] | list[Any] | UnsetType | None = UNSET
 
 
 class HostRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -134,6 +134,7 @@ def merged(record: HostRecord | None, said: dict[str, Any], **stamped: Any) -> H
 
     Raises:
         msgspec.ValidationError: a required field is neither known nor given.
+
     """
     known = msgspec.structs.asdict(record) if record else {}
     for used, free in _REPLACED_BY.items():

@@ -85,6 +85,8 @@ class Hosts:
 
     now_s: float
     """The moment at which these hosts are judged, by the store's clock."""
+    metadata_keys: frozenset[str]
+    """Every metadata key that some aggregate carries."""
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -145,7 +147,9 @@ class HostState:
 
     __slots__ = ("_lists", "_table", "limits", "row")
 
-    def __init__(self, table: HostTable, row: int, lists: dict[str, list[Any]] | None = None):
+    def __init__(
+        self, table: HostTable, row: int, lists: dict[str, list[Any]] | None = None
+    ) -> None:
         self._table = table
         self._lists = lists
         self.row = row
@@ -262,7 +266,7 @@ class HostState:
 
 
 class _Derived:
-    """A derived column: its values, how to make one, and how much of the change list it has seen."""
+    """A derived column: its values, how to make one, how much of the change list it has seen."""
 
     __slots__ = ("of", "seen", "values")
 
@@ -277,6 +281,7 @@ class HostTable(Hosts):
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        self.metadata_keys = frozenset()
         self.records: list[HostRecord] = []
         self.versions: list[int] = []
         self._columns = {c.name: np.zeros(_FIRST_CAPACITY, c.dtype) for c in COLUMNS}
@@ -328,6 +333,11 @@ class HostTable(Hosts):
         """The nodes of a host name, or the one with that node name."""
         found = (self.records[row] for row in sorted(self._rows_of_host.get(host, ())))
         return [record for record in found if nodename is None or record.nodename == nodename]
+
+    @property
+    def aggregates(self) -> Mapping[str, tuple[Aggregate, ...]]:
+        """The membership of all hosts, as it was last set."""
+        return self._aggregates
 
     def aggregates_of(self, host: str) -> tuple[Aggregate, ...]:
         """The aggregates a host name is in."""
@@ -427,6 +437,9 @@ class HostTable(Hosts):
     def set_aggregates(self, by_host: Mapping[str, tuple[Aggregate, ...]]) -> None:
         """Replace the membership of all hosts."""
         before, self._aggregates = self._aggregates, by_host
+        self.metadata_keys = frozenset(
+            key for some in by_host.values() for each in some for key in each.metadata
+        )
         for host in before.keys() | by_host.keys():
             if before.get(host) != by_host.get(host):
                 for row in self._rows_of_host.get(host, ()):
@@ -522,6 +535,7 @@ class _Taken(Hosts):
 
     def __init__(self, table: HostTable, rows: Rows) -> None:
         self.now_s = table.now_s
+        self.metadata_keys = table.metadata_keys
         self._table = table
         self._rows = rows
         self._gathered: dict[str, Values] = {}

@@ -48,7 +48,7 @@ class Flavor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """The image; a volume-backed request has one without ``id``. ``properties`` are typed values."""
+    """The image; a volume-backed request has one without ``id``. Properties are typed values."""
 
     id: str | None = None
     name: str | None = None

@@ -51,10 +51,13 @@ class Filter(Unit):
     """True when placing one instance of a request cannot change the answer for the next."""
     RUN_ON_REBUILD: ClassVar[bool] = False
     """True when a rebuild with a new image must be checked too; others pass every host then."""
+    looks_at_rows: ClassVar[bool] = False
+    """Set for a class that writes the row face only: it is shown survivors, not all hosts."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _require_a_face(cls, Filter, "passes", "host_passes")
+        cls.looks_at_rows = cls.passes is Filter.passes
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         """One boolean per host, in row order."""
@@ -114,12 +117,15 @@ class Weigher(Unit):
         """The multiplier where no aggregate overrides it."""
         return float(getattr(self.options, self.option)) if self.option else 1.0
 
-    def multiplier(self, hosts: Hosts) -> Values:
-        """The multiplier of each host: the smallest of its aggregates' values, else the option."""
+    def multiplier(self, hosts: Hosts) -> Values | float:
+        """The multiplier of each host: the smallest of its aggregates' values, else the option.
+
+        One number where no aggregate says anything, which is what costs nothing.
+        """
         default = self.default_multiplier()
         key = self.aggregate_key or self.option
-        if key is None:
-            return np.full(len(hosts), default)
+        if key is None or key not in hosts.metadata_keys:
+            return default
         return hosts.aggregate_number(key, default)
 
     def weight_multiplier(self, host_state: HostState) -> float:

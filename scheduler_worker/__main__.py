@@ -1,0 +1,8 @@
+"""``python -m scheduler_worker`` is ``scheduler-worker``."""
+
+import sys
+
+from scheduler_worker.cli.worker import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""The composition root: a configuration in, a worker out.
+
+The only file that names concrete engines and doors. ::
+
+    with app.build(conf.load(["--config-file", path])).running() as worker:
+        ...
+
+is the library use, the test use, and what the daemon does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from typing import Any
+
+from scheduler_worker import conf as configuration
+from scheduler_worker.backends.clock import SystemClock
+from scheduler_worker.backends.memory import MemoryState
+from scheduler_worker.backends.redis.engine import RedisState
+from scheduler_worker.conf import Settings
+from scheduler_worker.errors import ConfigError, SchedulerWorkerError
+from scheduler_worker.ports import Clock, State
+from scheduler_worker.rpc.nova import NovaDoor, baseapi
+from scheduler_worker.rpc.transport import Bus
+from scheduler_worker.rpc.wire_errors import to_wire
+from scheduler_worker.rpc.worker import WorkerDoor
+from scheduler_worker.service.inventory import Inventory, Ratios
+from scheduler_worker.service.listing import Listing
+from scheduler_worker.service.replica import Fleet
+from scheduler_worker.service.scheduler import Limits, Scheduler
+from scheduler_worker.service.units import Registered, build_pipeline
+
+LOG = logging.getLogger(__name__)
+
+EMBEDDED_BUS = "local:/"
+
+
+class Worker:
+    """One worker: the bus, the state and the use cases between them."""
+
+    def __init__(
+        self, conf: Any, settings: Settings, *, state: State, bus: Bus, clock: Clock
+    ) -> None:
+        self._conf = conf
+        self.settings = settings
+        self.state = state
+        self.bus = bus
+        self._filters = registered("scheduler_worker.filters")
+        self._weighers = registered("scheduler_worker.weighers")
+        self._pipeline = build_pipeline(settings.options, self._filters, self._weighers)
+        self.fleet = Fleet(state, default_cluster=settings.default_cluster)
+        self.scheduler = Scheduler(
+            fleet=self.fleet,
+            lock=state,
+            pipeline=lambda: self._pipeline,
+            clock=clock,
+            limits=Limits(
+                acquire_timeout_s=settings.acquire_timeout_s,
+                hold_timeout_s=settings.hold_timeout_s,
+                max_batch=settings.max_batch,
+                promise_ttl_s=settings.promise_ttl_s,
+                globals_max_age_s=settings.refresh_interval_s,
+            ),
+        )
+        self.inventory = Inventory(
+            fleet=self.fleet,
+            ratios=Ratios(
+                settings.cpu_allocation_ratio,
+                settings.ram_allocation_ratio,
+                settings.disk_allocation_ratio,
+            ),
+            promise_ttl_s=settings.promise_ttl_s,
+            clusters=settings.clusters,
+        )
+        self.listing = Listing(self.fleet)
+        worker_door = WorkerDoor(self.scheduler, self.inventory, self.listing, bus)
+        self._server = bus.server(
+            settings.topic,
+            settings.host,
+            [
+                NovaDoor(self.scheduler, self.inventory).endpoint(),
+                worker_door.endpoint(),
+                baseapi(),
+            ],
+            slots=settings.slots,
+            translate=to_wire,
+        )
+
+    def start(self) -> None:
+        """Consume. Raises StateUnavailable when the state cannot be reached."""
+        self.state.ping()
+        self.fleet.refresh_globals()
+        self._server.start()
+        LOG.info(
+            "Serving topic %s as %s with %d slots",
+            self.settings.topic,
+            self.settings.host,
+            self.settings.slots,
+        )
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Stop consuming, finish what was taken, give back what was not answered.
+
+        Returns False when not everything was finished within the bound.
+        """
+        bound_s = self.settings.graceful_shutdown_timeout_s if timeout_s is None else timeout_s
+        finished = self._server.stop(bound_s)
+        self._give_back()
+        self.state.close()
+        self.bus.close()
+        return finished
+
+    def _give_back(self) -> None:
+        left = self.scheduler.unanswered()
+        if left:
+            with contextlib.suppress(SchedulerWorkerError):
+                self.inventory.release(left)
+            LOG.warning("Gave back the promises of %d instances that were not answered", len(left))
+
+    def reload(self) -> None:
+        """Read the configuration files again; options that may change take effect.
+
+        A configuration that does not work leaves the old one in force and is logged.
+        """
+        try:
+            self._conf.mutate_config_files()
+            options = configuration.settings(self._conf).options
+            self._pipeline = build_pipeline(options, self._filters, self._weighers)
+        except (SchedulerWorkerError, ValueError) as error:
+            LOG.error("The configuration stays as it was: %s", error)  # noqa: TRY400
+        else:
+            LOG.info("The configuration was read again")
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Worker]:
+        """Started inside, stopped afterwards."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.stop()
+
+
+def build(conf: Any, *, clock: Clock | None = None) -> Worker:
+    """A worker as the configuration wants it, not yet started.
+
+    Raises:
+        ConfigError: options that cannot work together, or unknown filters and weighers.
+    """
+    settings = configuration.settings(conf)
+    clock = clock or SystemClock()
+    state = open_state(settings, clock)
+    bus = Bus(conf, exchange=settings.exchange, default_url=EMBEDDED_BUS)
+    try:
+        if not state.characteristics.spans_processes and not bus.url.startswith("local:"):
+            LOG.warning(
+                "[state] url is memory://: another worker on this bus would promise the same "
+                "hosts again, and a restart forgets everything; use redis:// in production"
+            )
+        return Worker(conf, settings, state=state, bus=bus, clock=clock)
+    except BaseException:
+        bus.close()
+        state.close()
+        raise
+
+
+def check_processes(settings: Settings, processes: int) -> None:
+    """Raise ConfigError where several processes cannot keep what one promises."""
+    state = open_state(settings, SystemClock())
+    try:
+        if processes > 1 and not state.characteristics.spans_processes:
+            raise ConfigError(
+                f"--workers {processes}: processes cannot share [state] url = "
+                f"{settings.state_url}; use redis://, or run one worker"
+            )
+    finally:
+        state.close()
+
+
+def open_state(settings: Settings, clock: Clock) -> State:
+    """The engine that ``[state] url`` names."""
+    scheme = settings.state_url.partition(":")[0]
+    if scheme == "memory":
+        return MemoryState(
+            clock, hold_timeout_s=settings.hold_timeout_s, offer_s=settings.offer_timeout_s
+        )
+    if scheme in {"redis", "rediss", "redis+sentinel", "unix"}:
+        return RedisState(
+            settings.state_url,
+            clock=clock,
+            prefix=settings.state_prefix,
+            hold_timeout_s=settings.hold_timeout_s,
+            offer_s=settings.offer_timeout_s,
+        )
+    raise ConfigError(
+        f"[state] url: nothing serves {scheme!r}; use memory://, redis://, rediss:// or "
+        "redis+sentinel://"
+    )
+
+
+def registered(group: str) -> Registered:
+    """The units that installed packages register; a broken one is skipped with an error."""
+    found = {}
+    for entry in entry_points(group=group):
+        try:
+            found[entry.name] = entry.load()
+        except Exception:
+            LOG.exception("%s %s cannot be loaded and is left out", group, entry.name)
+    return found

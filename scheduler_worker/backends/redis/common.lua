@@ -1,0 +1,199 @@
+-- What every script begins with; docs/state.md says what the keys hold and why.
+-- A script runs alone, so nothing here needs to fear another. Any script may run twice, because a
+-- client repeats it when a reply was lost: each must answer and leave behind the same both times.
+local META, RECORDS, CHANGED, EXPIRY = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local GONE, QUEUE, PATIENCE, MEMO = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local FRESH_EPOCH, MAX_TOMBSTONES, OFFER_US = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local REAP_AT_ONCE = 100
+local NUDGE_MS = 60000
+
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2] -- microseconds: below 2^53, so a number holds them
+
+-- Numbers become text without an exponent.
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+-- meta: read at once, written at the end by save(). A missing number is 0, a missing name nil.
+local NUMBERS = {'version', 'floor', 'token', 'deadline', 'offer_deadline', 'arrivals'}
+local NAMES = {'epoch', 'holder', 'offered'}
+local meta, stored = {}, {}
+
+local function load()
+  local values = redis.call('HMGET', META, unpack(NUMBERS))
+  for i, field in ipairs(NUMBERS) do
+    meta[field] = tonumber(values[i] or 0)
+    stored[field] = meta[field]
+  end
+  values = redis.call('HMGET', META, unpack(NAMES))
+  for i, field in ipairs(NAMES) do
+    meta[field] = values[i] or nil
+    stored[field] = meta[field]
+  end
+  meta.epoch = meta.epoch or FRESH_EPOCH
+end
+
+local function save()
+  local update = {}
+  for _, field in ipairs(NUMBERS) do
+    if meta[field] ~= stored[field] then
+      update[#update + 1] = field
+      update[#update + 1] = text(meta[field])
+    end
+  end
+  for _, field in ipairs(NAMES) do
+    if meta[field] == nil then
+      if stored[field] ~= nil then redis.call('HDEL', META, field) end
+    elseif meta[field] ~= stored[field] then
+      update[#update + 1] = field
+      update[#update + 1] = meta[field]
+    end
+  end
+  if #update > 0 then redis.call('HSET', META, unpack(update)) end
+end
+
+-- Records ------------------------------------------------------------------------------------
+
+-- One new version for all that this call changes. It is a time where it can be, so that a store
+-- that lost its last second, or everything, never gives out the same version twice.
+local new_version
+local function bump()
+  if not new_version then
+    new_version = math.max(meta.version + 1, now)
+    meta.version = new_version
+  end
+  return new_version
+end
+
+local function delete(key)
+  if redis.call('HDEL', RECORDS, key) == 1 then
+    local version = text(bump())
+    redis.call('ZADD', CHANGED, version, key)
+    redis.call('ZADD', GONE, version, key)
+    redis.call('ZREM', EXPIRY, key)
+  end
+end
+
+local function put(key, value, expires_at)
+  redis.call('HSET', RECORDS, key, value)
+  redis.call('ZADD', CHANGED, text(bump()), key)
+  if expires_at == '' then
+    redis.call('ZREM', EXPIRY, key)
+  else
+    redis.call('ZADD', EXPIRY, expires_at, key)
+  end
+end
+
+local function version_of(key)
+  if redis.call('HEXISTS', RECORDS, key) == 0 then return 0 end
+  return tonumber(redis.call('ZSCORE', CHANGED, key))
+end
+
+local function reap()
+  local ended = redis.call('ZRANGEBYSCORE', EXPIRY, '-inf', text(now), 'LIMIT', 0, REAP_AT_ONCE)
+  for _, key in ipairs(ended) do delete(key) end
+end
+
+-- Forgets the oldest tombstones. One whose key was written since is in CHANGED with that version.
+local function trim()
+  local excess = redis.call('ZCARD', GONE) - MAX_TOMBSTONES
+  if excess <= 0 then return end
+  local oldest = redis.call('ZPOPMIN', GONE, math.min(excess, 2 * REAP_AT_ONCE))
+  for i = 1, #oldest, 2 do
+    if redis.call('ZSCORE', CHANGED, oldest[i]) == oldest[i + 1] then
+      redis.call('ZREM', CHANGED, oldest[i])
+      meta.floor = math.max(meta.floor, tonumber(oldest[i + 1]))
+    end
+  end
+end
+
+-- Applies transactions from ARGV[at] on: how many, then for each: how many guards, how many puts,
+-- (key, version) ..., (key, 'delete' or 'put', value, time of expiry or '') ...
+-- Answers one character for each: 1 applied, 0 not.
+local function apply(at)
+  local applied = {}
+  local count = tonumber(ARGV[at])
+  at = at + 1
+  for number = 1, count do
+    local guards, puts = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+    local first_put = at + 2 + 2 * guards
+    local holds = true
+    for i = at + 2, first_put - 2, 2 do
+      holds = holds and version_of(ARGV[i]) == tonumber(ARGV[i + 1])
+    end
+    at = first_put + 4 * puts
+    if holds then
+      for i = first_put, at - 4, 4 do
+        if ARGV[i + 1] == 'delete' then
+          delete(ARGV[i])
+        else
+          put(ARGV[i], ARGV[i + 2], ARGV[i + 3])
+        end
+      end
+    end
+    applied[number] = holds and '1' or '0'
+  end
+  trim()
+  return table.concat(applied)
+end
+
+-- What changed after a version: {version, now, epoch, floor, whether everything, too many, keys
+-- and versions, values}.
+local function changes_after(seen_epoch, seen_version, limit)
+  local since = tonumber(seen_version)
+  local reset = seen_epoch ~= meta.epoch or since < meta.floor or since > meta.version
+  if reset then since = 0 end
+  local head = {text(meta.version), text(now), meta.epoch, reset and 1 or 0}
+  if since == meta.version then return {head, {}, {}} end
+  local after = '(' .. text(since)
+  if redis.call('ZCOUNT', CHANGED, after, '+inf') > tonumber(limit) then return {head} end
+  local keys = redis.call('ZRANGEBYSCORE', CHANGED, after, '+inf', 'WITHSCORES')
+  local values = {}
+  for first = 1, #keys, 2000 do
+    local names = {}
+    for i = first, math.min(first + 1998, #keys), 2 do names[#names + 1] = keys[i] end
+    for _, value in ipairs(redis.call('HMGET', RECORDS, unpack(names))) do
+      values[#values + 1] = value
+    end
+  end
+  return {head, keys, values}
+end
+
+-- The lock --------------------------------------------------------------------------------------
+
+local function wake_list(owner)
+  return string.sub(META, 1, -#'meta' - 1) .. 'wake:' .. owner
+end
+
+local function drop_waiter(owner)
+  redis.call('ZREM', QUEUE, owner)
+  redis.call('HDEL', PATIENCE, owner)
+  redis.call('DEL', wake_list(owner))
+  if meta.offered == owner then
+    meta.offered, meta.offer_deadline = nil, 0
+  end
+end
+
+-- Ends what has run out, and offers a free lock to the first waiter that still waits.
+local function settle()
+  if meta.holder and meta.deadline <= now then meta.holder = nil end
+  if meta.holder then return end
+  if meta.offered then
+    if meta.offer_deadline > now then return end
+    drop_waiter(meta.offered)
+  end
+  local head = redis.call('ZRANGE', QUEUE, 0, 0)[1]
+  while head do
+    if tonumber(redis.call('HGET', PATIENCE, head) or 0) > now then
+      meta.offered, meta.offer_deadline = head, now + OFFER_US
+      redis.call('RPUSH', wake_list(head), '1')
+      redis.call('PEXPIRE', wake_list(head), NUDGE_MS)
+      return
+    end
+    drop_waiter(head)
+    head = redis.call('ZRANGE', QUEUE, 0, 0)[1]
+  end
+end
+
+load()

@@ -1,0 +1,249 @@
+"""A client for compute services, tools and tests: each RPC method as a typed Python call.
+
+::
+
+    with SchedulerClient.connect("rabbit://user:secret@broker:5672/") as scheduler:
+        [[chosen, *alternates]] = scheduler.select_destinations(spec, ["6f0b..."])
+
+Errors arrive as the classes of :mod:`scheduler_worker.errors`, raised here as they were there.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from scheduler_worker import conf as configuration
+from scheduler_worker.model.decisions import Selection
+from scheduler_worker.rpc import codec, worker
+from scheduler_worker.rpc.transport import Bus, RemoteFailure
+from scheduler_worker.rpc.wire_errors import from_wire
+
+Plain = dict[str, Any]
+
+
+class SchedulerClient:
+    """Calls and casts to the workers of one topic. Safe to share between threads."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        topic: str = "scheduler",
+        timeout_s: float = 60.0,
+        call_monitor_timeout_s: int | None = None,
+    ) -> None:
+        self._bus = bus
+        self._owns_bus = False
+        ours = {"namespace": worker.NAMESPACE, "version": worker.VERSION}
+        timing = {"timeout_s": timeout_s, "call_monitor_timeout_s": call_monitor_timeout_s}
+        self._nova = bus.client(topic, version="4.5", **timing)
+        self._fanout = bus.client(topic, version="4.2", fanout=True)
+        self._ours = bus.client(topic, **ours, **timing)
+        self._base = bus.client(topic, namespace="baseapi", version="1.0", **timing)
+
+    @classmethod
+    def connect(
+        cls,
+        url: str,
+        *,
+        topic: str = "scheduler",
+        exchange: str = "nova",
+        timeout_s: float = 60.0,
+        call_monitor_timeout_s: int | None = None,
+    ) -> SchedulerClient:
+        """A client with a bus of its own, which :meth:`close` closes."""
+        bus = Bus(configuration.load(), url=url, exchange=exchange)
+        client = cls(
+            bus, topic=topic, timeout_s=timeout_s, call_monitor_timeout_s=call_monitor_timeout_s
+        )
+        client._owns_bus = True
+        return client
+
+    def close(self) -> None:
+        """Close the bus, if it is this client's own."""
+        if self._owns_bus:
+            self._bus.close()
+
+    def __enter__(self) -> SchedulerClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Placing
+
+    def select_destinations(
+        self,
+        spec: Mapping[str, Any],
+        instance_uuids: Sequence[str] | None = None,
+        *,
+        return_alternates: bool = False,
+        context: Plain | None = None,
+    ) -> list[list[Selection]]:
+        """For each instance the chosen host, then its alternates.
+
+        ``spec`` has the fields of Nova's RequestSpec, as a plain dict or an object primitive.
+
+        Raises:
+            NoValidHost, RequestError, ClusterLockTimeout, StateUnavailable: see there.
+        """
+        answer = self._call(
+            self._nova,
+            "select_destinations",
+            context,
+            spec_obj=dict(spec),
+            instance_uuids=list(instance_uuids) if instance_uuids else None,
+            return_objects=True,
+            return_alternates=return_alternates,
+        )
+        return [[codec.decode_selection(each) for each in some] for some in answer]
+
+    def request_destinations(
+        self,
+        spec: Mapping[str, Any],
+        instance_uuids: Sequence[str] | None = None,
+        *,
+        reply_to: Plain,
+        request_id: str | None = None,
+        return_alternates: bool = False,
+        deadline_s: float | None = None,
+        context: Plain | None = None,
+    ) -> str:
+        """Cast a request whose answer is cast to ``reply_to``; returns its request id."""
+        request_id = request_id or f"req-{uuid.uuid4()}"
+        self._ours.cast(
+            "request_destinations",
+            context or {},
+            request_id=request_id,
+            spec_obj=dict(spec),
+            instance_uuids=list(instance_uuids) if instance_uuids else None,
+            return_alternates=return_alternates,
+            reply_to=reply_to,
+            deadline_s=deadline_s,
+        )
+        return request_id
+
+    def explain(
+        self,
+        spec: Mapping[str, Any],
+        instance_uuids: Sequence[str] | None = None,
+        *,
+        hosts: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> Plain:
+        """Why each host would be chosen or not; nothing is reserved."""
+        uuids = list(instance_uuids) if instance_uuids else None
+        answer: Plain = self._call_ours(
+            "explain", spec_obj=dict(spec), instance_uuids=uuids, hosts=hosts, limit=limit
+        )
+        return answer
+
+    def confirm(self, instance_uuids: Sequence[str]) -> int:
+        """The promised instances exist; returns how many promises were known."""
+        return int(self._call_ours("confirm", instance_uuids=list(instance_uuids)))
+
+    def release(self, instance_uuids: Sequence[str]) -> int:
+        """The promised instances will not come; returns how many promises were known."""
+        return int(self._call_ours("release", instance_uuids=list(instance_uuids)))
+
+    # Hosts
+
+    def update_hosts(self, hosts: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+        """Report hosts; returns the version of each touched cluster."""
+        answer: dict[str, int] = self._call_ours("update_hosts", hosts=list(hosts))
+        return answer
+
+    def remove_hosts(self, hosts: Iterable[tuple[str, str | None]]) -> dict[str, int]:
+        """Forget (host, nodename) pairs."""
+        pairs = [{"host": host, "nodename": nodename} for host, nodename in hosts]
+        answer: dict[str, int] = self._call_ours("remove_hosts", hosts=pairs)
+        return answer
+
+    # Announcements: fanout casts, as Nova's services send them
+
+    def update_aggregates(self, aggregates: Sequence[Mapping[str, Any]]) -> None:
+        """Replace aggregates by id, in every worker."""
+        self._fanout.cast("update_aggregates", {}, aggregates=list(aggregates))
+
+    def delete_aggregate(self, aggregate: Mapping[str, Any]) -> None:
+        """Forget an aggregate, in every worker."""
+        self._fanout.cast("delete_aggregate", {}, aggregate=dict(aggregate))
+
+    def update_instance_info(self, host: str, instances: Sequence[Mapping[str, Any]]) -> None:
+        """Instances were seen on a host."""
+        self._fanout.cast("update_instance_info", {}, host_name=host, instance_info=list(instances))
+
+    def delete_instance_info(self, host: str, instance_uuid: str) -> None:
+        """An instance left a host."""
+        self._fanout.cast("delete_instance_info", {}, host_name=host, instance_uuid=instance_uuid)
+
+    def sync_instance_info(self, host: str, instance_uuids: Sequence[str]) -> None:
+        """These instances, and no others, are on a host."""
+        self._fanout.cast(
+            "sync_instance_info", {}, host_name=host, instance_uuids=list(instance_uuids)
+        )
+
+    # Looking
+
+    def list_hosts(
+        self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
+    ) -> Plain:
+        """A page: ``hosts``, ``next`` (the marker of the next page, or None), ``version``."""
+        answer: Plain = self._call_ours("list_hosts", cluster=cluster, marker=marker, limit=limit)
+        return answer
+
+    def list_reservations(
+        self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
+    ) -> Plain:
+        """A page: ``reservations``, ``next``, ``version``."""
+        answer: Plain = self._call_ours(
+            "list_reservations", cluster=cluster, marker=marker, limit=limit
+        )
+        return answer
+
+    def list_clusters(self, marker: str | None = None, limit: int | None = None) -> Plain:
+        """A page: ``clusters``, ``next``."""
+        answer: Plain = self._call_ours("list_clusters", marker=marker, limit=limit)
+        return answer
+
+    def every_host(self, cluster: str | None = None) -> Iterator[Plain]:
+        """All hosts, page by page."""
+        yield from _pages(self.list_hosts, "hosts", cluster)
+
+    def every_reservation(self, cluster: str | None = None) -> Iterator[Plain]:
+        """All live promises, page by page."""
+        yield from _pages(self.list_reservations, "reservations", cluster)
+
+    def ping(self, arg: Any = None) -> Plain:
+        """Whether a worker answers."""
+        answer: Plain = self._call(self._base, "ping", None, arg=arg)
+        return answer
+
+    def _call_ours(self, method: str, **arguments: Any) -> Any:
+        return self._call(self._ours, method, None, **arguments)
+
+    @staticmethod
+    def _call(client: Any, method: str, context: Plain | None, **arguments: Any) -> Any:
+        context = context or {"request_id": f"req-{uuid.uuid4()}"}
+        try:
+            return client.call(method, context, **arguments)
+        except RemoteFailure as failure:
+            raise from_wire(failure.module, failure.class_name, failure.message) from None
+
+
+def _pages(page: Any, name: str, cluster: str | None) -> Iterator[Plain]:
+    marker = None
+    while True:
+        answer = page(cluster, marker)
+        yield from answer[name]
+        marker = answer["next"]
+        if marker is None:
+            return

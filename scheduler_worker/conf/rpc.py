@@ -1,0 +1,36 @@
+"""``[rpc]``: where requests come from."""
+
+from __future__ import annotations
+
+from oslo_config import cfg
+
+GROUP = "rpc"
+
+OPTS = [
+    cfg.StrOpt(
+        "topic",
+        default="scheduler",
+        help="The topic that requests are sent to. Nova's clients use 'scheduler'.",
+    ),
+    cfg.StrOpt(
+        "exchange",
+        default="nova",
+        deprecated_name="control_exchange",
+        deprecated_group="DEFAULT",
+        help="The control exchange of the topic. Nova's clients use 'nova'.",
+    ),
+    cfg.IntOpt(
+        "slots",
+        default=16,
+        min=1,
+        max=256,
+        help="Requests served at the same time by one worker process. Requests for one cluster "
+        "share the cluster's lock, so more slots make larger batches, not more locks.",
+    ),
+    cfg.IntOpt(
+        "max_message_bytes",
+        default=64 * 1024 * 1024,
+        min=64 * 1024,
+        help="A message whose arguments are larger than this is refused.",
+    ),
+]

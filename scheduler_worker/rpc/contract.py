@@ -1,0 +1,47 @@
+"""What a door is made of: contexts, endpoints, and ids for callers that send none."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from scheduler_worker.model.requests import RequestSpec
+
+_INSTANCE_NAMESPACE = uuid.UUID("9a1c3b52-4d0e-5f6a-8b7c-2d3e4f5a6b7c")
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks. The caller's token and catalogue never get this far."""
+
+    request_id: str = ""
+    global_request_id: str | None = None
+    user_id: str | None = None
+    project_id: str | None = None
+    is_admin: bool = False
+    message_id: str | None = None
+    """The message's own id, the same in every replica that a fanout reaches."""
+
+
+class Endpoint(NamedTuple):
+    """The methods of one namespace and version; each takes the context, then named arguments."""
+
+    namespace: str | None
+    version: str
+    methods: Mapping[str, Callable[..., Any]]
+
+
+def instance_ids(spec: RequestSpec, context: Context) -> tuple[str, ...]:
+    """Ids for a caller that names no instances: the spec's own, or ones made of the request's id.
+
+    They are the same when the same request comes again, so that it promises nothing twice.
+    """
+    if spec.num_instances == 1 and spec.instance_uuid:
+        return (spec.instance_uuid,)
+    source = context.request_id or context.message_id or str(uuid.uuid4())
+    return tuple(
+        str(uuid.uuid5(_INSTANCE_NAMESPACE, f"{source}/{number}"))
+        for number in range(spec.num_instances)
+    )

@@ -1,0 +1,436 @@
+"""From hosts and a request to a decision: filter, weigh, pick, consume, again for each instance.
+
+This file does what Nova's filter scheduler does after it has its hosts, in the same order:
+destination, ignored and forced hosts first; then the enabled filters, each over the survivors of
+the one before; then the weighers; then the choice. It changes nothing but the table it is given,
+in which the claims it returns are consumed: whoever calls it owns that table and takes the claims
+back if they cannot be kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from scheduler_worker.errors import NoValidHost
+from scheduler_worker.model.aggregates import zones
+from scheduler_worker.model.claims import Claim, PendingResource
+from scheduler_worker.model.decisions import (
+    Decision,
+    Diagnosis,
+    FilterStep,
+    HostVerdict,
+    Selection,
+    WeightPart,
+)
+from scheduler_worker.model.hosts import Hosts, HostState, HostTable, Mask, Rows, Values
+from scheduler_worker.model.requests import Flavor, RequestSpec, SchedulerLimits
+from scheduler_worker.scheduling.normalize import normalize
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.plugin import Filter, Weigher
+from scheduler_worker.scheduling.ranking import Dice, Ranking
+
+NOT_ENOUGH_HOSTS = "There are not enough hosts available."
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be decided: ``spec`` for each of ``instance_uuids``."""
+
+    spec: RequestSpec
+    instance_uuids: tuple[str, ...]
+    request_id: str = ""
+    num_alternates: int = 0
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """Who came through which filter. ``masks`` are over all rows of the table."""
+
+    names: tuple[str, ...]
+    masks: tuple[Mask, ...]
+
+    @property
+    def survivors(self) -> Mask:
+        return self.masks[-1]
+
+    def diagnosis(self) -> Diagnosis:
+        """How many hosts each filter let through."""
+        counts = [int(np.count_nonzero(mask)) for mask in self.masks]
+        steps = zip(self.names[1:], counts[:-1], counts[1:], strict=True)
+        return Diagnosis(
+            hosts=len(self.masks[0]),
+            filters=tuple(FilterStep(*step) for step in self._with_destination(counts, steps)),
+        )
+
+    def _with_destination(
+        self, counts: Sequence[int], steps: Iterable[tuple[str, int, int]]
+    ) -> list[tuple[str, int, int]]:
+        total = len(self.masks[0])
+        named = [(self.names[0], total, counts[0])] if counts[0] < total else []
+        return [*named, *steps]
+
+    def rejected_by(self, row: int) -> str | None:
+        """The first filter that rejected a row."""
+        for name, mask in zip(self.names, self.masks, strict=True):
+            if not mask[row]:
+                return name
+        return None
+
+
+DESTINATION = "requested destination"
+"""How explanations name the step before the filters."""
+
+
+class Pipeline:
+    """The compiled policy of a cluster: its filters, weighers and the choice among the best."""
+
+    def __init__(
+        self, filters: Sequence[Filter], weighers: Sequence[Weigher], options: Options
+    ) -> None:
+        self.filters = tuple(filters)
+        self.weighers = tuple(weighers)
+        self.options = options
+
+    def decide(
+        self,
+        hosts: HostTable,
+        request: Request,
+        dice: Dice,
+        promised: Mapping[str, int] | None = None,
+    ) -> Decision:
+        """Choose a host for every instance and consume the claims on ``hosts``.
+
+        ``promised`` maps instances whose promise lives to its row: they keep their host and claim
+        nothing more. A rebuild check claims nothing either.
+
+        Raises:
+            NoValidHost: not every instance has a host; nothing stays consumed.
+        """
+        claims: list[Claim] = []
+        try:
+            return self._decide(hosts, request, dice, promised or {}, claims)
+        except BaseException:
+            for claim in claims:
+                hosts.end_promise(claim.id)
+            raise
+
+    def _decide(
+        self,
+        hosts: HostTable,
+        request: Request,
+        dice: Dice,
+        promised: Mapping[str, int],
+        claims: list[Claim],
+    ) -> Decision:
+        spec, survey, ranking = request.spec, None, None
+        chosen: list[tuple[int, Selection]] = []
+        for uuid in request.instance_uuids:
+            spec = msgspec.structs.replace(spec, instance_uuid=uuid)
+            row = promised.get(uuid)
+            if row is None:
+                survey = self._survey(hosts, spec, survey)
+                ranking = self._rank(hosts, survey, spec, dice)
+                row = ranking.first
+            chosen.append((row, self._selection(hosts.state(row), spec)))
+            if uuid not in promised and not spec.is_rebuild_check:
+                claims.append(_claim(hosts.state(row), spec, request.request_id))
+                hosts.promise(claims[-1])
+            spec = _with_group_host(spec, chosen[-1][1].service_host)
+        alternates: list[Selection] = []
+        if request.num_alternates:
+            if survey is None or ranking is None or len(chosen) > 1:
+                survey = self._survey(hosts, spec, survey, must_pass=False)
+                ranking = self._rank(hosts, survey, spec, dice) if survey.survivors.any() else None
+            alternates = self._alternates(hosts, ranking, chosen, spec, request.num_alternates)
+        return Decision(
+            selections=tuple(
+                (selection, *self._same_cell(alternates, selection, request.num_alternates))
+                for _, selection in chosen
+            ),
+            claims=tuple(claims),
+            diagnosis=survey.diagnosis() if survey else Diagnosis(hosts=len(hosts)),
+        )
+
+    # Filters
+
+    def _survey(
+        self,
+        hosts: HostTable,
+        spec: RequestSpec,
+        before: Survey | None = None,
+        *,
+        must_pass: bool = True,
+    ) -> Survey:
+        mask = before.survivors if before else _destination_mask(hosts, spec)
+        names, masks = [DESTINATION], [mask]
+        for unit in self._filters_for(spec, first=before is None):
+            if not mask.any():
+                break
+            mask = self._apply(unit, hosts, spec, mask)
+            names.append(unit.name)
+            masks.append(mask)
+        survey = Survey(tuple(names), tuple(masks))
+        if must_pass and not mask.any():
+            raise NoValidHost(NOT_ENOUGH_HOSTS, survey.diagnosis())
+        return survey
+
+    def _filters_for(self, spec: RequestSpec, *, first: bool) -> Iterable[Filter]:
+        if spec.skips_filters:
+            return ()
+        return (
+            unit
+            for unit in self.filters
+            if (first or not unit.run_filter_once_per_request)
+            and (unit.RUN_ON_REBUILD or not spec.is_rebuild_check)
+        )
+
+    def _apply(self, unit: Filter, hosts: HostTable, spec: RequestSpec, mask: Mask) -> Mask:
+        if not unit.applies(spec):
+            return mask
+        if unit.looks_at_rows:
+            rows = np.flatnonzero(mask)
+            after = np.zeros_like(mask)
+            after[rows[unit.passes(hosts.take(rows), spec)]] = True
+            return after
+        return mask & unit.passes(hosts, spec)
+
+    # Weighers
+
+    def _rank(self, hosts: HostTable, survey: Survey, spec: RequestSpec, dice: Dice) -> Ranking:
+        rows = np.flatnonzero(survey.survivors)
+        view: Hosts = hosts if len(rows) == len(hosts) else hosts.take(rows)
+        return Ranking(
+            rows,
+            self.weights(view, spec),
+            subset=self.options.host_subset_size,
+            shuffle=self.options.shuffle_best_same_weighed_hosts,
+            dice=dice,
+        )
+
+    def weights(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        """The total weight of each host; a lone host is not weighed at all and has 0."""
+        totals: Values = np.zeros(len(hosts))
+        if len(hosts) > 1:
+            for unit in self.weighers:
+                if unit.applies(spec):
+                    totals += unit.multiplier(hosts) * _normalized(unit, unit.weigh(hosts, spec))
+        return totals
+
+    def best_weights(self, tables: Sequence[HostTable], spec: RequestSpec) -> list[float | None]:
+        """The best weight in each table, normalised over the hosts of all; None: nobody passes."""
+        surveys = [self._survey(table, spec, must_pass=False) for table in tables]
+        views = [
+            table.take(np.flatnonzero(survey.survivors))
+            for table, survey in zip(tables, surveys, strict=True)
+        ]
+        ends = np.cumsum([len(view) for view in views])[:-1]
+        totals = [np.zeros(len(view)) for view in views]
+        for unit in self.weighers:
+            if unit.applies(spec):
+                raw = np.concatenate([unit.weigh(view, spec) for view in views])
+                for at, part in enumerate(np.split(_normalized(unit, raw), ends)):
+                    totals[at] += unit.multiplier(views[at]) * part
+        return [float(each.max()) if len(each) else None for each in totals]
+
+    # Selections
+
+    def _selection(self, host: HostState, spec: RequestSpec) -> Selection:
+        mappings = {
+            group.requester_id: [host.uuid]
+            for group in spec.requested_resources or ()
+            if group.requester_id
+        }
+        return Selection(
+            service_host=host.host,
+            nodename=host.nodename,
+            compute_node_uuid=host.uuid,
+            cell_uuid=host.cell_uuid,
+            limits=self._limits(host, spec),
+            availability_zone=min(
+                zones(host.aggregates), default=self.options.default_availability_zone
+            ),
+            allocation_request=(
+                json.dumps({"allocations": {}, "mappings": mappings}) if mappings else "null"
+            ),
+            allocation_request_version="1.36" if mappings else None,
+        )
+
+    def _limits(self, host: HostState, spec: RequestSpec) -> SchedulerLimits:
+        if spec.skips_filters:
+            return SchedulerLimits()
+        for unit in self.filters:
+            if unit.looks_at_rows:
+                # A unit with a row face may leave limits behind; ask it again for this row.
+                unit.host_passes(host, spec)
+            host.limits.update(unit.limits(host, spec))
+        limits = host.limits
+        return SchedulerLimits(
+            numa_topology=limits.get("numa_topology"),
+            **{key: int(limits[key]) for key in ("vcpu", "memory_mb", "disk_gb") if key in limits},
+        )
+
+    def _alternates(
+        self,
+        hosts: HostTable,
+        ranking: Ranking | None,
+        chosen: Sequence[tuple[int, Selection]],
+        spec: RequestSpec,
+        count: int,
+    ) -> list[Selection]:
+        """Enough unchosen hosts, in order, for every cell that was chosen."""
+        missing = dict.fromkeys((selection.cell_uuid for _, selection in chosen), count)
+        taken = {row for row, _ in chosen}
+        found: list[Selection] = []
+        for row in ranking or ():
+            if not missing:
+                break
+            cell = hosts.records[row].cell_uuid
+            if row not in taken and cell in missing:
+                found.append(self._selection(hosts.state(row), spec))
+                missing[cell] -= 1
+                if not missing[cell]:
+                    del missing[cell]
+        return found
+
+    @staticmethod
+    def _same_cell(alternates: list[Selection], chosen: Selection, count: int) -> list[Selection]:
+        return [each for each in alternates if each.cell_uuid == chosen.cell_uuid][:count]
+
+    # Explanations
+
+    def explain(
+        self,
+        hosts: HostTable,
+        request: Request,
+        dice: Dice,
+        *,
+        only: Sequence[str] = (),
+        limit: int = 100,
+    ) -> Diagnosis:
+        """Why each host would be chosen or not, for the first instance; nothing is consumed.
+
+        ``only`` names the hosts to report; at most ``limit`` verdicts are given, hosts that passed
+        first, best first.
+        """
+        uuid = request.instance_uuids[0] if request.instance_uuids else None
+        spec = msgspec.structs.replace(request.spec, instance_uuid=uuid)
+        survey = self._survey(hosts, spec, must_pass=False)
+        order = list(self._rank(hosts, survey, spec, dice)) if survey.survivors.any() else []
+        rejected = np.flatnonzero(~survey.survivors).tolist()
+        wanted = set(np.flatnonzero(hosts.rows_of(only)).tolist()) if only else None
+        rows = [row for row in order + rejected if wanted is None or row in wanted][:limit]
+        verdicts = {row: self._rejection(hosts.state(row), survey, spec) for row in rows}
+        verdicts.update(self._weighings(hosts, survey, spec, set(rows)))
+        return msgspec.structs.replace(
+            survey.diagnosis(),
+            verdicts=tuple(verdicts[row] for row in rows),
+            chosen=hosts.records[order[0]].host if order else None,
+        )
+
+    def _rejection(self, host: HostState, survey: Survey, spec: RequestSpec) -> HostVerdict:
+        name = survey.rejected_by(host.row)
+        reasons = [unit.reason(host, spec) for unit in self.filters if unit.name == name]
+        return HostVerdict(
+            host=host.host,
+            nodename=host.nodename,
+            rejected_by=name,
+            reason=reasons[0] if reasons else "is not where the request asks to be",
+        )
+
+    def _weighings(
+        self, hosts: HostTable, survey: Survey, spec: RequestSpec, wanted: set[int]
+    ) -> dict[int, HostVerdict]:
+        rows = np.flatnonzero(survey.survivors)
+        view = hosts.take(rows)
+        tables = [self._parts(unit, view, spec) for unit in self.weighers] if len(rows) > 1 else []
+        totals = self.weights(view, spec)
+        return {
+            int(row): HostVerdict(
+                host=hosts.records[row].host,
+                nodename=hosts.records[row].nodename,
+                weight=float(totals[at]),
+                weights=tuple(parts[at] for parts in tables),
+            )
+            for at, row in enumerate(rows.tolist())
+            if row in wanted
+        }
+
+    @staticmethod
+    def _parts(unit: Weigher, hosts: Hosts, spec: RequestSpec) -> list[WeightPart]:
+        raw = unit.weigh(hosts, spec) if unit.applies(spec) else np.zeros(len(hosts))
+        normalized = _normalized(unit, raw) if unit.applies(spec) else np.zeros(len(hosts))
+        multipliers = np.broadcast_to(unit.multiplier(hosts), len(hosts))
+        columns = (raw, normalized, multipliers, multipliers * normalized)
+        return [
+            WeightPart(unit.name, *(float(value) for value in values))
+            for values in zip(*columns, strict=True)
+        ]
+
+
+def _normalized(unit: Weigher, raw: Values) -> Values:
+    return normalize(raw, unit.minval, unit.maxval)
+
+
+def resources_of(flavor: Flavor) -> PendingResource:
+    """What one instance of a flavor takes from its host."""
+    return PendingResource(vcpus=flavor.vcpus, memory_mb=flavor.memory_mb, disk_mb=flavor.disk_mb)
+
+
+def _claim(host: HostState, spec: RequestSpec, request_id: str) -> Claim:
+    return Claim(
+        instance_uuid=spec.instance_uuid or "",
+        host_uuid=host.uuid,
+        host=host.host,
+        nodename=host.nodename,
+        resources=resources_of(spec.flavor),
+        host_version=host.version,
+        request_id=request_id,
+        project_id=spec.project_id,
+    )
+
+
+def _with_group_host(spec: RequestSpec, host: str) -> RequestSpec:
+    """The request as the next instance sees it: its group is on one more host."""
+    group = spec.instance_group
+    if group is None or host in group.hosts:
+        return spec
+    grown = msgspec.structs.replace(group, hosts=(*group.hosts, host))
+    return msgspec.structs.replace(spec, instance_group=grown)
+
+
+def _destination_mask(hosts: HostTable, spec: RequestSpec) -> Mask:
+    """Where the request may go before any filter is asked; see :func:`may_use`."""
+    mask = np.ones(len(hosts), bool)
+    destination = spec.requested_destination
+    if destination is not None:
+        if destination.host is not None:
+            mask &= hosts.rows_of([destination.host])
+            if destination.node is not None:
+                mask &= _nodes(hosts, mask, [destination.node])
+        if destination.cell_uuid and not destination.allow_cross_cell_move:
+            mask &= hosts.derived(
+                ("cell", destination.cell_uuid),
+                lambda host: host.cell_uuid == destination.cell_uuid,
+                "?",
+            )
+    if spec.ignore_hosts:
+        mask &= ~hosts.rows_of(spec.ignore_hosts, ignore_case=True)
+    if spec.force_hosts:
+        mask &= hosts.rows_of(spec.force_hosts, ignore_case=True)
+    if spec.force_nodes:
+        mask &= _nodes(hosts, mask, spec.force_nodes)
+    return mask
+
+
+def _nodes(hosts: HostTable, mask: Mask, nodenames: Sequence[str]) -> Mask:
+    kept: Rows = np.flatnonzero(mask)
+    found = np.zeros_like(mask)
+    found[[row for row in kept.tolist() if hosts.records[row].nodename in nodenames]] = True
+    return found
+
+
+def may_use(hosts: HostTable, row: int, spec: RequestSpec) -> bool:
+    """Whether destination, ignored and forced hosts allow this row."""
+    return bool(_destination_mask(hosts, spec)[row])

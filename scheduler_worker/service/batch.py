@@ -1,0 +1,122 @@
+"""One hold of a cluster's lock serves many requests.
+
+Threads that want the same cluster line up here. The first becomes the leader and waits for the
+lock on behalf of all; whoever joined meanwhile is served under the same hold, at most
+``max_batch`` of them. Then the leader steps down, and the next in line leads. With nobody else
+about, a batch is one request and costs nothing extra.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar, cast
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+class Job(Generic[Asked, Answer]):
+    """A request in line, and its outcome once it has one."""
+
+    def __init__(self, asked: Asked, deadline_s: float) -> None:
+        self.asked = asked
+        self.deadline_s = deadline_s
+        self.attempts = 0
+        self.leads = False
+        self.woken = threading.Event()
+        self._answer: Answer | None = None
+        self._error: BaseException | None = None
+        self.done = False
+
+    def succeed(self, answer: Answer) -> None:
+        self._answer, self.done = answer, True
+        self.woken.set()
+
+    def fail(self, error: BaseException) -> None:
+        self._error, self.done = error, True
+        self.woken.set()
+
+    def result(self) -> Answer:
+        if self._error is not None:
+            raise self._error
+        return cast("Answer", self._answer)
+
+
+class Batch(Generic[Asked, Answer]):
+    """The line of one cluster in this process.
+
+    ``serve(take)`` is called by the leader: it gets the lock, calls ``take()`` for the jobs, and
+    settles them; a job it leaves unsettled goes back to the head of the line.
+    """
+
+    def __init__(
+        self,
+        serve: Callable[[Callable[[], Sequence[Job[Asked, Answer]]]], None],
+        *,
+        max_batch: int,
+    ) -> None:
+        self._serve = serve
+        self._max_batch = max_batch
+        self._line: deque[Job[Asked, Answer]] = deque()
+        self._taken: list[Job[Asked, Answer]] = []
+        self._has_leader = False
+        self._lock = threading.Lock()
+
+    def submit(self, job: Job[Asked, Answer]) -> Answer:
+        """Line up, lead when it is this thread's turn, and return (or raise) the outcome."""
+        with self._lock:
+            self._line.append(job)
+            if not self._has_leader:
+                self._has_leader = job.leads = True
+                job.woken.set()
+        while True:
+            job.woken.wait()
+            if job.done:
+                break
+            self._lead_once()
+        if job.leads:
+            self._step_down()
+        return job.result()
+
+    def earliest_deadline_s(self) -> float:
+        """The first deadline in the line; infinite for an empty one."""
+        with self._lock:
+            return min((job.deadline_s for job in self._line), default=float("inf"))
+
+    def _lead_once(self) -> None:
+        try:
+            self._serve(self._take)
+        except BaseException as error:
+            self._fail_all(error)
+        with self._lock:
+            unsettled = [each for each in self._taken if not each.done]
+            self._line.extendleft(reversed(unsettled))
+            self._taken = []
+
+    def _fail_all(self, error: BaseException) -> None:
+        """What failed for the jobs at hand, or before any was taken, failed for the whole line."""
+        with self._lock:
+            failed = self._taken or list(self._line)
+            if failed is not self._taken:
+                self._line.clear()
+            self._taken = []
+        for each in failed:
+            if not each.done:
+                each.fail(error)
+
+    def _take(self) -> Sequence[Job[Asked, Answer]]:
+        with self._lock:
+            count = min(self._max_batch, len(self._line))
+            self._taken = [self._line.popleft() for _ in range(count)]
+            return self._taken
+
+    def _step_down(self) -> None:
+        with self._lock:
+            if self._line:
+                following = self._line[0]
+                following.leads = True
+                following.woken.set()
+            else:
+                self._has_leader = False

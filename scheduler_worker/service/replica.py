@@ -1,0 +1,174 @@
+"""What this process knows of a scope, brought up to date from the change index.
+
+A :class:`ClusterReplica` owns the cluster's :class:`HostTable`. Its ``lock`` guards the table;
+whoever judges, reads or updates holds it. Changes are states, not events: applying one twice, or a
+newer before an older, is harmless as long as :attr:`Replica.seen` only grows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+
+from scheduler_worker.model.aggregates import Aggregate, by_host
+from scheduler_worker.model.claims import Reservation
+from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.ports import GLOBAL, Change, Changes, Seen, Store
+from scheduler_worker.service import records
+
+
+class Replica:
+    """A process's view of one scope."""
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        self.seen = Seen()
+        self.lock = threading.RLock()
+        self.versions: dict[str, int] = {}
+
+    def refresh(self, store: Store) -> Changes:
+        """Catch up with the store; the caller holds ``lock``."""
+        changes = store.changes(self.scope, self.seen)
+        self.apply(changes)
+        return changes
+
+    def apply(self, changes: Changes) -> None:
+        """Take in changes, unless this view is newer already."""
+        if changes.epoch == self.seen.epoch and changes.version < self.seen.version:
+            return
+        if changes.reset:
+            self._drop(self.versions.keys() - {change.key for change in changes.entries})
+        for change in changes.entries:
+            self._take(change)
+        self.seen = Seen(changes.epoch, changes.version)
+
+    def version(self, key: str) -> int:
+        """The version of a record, 0 when it does not exist."""
+        return self.versions.get(key, 0)
+
+    def _drop(self, keys: Iterable[str]) -> None:
+        for key in sorted(keys):
+            self._take(Change(key, 0, None))
+
+    def _take(self, change: Change) -> None:
+        if change.value is None:
+            self.versions.pop(change.key, None)
+        else:
+            self.versions[change.key] = change.version
+        self.take(change.key, change.version, change.value)
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        """One record as it is now; None when it is gone."""
+        raise NotImplementedError
+
+
+class GlobalReplica(Replica):
+    """Aggregates and the names of the clusters."""
+
+    def __init__(self) -> None:
+        super().__init__(GLOBAL)
+        self.aggregates: dict[int, Aggregate] = {}
+        self.clusters: set[str] = set()
+        self.by_host: Mapping[str, tuple[Aggregate, ...]] = {}
+
+    def apply(self, changes: Changes) -> None:
+        super().apply(changes)
+        if any(change.key.startswith(records.AGGREGATE) for change in changes.entries):
+            self.by_host = by_host(self.aggregates.values())
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        kind, name = key[:2], key[2:]
+        if kind == records.CLUSTER:
+            self.clusters.discard(name) if value is None else self.clusters.add(name)
+        elif kind == records.AGGREGATE and value is None:
+            self.aggregates.pop(int(name), None)
+        elif kind == records.AGGREGATE and value is not None:
+            self.aggregates[int(name)] = records.read_aggregate(value)
+
+
+class ClusterReplica(Replica):
+    """One cluster's hosts, instances and live promises."""
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(scope)
+        self.table = HostTable()
+        self.promises: dict[str, Reservation] = {}
+
+    def refresh(self, store: Store) -> Changes:
+        changes = super().refresh(store)
+        self.table.now_s = changes.now_s
+        return changes
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        kind, name = key[:2], key[2:]
+        if kind == records.PROMISE:
+            self._take_promise(name, value)
+        elif kind == records.HOST:
+            if value is None:
+                self.table.remove(name)
+            else:
+                self.table.put(records.read_host(value), version)
+        elif kind == records.INSTANCES:
+            self.table.set_instances(name, value and records.read_instances(value))
+
+    def _take_promise(self, promise_id: str, value: bytes | None) -> None:
+        if value is None:
+            self.promises.pop(promise_id, None)
+            self.table.end_promise(promise_id)
+        else:
+            self.keep(records.read_promise(value))
+
+    def keep(self, reservation: Reservation) -> None:
+        """Hold a promise that the store holds."""
+        self.promises[reservation.id] = reservation
+        self.table.promise(reservation)
+
+    def give_up(self, claim_id: str) -> None:
+        """Take back a claim that the store refused; a promise it would have replaced stays."""
+        before = self.promises.get(claim_id)
+        if before is None:
+            self.table.end_promise(claim_id)
+        else:
+            self.table.promise(before)
+
+    def promises_of(self, instance_uuid: str) -> list[Reservation]:
+        """The stored promises for an instance."""
+        found = self.table.promises_of_instance(instance_uuid)
+        return [self.promises[each.id] for each in found if each.id in self.promises]
+
+
+class Fleet:
+    """All replicas of this process; clusters appear as they are named."""
+
+    def __init__(self, store: Store, *, default_cluster: str) -> None:
+        self.store = store
+        self.default_cluster = default_cluster
+        self.globals = GlobalReplica()
+        self._clusters: dict[str, ClusterReplica] = {}
+        self._lock = threading.Lock()
+
+    def refresh_globals(self) -> None:
+        """Catch up with aggregates and cluster names."""
+        with self.globals.lock:
+            self.globals.refresh(self.store)
+
+    def names(self) -> list[str]:
+        """Every known cluster, by name."""
+        return sorted(self.globals.clusters)
+
+    def cluster(self, name: str) -> ClusterReplica:
+        """The replica of a cluster."""
+        with self._lock:
+            if name not in self._clusters:
+                self._clusters[name] = ClusterReplica(name)
+            return self._clusters[name]
+
+    def clusters(self) -> list[ClusterReplica]:
+        """The replicas of all known clusters."""
+        return [self.cluster(name) for name in self.names()]
+
+    def prepare(self, replica: ClusterReplica) -> HostTable:
+        """The cluster's table with today's aggregates; the caller holds the replica's lock."""
+        if replica.table.aggregates is not self.globals.by_host:
+            replica.table.set_aggregates(self.globals.by_host)
+        return replica.table

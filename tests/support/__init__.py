@@ -1,0 +1,1 @@
+"""What tests share: clocks and private servers. Nothing here tests anything."""

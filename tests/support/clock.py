@@ -1,0 +1,22 @@
+"""A clock that stands still until a test moves it."""
+
+from __future__ import annotations
+
+
+class ManualClock:
+    """Both of its times move together, by hand."""
+
+    def __init__(self, time_s: float = 1_700_000_000.0, monotonic_s: float = 1_000.0) -> None:
+        self._time_s = time_s
+        self._monotonic_s = monotonic_s
+
+    def time_s(self) -> float:
+        return self._time_s
+
+    def monotonic_s(self) -> float:
+        return self._monotonic_s
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._time_s += seconds
+        self._monotonic_s += seconds

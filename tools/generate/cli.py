@@ -1,0 +1,52 @@
+"""The command line of the generator."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from generate import figures
+from generate.files import json_lines, write_compressed
+from generate.fleet import make_aggregates, make_hosts
+from generate.requests import make_requests
+
+SEED = 20240229
+
+
+def generate(
+    figures_path: Path, *, hosts: int, requests: int, seed: int = SEED
+) -> dict[str, str]:
+    """The content of every file, by its name without ``.gz``."""
+    known = figures.read(figures_path)
+    dice = Random(seed)
+    fleet = make_hosts(dice, known, hosts)
+    aggregates = make_aggregates(dice, fleet)
+    stream = make_requests(dice, known, requests)
+    return {
+        "hosts.jsonl": json_lines(fleet),
+        "aggregates.json": json.dumps(aggregates, indent=1) + "\n",
+        "requests.jsonl": json_lines(stream),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write ``hosts.jsonl.gz``, ``aggregates.json`` and ``requests.jsonl.gz``."""
+    parser = argparse.ArgumentParser(prog="tools/generate", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="an existing directory")
+    parser.add_argument(
+        "--figures", type=Path, help="published figures (default: OUT/distributions.json)"
+    )
+    parser.add_argument("--hosts", type=int, default=1000)
+    parser.add_argument("--requests", type=int, default=20000)
+    parser.add_argument("--seed", type=int, default=SEED)
+    said = parser.parse_args(argv)
+    path = said.figures or said.out / "distributions.json"
+    files = generate(path, hosts=said.hosts, requests=said.requests, seed=said.seed)
+    (said.out / "aggregates.json").write_text(files.pop("aggregates.json"))
+    for name, text in files.items():
+        write_compressed(said.out / f"{name}.gz", text)
+    print(f"{said.hosts:,} hosts and {said.requests:,} requests in {said.out}")
+    return 0

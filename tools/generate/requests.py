@@ -1,0 +1,153 @@
+"""Draws the stream of requests: single instances, server groups, and some nobody can serve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from generate.catalogue import IMAGES, VARIANTS, flavor, flavors, image
+from generate.figures import Figures, lifetime_s, pick, uuid4
+from generate.fleet import ZONES
+
+SPAN_S = 3 * 24 * 3600
+"""The stream lasts three days."""
+BUSY = (4, 3, 3, 3, 3, 4, 6, 9, 12, 14, 15, 14, 13, 14, 15, 14, 12, 10, 8, 7, 6, 6, 5, 5)
+"""How many arrivals each hour of a day has, relative to the others."""
+
+PROJECTS = 40
+GROUP_SHARE = 0.015
+"""Of the arrivals, how many bring a whole server group; about a tenth of the instances."""
+VOLUME_SHARE, ZONE_SHARE, HINT_SHARE, HOPELESS_SHARE = 0.15, 0.3, 0.02, 0.004
+
+POLICIES = (
+    (0.45, ("anti-affinity", {})),
+    (0.05, ("anti-affinity", {"max_server_per_host": "2"})),
+    (0.25, ("soft-anti-affinity", {})),
+    (0.10, ("affinity", {})),
+    (0.15, ("soft-affinity", {})),
+)
+GROUP_SIZES = ((0.4, 3), (0.3, 5), (0.2, 8), (0.1, 12))
+
+Plain = dict[str, Any]
+
+
+def make_requests(dice: Random, figures: Figures, count: int) -> list[Plain]:
+    """``count`` requests in order of arrival; ``at_s`` and ``lifetime_s`` are seconds."""
+    stream = _Stream(dice, figures)
+    found: list[Plain] = []
+    for at_s in _arrivals(dice, count):
+        found += stream.batch(at_s)
+        if len(found) >= count:
+            break
+    return sorted(found[:count], key=lambda request: request["at_s"])
+
+
+def _arrivals(dice: Random, count: int) -> Iterator[float]:
+    """Moments of a Poisson process whose rate follows the hours of a day."""
+    mean = sum(BUSY) / len(BUSY)
+    groups = 1 + GROUP_SHARE * (sum(share * size for share, size in GROUP_SIZES) - 1)
+    per_s = count / groups / SPAN_S
+    at_s = 0.0
+    while True:
+        busy = BUSY[int(at_s // 3600) % len(BUSY)] / mean
+        at_s += -math.log(1 - dice.random()) / (per_s * busy)
+        yield at_s
+
+
+class _Stream:
+    """What the draws have in common: the flavors on sale, the projects, earlier instances."""
+
+    def __init__(self, dice: Random, figures: Figures) -> None:
+        self._dice = dice
+        self._figures = figures
+        self._sold = flavors(figures)
+        self._projects = [uuid4(dice).replace("-", "") for _ in range(PROJECTS)]
+        self._earlier: list[str] = []
+
+    def batch(self, at_s: float) -> list[Plain]:
+        """What arrives at one moment: mostly one request, sometimes a server group's."""
+        if self._dice.random() < HOPELESS_SHARE:
+            return [self._request(at_s, self._hopeless())]
+        if self._dice.random() < GROUP_SHARE:
+            return self._group(at_s)
+        return [self._request(at_s, self._spec())]
+
+    def _request(self, at_s: float, spec: Plain) -> Plain:
+        uuid = uuid4(self._dice)
+        self._earlier.append(uuid)
+        return {
+            "at_s": round(at_s, 1),
+            "lifetime_s": lifetime_s(self._dice, self._figures),
+            "instance_uuid": uuid,
+            "spec": spec,
+        }
+
+    def _spec(self) -> Plain:
+        dice = self._dice
+        spec: Plain = {
+            "project_id": pick(dice, [(1 / rank, p) for rank, p in enumerate(self._projects, 1)]),
+            "flavor": self._flavor(),
+            "image": pick(dice, IMAGES),
+        }
+        if dice.random() < VOLUME_SHARE:
+            _boot_from_volume(spec)
+        if dice.random() < ZONE_SHARE:
+            spec["availability_zone"] = pick(dice, [(1, zone) for zone in ZONES])
+        if self._earlier and dice.random() < HINT_SHARE:
+            other = self._earlier[int(dice.random() * len(self._earlier))]
+            spec["scheduler_hints"] = {"different_host": [other]}
+        return spec
+
+    def _flavor(self) -> Plain:
+        chosen = pick(self._dice, self._sold)
+        suffix, extra_specs = pick(self._dice, VARIANTS)
+        return {**chosen, "name": chosen["name"] + suffix, "extra_specs": extra_specs}
+
+    def _group(self, at_s: float) -> list[Plain]:
+        """Instances of one server group: alike, and a few seconds apart."""
+        dice = self._dice
+        policy, rules = pick(dice, POLICIES)
+        spec = self._spec()
+        group = {
+            "uuid": uuid4(dice),
+            "name": f"{policy}-{len(self._earlier)}",
+            "project_id": spec["project_id"],
+            "policy": policy,
+            "policies": [policy],
+            "_rules": rules,
+            "members": [],
+            "hosts": [],
+        }
+        spec = {
+            **spec,
+            "instance_group": group,
+            "scheduler_hints": {"group": [group["uuid"]]},
+        }
+        size = pick(dice, GROUP_SIZES)
+        return [self._request(at_s + 2 * number, spec) for number in range(size)]
+
+    def _hopeless(self) -> Plain:
+        """A request that no host of the fleet can ever serve."""
+        wish: Plain = pick(
+            self._dice,
+            [
+                (1, {"availability_zone": "az9"}),
+                (1, {"flavor": flavor(90, 512, 4096)}),
+                (1, {"image": image(9, "aix-7", hw_architecture="ppc64")}),
+                (1, {"flavor": _needs("capabilities:hypervisor_version", ">= 99000000")}),
+            ],
+        )
+        return {**self._spec(), **wish}
+
+
+def _needs(key: str, requirement: str) -> Plain:
+    return {**flavor(91, 2, 4), "name": "s2.4g.future", "extra_specs": {key: requirement}}
+
+
+def _boot_from_volume(spec: Plain) -> None:
+    """The root disk is a volume elsewhere, and the image is known by its properties only."""
+    spec["is_bfv"] = True
+    spec["flavor"] = {**spec["flavor"], "name": spec["flavor"]["name"] + ".bfv", "root_gb": 0}
+    spec["image"] = {"properties": spec["image"]["properties"], "min_ram": 0, "min_disk": 20}
