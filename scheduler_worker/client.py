@@ -17,8 +17,8 @@ from typing import Any
 
 from scheduler_worker import conf as configuration
 from scheduler_worker.model.decisions import Selection
-from scheduler_worker.rpc import codec, worker
-from scheduler_worker.rpc.transport import Bus, RemoteFailure
+from scheduler_worker.rpc import codec, nova, worker
+from scheduler_worker.rpc.transport import Bus, Client, RemoteFailure
 from scheduler_worker.rpc.wire_errors import from_wire
 
 Plain = dict[str, Any]
@@ -37,12 +37,20 @@ class SchedulerClient:
     ) -> None:
         self._bus = bus
         self._owns_bus = False
-        ours = {"namespace": worker.NAMESPACE, "version": worker.VERSION}
-        timing = {"timeout_s": timeout_s, "call_monitor_timeout_s": call_monitor_timeout_s}
-        self._nova = bus.client(topic, version="4.5", **timing)
+
+        def caller(namespace: str | None, version: str) -> Client:
+            return bus.client(
+                topic,
+                namespace=namespace,
+                version=version,
+                timeout_s=timeout_s,
+                call_monitor_timeout_s=call_monitor_timeout_s,
+            )
+
+        self._nova = caller(None, nova.VERSION)
+        self._ours = caller(worker.NAMESPACE, worker.VERSION)
+        self._base = caller("baseapi", nova.BASEAPI_VERSION)
         self._fanout = bus.client(topic, version="4.2", fanout=True)
-        self._ours = bus.client(topic, **ours, **timing)
-        self._base = bus.client(topic, namespace="baseapi", version="1.0", **timing)
 
     @classmethod
     def connect(

@@ -4,6 +4,7 @@
 
     SchedulerWorkerError
     |- RequestError            the caller's fault: says which field, why, and what would do
+    |- ComputeHostMetricNotFound  a required metric is missing on a host that was to be weighed
     |- NoValidHost             an answer, not a fault: no host passes; carries its Diagnosis
     |- Conflict                somebody else was first; trying again may help
     |  |- StaleFencingToken    the hold ended before the commit; nothing was written
@@ -45,6 +46,16 @@ class NoValidHost(SchedulerWorkerError):
         super().__init__(f"No valid host was found. {reason}")
         self.reason = reason
         self.diagnosis = diagnosis
+
+
+class ComputeHostMetricNotFound(SchedulerWorkerError):
+    """Raised when ``[metrics] required`` and a host does not report one of the metrics."""
+
+    def __init__(self, host: str, node: str, name: str) -> None:
+        super().__init__(f"Metric {name} could not be found on the compute host node {host}.{node}")
+        self.host = host
+        self.node = node
+        self.name = name
 
 
 class Conflict(SchedulerWorkerError):

@@ -98,10 +98,15 @@ class Transaction(msgspec.Struct, frozen=True):
 
 
 class Written(NamedTuple):
-    """The scope's version afterwards, and for each transaction whether it was applied."""
+    """The scope's version afterwards, and for each transaction whether it was applied.
+
+    ``before`` is the version just before the write; -1 where the engine does not know (a repeated
+    call). A caller that had seen ``before`` knows everything up to ``version``.
+    """
 
     version: int
     applied: tuple[bool, ...]
+    before: int = -1
 
 
 class Characteristics(msgspec.Struct, frozen=True):

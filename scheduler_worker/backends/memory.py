@@ -108,7 +108,7 @@ class MemoryState:
             now_s = self._clock.monotonic_s()
             known = None if once is None else state.memos.find(once, now_s)
             if known is not None:
-                return known
+                return known._replace(before=-1)
             written = state.apply(transactions)
             if once is not None and all(written.applied):
                 state.memos.keep(once, written, now_s)
@@ -143,9 +143,7 @@ class MemoryState:
             self._condition.wait(min(left_s, LOOK_AGAIN_S))
             self._refuse_when_closed()
 
-    def _grant(
-        self, scope: str, state: _Scope, owner: str, started_s: float, seen: Seen
-    ) -> Grant:
+    def _grant(self, scope: str, state: _Scope, owner: str, started_s: float, seen: Seen) -> Grant:
         now_s = self._clock.monotonic_s()
         state.end_expired(self._clock.time_s())
         state.token += 1
@@ -214,10 +212,10 @@ class _Scope:
 
     def apply(self, transactions: Sequence[Transaction]) -> Written:
         """Write under one new version, if anything is written at all."""
-        version = self.version + 1
-        applied = tuple(self._apply(each, version) for each in transactions)
+        before = self.version
+        applied = tuple(self._apply(each, before + 1) for each in transactions)
         self._forget_old_tombstones()
-        return Written(self.version, applied)
+        return Written(self.version, applied, before)
 
     def end_expired(self, now_s: float) -> None:
         """Delete the records whose promise has run out."""

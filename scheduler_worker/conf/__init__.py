@@ -138,9 +138,12 @@ def _read(conf: cfg.ConfigOpts) -> Settings:
 
 def _options(conf: cfg.ConfigOpts) -> Options:
     """Judgement's options; those of ``[filter_scheduler]`` carry the same names there."""
-    named = {opt.dest: conf.filter_scheduler[opt.dest] for opt in scheduling.FILTER_SCHEDULER_OPTS}
+    values = {opt.dest: conf.filter_scheduler[opt.dest] for opt in scheduling.FILTER_SCHEDULER_OPTS}
+    named: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
     return Options(
-        **{name: tuple(v) if isinstance(v, list) else v for name, v in named.items()},
+        **named,
         max_attempts=conf.scheduler.max_attempts,
         service_down_time_s=conf.service_down_time,
         default_availability_zone=conf.default_availability_zone,

@@ -123,5 +123,6 @@ def baseapi() -> Endpoint:
     def get_backdoor_port(context: Context) -> None:
         return None
 
-    methods = {"ping": ping, "get_backdoor_port": get_backdoor_port}
-    return Endpoint("baseapi", BASEAPI_VERSION, methods)
+    return Endpoint(
+        "baseapi", BASEAPI_VERSION, {"ping": ping, "get_backdoor_port": get_backdoor_port}
+    )

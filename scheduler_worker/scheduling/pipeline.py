@@ -28,7 +28,7 @@ from scheduler_worker.model.decisions import (
 )
 from scheduler_worker.model.hosts import Hosts, HostState, HostTable, Mask, Rows, Values
 from scheduler_worker.model.requests import Flavor, RequestSpec, SchedulerLimits
-from scheduler_worker.scheduling.normalize import normalize
+from scheduler_worker.scheduling.normalize import clamp, normalize
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.ranking import Dice, Ranking
@@ -370,7 +370,8 @@ class Pipeline:
 
 
 def _normalized(unit: Weigher, raw: Values) -> Values:
-    return normalize(raw, unit.minval, unit.maxval)
+    clamped = clamp(raw, unit.minval, unit.maxval)
+    return normalize(clamped, unit.minval, unit.maxval)
 
 
 def resources_of(flavor: Flavor) -> PendingResource:

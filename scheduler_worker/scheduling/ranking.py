@@ -28,9 +28,10 @@ def best(totals: Values, count: int) -> Rows:
     Equal to the head of a stable descending sort, in linear time.
     """
     if count >= len(totals):
-        return np.argsort(-totals, kind="stable")
+        everything: Rows = np.argsort(-totals, kind="stable")
+        return everything
     if count == 1:
-        return np.argmax(totals)[None]
+        return np.array([totals.argmax()])
     threshold = np.partition(totals, len(totals) - count)[len(totals) - count]
     candidates = np.flatnonzero(totals >= threshold)
     order: Rows = candidates[np.argsort(-totals[candidates], kind="stable")][:count]

@@ -109,7 +109,8 @@ class ClusterReplica(Replica):
             else:
                 self.table.put(records.read_host(value), version)
         elif kind == records.INSTANCES:
-            self.table.set_instances(name, value and records.read_instances(value))
+            found = None if value is None else records.read_instances(value)
+            self.table.set_instances(name, found)
 
     def _take_promise(self, promise_id: str, value: bytes | None) -> None:
         if value is None:

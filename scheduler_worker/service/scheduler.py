@@ -297,7 +297,7 @@ class Scheduler:
                 job.succeed(decision)
             else:
                 _give_up(replica, decision.claims)
-        if written.version == replica.seen.version + 1:
+        if written.before == replica.seen.version:
             # Nobody wrote in between: what was just kept is all that changed.
             for kept, applied in zip(promises, written.applied, strict=True):
                 for reservation in kept if applied else ():

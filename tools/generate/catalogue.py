@@ -69,7 +69,7 @@ def flavor(number: int, vcpus: int, ram_gb: int) -> dict[str, Any]:
     """One flavor; larger ones have larger disks."""
     return {
         "id": number,
-        "flavorid": str(number),
+        "flavorid": f"s{vcpus}.{ram_gb}g",
         "name": f"s{vcpus}.{ram_gb}g",
         "vcpus": vcpus,
         "memory_mb": 1024 * ram_gb,
@@ -78,6 +78,12 @@ def flavor(number: int, vcpus: int, ram_gb: int) -> dict[str, Any]:
         "swap": 0 if vcpus < 8 else 2048,
         "extra_specs": {},
     }
+
+
+def variant(flavor: dict[str, Any], kind: int, suffix: str, **changes: Any) -> dict[str, Any]:
+    """Another flavor of the same size: it has its own id and name."""
+    name = flavor["name"] + suffix
+    return {**flavor, "id": flavor["id"] + 100 * kind, "flavorid": name, "name": name, **changes}
 
 
 VARIANTS: tuple[tuple[float, tuple[str, dict[str, str]]], ...] = (

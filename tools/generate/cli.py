@@ -9,16 +9,14 @@ from pathlib import Path
 from random import Random
 
 from generate import figures
+from generate.arrivals import make_requests
 from generate.files import json_lines, write_compressed
 from generate.fleet import make_aggregates, make_hosts
-from generate.requests import make_requests
 
 SEED = 20240229
 
 
-def generate(
-    figures_path: Path, *, hosts: int, requests: int, seed: int = SEED
-) -> dict[str, str]:
+def generate(figures_path: Path, *, hosts: int, requests: int, seed: int = SEED) -> dict[str, str]:
     """The content of every file, by its name without ``.gz``."""
     known = figures.read(figures_path)
     dice = Random(seed)

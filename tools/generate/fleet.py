@@ -11,8 +11,8 @@ from generate.figures import Figures, pick, uuid4
 
 ZONES = ("az1", "az2", "az3")
 HOSTS_PER_RACK = 20
-DISABLED_SHARE, DOWN_SHARE, EMPTY_SHARE = 0.02, 0.01, 0.03
-FILL = (0.72, 0.96)
+DISABLED_SHARE, DOWN_SHARE, EMPTY_SHARE = 0.02, 0.01, 0.01
+FILL = (0.84, 0.985)
 """How full a host is at the start, between these shares of its scarcest resource."""
 
 Report = dict[str, Any]
@@ -125,7 +125,11 @@ def make_aggregates(dice: Random, hosts: list[Report]) -> list[dict[str, Any]]:
     """Zones, disk classes, racks and a class with a policy of its own, as Nova's aggregates."""
     groups = [({"availability_zone": zone}, zone, _members(hosts, zone + "-")) for zone in ZONES]
     groups += [
-        ({"disk_class": kind, "ssd": str(kind != "hdd").lower()}, f"disk-{kind}", _disks(hosts, kind))
+        (
+            {"disk_class": kind, "ssd": str(kind != "hdd").lower()},
+            f"disk-{kind}",
+            _disks(hosts, kind),
+        )
         for kind in ("hdd", "ssd", "nvme")
     ]
     large = [host["host"] for host in hosts if host["memory_mb"] >= 1024 * 1024]

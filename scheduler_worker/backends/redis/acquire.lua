@@ -15,7 +15,9 @@ local function wait()
     redis.call('ZADD', QUEUE, text(meta.arrivals), owner)
   end
   redis.call('HSET', PATIENCE, owner, text(now + patience))
-  return {0, text((meta.holder and meta.deadline or meta.offer_deadline) - now)}
+  -- An offer that a dead waiter lets pass is told to nobody, so all look again after that time.
+  local ends = meta.holder and meta.deadline or meta.offer_deadline
+  return {0, text(math.min(ends - now, OFFER_US))}
 end
 
 reap()

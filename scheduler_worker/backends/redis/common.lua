@@ -15,39 +15,34 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- meta: read at once, written at the end by save(). A missing number is 0, a missing name nil.
-local NUMBERS = {'version', 'floor', 'token', 'deadline', 'offer_deadline', 'arrivals'}
-local NAMES = {'epoch', 'holder', 'offered'}
+-- meta: read at once by load(), written at once by save(). A missing number is 0, a missing name nil.
+local FIELDS = {
+  'version', 'floor', 'token', 'deadline', 'offer_deadline', 'arrivals', -- numbers
+  'epoch', 'holder', 'offered', -- names
+}
+local NUMBERS = 6
 local meta, stored = {}, {}
 
 local function load()
-  local values = redis.call('HMGET', META, unpack(NUMBERS))
-  for i, field in ipairs(NUMBERS) do
-    meta[field] = tonumber(values[i] or 0)
-    stored[field] = meta[field]
-  end
-  values = redis.call('HMGET', META, unpack(NAMES))
-  for i, field in ipairs(NAMES) do
-    meta[field] = values[i] or nil
-    stored[field] = meta[field]
+  for i, value in ipairs(redis.call('HMGET', META, unpack(FIELDS))) do
+    local field = FIELDS[i]
+    stored[field] = value or ''
+    if i <= NUMBERS then
+      meta[field] = tonumber(value or 0)
+    elseif value and value ~= '' then
+      meta[field] = value
+    end
   end
   meta.epoch = meta.epoch or FRESH_EPOCH
 end
 
 local function save()
   local update = {}
-  for _, field in ipairs(NUMBERS) do
-    if meta[field] ~= stored[field] then
+  for i, field in ipairs(FIELDS) do
+    local value = i <= NUMBERS and text(meta[field]) or meta[field] or ''
+    if value ~= stored[field] then
       update[#update + 1] = field
-      update[#update + 1] = text(meta[field])
-    end
-  end
-  for _, field in ipairs(NAMES) do
-    if meta[field] == nil then
-      if stored[field] ~= nil then redis.call('HDEL', META, field) end
-    elseif meta[field] ~= stored[field] then
-      update[#update + 1] = field
-      update[#update + 1] = meta[field]
+      update[#update + 1] = value
     end
   end
   if #update > 0 then redis.call('HSET', META, unpack(update)) end
@@ -66,13 +61,14 @@ local function bump()
   return new_version
 end
 
+-- The first write is one that a full server refuses, so that nothing is half done there.
 local function delete(key)
-  if redis.call('HDEL', RECORDS, key) == 1 then
-    local version = text(bump())
-    redis.call('ZADD', CHANGED, version, key)
-    redis.call('ZADD', GONE, version, key)
-    redis.call('ZREM', EXPIRY, key)
-  end
+  if redis.call('HEXISTS', RECORDS, key) == 0 then return end
+  local version = text(bump())
+  redis.call('ZADD', CHANGED, version, key)
+  redis.call('ZADD', GONE, version, key)
+  redis.call('HDEL', RECORDS, key)
+  redis.call('ZREM', EXPIRY, key)
 end
 
 local function put(key, value, expires_at)
@@ -95,23 +91,27 @@ local function reap()
   for _, key in ipairs(ended) do delete(key) end
 end
 
--- Forgets the oldest tombstones. One whose key was written since is in CHANGED with that version.
+-- Forgets the oldest tombstones. In CHANGED a key that was written since has a later version.
 local function trim()
   local excess = redis.call('ZCARD', GONE) - MAX_TOMBSTONES
   if excess <= 0 then return end
   local oldest = redis.call('ZPOPMIN', GONE, math.min(excess, 2 * REAP_AT_ONCE))
   for i = 1, #oldest, 2 do
-    if redis.call('ZSCORE', CHANGED, oldest[i]) == oldest[i + 1] then
+    local version = tonumber(oldest[i + 1])
+    if tonumber(redis.call('ZSCORE', CHANGED, oldest[i]) or 0) == version then
       redis.call('ZREM', CHANGED, oldest[i])
-      meta.floor = math.max(meta.floor, tonumber(oldest[i + 1]))
+      meta.floor = math.max(meta.floor, version)
     end
   end
 end
 
 -- Applies transactions from ARGV[at] on: how many, then for each: how many guards, how many puts,
 -- (key, version) ..., (key, 'delete' or 'put', value, time of expiry or '') ...
--- Answers one character for each: 1 applied, 0 not.
+-- Answers "version before applied", the last with one character for each: 1 applied, 0 not.
+-- What expired now shares the new version and the caller does not know of it: then before is -1.
 local function apply(at)
+  reap()
+  local before = new_version and -1 or meta.version
   local applied = {}
   local count = tonumber(ARGV[at])
   at = at + 1
@@ -135,11 +135,11 @@ local function apply(at)
     applied[number] = holds and '1' or '0'
   end
   trim()
-  return table.concat(applied)
+  return text(meta.version) .. ' ' .. text(before) .. ' ' .. table.concat(applied)
 end
 
--- What changed after a version: {version, now, epoch, floor, whether everything, too many, keys
--- and versions, values}.
+-- What changed after a version: {{version, now, epoch, 1 if it is everything}, {key, version, ...},
+-- {value or nil, ...}}, or the head alone when there is more than the limit.
 local function changes_after(seen_epoch, seen_version, limit)
   local since = tonumber(seen_version)
   local reset = seen_epoch ~= meta.epoch or since < meta.floor or since > meta.version

@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -88,9 +88,9 @@ def is_primitive(value: Any) -> bool:
 
 
 def members(value: Any, path: str, kind: Kind) -> list[tuple[Any, str]]:
-    """The elements of a list of objects, each with its path: a list, a list object, or one object."""
+    """The elements, each with its path, of a list, of a list object, or of one lone object."""
     if is_primitive(value) and value.get(NAME) == kind.list_name:
-        _, value = _opened(value, path, kind)
+        value = _opened(value, path, kind)
     elif isinstance(value, dict):
         return [(value, path)]
     if not isinstance(value, (list, tuple)):
@@ -107,16 +107,18 @@ class _Unwrapping:
         self.left = MAX_VALUES
 
     def value(self, value: Any, path: str, kind: Kind, depth: int) -> Any:
+        version = ""
+        if isinstance(value, dict) and (NAME in value or DATA in value):
+            version = value.get(VERSION, "")
+            value = _opened(value, path, kind)
         if isinstance(value, dict):
-            version = ""
-            if NAME in value or DATA in value:
-                version = value.get(VERSION, "")
-                kind, value = _opened(value, path, kind)
-            if isinstance(value, dict):
-                self._count(value, path, depth)
-                if kind.read is None:
-                    return self._everything(value, path, kind, depth)
-                return self._known(value, path, kind, depth, version)
+            self._count(value, path, depth)
+            if kind.read is None:
+                return self._everything(value, path, kind, depth)
+            found, unknown = self._known(value, path, kind, kind.read, depth)
+            if unknown or (version and _parsed(version[:32]) > _parsed(kind.version)):
+                _tell(kind, version, unknown)
+            return found
         if isinstance(value, (list, tuple)):
             self._count(value, path, depth)
             return [
@@ -144,56 +146,53 @@ class _Unwrapping:
         }
 
     def _known(
-        self, value: dict[Any, Any], path: str, kind: Kind, depth: int, version: str
-    ) -> dict[str, Any]:
-        found, unknown, parts = {}, [], kind.parts
+        self,
+        value: dict[Any, Any],
+        path: str,
+        kind: Kind,
+        read: Collection[str],
+        depth: int,
+    ) -> tuple[dict[str, Any], list[str]]:
+        """The fields that are read, and the names of those that are not known."""
+        found, unknown = {}, []
         for key, item in value.items():
-            if key in kind.read:  # type: ignore[operator]
-                if item.__class__ in _SCALARS:
-                    if item is not None or kind.keeps_null:
-                        found[key] = item
-                else:
-                    part = parts.get(key, ANYTHING)
-                    found[key] = self.value(item, f"{path}.{key}", part, depth + 1)
-            elif key not in kind.ignored:
-                unknown.append(str(key))
-        if unknown:
-            _tell_unknown(kind, version, unknown)
-        return found
+            if key not in read:
+                if key not in kind.ignored:
+                    unknown.append(str(key))
+            elif item.__class__ in _SCALARS:
+                if item is not None or kind.keeps_null:
+                    found[key] = item
+            else:
+                part = kind.parts.get(key, ANYTHING)
+                found[key] = self.value(item, f"{path}.{key}", part, depth + 1)
+        return found, unknown
 
 
-def _opened(value: dict[str, Any], path: str, kind: Kind) -> tuple[Kind, Any]:
-    """The kind of a primitive and its fields, or the elements of a list object."""
+def _opened(value: dict[str, Any], path: str, kind: Kind) -> dict[Any, Any] | list[Any]:
+    """The fields of a primitive, or the elements of a list object."""
     name, version, data = value.get(NAME), value.get(VERSION), value.get(DATA)
     if not (isinstance(name, str) and isinstance(version, str) and isinstance(data, dict)):
         raise RequestError(cut(path), "is a broken Nova object: it needs a name, version and data")
-    listing = name.endswith("List")
     if kind.name and name not in (kind.name, kind.list_name):
-        raise wrong(path, f"a {kind.name}", name)
+        raise wrong(path, f"a Nova {kind.name}", name)
+    listing = name.endswith("List")
     known = kind.list_version if listing else kind.version
-    if known and _is_newer(version, known, path, name):
-        _tell_newer(name, version, known)
-    if not listing:
-        return kind, data
-    elements = data.get("objects")
-    if elements is not None and not isinstance(elements, list):
-        raise wrong(f"{path}.objects", "a list", elements)
-    return kind, elements or []
-
-
-def _is_newer(version: str, known: str, path: str, name: str) -> bool:
-    (major, minor), (our_major, our_minor) = _parsed(version), _parsed(known)
-    if major != our_major:
+    if known and _parsed(version[:32])[0] != _parsed(known)[0]:
         raise RequestError(
-            cut(path), f"{name} {quoted(version)} cannot be read; version {known} can"
+            cut(path), f"{name} {quoted(version)} cannot be read here; version {known} can"
         )
-    return minor > our_minor
+    if not listing:
+        return data
+    elements = data.get("objects")
+    if elements is not None and not isinstance(elements, (list, tuple)):
+        raise wrong(f"{path}.objects", "a list", elements)
+    return list(elements or ())
 
 
 @lru_cache(256)
 def _parsed(version: str) -> tuple[int, int]:
     """Major and minor; what is no version at all has the major version -1."""
-    major, _, rest = version[:32].partition(".")
+    major, _, rest = version.partition(".")
     minor = rest.partition(".")[0]
     return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (-1, 0)
 
@@ -203,7 +202,7 @@ _telling = threading.Lock()
 
 
 def _first_time(kind: str, subject: str) -> bool:
-    """True once per subject, and never after the thousandth, for a log is no place for an attack."""
+    """True once per subject, and never after the thousandth: a log is no place for an attack."""
     if (kind, subject) in _told or len(_told) >= _MAX_TOLD:
         return False
     with _telling:
@@ -212,42 +211,38 @@ def _first_time(kind: str, subject: str) -> bool:
     return first
 
 
-def _tell_newer(name: str, version: str, known: str) -> None:
-    if _first_time(name, version):
-        LOG.warning(
-            "%s %s is newer than %s, which is known here; its new fields are ignored",
-            name,
-            cut(version),
-            known,
-        )
-
-
-def _tell_unknown(kind: Kind, version: str, unknown: Iterable[str]) -> None:
+def _tell(kind: Kind, version: str, unknown: list[str]) -> None:
     """Once per object and version; a plain dict has no version, so there once per field."""
-    for field in unknown:
-        if not _first_time(kind.name, version or f".{field[:64]}"):
-            continue
-        known = [*(kind.read or ()), *kind.ignored]
-        near = difflib.get_close_matches(field, known, 1)
+    if version:
+        news = _first_time(kind.name, version[:64])
+    else:
+        unknown = [each for each in unknown if _first_time(kind.name, f".{each[:64]}")]
+        news = bool(unknown)
+    if news:
         LOG.warning(
-            "%s %s: the field %r is not known here and ignored%s",
+            "%s %s (known here: %s): fields that are not known are ignored: %s",
             kind.name,
-            cut(version),
-            cut(field),
-            f"; the nearest known name is {near[0]!r}" if near else "",
+            cut(version) or "as a plain dict",
+            kind.version,
+            ", ".join(_with_nearest(each, kind) for each in unknown[:10]) or "none",
         )
 
 
-def wrapped(value: Any, kind: Kind, *, version: str | None = None) -> Any:
-    """A plain dict as the primitive of ``kind``, with what sits in it; None stays None."""
-    if value is None:
-        return None
+def _with_nearest(field: str, kind: Kind) -> str:
+    near = difflib.get_close_matches(field[:64], [*(kind.read or ()), *kind.ignored], 1)
+    return f"{cut(field)!r}" + (f" (the nearest known is {near[0]!r})" if near else "")
+
+
+def wrapped(value: Any, kind: Kind) -> Any:
+    """A plain dict as the primitive of ``kind``, with what sits in it; others stay as they are."""
+    if not isinstance(value, dict):
+        return value
     data = {
         key: _wrapped_part(item, key, kind)
         for key, item in value.items()
         if item is not None or key not in kind.never_null
     }
-    return _primitive(kind.name, version or kind.version, data)
+    return _primitive(kind.name, kind.version, data)
 
 
 def _wrapped_part(value: Any, key: str, kind: Kind) -> Any:

@@ -27,14 +27,13 @@ _SECRET = re.compile(
     r"|database_connection|transport_url",
     re.IGNORECASE,
 )
-_NO_SECRET = re.compile(r"token_?number|^token$", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/\s]*@")
 
 _NAMES = {
     "int": "an integer",
     "float": "a number",
     "str": "text",
-    "bool": "true or false",
+    "bool": "a boolean",
     "null": "null",
     "array": "a list",
     "object": "an object",
@@ -64,9 +63,13 @@ def typed(value: Any, wanted: type[T], path: str, *, places: Mapping[str, str] |
 
     """
     try:
-        return msgspec.convert(value, wanted)
+        word = msgspec.convert(value, wanted)
+        msgspec.json.encode(word)  # what cannot be stored is refused here, not found out later
     except msgspec.ValidationError as error:
         raise _request_error(str(error), value, path, places or {}) from None
+    except (OverflowError, TypeError, UnicodeError):
+        raise RequestError(path, "holds a name or a text that JSON cannot hold") from None
+    return word
 
 
 def wrong(path: str, expected: str, value: Any) -> RequestError:
@@ -78,11 +81,12 @@ def quoted(value: Any, path: str = "") -> str:
     """A value for an error or a log: secrets masked, at most about 80 characters."""
     if _SECRET.search(path):
         return MASK
-    if isinstance(value, str):
-        value = value[: 4 * SHOWN_CHARACTERS]
-    elif isinstance(value, (dict, list, tuple)):
-        names = {dict: "an object"}
-        return f"{names.get(type(value), 'a list')} of {len(value)}"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, (list, tuple)):
+        return "a list"
     return cut(repr(redacted(value)))
 
 
@@ -92,7 +96,7 @@ def cut(text: str, characters: int = SHOWN_CHARACTERS) -> str:
 
 
 def redacted(value: Any, depth: int = 0) -> Any:
-    """A copy of a plain value (or word) for logs: secret fields and passwords in URLs are masked."""
+    """A copy of a plain value (or word) for logs, secret fields and passwords in URLs masked."""
     if isinstance(value, str):
         return _USER_INFO.sub(f"{MASK}@", value)
     if depth > _MAX_REDACTED_DEPTH:
@@ -101,7 +105,7 @@ def redacted(value: Any, depth: int = 0) -> Any:
         value = msgspec.structs.asdict(value)
     if isinstance(value, dict):
         return {
-            key: MASK if item is not None and is_secret(key) else redacted(item, depth + 1)
+            key: MASK if _hides(key, item) else redacted(item, depth + 1)
             for key, item in value.items()
         }
     if isinstance(value, (list, tuple)):
@@ -109,14 +113,12 @@ def redacted(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def is_secret(key: object) -> bool:
-    """Whether a field of this name may not be shown. (A fencing ``token`` is no secret.)"""
-    return isinstance(key, str) and bool(_SECRET.search(key)) and not _NO_SECRET.search(key)
+def _hides(key: Any, item: Any) -> bool:
+    """Whether a field may not be shown; numbers, such as a fencing ``token``, are no secrets."""
+    return isinstance(item, (str, list, dict)) and bool(_SECRET.search(str(key)))
 
 
-def _request_error(
-    message: str, value: Any, path: str, places: Mapping[str, str]
-) -> RequestError:
+def _request_error(message: str, value: Any, path: str, places: Mapping[str, str]) -> RequestError:
     at_key = _AT_KEY.search(message)
     at = at_key or _AT.search(message)
     steps = _STEP.findall(at[1]) if at else []
@@ -132,7 +134,9 @@ def _request_error(
         return RequestError(_named(steps, path, places), message)
     culprits = list(_culprits(value, steps, []))
     kinds, bound = expected[1].split(" | "), re.sub(r", got.*", "", expected[2])
-    where, found = next((each for each in culprits if not _fits(each[1], kinds, bound)), culprits[0])
+    where, found = next(
+        (each for each in culprits if not _fits(each[1], kinds, bound)), culprits[0]
+    )
     return wrong(_named(where, path, places), _described(kinds, bound), found)
 
 

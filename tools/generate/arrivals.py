@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from generate.catalogue import IMAGES, VARIANTS, flavor, flavors, image
+from generate.catalogue import IMAGES, VARIANTS, flavor, flavors, image, variant
 from generate.figures import Figures, lifetime_s, pick, uuid4
 from generate.fleet import ZONES
 
@@ -21,7 +21,7 @@ GROUP_SHARE = 0.015
 """Of the arrivals, how many bring a whole server group; about a tenth of the instances."""
 VOLUME_SHARE, ZONE_SHARE, HINT_SHARE, HOPELESS_SHARE = 0.15, 0.3, 0.02, 0.004
 
-POLICIES = (
+POLICIES: tuple[tuple[float, tuple[str, dict[str, str]]], ...] = (
     (0.45, ("anti-affinity", {})),
     (0.05, ("anti-affinity", {"max_server_per_host": "2"})),
     (0.25, ("soft-anti-affinity", {})),
@@ -29,6 +29,9 @@ POLICIES = (
     (0.15, ("soft-affinity", {})),
 )
 GROUP_SIZES = ((0.4, 3), (0.3, 5), (0.2, 8), (0.1, 12))
+
+VOLUME_KIND = 10
+"""Sets the ids of flavors without a root disk apart from those of all other variants."""
 
 Plain = dict[str, Any]
 
@@ -102,8 +105,9 @@ class _Stream:
 
     def _flavor(self) -> Plain:
         chosen = pick(self._dice, self._sold)
-        suffix, extra_specs = pick(self._dice, VARIANTS)
-        return {**chosen, "name": chosen["name"] + suffix, "extra_specs": extra_specs}
+        kinds = [(share, (number, *rest)) for number, (share, rest) in enumerate(VARIANTS)]
+        kind, suffix, extra_specs = pick(self._dice, kinds)
+        return variant(chosen, kind, suffix, extra_specs=extra_specs)
 
     def _group(self, at_s: float) -> list[Plain]:
         """Instances of one server group: alike, and a few seconds apart."""
@@ -143,11 +147,11 @@ class _Stream:
 
 
 def _needs(key: str, requirement: str) -> Plain:
-    return {**flavor(91, 2, 4), "name": "s2.4g.future", "extra_specs": {key: requirement}}
+    return variant(flavor(91, 2, 4), 0, ".future", extra_specs={key: requirement})
 
 
 def _boot_from_volume(spec: Plain) -> None:
     """The root disk is a volume elsewhere, and the image is known by its properties only."""
     spec["is_bfv"] = True
-    spec["flavor"] = {**spec["flavor"], "name": spec["flavor"]["name"] + ".bfv", "root_gb": 0}
+    spec["flavor"] = variant(spec["flavor"], VOLUME_KIND, ".bfv", root_gb=0)
     spec["image"] = {"properties": spec["image"]["properties"], "min_ram": 0, "min_disk": 20}

@@ -1,0 +1,64 @@
+"""Wire forms in and out: how Nova writes requests, reports and answers is known here alone.
+
+What comes in is untrusted: it is bounded in depth and size, and what is wrong with it is said by
+the path of the field (:class:`~scheduler_worker.errors.RequestError`). What goes out is plain
+JSON in the versions that Nova 34 reads. No transport, no clock, no decision in here.
+"""
+
+from scheduler_worker.rpc.codec.answers import (
+    decode_selection,
+    encode_destinations,
+    encode_diagnosis,
+    encode_host,
+    encode_reservation,
+    encode_selection,
+    encode_selections,
+)
+from scheduler_worker.rpc.codec.arguments import (
+    decode_as,
+    decode_host_names,
+    decode_instance_uuids,
+    decode_limit,
+    decode_name,
+    decode_names,
+    decode_patience,
+)
+from scheduler_worker.rpc.codec.inventory import (
+    decode_aggregate,
+    decode_aggregates,
+    decode_host_reports,
+    decode_instances,
+)
+from scheduler_worker.rpc.codec.primitives import plain
+from scheduler_worker.rpc.codec.requests import (
+    decode_legacy_request,
+    decode_request_spec,
+    request_spec_primitive,
+)
+from scheduler_worker.rpc.codec.typed import redacted
+
+__all__ = [
+    "decode_aggregate",
+    "decode_aggregates",
+    "decode_as",
+    "decode_host_names",
+    "decode_host_reports",
+    "decode_instance_uuids",
+    "decode_instances",
+    "decode_legacy_request",
+    "decode_limit",
+    "decode_name",
+    "decode_names",
+    "decode_patience",
+    "decode_request_spec",
+    "decode_selection",
+    "encode_destinations",
+    "encode_diagnosis",
+    "encode_host",
+    "encode_reservation",
+    "encode_selection",
+    "encode_selections",
+    "plain",
+    "redacted",
+    "request_spec_primitive",
+]

@@ -1,0 +1,84 @@
+"""Small arguments of RPC methods: names, ids, limits. Every function raises RequestError."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.requests import MAX_INSTANCES
+from scheduler_worker.rpc.codec.primitives import plain
+from scheduler_worker.rpc.codec.typed import quoted, typed, wrong
+
+T = TypeVar("T")
+Default = TypeVar("Default", int, None)
+
+MAX_NAMES = 100_000
+"""How many names a list of names may hold."""
+MAX_PATIENCE_S = 86_400.0
+
+_Name = Annotated[str, Meta(min_length=1, max_length=255)]
+_Names = Annotated[tuple[_Name, ...], Meta(max_length=MAX_NAMES)]
+_Limit = Annotated[int, Meta(ge=1, le=MAX_NAMES)]
+_Patience = Annotated[float, Meta(gt=0.0, le=MAX_PATIENCE_S)]
+
+
+class _HostName(msgspec.Struct, frozen=True):
+    host: _Name
+    nodename: _Name | None = None
+
+
+def decode_as(wanted: type[T], value: Any, path: str) -> T:
+    """A plain value as a typed word of the caller's choice."""
+    return typed(plain(value, path), wanted, path)
+
+
+def decode_name(value: Any, path: str) -> str:
+    """A name or id: text of 1 to 255 characters."""
+    name: str = typed(value, _Name, path)
+    return name
+
+
+def decode_names(value: Any, path: str) -> tuple[str, ...]:
+    """A list of names; null is an empty one."""
+    names: tuple[str, ...] = typed(() if value is None else value, _Names, path)
+    return names
+
+
+def decode_limit(value: Any, *, default: Default) -> int | Default:
+    """How many rows at most, 1 or more."""
+    if value is None:
+        return default
+    limit: int = typed(value, _Limit, "limit")
+    return limit
+
+
+def decode_patience(value: Any, path: str = "deadline_s") -> float | None:
+    """Seconds that the caller waits, more than none and at most a day; None: no deadline said."""
+    if value is None:
+        return None
+    seconds: float = typed(value, _Patience, path)
+    return seconds
+
+
+def decode_instance_uuids(value: Any, path: str = "instance_uuids") -> tuple[str, ...] | None:
+    """The instances of a request, each once; None where the caller named none."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)) and len(value) > MAX_INSTANCES:
+        raise RequestError(path, f"at most {MAX_INSTANCES} instances, got {len(value)}")
+    if not isinstance(value, (list, tuple)):
+        raise wrong(path, "a list of uuids", value)
+    uuids = decode_names(value, path)
+    if len(set(uuids)) < len(uuids):
+        twice = next(each for number, each in enumerate(uuids) if each in uuids[:number])
+        raise RequestError(path, f"{quoted(twice)} is listed twice")
+    return uuids
+
+
+def decode_host_names(value: Any, path: str = "hosts") -> list[tuple[str, str | None]]:
+    """``{host, nodename}`` dicts as pairs; without a node name all nodes of the host are meant."""
+    found = decode_as(list[_HostName], value, path)
+    return [(each.host, each.nodename) for each in found]

@@ -1,0 +1,180 @@
+"""Requests: what a caller sends to have a host chosen.
+
+Both forms of a request are read: a ``RequestSpec`` object (or a plain dict of its fields), and the
+pair of dicts that callers before RPC version 4.3 send. Where Nova would trip over a field that is
+not set or is null, its default is taken. Which hosts suit the request is not decided here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.rpc.codec import kinds
+from scheduler_worker.rpc.codec.primitives import plain, wrapped
+from scheduler_worker.rpc.codec.typed import redacted, typed, wrong
+
+Plain = dict[str, Any]
+
+_RULE_NUMBER = re.compile(r"[1-9][0-9]{0,8}\Z")
+
+
+def decode_request_spec(value: Any, path: str = "spec_obj") -> RequestSpec:
+    """A ``RequestSpec`` primitive of any 1.x version, or a plain dict with its field names.
+
+    Passwords in the URLs of ``requested_destination.cell`` do not get further than this.
+
+    Raises:
+        RequestError: says which field is wrong, what it needs and what came.
+
+    """
+    return _decoded(plain(value, path, kinds.REQUEST_SPEC), path, {})
+
+
+def decode_legacy_request(request_spec: Any, filter_properties: Any) -> RequestSpec:
+    """The arguments of RPC versions 4.0 to 4.2. Raises RequestError."""
+    asked = _object(plain(request_spec, "request_spec", kinds.LEGACY_REQUEST), "request_spec")
+    properties = _object(
+        plain(filter_properties or {}, "filter_properties", kinds.LEGACY_PROPERTIES),
+        "filter_properties",
+    )
+    instance = _object(asked.get("instance_properties") or {}, "request_spec.instance_properties")
+    spec = {
+        "num_instances": asked.get("num_instances"),
+        "image": asked.get("image") or None,
+        "flavor": asked.get("instance_type"),
+        "instance_uuid": instance.get("uuid"),
+        "instance_group": _legacy_group(properties),
+        **{name: instance.get(name) for name in _OF_INSTANCE},
+        **{name: properties.get(name) for name in _OF_FILTERS},
+    }
+    return _decoded(_without_nulls(spec), "request_spec", _LEGACY_PLACES)
+
+
+_OF_INSTANCE = (
+    *("project_id", "user_id", "availability_zone", "numa_topology", "pci_requests"),
+    "security_groups",
+)
+_OF_FILTERS = (
+    *("force_hosts", "force_nodes", "ignore_hosts", "limits", "retry"),
+    *("requested_destination", "scheduler_hints"),
+)
+_LEGACY_PLACES = {
+    "flavor": "request_spec.instance_type",
+    "instance_uuid": "request_spec.instance_properties.uuid",
+    "instance_group": "filter_properties.group",
+    **{name: f"request_spec.instance_properties.{name}" for name in _OF_INSTANCE},
+    **{name: f"filter_properties.{name}" for name in _OF_FILTERS},
+}
+
+
+def _legacy_group(properties: Plain) -> Plain | None:
+    if not properties.get("group_updated"):
+        return None
+    return _without_nulls(
+        {
+            "uuid": properties.get("group_uuid"),
+            "policies": properties.get("group_policies"),
+            "hosts": properties.get("group_hosts"),
+            "members": properties.get("group_members"),
+        }
+    )
+
+
+def _without_nulls(value: Plain) -> Plain:
+    return {key: item for key, item in value.items() if item is not None}
+
+
+def _decoded(spec: Any, path: str, places: Mapping[str, str]) -> RequestSpec:
+    """A plain dict, whose field ``f`` came in at ``places[f]``, as our word."""
+    spec = _object(spec, path)
+    if "flavor" not in spec:
+        where = places.get("flavor", f"{path}.flavor")
+        raise RequestError(where, "is missing; every request needs one")
+    for name, reshape in _RESHAPED.items():
+        if isinstance(spec.get(name), dict):
+            reshape(spec, places.get(name, f"{path}.{name}"))
+    return typed(spec, RequestSpec, path, places=places)
+
+
+def _object(value: Any, path: str) -> Plain:
+    if not isinstance(value, dict):
+        raise wrong(path, "an object", value)
+    return value
+
+
+def _reshape_group(spec: Plain, path: str) -> None:
+    """The policy of groups older than 1.11, and a rule that has to be a number."""
+    group = spec["instance_group"]
+    policies = group.pop("policies", None)
+    if policies and isinstance(policies, list):
+        group.setdefault("policy", policies[0])
+    rules = group.pop("rules", None)
+    if rules is not None:
+        group.setdefault("_rules", rules)
+    rules = group.get("_rules")
+    if not isinstance(rules, dict):
+        return
+    most = rules.get("max_server_per_host", "1")
+    if not _RULE_NUMBER.match(str(most)):
+        raise wrong(f"{path}._rules.max_server_per_host", "an integer >= 1", most)
+    group["_rules"] = {
+        key: str(rule) if isinstance(rule, int) else rule for key, rule in rules.items()
+    }
+
+
+def _reshape_hints(spec: Plain, path: str) -> None:
+    """A single value stands for a list of one."""
+    spec["scheduler_hints"] = {
+        key: hint if isinstance(hint, list) else [hint]
+        for key, hint in spec["scheduler_hints"].items()
+        if hint is not None
+    }
+
+
+def _reshape_destination(spec: Plain, path: str) -> None:
+    """The cell's URLs hold passwords, and nobody here has a use for them."""
+    destination = spec["requested_destination"]
+    if isinstance(destination.get("cell"), dict):
+        destination["cell"] = redacted(destination["cell"])
+
+
+def _reshape_retry(spec: Plain, path: str) -> None:
+    """Old callers list pairs of host and node."""
+    hosts = spec["retry"].get("hosts")
+    if isinstance(hosts, list):
+        spec["retry"]["hosts"] = [_retried(each, path) for each in hosts]
+
+
+def _retried(host: Any, path: str) -> Any:
+    if not isinstance(host, list):
+        return host
+    if len(host) != 2:
+        raise wrong(f"{path}.hosts", "pairs of host and node", host)
+    return {"host": host[0], "hypervisor_hostname": host[1]}
+
+
+_RESHAPED = {
+    "instance_group": _reshape_group,
+    "scheduler_hints": _reshape_hints,
+    "requested_destination": _reshape_destination,
+    "retry": _reshape_retry,
+}
+
+
+def request_spec_primitive(spec: RequestSpec | Mapping[str, Any]) -> Plain:
+    """A request as the ``RequestSpec`` primitive that Nova's services send.
+
+    Raises:
+        RequestError: the dict is no request.
+
+    """
+    if not isinstance(spec, RequestSpec):
+        spec = decode_request_spec(dict(spec))
+    found: Plain = wrapped(msgspec.to_builtins(spec), kinds.REQUEST_SPEC)
+    return found

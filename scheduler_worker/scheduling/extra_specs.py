@@ -1,0 +1,70 @@
+"""Requirements in extra specs: a value against an operator and its operands.
+
+::
+
+    requirement := literal                    equal to the value, to the letter
+                 | NUMERIC number             '=' and '>=' at least, '==', '!=', '<='
+                 | TEXT word                  's==' 's!=' 's<' 's<=' 's>' 's>='
+                 | '<in>' word                part of the value (or element of a list)
+                 | '<all-in>' word+           each is part of the value
+                 | '<or>' word ('<or>' word)* equal to one of the words
+
+Words are separated by white space. Whatever does not begin with an operator is a literal; there is
+no '<' and no '>'.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+
+Value = str | Sequence[str] | None
+
+_NUMERIC: dict[str, Callable[[float, float], bool]] = {
+    "=": operator.ge,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+}
+_TEXT: dict[str, Callable[[str, str], bool]] = {
+    "s==": operator.eq,
+    "s!=": operator.ne,
+    "s<": operator.lt,
+    "s<=": operator.le,
+    "s>": operator.gt,
+    "s>=": operator.ge,
+}
+
+
+def match(value: Value, requirement: str) -> bool:
+    """Whether a value meets a requirement.
+
+    Raises:
+        ValueError: a numeric operator with something that is no number, or ``<or>`` without words.
+    """
+    name, *operands = requirement.split() or [""]
+    if name in _NUMERIC or name in _TEXT:
+        return bool(operands) and value is not None and _compare(name, str(value), operands[0])
+    if name == "<in>":
+        return bool(operands) and value is not None and operands[0] in value
+    if name == "<all-in>":
+        return bool(operands) and value is not None and all(word in value for word in operands)
+    if name == "<or>":
+        return _is_one_of(value, operands)
+    return value == requirement
+
+
+def _compare(name: str, value: str, operand: str) -> bool:
+    if name in _TEXT:
+        return _TEXT[name](value, operand)
+    return _NUMERIC[name](float(value), float(operand))
+
+
+def _is_one_of(value: Value, operands: Sequence[str]) -> bool:
+    """Words at even places are the alternatives; those between them are not looked at."""
+    if value is None:
+        return False
+    if not operands:
+        raise ValueError("<or> without alternatives")
+    return value in operands[::2]

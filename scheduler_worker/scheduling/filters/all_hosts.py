@@ -1,0 +1,21 @@
+"""Every host, for a deployment that decides elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler_worker.model.hosts import Hosts, Mask
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.plugin import Filter
+
+
+class AllHostsFilter(Filter):
+    """Passes every host."""
+
+    run_filter_once_per_request = True
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        return np.ones(len(hosts), bool)
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return False

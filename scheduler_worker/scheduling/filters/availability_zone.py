@@ -1,0 +1,35 @@
+"""The requested availability zone."""
+
+from __future__ import annotations
+
+from scheduler_worker.model.aggregates import zones
+from scheduler_worker.model.hosts import Hosts, HostState, Mask
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.plugin import Filter
+
+
+class AvailabilityZoneFilter(Filter):
+    """Passes hosts of the requested zone; hosts without a zone are in the default one."""
+
+    run_filter_once_per_request = True
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return bool(spec.availability_zone)
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        wanted = spec.availability_zone
+        if not wanted:
+            return super().passes(hosts, spec)
+        key = ("zone", wanted, self.options.default_availability_zone)
+        return hosts.derived(key, lambda host: wanted in self._zones(host), "?")
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        wanted = spec_obj.availability_zone
+        return not wanted or wanted in self._zones(host_state)
+
+    def _zones(self, host: HostState) -> set[str]:
+        return zones(host.aggregates) or {self.options.default_availability_zone}
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        found = ", ".join(sorted(self._zones(host_state)))
+        return f"is in zone {found}, not in {spec.availability_zone}"

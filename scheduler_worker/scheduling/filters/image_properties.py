@@ -1,0 +1,142 @@
+"""Architecture, hypervisor type, VM mode, version and address bits that an image asks for."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from packaging.version import InvalidVersion, Version
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.hosts import Hosts, HostState, Mask
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling import host_attributes
+from scheduler_worker.scheduling.plugin import Filter
+
+_ARCHITECTURES = {"amd64": "x86_64"} | dict.fromkeys(
+    ("i386", "i486", "i586", "x86_32", "x86_32p"), "i686"
+)
+_HYPERVISORS = {"xapi": "xen"}
+_MODES = {"pv": "xen", "hv": "hvm", "baremetal": "hvm"}
+
+_OPERATORS: dict[str, Callable[[Version, Version], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_PREDICATE = re.compile(r"\s*(<=|>=|==|!=|<|>)\s*(\S+)\s*\Z")
+_VERSION_PROPERTY = "img_hv_requested_version"
+
+Predicate = tuple[str, str]
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """What an image asks for, in canonical names; a key for what is derived from it."""
+
+    names: tuple[str, ...]
+    versions: tuple[Predicate, ...]
+    address_bits: int | None
+
+
+class ImagePropertiesFilter(Filter):
+    """Passes hosts that support the image's architecture, hypervisor type and VM mode together,
+    and its version and address bits besides. An image that asks for none of the three passes.
+    """
+
+    run_filter_once_per_request = True
+    RUN_ON_REBUILD = True
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return bool(self._wanted(spec).names)
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        wanted = self._wanted(spec)
+        key = (type(self).__name__, wanted)
+        return hosts.derived(key, lambda host: _complaint(host, wanted) is None, "?")
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        return _complaint(host_state, self._wanted(spec_obj)) is None
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        return _complaint(host_state, self._wanted(spec)) or super().reason(host_state, spec)
+
+    def _wanted(self, spec: RequestSpec) -> _Wanted:
+        properties = spec.image_properties
+        default = self.options.image_properties_default_architecture
+        names = (
+            _canonical(properties.get("hw_architecture") or default, _ARCHITECTURES),
+            _canonical(properties.get("img_hv_type"), _HYPERVISORS),
+            _canonical(properties.get("hw_vm_mode"), _MODES),
+        )
+        return _Wanted(
+            tuple(name for name in names if name),
+            _predicates(properties.get(_VERSION_PROPERTY)),
+            properties.get("hw_maxphysaddr_bits"),
+        )
+
+
+def _canonical(name: Any, aliases: dict[str, str]) -> str | None:
+    lowered = str(name).lower() if name else None
+    return aliases.get(lowered, lowered) if lowered else None
+
+
+def _predicates(text: Any) -> tuple[Predicate, ...]:
+    """Comma-separated comparisons such as ``>=6.0,<9``."""
+    if not text:
+        return ()
+    found = []
+    for item in str(text).split(","):
+        matched = _PREDICATE.match(item)
+        try:
+            Version(matched[2] if matched else "")
+        except InvalidVersion:
+            raise RequestError(
+                f"spec_obj.image.properties.{_VERSION_PROPERTY}",
+                f"{item.strip()[:40]!r} is not a comparison such as '>=6.0'",
+            ) from None
+        assert matched is not None  # noqa: S101 - an unmatched item was refused above
+        found.append((matched[1], matched[2]))
+    return tuple(found)
+
+
+def _complaint(host: HostState, wanted: _Wanted) -> str | None:
+    """Why a host does not suit the image; None when it does."""
+    if not wanted.names:
+        return None
+    supported = [_canonical_triple(each) for each in host.supported_instances]
+    if not any(set(wanted.names) <= set(each) for each in supported):
+        return f"supports no instance of {', '.join(wanted.names)}"
+    version = decode_version(host.hypervisor_version)
+    if host.hypervisor_version and not all(
+        _OPERATORS[sign](Version(version), Version(bound)) for sign, bound in wanted.versions
+    ):
+        return f"hypervisor version {version} does not meet {wanted.versions}"
+    if wanted.address_bits:
+        bits = host_attributes.follow(host, ("cpu_info", "maxphysaddr", "bits"))
+        if not isinstance(bits, int) or bits < wanted.address_bits:
+            return f"has {bits} physical address bits, not {wanted.address_bits}"
+    return None
+
+
+def _canonical_triple(triple: tuple[str, str, str]) -> tuple[str | None, str | None, str | None]:
+    architecture, hypervisor, mode = triple
+    return (
+        _canonical(architecture, _ARCHITECTURES),
+        _canonical(hypervisor, _HYPERVISORS),
+        _canonical(mode, _MODES),
+    )
+
+
+def decode_version(number: int) -> str:
+    """Dotted text of a hypervisor version that is a number of base 1000: 8002002 is 8.2.2."""
+    parts: list[str] = []
+    while number >= 1000:
+        number, part = divmod(number, 1000)
+        parts.insert(0, str(part))
+    return ".".join([str(number), *parts])

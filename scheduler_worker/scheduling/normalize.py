@@ -1,0 +1,27 @@
+"""Raw weights to the range 0..1, so that weighers of different units can be added."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler_worker.model.hosts import Values
+
+
+def clamp(values: Values, minval: float | None = None, maxval: float | None = None) -> Values:
+    """Raw values, cut to a weigher's declared bounds."""
+    return values if minval is None and maxval is None else np.clip(values, minval, maxval)
+
+
+def normalize(values: Values, minval: float | None = None, maxval: float | None = None) -> Values:
+    """``(x - lo) / (hi - lo)`` with ``lo`` and ``hi`` the declared bounds, else the extremes.
+
+    All are 0 where ``lo`` equals ``hi``; with ``minval`` 0, equal positive values all become 1.
+    """
+    if len(values) == 0:
+        return np.zeros(0)
+    lowest = float(values.min()) if minval is None else minval
+    highest = float(values.max()) if maxval is None else maxval
+    if lowest == highest:
+        return np.zeros(len(values))
+    normalized: Values = (values - lowest) / (highest - lowest)
+    return normalized

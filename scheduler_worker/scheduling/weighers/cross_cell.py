@@ -1,0 +1,26 @@
+"""A move between cells, which is slow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler_worker.model.hosts import Hosts, Values
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.plugin import Weigher
+
+
+class CrossCellWeigher(Weigher):
+    """1 in the cell the instance is in, -1 elsewhere, when a move may cross cells."""
+
+    option = "cross_cell_move_weight_multiplier"
+
+    def applies(self, spec: RequestSpec) -> bool:
+        destination = spec.requested_destination
+        return bool(destination and destination.cell_uuid and destination.allow_cross_cell_move)
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        if not self.applies(spec) or spec.requested_destination is None:
+            return np.zeros(len(hosts))
+        cell = spec.requested_destination.cell_uuid
+        key = (type(self).__name__, cell)
+        return hosts.derived(key, lambda host: 1.0 if host.cell_uuid == cell else -1.0, "f8")

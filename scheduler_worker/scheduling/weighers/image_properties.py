@@ -1,0 +1,62 @@
+"""Hosts whose instances were made of similar images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from scheduler_worker.model.hosts import Hosts, HostState, Values
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.plugin import Weigher
+from scheduler_worker.scheduling.weighers.settings import ratios
+
+_PREFIX = "image_"
+
+
+class ImagePropertiesWeigher(Weigher):
+    """Counts, over the host's instances, image properties equal to the requested image's.
+
+    With ``image_props_weight_setting`` each property counts its ratio and others nothing. Does
+    nothing at all while its option is 0.0, whatever aggregates say.
+    """
+
+    option = "image_props_weight_multiplier"
+
+    def __init__(self, options: Options | None = None) -> None:
+        super().__init__(options)
+        self._ratios = ratios(self.options.image_props_weight_setting)
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return bool(self.default_multiplier() and spec.image_properties)
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        if not self.applies(spec):
+            return np.zeros(len(hosts))
+        wanted = {(name, str(value)) for name, value in spec.image_properties.items()}
+        raw = (self._alike(host, wanted) for host in hosts.states())
+        return np.fromiter(raw, "f8", len(hosts))
+
+    def _alike(self, host: HostState, wanted: set[tuple[str, str]]) -> float:
+        return sum(
+            self._worth(name)
+            for facts in host.instances.values()
+            for name, _ in wanted & _image_properties(facts)
+        )
+
+    def _worth(self, name: str) -> float:
+        return self._ratios.get(name, 0.0) if self._ratios else 1.0
+
+
+def _image_properties(facts: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """An instance's image properties, kept under ``image_`` keys of its system metadata."""
+    stored: Mapping[str, Any] = facts.get("system_metadata") or {}
+    return set(_pairs(stored.items()))
+
+
+def _pairs(items: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, str]]:
+    return (
+        (key.removeprefix(_PREFIX), str(value)) for key, value in items if key.startswith(_PREFIX)
+    )

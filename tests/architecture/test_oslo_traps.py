@@ -1,0 +1,138 @@
+"""Traps of oslo.messaging that ``rpc/transport.py`` steps around, and whether they are still there.
+
+A test of the second kind fails when oslo.messaging has mended its ways: then the lines that step
+around it go.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from oslo_config import cfg
+
+from scheduler_worker.rpc import transport
+
+
+def run(program: str, *, strictly: bool = False) -> str:
+    """What a fresh interpreter prints; ``strictly`` without a word of complaint beside it."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (strictly and done.stderr), done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("module", ["transport", "local"])
+def test_the_threading_backend_is_selected(module: str) -> None:
+    printed = run(
+        f"import scheduler_worker.rpc.{module}\n"
+        "from oslo_service import backend\n"
+        "print(backend.get_backend_type().value)"
+    )
+    assert printed.strip() == "threading"
+
+
+def test_nothing_is_monkey_patched_and_nobody_is_warned() -> None:
+    printed = run(
+        "import scheduler_worker.rpc.transport\n"
+        "from oslo_utils import eventletutils\n"
+        "patched = eventletutils.is_monkey_patched\n"
+        "print(patched('thread'), patched('socket'))",
+        strictly=True,
+    )
+    assert printed == "False False\n"
+
+
+def test_oslo_still_selects_eventlet_by_itself() -> None:
+    printed = run(
+        "import oslo_messaging\n"
+        "from oslo_service import backend\n"
+        "print(backend.get_backend_type().value)"
+    )
+    assert printed.strip() == "eventlet"
+
+
+def test_the_global_configuration_is_not_used() -> None:
+    """Reading any option of it would fail: it was never set up, and says so here."""
+    printed = run(
+        "from oslo_config import cfg\n"
+        "from scheduler_worker.rpc import transport\n"
+        "from scheduler_worker.rpc.contract import Endpoint\n"
+        "def forbidden(*_): raise AssertionError('cfg.CONF was read')\n"
+        "class Locked(cfg.ConfigOpts):\n"
+        "    __getattr__ = __getitem__ = __call__ = register_opts = forbidden\n"
+        "cfg.CONF.__class__ = Locked\n"
+        "conf = cfg.ConfigOpts()\n"
+        "conf([])\n"
+        "bus = transport.Bus(conf, url='local:/')\n"
+        "endpoint = Endpoint(None, '1.0', {'m': lambda _context: 'answer'})\n"
+        "server = bus.server('t', 's', [endpoint], translate=None)\n"
+        "server.start()\n"
+        "print(bus.client('t').call('m', {}))\n"
+        "server.stop(5)\n"
+    )
+    assert printed == "answer\n"
+
+
+@pytest.mark.parametrize("group", ["oslo_messaging_metrics", "oslo_messaging_tracing"])
+def test_oslo_still_needs_groups_that_it_does_not_register(group: str) -> None:
+    import oslo_messaging
+
+    conf = cfg.ConfigOpts()
+    conf([])
+    for other, opts in (
+        ("oslo_messaging_metrics", transport.metrics.oslo_messaging_metrics),
+        ("oslo_messaging_tracing", transport.tracing.oslo_messaging_tracing),
+    ):
+        if other != group:
+            conf.register_opts(opts, group=other)
+    theirs = oslo_messaging.get_rpc_transport(conf, "local://traps/")
+    client = oslo_messaging.get_rpc_client(theirs, oslo_messaging.Target(topic="t"))
+    with pytest.raises(cfg.NoSuchOptError, match=group):
+        client.cast({}, "m")
+
+
+def test_oslo_still_leaks_a_watchdog_for_an_unknown_method() -> None:
+    printed = run(
+        "import threading\n"
+        "from unittest import mock\n"
+        "from scheduler_worker.rpc import transport\n"
+        "import oslo_messaging\n"
+        "dispatcher = oslo_messaging.RPCDispatcher([], None)\n"
+        "incoming = mock.Mock(client_timeout=60, ctxt={}, message={'method': 'm'})\n"
+        "before = threading.active_count()\n"
+        "try:\n"
+        "    dispatcher.dispatch(incoming)\n"
+        "except oslo_messaging.UnsupportedVersion:\n"
+        "    print(threading.active_count() - before, flush=True)\n"
+        "import os\n"
+        "os._exit(0)\n"
+    )
+    assert printed == "1\n"
+
+
+def test_nobody_waits_for_ever_while_the_broker_is_away() -> None:
+    printed = run(
+        "import logging, os, socket, threading\n"
+        "from oslo_config import cfg\n"
+        "from scheduler_worker.rpc import transport\n"
+        "logging.disable()\n"
+        "with socket.create_server(('127.0.0.1', 0)) as taken:\n"
+        "    port = taken.getsockname()[1]\n"
+        "conf = cfg.ConfigOpts()\n"
+        "conf([])\n"
+        "bus = transport.Bus(conf, url=f'rabbit://guest:guest@127.0.0.1:{port}/')\n"
+        "try:\n"
+        "    bus.client('t', timeout_s=0.3).call('m', {})\n"
+        "except transport.BusUnavailable:\n"
+        "    print('call')\n"
+        "server = bus.server('t', 's', [], translate=None)\n"
+        "threading.Thread(target=server.start, daemon=True).start()\n"
+        "print(server.stop(0.3), flush=True)\n"
+        "bus.close()\n"
+        "os._exit(0)\n"
+    )
+    assert printed.split() in (["call", "False"], ["call", "True"])

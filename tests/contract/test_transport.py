@@ -1,0 +1,556 @@
+"""What every bus must do, held against ``local:`` and a real RabbitMQ alike."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from oslo_config import cfg
+
+from scheduler_worker.errors import NoValidHost, RequestError
+from scheduler_worker.rpc.contract import Context, Endpoint
+from scheduler_worker.rpc.transport import (
+    Bus,
+    BusUnavailable,
+    CallTimeout,
+    Client,
+    RemoteFailure,
+    Server,
+)
+from scheduler_worker.rpc.wire_errors import to_wire
+
+SOON_S = 10.0
+"""A bound on what happens at once; reached only by a test that fails."""
+
+
+@pytest.fixture(params=["local", pytest.param("rabbit", marks=pytest.mark.servers)])
+def url(request: pytest.FixtureRequest) -> str:
+    if request.param == "local":
+        return f"local://{uuid.uuid4().hex}/"
+    return request.getfixturevalue("rabbit_url")
+
+
+@pytest.fixture
+def bus(url: str) -> Iterator[Bus]:
+    conf = cfg.ConfigOpts()
+    conf([])
+    with Bus(conf, url=url, exchange="nova") as bus:
+        yield bus
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{uuid.uuid4().hex}"
+
+
+Serve = Callable[..., Server]
+
+
+@pytest.fixture
+def serve(bus: Bus, topic: str) -> Iterator[Serve]:
+    """Start a server with the given methods; stopped afterwards."""
+    servers = []
+
+    def start(
+        methods: Mapping[str, Callable[..., Any]],
+        *,
+        name: str = "one",
+        namespace: str | None = None,
+        version: str = "1.0",
+        slots: int = 16,
+    ) -> Server:
+        endpoint = Endpoint(namespace, version, methods)
+        server = bus.server(topic, name, [endpoint], slots=slots, translate=to_wire)
+        server.start()
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.stop(SOON_S)
+
+
+@pytest.fixture
+def client(bus: Bus, topic: str) -> Client:
+    return bus.client(topic, timeout_s=SOON_S)
+
+
+def echo(_context: Context, value: Any) -> Any:
+    return value
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("sent", "received"),
+    [
+        ({"a": [1, 2.5, None, True]}, {"a": [1, 2.5, None, True]}),
+        ((1, (2, 3)), [1, [2, 3]]),
+        ("Grüße, 世界 \U0001f600 \u2028", "Grüße, 世界 \U0001f600 \u2028"),
+        ({1: "a"}, {"1": "a"}),
+        (None, None),
+        ("x" * 1_000_000, "x" * 1_000_000),
+    ],
+    ids=["plain", "tuples", "unicode", "keys", "none", "large"],
+)
+def test_values_arrive_as_json_leaves_them(
+    serve: Serve, client: Client, sent: object, received: object
+) -> None:
+    serve({"echo": echo})
+    assert client.call("echo", {}, value=sent) == received
+
+
+def test_nothing_is_shared_between_caller_and_handler(serve: Serve, client: Client) -> None:
+    kept: list[list[int]] = []
+
+    def keep(_context: Context, value: list[int]) -> list[int]:
+        kept.append(value)
+        return value
+
+    serve({"keep": keep})
+    mine = [1]
+    answer = client.call("keep", {}, value=mine)
+    mine.append(2)
+    answer.append(3)
+    assert kept == [[1]]
+
+
+def test_the_context_arrives_without_its_secrets(serve: Serve, client: Client) -> None:
+    seen: list[Context] = []
+
+    def look(context: Context) -> None:
+        seen.append(context)
+
+    serve({"look": look})
+    sent = {
+        "request_id": "req-1",
+        "global_request_id": "req-2",
+        "user_id": "u",
+        "project_id": "p",
+        "is_admin": True,
+        "auth_token": "SECRET",
+        "service_catalog": [{"name": "SECRET"}],
+    }
+    client.call("look", sent)
+    [context] = seen
+    assert (context.request_id, context.global_request_id) == ("req-1", "req-2")
+    assert (context.user_id, context.project_id, context.is_admin) == ("u", "p", True)
+    assert context.message_id
+    assert "SECRET" not in repr(context)
+
+
+# Who gets a message
+
+
+def test_a_cast_reaches_the_server(serve: Serve, client: Client) -> None:
+    got: queue.SimpleQueue[str] = queue.SimpleQueue()
+    serve({"note": lambda _context, text: got.put(text)})
+    client.cast("note", {}, text="hello")
+    assert got.get(timeout=SOON_S) == "hello"
+
+
+def test_the_publisher_casts_to_another_exchange(bus: Bus, url: str, topic: str) -> None:
+    got: queue.SimpleQueue[int] = queue.SimpleQueue()
+    conf = cfg.ConfigOpts()
+    conf([])
+    with Bus(conf, url=url, exchange="other") as elsewhere:
+        endpoint = Endpoint("ours", "1.3", {"note": lambda _context, number: got.put(number)})
+        server = elsewhere.server(topic, "one", [endpoint], translate=to_wire)
+        server.start()
+        bus.cast(
+            topic=topic,
+            method="note",
+            arguments={"number": 7},
+            exchange="other",
+            namespace="ours",
+            version="1.2",
+        )
+        assert got.get(timeout=SOON_S) == 7
+        assert server.stop(SOON_S)
+
+
+def test_a_fanout_reaches_every_server_with_one_message_id(
+    serve: Serve, bus: Bus, topic: str
+) -> None:
+    got: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
+    for name in ("one", "two"):
+        serve({"note": lambda context, name=name: got.put((name, context.message_id))}, name=name)
+    bus.client(topic, fanout=True).cast("note", {})
+    first, second = got.get(timeout=SOON_S), got.get(timeout=SOON_S)
+    assert {first[0], second[0]} == {"one", "two"}
+    assert first[1] == second[1] is not None
+
+
+def test_two_servers_share_a_topic(serve: Serve, client: Client) -> None:
+    for name in ("one", "two"):
+        serve({"name": lambda _context, name=name: name}, name=name)
+    assert {client.call("name", {}) for _ in range(6)} == {"one", "two"}
+
+
+def test_a_server_can_be_addressed(serve: Serve, bus: Bus, topic: str) -> None:
+    for name in ("one", "two"):
+        serve({"name": lambda _context, name=name: name}, name=name)
+    two = bus.client(topic, server="two", timeout_s=SOON_S)
+    assert [two.call("name", {}) for _ in range(3)] == ["two"] * 3
+
+
+def test_a_message_that_nobody_listens_to_is_refused(client: Client) -> None:
+    with pytest.raises(BusUnavailable, match="Nobody listens"):
+        client.call("echo", {}, value=1)
+    with pytest.raises(BusUnavailable, match="Nobody listens"):
+        client.cast("echo", {}, value=1)
+
+
+# Errors
+
+
+def failure_of(client: Client, method: str, **arguments: object) -> RemoteFailure:
+    with pytest.raises(RemoteFailure) as raised:
+        client.call(method, {}, **arguments)
+    return raised.value
+
+
+def test_our_errors_arrive_under_their_wire_names(serve: Serve, client: Client) -> None:
+    def refuse(_context: Context) -> None:
+        raise NoValidHost("There are not enough hosts available.")
+
+    serve({"refuse": refuse})
+    failure = failure_of(client, "refuse")
+    assert (failure.module, failure.class_name) == ("nova.exception", "NoValidHost")
+    assert failure.message == "No valid host was found. There are not enough hosts available."
+
+
+def test_a_defect_shows_nothing_of_itself(
+    serve: Serve, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    def break_down(_context: Context) -> None:
+        raise KeyError("inner workings")
+
+    serve({"break_down": break_down})
+    failure = failure_of(client, "break_down")
+    assert failure.class_name == "InternalError"
+    assert "inner workings" not in str(failure)
+    assert "inner workings" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "culprit"),
+    [({}, "value"), ({"value": 1, "colour": 2}, "colour")],
+    ids=["missing", "unexpected"],
+)
+def test_arguments_that_do_not_fit_are_named(
+    serve: Serve, client: Client, arguments: dict[str, object], culprit: str
+) -> None:
+    serve({"echo": echo})
+    failure = failure_of(client, "echo", **arguments)
+    assert failure.class_name == "RequestError"
+    assert failure.message.startswith(f"{culprit}: ")
+
+
+def test_handlers_may_take_any_argument(serve: Serve, client: Client) -> None:
+    serve({"all": lambda _context, **arguments: arguments})
+    assert client.call("all", {}, a=1, b=2) == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("method", ["nothing", "_private", "__class__"])
+def test_a_method_that_is_not_exposed_is_unknown(serve: Serve, client: Client, method: str) -> None:
+    serve({"echo": echo, "_private": echo})
+    failure = failure_of(client, method, value=1)
+    assert failure.class_name == "NoSuchMethod"
+    assert failure.module == "oslo_messaging.rpc.dispatcher"
+    assert failure.message == f"Endpoint does not support RPC method {method}"
+
+
+@pytest.mark.parametrize("version", ["4.6", "5.0", "3.9"])
+def test_a_version_that_is_not_served_is_refused(
+    serve: Serve, bus: Bus, topic: str, version: str
+) -> None:
+    serve({"echo": echo}, version="4.5")
+    client = bus.client(topic, version=version, timeout_s=SOON_S)
+    failure = failure_of(client, "echo", value=1)
+    assert failure.class_name == "UnsupportedVersion"
+    expected = f"Endpoint does not support RPC version {version}. Attempted method: echo"
+    assert failure.message == expected
+
+
+def test_older_minor_versions_are_served(serve: Serve, bus: Bus, topic: str) -> None:
+    serve({"echo": echo}, version="4.5")
+    client = bus.client(topic, version="4.0", timeout_s=SOON_S)
+    assert client.call("echo", {}, value=1) == 1
+
+
+def test_namespaces_are_apart(serve: Serve, bus: Bus, topic: str, client: Client) -> None:
+    serve({"echo": echo}, namespace="ours")
+    ours = bus.client(topic, namespace="ours", timeout_s=SOON_S)
+    assert ours.call("echo", {}, value=1) == 1
+    assert failure_of(client, "echo", value=1).class_name == "UnsupportedVersion"
+
+
+# Time
+
+
+class Gate:
+    """A handler that waits until the test lets it pass."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.opened = threading.Event()
+
+    def __call__(self, _context: Context) -> str:
+        self.entered.release()
+        assert self.opened.wait(SOON_S)
+        return "passed"
+
+    def wait_for(self, number: int) -> None:
+        for _ in range(number):
+            assert self.entered.acquire(timeout=SOON_S)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.opened.set()
+
+
+def in_thread(work: Callable[[], Any]) -> queue.SimpleQueue[Any]:
+    """Start the work; its result or its error comes out of the queue."""
+    results: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            results.put(work())
+        except Exception as error:
+            results.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return results
+
+
+def test_a_call_times_out(serve: Serve, bus: Bus, topic: str, gate: Gate) -> None:
+    serve({"wait": gate})
+    started_s = time.monotonic()
+    with pytest.raises(CallTimeout):
+        bus.client(topic, timeout_s=0.3).call("wait", {})
+    assert 0.2 < time.monotonic() - started_s < SOON_S / 2
+
+
+def test_a_slow_call_is_kept_alive(serve: Serve, bus: Bus, topic: str) -> None:
+    never = threading.Event()
+    serve({"slow": lambda _context: never.wait(1.5)})
+    client = bus.client(topic, timeout_s=SOON_S, call_monitor_timeout_s=0.6)
+    assert client.call("slow", {}) is False
+
+
+def test_a_call_that_waits_for_a_slot_is_kept_alive(
+    serve: Serve, bus: Bus, topic: str, gate: Gate
+) -> None:
+    serve({"wait": gate, "echo": echo}, slots=1)
+    monitored = bus.client(topic, timeout_s=SOON_S, call_monitor_timeout_s=0.6)
+    monitored.cast("wait", {})
+    gate.wait_for(1)
+    answer = in_thread(lambda: monitored.call("echo", {}, value="served"))
+    with pytest.raises(queue.Empty):
+        answer.get(timeout=1.5)
+    gate.opened.set()
+    assert answer.get(timeout=SOON_S) == "served"
+
+
+def test_refused_messages_leave_no_thread_behind(serve: Serve, bus: Bus, topic: str) -> None:
+    serve({"echo": echo})
+    client = bus.client(topic, timeout_s=SOON_S, call_monitor_timeout_s=4)
+    failure_of(client, "nothing")
+    before = threading.active_count()
+    for _ in range(20):
+        failure_of(client, "nothing")
+    assert threading.active_count() < before + 20
+
+
+def test_as_many_requests_at_a_time_as_slots(serve: Serve, client: Client, gate: Gate) -> None:
+    serve({"wait": gate}, slots=3)
+    for _ in range(4):
+        client.cast("wait", {})
+    gate.wait_for(3)
+    assert not gate.entered.acquire(timeout=0.2)
+    gate.opened.set()
+    gate.wait_for(1)
+
+
+def test_a_call_whose_caller_gave_up_is_not_begun(
+    serve: Serve, bus: Bus, client: Client, topic: str, gate: Gate
+) -> None:
+    begun: list[str] = []
+    serve({"wait": gate, "begin": lambda _context, name: begun.append(name)}, slots=1)
+    client.cast("wait", {})
+    gate.wait_for(1)
+    with pytest.raises(CallTimeout):
+        bus.client(topic, timeout_s=0.2).call("begin", {}, name="late")
+    gate.opened.set()
+    client.call("begin", {}, name="in time")
+    assert begun == ["in time"]
+
+
+# Stopping
+
+
+def test_stop_finishes_what_was_taken(serve: Serve, client: Client, gate: Gate) -> None:
+    server = serve({"wait": gate})
+    answer = in_thread(lambda: client.call("wait", {}))
+    gate.wait_for(1)
+    stopped = in_thread(lambda: server.stop(SOON_S))
+    gate.opened.set()
+    assert answer.get(timeout=SOON_S) == "passed"
+    assert stopped.get(timeout=SOON_S) is True
+
+
+def test_stop_returns_within_its_bound(serve: Serve, client: Client, gate: Gate) -> None:
+    server = serve({"wait": gate})
+    client.cast("wait", {})
+    gate.wait_for(1)
+    started_s = time.monotonic()
+    assert server.stop(0.3) is False
+    assert time.monotonic() - started_s < 2.0
+    gate.opened.set()
+    assert server.stop(SOON_S) is True
+
+
+def test_what_waits_for_a_slot_is_dropped_when_the_bound_is_over(
+    serve: Serve, client: Client, gate: Gate
+) -> None:
+    begun: list[int] = []
+    server = serve({"wait": gate, "begin": lambda _context: begun.append(1)}, slots=1)
+    client.cast("wait", {})
+    gate.wait_for(1)
+    client.cast("begin", {})
+    assert server.stop(1.0) is False
+    gate.opened.set()
+    assert server.stop(SOON_S) is True
+    assert begun == []
+
+
+def test_an_idle_server_stops_at_once(serve: Serve, client: Client) -> None:
+    server = serve({"echo": echo})
+    client.call("echo", {}, value=1)
+    started_s = time.monotonic()
+    assert server.stop(SOON_S) is True
+    assert server.stop(SOON_S) is True
+    assert time.monotonic() - started_s < 2.0
+
+
+def test_what_was_not_taken_waits_for_the_next_server(serve: Serve, client: Client) -> None:
+    serve({"echo": echo}, name="one").stop(SOON_S)
+    answer = in_thread(lambda: client.call("echo", {}, value="kept"))
+    serve({"echo": echo}, name="two")
+    assert answer.get(timeout=SOON_S) == "kept"
+
+
+def test_a_server_may_be_stopped_before_it_starts(bus: Bus, topic: str) -> None:
+    server = bus.server(topic, "one", [], translate=to_wire)
+    assert server.stop(SOON_S) is True
+    with pytest.raises(RuntimeError):
+        server.start()
+
+
+# The wire itself
+
+
+@pytest.fixture
+def wire(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> queue.SimpleQueue[dict[str, Any]]:
+    """The failures that clients receive, as they are on the wire."""
+    from oslo_messaging._drivers import common
+
+    seen: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    original = common.deserialize_remote_exception
+
+    def spy(data: str, modules: Any) -> Exception:
+        seen.put(json.loads(data))
+        return original(data, modules)
+
+    monkeypatch.setattr(common, "deserialize_remote_exception", spy)
+    return seen
+
+
+def test_a_failure_has_the_form_that_novas_client_rebuilds(
+    serve: Serve, client: Client, wire: queue.SimpleQueue[dict[str, Any]]
+) -> None:
+    def refuse(_context: Context) -> None:
+        try:
+            raise KeyError("inner")
+        except KeyError as error:
+            raise NoValidHost("There are not enough hosts available.") from error
+
+    serve({"refuse": refuse})
+    failure_of(client, "refuse")
+    message = "No valid host was found. There are not enough hosts available."
+    assert wire.get(timeout=SOON_S) == {
+        "class": "NoValidHost",
+        "module": "nova.exception",
+        "message": message,
+        "tb": [f"nova.exception.NoValidHost: {message}\n"],
+        "args": [message],
+        "kwargs": {"reason": "There are not enough hosts available.", "code": 500},
+    }
+
+
+def test_no_failure_carries_a_trace(
+    serve: Serve,
+    client: Client,
+    wire: queue.SimpleQueue[dict[str, Any]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def complain(_context: Context) -> None:
+        raise RequestError("field", "is odd")
+
+    serve({"complain": complain})
+    for method in ("complain", "nothing"):
+        failure_of(client, method)
+        assert len(wire.get(timeout=SOON_S)["tb"]) == 1
+    assert "Traceback" not in caplog.text
+
+
+def test_builtin_errors_of_other_servers_are_remote_failures(bus: Bus, topic: str) -> None:
+    import oslo_messaging
+
+    class Foreign:
+        def fail(self, _context: object) -> None:
+            raise ValueError("plain")
+
+    target = oslo_messaging.Target(exchange="nova", topic=topic, server="foreign")
+    server = oslo_messaging.get_rpc_server(bus._transport, target, [Foreign()])
+    server.start()
+    try:
+        failure = failure_of(bus.client(topic, timeout_s=SOON_S), "fail")
+    finally:
+        server.stop()
+        server.wait()
+    assert (failure.module, failure.class_name) == ("builtins", "ValueError")
+    assert failure.message == "plain"
+
+
+def test_an_oslo_messaging_client_is_served(bus: Bus, serve: Serve, topic: str) -> None:
+    import oslo_messaging
+
+    serve({"echo": echo}, version="4.5")
+    target = oslo_messaging.Target(exchange="nova", topic=topic, version="4.5")
+    theirs = oslo_messaging.get_rpc_client(bus._transport, target, timeout=SOON_S)
+    assert theirs.call({"auth_token": "SECRET"}, "echo", value=[1]) == [1]
+
+
+@pytest.mark.servers
+def test_a_broker_that_refuses_us_is_reported(rabbit_url: str) -> None:
+    conf = cfg.ConfigOpts()
+    conf([])
+    with Bus(conf, url=rabbit_url.replace("guest:guest", "guest:wrong")) as bus:
+        with pytest.raises(BusUnavailable, match="ACCESS_REFUSED"):
+            bus.client("t").call("m", {})
+        server = bus.server("t", "one", [], translate=to_wire)
+        with pytest.raises(BusUnavailable, match="ACCESS_REFUSED"):
+            server.start()
+        assert server.stop(SOON_S)

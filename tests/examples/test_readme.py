@@ -1,0 +1,48 @@
+"""The README's commands do what it says, on a fresh checkout."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    """The files that git knows or would add, elsewhere."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_make_demo(checkout):
+    done = subprocess.run(
+        ["make", "demo"], cwd=checkout, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"placed [\d,]+ of [\d,]+", done.stdout), done.stdout
+    assert "decisions/s" in done.stdout
+    assert "p99" in done.stdout
+    assert "Filter" in done.stdout, "the explanation names a filter"
+
+
+def test_make_has_the_targets_that_the_readme_names():
+    named = set(re.findall(r"make (\w+)", (ROOT / "README.md").read_text()))
+    for target in named:
+        done = subprocess.run(
+            ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_ci_calls_the_readmes_test_command():
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+    assert "$ make test" in (ROOT / "README.md").read_text()

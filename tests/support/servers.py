@@ -1,0 +1,299 @@
+"""Private servers on free loopback ports: RabbitMQ and Redis in a directory of their own.
+
+A server is its directory: what is needed to find, stop or restart it lies there, so another
+process can stop what this one started (``tools/dev-services`` does). Only processes started here
+are ever stopped, each by its pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+START_S = 90.0
+STOP_S = 30.0
+LOOK_AGAIN_S = 0.05
+RABBIT_PROGRAMS = Path("/usr/lib/rabbitmq/bin")
+
+
+class ServerMissing(Exception):
+    """Raised when the program is not installed; the message says how to get it."""
+
+
+class ServerFailed(Exception):
+    """Raised when a server does not start; carries the end of its log."""
+
+
+class Server:
+    """One server process, run from ``directory``, which it alone uses.
+
+    ``start`` returns when the server answers; ``stop`` and ``kill`` when its process is gone.
+    The data stays in the directory, so that ``restart`` finds it again.
+    """
+
+    name: str
+    ports: Sequence[str] = ("port",)
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def port(self) -> int:
+        return self._number("port")
+
+    @property
+    def url(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def pid(self) -> int:
+        return self._number("pid")
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "log"
+
+    @property
+    def is_running(self) -> bool:
+        return (self.directory / "pid").exists() and self._is_ours(self.pid)
+
+    def start(self) -> None:
+        """Start on the ports of the last time, or on free ones."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for port in self.ports:
+            if not (self.directory / port).exists():
+                (self.directory / port).write_text(str(free_port()))
+        self._launch("pid", self.command(), self.environment())
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """Let it finish properly."""
+        self._end("pid", signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once, as a crash does."""
+        self._end("pid", signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop, and start again on the same ports and data."""
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def environment(self) -> Mapping[str, str]:
+        return dict(os.environ)
+
+    def check_ready(self) -> None:
+        """Return when the server answers; raise any Exception while it does not."""
+        raise NotImplementedError
+
+    def _launch(self, pid_file: str, command: list[str], environment: Mapping[str, str]) -> None:
+        with self.log.open("ab") as log:
+            child = subprocess.Popen(
+                command,
+                cwd=self.directory,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._children[child.pid] = child
+        (self.directory / pid_file).write_text(str(child.pid))
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_S
+        problem: Exception | None = None
+        while time.monotonic() < deadline and self._children[self.pid].poll() is None:
+            try:
+                return self.check_ready()
+            except Exception as error:
+                problem = error
+                time.sleep(LOOK_AGAIN_S)  # a server has no other way to say that it is there
+        tail = self.log.read_text(errors="replace")[-2000:]
+        raise ServerFailed(f"{self.name} did not start ({problem}); the end of its log:\n{tail}")
+
+    def _end(self, pid_file: str, how: signal.Signals) -> None:
+        path = self.directory / pid_file
+        if not path.exists():
+            return
+        pid = int(path.read_text())
+        if self._is_ours(pid):
+            _end_process(pid, how)
+        child = self._children.pop(pid, None)
+        if child is not None:
+            child.wait()
+        path.unlink()
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether the process is one that was started here: a pid may belong to a stranger now."""
+        try:
+            return Path(f"/proc/{pid}/cwd").readlink() == self.directory.resolve()
+        except OSError:
+            return False
+
+    def _number(self, name: str) -> int:
+        return int((self.directory / name).read_text())
+
+
+class RedisServer(Server):
+    """A Redis that writes every change to its append-only file before it answers."""
+
+    name = "Redis"
+
+    @property
+    def url(self) -> str:
+        return f"redis://{LOOPBACK}:{self.port}/0"
+
+    def command(self) -> list[str]:
+        options = {
+            "port": self.port,
+            "bind": LOOPBACK,
+            "dir": self.directory.resolve(),
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": "",
+            "daemonize": "no",
+        }
+        flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+        return [program("redis-server"), *flags]
+
+    def check_ready(self) -> None:
+        with socket.create_connection((LOOPBACK, self.port), timeout=1) as connection:
+            connection.sendall(b"INFO server\r\n")
+            answer = connection.recv(4096).decode(errors="replace")
+        if f"process_id:{self.pid}\r\n" not in answer:  # loading, or a stranger on this port
+            raise ServerFailed(answer.partition("\r\n")[0])
+
+
+class RabbitServer(Server):
+    """A RabbitMQ of one node, with an epmd of its own; needs no privileges."""
+
+    name = "RabbitMQ"
+    ports = ("port", "dist_port", "epmd_port")
+
+    @property
+    def url(self) -> str:
+        return self.url_of("/")
+
+    def url_of(self, vhost: str) -> str:
+        """The URL of a virtual host, as oslo.messaging writes it."""
+        return f"rabbit://guest:guest@{LOOPBACK}:{self.port}/{vhost.strip('/')}"
+
+    def add_vhost(self, name: str) -> str:
+        """A new, empty virtual host; answers its URL."""
+        self.control("add_vhost", name)
+        self.control("set_permissions", "-p", name, "guest", ".*", ".*", ".*")
+        return self.url_of(name)
+
+    def control(self, *arguments: str) -> str:
+        """What ``rabbitmqctl`` answers; it takes some two seconds to start."""
+        command = [program("rabbitmqctl", RABBIT_PROGRAMS), "-q", *arguments]
+        done = subprocess.run(
+            command, env=dict(self.environment()), capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise ServerFailed(f"rabbitmqctl {' '.join(arguments)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def start(self) -> None:
+        program("rabbitmq-server", RABBIT_PROGRAMS)  # before epmd runs in vain
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "plugins").write_text("[].\n")
+        if not (self.directory / "epmd_port").exists():
+            (self.directory / "epmd_port").write_text(str(free_port()))
+        epmd = [program("epmd"), "-address", LOOPBACK, "-port", str(self._number("epmd_port"))]
+        self._launch("epmd_pid", epmd, os.environ)
+        super().start()
+
+    def stop(self) -> None:
+        super().stop()
+        self._end("epmd_pid", signal.SIGTERM)
+
+    def kill(self) -> None:
+        super().kill()
+        self._end("epmd_pid", signal.SIGKILL)
+
+    def command(self) -> list[str]:
+        return [program("rabbitmq-server", RABBIT_PROGRAMS)]
+
+    def environment(self) -> Mapping[str, str]:
+        home = self.directory.resolve()
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LANG": "C.UTF-8",
+            "HOME": str(home),
+            "ERL_EPMD_ADDRESS": LOOPBACK,
+            "ERL_EPMD_PORT": str(self._number("epmd_port")),
+            "RABBITMQ_NODENAME": f"scheduler-worker-{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": LOOPBACK,
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self._number("dist_port")),
+            "RABBITMQ_CONF_ENV_FILE": str(home / "none"),
+            "RABBITMQ_CONFIG_FILE": str(home / "none"),
+            "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(home / "logs"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "plugins"),
+            "RUNNING_UNDER_SYSTEMD": "true",  # the script becomes the server: one pid to stop
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        }
+
+    def check_ready(self) -> None:
+        import amqp
+
+        address = f"{LOOPBACK}:{self.port}"
+        with amqp.Connection(address, "guest", "guest", connect_timeout=2, read_timeout=5) as link:
+            link.channel().close()
+
+
+def program(name: str, *places: Path) -> str:
+    """The path of an installed program. Raises ServerMissing."""
+    found = shutil.which(name, path=os.pathsep.join([*map(str, places), os.environ["PATH"]]))
+    if found is None:
+        raise ServerMissing(f"{name} is not installed; tools/install-servers installs it")
+    return found
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _end_process(pid: int, how: signal.Signals) -> None:
+    """Send the signal, and wait until the process is gone; at last it is killed."""
+    with contextlib.suppress(ProcessLookupError):
+        handle = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(handle, how)
+            gone, _, _ = select.select([handle], [], [], STOP_S)
+            if not gone:
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                select.select([handle], [], [], STOP_S)
+        finally:
+            os.close(handle)

@@ -1,0 +1,113 @@
+"""A small world: the use cases on the memory engine, under a clock that a test moves."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import msgspec
+
+from scheduler_worker.backends.memory import MemoryState
+from scheduler_worker.model.decisions import Decision
+from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
+from scheduler_worker.scheduling.filters.compute import ComputeFilter
+from scheduler_worker.scheduling.filters.server_groups import ServerGroupAntiAffinityFilter
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.pipeline import Pipeline, Request
+from scheduler_worker.scheduling.plugin import Filter, Weigher
+from scheduler_worker.scheduling.weighers.figures import CPUWeigher, RAMWeigher
+from scheduler_worker.service.inventory import Inventory, Ratios
+from scheduler_worker.service.listing import Listing
+from scheduler_worker.service.replica import Fleet
+from scheduler_worker.service.scheduler import Limits, Scheduler
+from tests.support.clock import ManualClock
+
+FILTERS: tuple[type[Filter], ...] = (
+    ComputeFilter,
+    CoreFilter,
+    RamFilter,
+    DiskFilter,
+    ServerGroupAntiAffinityFilter,
+)
+WEIGHERS: tuple[type[Weigher], ...] = (RAMWeigher, CPUWeigher)
+
+
+class World:
+    """One worker's use cases; ``beside`` makes another worker on the same state."""
+
+    def __init__(
+        self,
+        *,
+        state: Any = None,
+        clock: ManualClock | None = None,
+        options: Options | None = None,
+        **limits: Any,
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self.limits = Limits(**limits)
+        self.state = state or MemoryState(self.clock, hold_timeout_s=self.limits.hold_timeout_s)
+        options = options or Options()
+        self.pipeline = Pipeline(
+            [each(options) for each in FILTERS], [each(options) for each in WEIGHERS], options
+        )
+        self.fleet = Fleet(self.state, default_cluster="default")
+        self.scheduler = Scheduler(
+            fleet=self.fleet,
+            lock=self.state,
+            pipeline=lambda: self.pipeline,
+            clock=self.clock,
+            limits=self.limits,
+        )
+        self.inventory = Inventory(
+            fleet=self.fleet, ratios=Ratios(1.0, 1.0, 1.0), promise_ttl_s=self.limits.promise_ttl_s
+        )
+        self.listing = Listing(self.fleet)
+
+    def beside(self) -> World:
+        return World(
+            state=self.state,
+            clock=self.clock,
+            options=self.pipeline.options,
+            **msgspec.structs.asdict(self.limits),
+        )
+
+    def report(self, *hosts: dict[str, Any]) -> dict[str, int]:
+        return self.inventory.update_hosts([msgspec.convert(each, HostReport) for each in hosts])
+
+    def ask(
+        self, *uuids: str, vcpus: int = 1, memory_mb: int = 1024, alternates: int = 0, **spec: Any
+    ) -> Decision:
+        return self.scheduler.select(
+            request(*uuids, vcpus=vcpus, memory_mb=memory_mb, alternates=alternates, **spec)
+        )
+
+    def place(self, *uuids: str, **spec: Any) -> list[str]:
+        """The host of each instance."""
+        return [some[0].service_host for some in self.ask(*uuids, **spec).selections]
+
+    def promised(self) -> dict[str, list[str]]:
+        """Host -> the instances promised to it."""
+        found: dict[str, list[str]] = {}
+        for each in self.listing.reservations()["reservations"]:
+            found.setdefault(each["host"], []).append(each["instance_uuid"])
+        return found
+
+
+def host(name: str, **facts: Any) -> dict[str, Any]:
+    """A first report: 4 vCPUs, 8 GiB, 100 GiB, nothing used."""
+    known = {"uuid": f"uuid-{name}", "host": name, "vcpus": 4, "memory_mb": 8192, "local_gb": 100}
+    return known | facts
+
+
+def request(
+    *uuids: str, vcpus: int = 1, memory_mb: int = 1024, alternates: int = 0, **spec: Any
+) -> Request:
+    plain = {"flavor": {"vcpus": vcpus, "memory_mb": memory_mb}, "num_instances": len(uuids)} | spec
+    return Request(
+        spec=msgspec.convert(plain, RequestSpec),
+        instance_uuids=uuids,
+        request_id=f"req-{uuid.uuid4()}",
+        num_alternates=alternates,
+    )

@@ -1,0 +1,99 @@
+"""Worker processes for tests: real ones, with a file for their log."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from scheduler_worker import conf
+from scheduler_worker.client import SchedulerClient
+from scheduler_worker.errors import SchedulerWorkerError
+from scheduler_worker.rpc.transport import Bus
+
+START_S = 30.0
+
+
+def write_config(path: Path, **groups: dict[str, object]) -> Path:
+    """An oslo.config file; ``DEFAULT`` and other groups by keyword."""
+    lines = []
+    for group, options in groups.items():
+        lines.append(f"[{group}]")
+        for name, value in options.items():
+            values = value if isinstance(value, list) else [value]
+            lines += [f"{name} = {each}" for each in values]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+class WorkerProcess:
+    """``scheduler-worker`` as a process; always ended when the block is left."""
+
+    def __init__(self, config: Path, *arguments: str, name: str = "worker") -> None:
+        self.log_path = config.with_name(f"{name}.log")
+        self._log = self.log_path.open("w")
+        command = [sys.executable, "-m", "scheduler_worker", "--config-file", str(config)]
+        self.process = subprocess.Popen(
+            [*command, *arguments], stdout=self._log, stderr=subprocess.STDOUT
+        )
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+    def await_log(self, text: str, timeout_s: float = START_S) -> None:
+        """Until the log says so."""
+        deadline_s = time.monotonic() + timeout_s
+        while text not in self.log:
+            assert self.process.poll() is None, f"the worker ended: {self.log}"
+            assert time.monotonic() < deadline_s, f"no {text!r} in the log: {self.log}"
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.05)
+
+    def ready(self) -> WorkerProcess:
+        """Until it consumes."""
+        self.await_log("Serving topic")
+        return self
+
+    def stop(self, timeout_s: float = 30.0) -> int:
+        """SIGTERM; the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self._log.close()
+
+
+@contextlib.contextmanager
+def connected(url: str, timeout_s: float = 30.0):
+    """A client of the workers on a bus, once one of them answers."""
+    with Bus(conf.load(), url=url) as bus:
+        client = SchedulerClient(bus, timeout_s=timeout_s)
+        deadline_s = time.monotonic() + START_S
+        while True:
+            try:
+                client.ping("?")
+                break
+            except SchedulerWorkerError:
+                if time.monotonic() > deadline_s:
+                    raise
+        yield client

@@ -1,0 +1,95 @@
+"""What of the memory engine needs a clock that can be moved; the rest is in ``tests/contract``."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from scheduler_worker.backends.clock import SystemClock
+from scheduler_worker.backends.memory import MEMO_S, MemoryState
+from scheduler_worker.errors import StaleFencingToken
+from scheduler_worker.ports import ABSENT, Guard, Put, Seen, Transaction
+from tests.support.clock import ManualClock
+
+SCOPE = "c"
+NEVER = Seen()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def state(clock: ManualClock) -> MemoryState:
+    return MemoryState(clock, hold_timeout_s=10.0)
+
+
+def put(key: str, expires_at_s: float | None = None) -> Transaction:
+    return Transaction([Put(key, b"", expires_at_s)])
+
+
+def keys(state: MemoryState) -> set[str]:
+    return {entry.key for entry in state.changes(SCOPE, NEVER).entries}
+
+
+def test_a_promise_ends_at_its_time(state: MemoryState, clock: ManualClock) -> None:
+    now_s = clock.time_s()
+    state.write(SCOPE, [put("1", now_s + 1), put("2", now_s + 2), put("3", now_s + 3)])
+    clock.advance(0.999)
+    assert keys(state) == {"1", "2", "3"}
+    clock.advance(0.001)
+    assert keys(state) == {"2", "3"}
+    clock.advance(5)
+    assert keys(state) == set()
+
+
+def test_a_promise_that_was_renewed_ends_at_its_new_time(
+    state: MemoryState, clock: ManualClock
+) -> None:
+    state.write(SCOPE, [put("p", clock.time_s() + 1)])
+    state.write(SCOPE, [put("p", clock.time_s() + 5)])
+    clock.advance(4)
+    assert keys(state) == {"p"}
+    clock.advance(1)
+    assert keys(state) == set()
+
+
+def test_a_hold_ends_at_its_time(state: MemoryState, clock: ManualClock) -> None:
+    held = state.acquire(SCOPE, timeout_s=0, seen=NEVER)
+    assert held.ends_at_s == clock.monotonic_s() + 10
+    clock.advance(9.99)
+    again = state.acquire("other", timeout_s=0, seen=NEVER)
+    state.commit(held, [put("in time")])
+    clock.advance(10)
+    with pytest.raises(StaleFencingToken):
+        state.commit(again, [put("late")])
+
+
+def test_a_waiter_sees_that_a_clock_was_moved(state: MemoryState, clock: ManualClock) -> None:
+    first = state.acquire(SCOPE, timeout_s=0, seen=NEVER)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(state.acquire, SCOPE, timeout_s=60, seen=NEVER)
+        while not waiting.done():
+            clock.advance(1)
+        assert waiting.result().token > first.token
+
+
+def test_once_is_remembered_for_ten_minutes(state: MemoryState, clock: ManualClock) -> None:
+    guarded = Transaction([Put("a", b"")], [Guard("a", ABSENT)])
+    state.write(SCOPE, [guarded], once="x")
+    clock.advance(MEMO_S - 1)
+    assert state.write(SCOPE, [guarded], once="x").applied == (True,)
+    clock.advance(1)
+    assert state.write(SCOPE, [guarded], once="x").applied == (False,)
+
+
+def test_the_clocks_tell_the_time() -> None:
+    clock = SystemClock()
+    assert clock.time_s() == pytest.approx(time.time(), abs=5)
+    assert clock.monotonic_s() == pytest.approx(time.monotonic(), abs=5)
+    manual = ManualClock(time_s=5, monotonic_s=7)
+    manual.advance(2)
+    assert (manual.time_s(), manual.monotonic_s()) == (7, 9)

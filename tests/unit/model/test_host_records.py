@@ -1,0 +1,77 @@
+"""Reports and what becomes of them."""
+
+import msgspec
+import pytest
+
+from scheduler_worker.model.host_records import (
+    HostReport,
+    fields_of,
+    free_disk_mb,
+    free_ram_mb,
+    heartbeat_s,
+    is_forced_down,
+    merged,
+    seconds,
+    stat,
+)
+
+FIRST = {"uuid": "u", "host": "h", "vcpus": 8, "memory_mb": 1000, "local_gb": 10}
+STAMP = {"nodename": "h", "cluster": "c", "reported_at_s": 100.0}
+
+
+def test_absent_is_unchanged_and_null_is_cleared():
+    first = merged(None, {**FIRST, "vcpus_used": 3, "host_ip": "192.0.2.1"}, **STAMP)
+    second = merged(first, {"host": "h", "vcpus_used": 4}, **STAMP)
+    third = merged(second, {"host": "h", "host_ip": None, "vcpus_used": None}, **STAMP)
+    assert (second.vcpus_used, second.host_ip) == (4, "192.0.2.1")
+    assert (third.vcpus_used, third.host_ip) == (0, None)
+
+
+def test_fields_of_says_what_was_said():
+    report = msgspec.convert({"host": "h", "vcpus": None, "traits": ["A"]}, HostReport)
+    assert fields_of(report) == {"host": "h", "vcpus": None, "traits": ("A",)}
+
+
+def test_use_without_a_free_amount_makes_the_old_free_amount_obsolete():
+    first = merged(None, {**FIRST, "free_ram_mb": 900, "free_disk_gb": 9}, **STAMP)
+    second = merged(first, {"memory_mb_used": 700, "local_gb_used": 4}, **STAMP)
+    assert free_ram_mb(second) == 300
+    assert free_disk_mb(second) == 6 * 1024
+
+
+def test_free_disk_is_the_smaller_of_the_two():
+    assert free_disk_mb(merged(None, {**FIRST, "disk_available_least": 3}, **STAMP)) == 3 * 1024
+    assert free_disk_mb(merged(None, {**FIRST, "disk_available_least": -2}, **STAMP)) == -2 * 1024
+    assert free_disk_mb(merged(None, {**FIRST, "free_disk_gb": 1}, **STAMP)) == 1024
+
+
+def test_a_first_report_needs_its_capacity():
+    with pytest.raises(msgspec.ValidationError, match="vcpus"):
+        merged(None, {"uuid": "u", "host": "h", "memory_mb": 1, "local_gb": 1}, **STAMP)
+
+
+def test_heartbeat_is_the_services_or_the_reports():
+    silent = merged(None, FIRST, **STAMP)
+    said = {"last_seen_up": "1970-01-01T00:00:07Z", "created_at": "1970-01-01T00:00:01Z"}
+    assert heartbeat_s(silent) == 100.0
+    assert heartbeat_s(merged(None, {**FIRST, "service": said}, **STAMP)) == 7.0
+    assert heartbeat_s(merged(None, {**FIRST, "service": {**said, "last_seen_up": None}},
+                              **STAMP)) == 1.0  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("service", "down"),
+    [({}, False), ({"up": True}, False), ({"up": False}, True), ({"forced_down": True}, True)],
+)
+def test_forced_down(service, down):
+    assert is_forced_down(merged(None, {**FIRST, "service": service}, **STAMP)) is down
+
+
+def test_stats_are_texts_and_counters_are_tolerant():
+    record = merged(None, {**FIRST, "stats": {"num_instances": 3, "x": None, "y": "much"}}, **STAMP)
+    assert record.stats == {"num_instances": "3", "x": "", "y": "much"}
+    assert [stat(record, name) for name in ("num_instances", "x", "y", "z")] == [3, 0, 0, 0]
+
+
+def test_times():
+    assert seconds("1970-01-01T00:01:00") == seconds("1970-01-01T01:01:00+01:00") == seconds(60)

@@ -1,0 +1,175 @@
+"""The table: rows follow reports, promises consume and give back exactly."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_worker.model.aggregates import Aggregate, by_host
+from scheduler_worker.model.claims import Claim, PendingResource
+from scheduler_worker.model.host_records import merged
+from scheduler_worker.model.hosts import COLUMNS, HostTable
+
+
+def record(number: int, **said):
+    known = {"uuid": f"u{number}", "host": f"h{number}", "vcpus": 8, "memory_mb": 1000}
+    known |= {"local_gb": 10, **said}
+    return merged(None, known, nodename=said.get("nodename", f"h{number}"), cluster="c",
+                  reported_at_s=5.0)  # fmt: skip
+
+
+def table(count: int = 3) -> HostTable:
+    hosts = HostTable()
+    for number in range(count):
+        hosts.put(record(number), version=number + 1)
+    return hosts
+
+
+def claim(instance: str, host: int, *, vcpus: int = 1, memory_mb: int = 100, disk_mb: int = 7):
+    taken = PendingResource(vcpus=vcpus, memory_mb=memory_mb, disk_mb=disk_mb)
+    return Claim(instance_uuid=instance, host_uuid=f"u{host}", host=f"h{host}",
+                 nodename=f"h{host}", resources=taken, host_version=1)  # fmt: skip
+
+
+def figures(hosts: HostTable) -> dict[str, dict[str, float]]:
+    return {
+        host.uuid: {column.name: getattr(host, column.name) for column in COLUMNS}
+        for host in hosts.states()
+    }
+
+
+def test_a_promise_consumes_and_its_end_gives_back():
+    hosts = table()
+    before = figures(hosts)
+    hosts.promise(claim("i", 1))
+    state = hosts.state(1)
+    assert (state.free_ram_mb, state.free_disk_mb) == (900, 10 * 1024 - 7)
+    assert (state.vcpus_used, state.num_instances, state.num_io_ops) == (1, 1, 1)
+    assert "i" in state.instances
+    hosts.end_promise("i@u1")
+    assert figures(hosts) == before
+
+
+def test_the_same_promise_twice_counts_once():
+    hosts = table()
+    hosts.promise(claim("i", 1))
+    hosts.promise(claim("i", 1, vcpus=3))
+    assert hosts.state(1).vcpus_used == 3
+
+
+def test_a_report_keeps_live_promises_consumed():
+    hosts = table()
+    hosts.promise(claim("i", 1))
+    hosts.put(record(1, memory_mb_used=500), version=9)
+    assert hosts.state(1).free_ram_mb == 400
+    assert hosts.state(1).version == 9
+
+
+def test_a_promise_may_come_before_its_host():
+    hosts = HostTable()
+    hosts.promise(claim("i", 1))
+    hosts.put(record(1), version=1)
+    assert hosts.state(0).free_ram_mb == 900
+
+
+def test_removing_a_host_moves_the_last_row_into_its_place():
+    hosts = table(3)
+    hosts.remove("u0")
+    assert sorted(host.uuid for host in hosts.states()) == ["u1", "u2"]
+    assert hosts.row_of("u0") is None
+    assert hosts.rows_of(["h2"]).tolist() == [True, False]
+    hosts.remove("nobody")
+    assert len(hosts) == 2
+
+
+def test_names_are_found_with_and_without_case():
+    hosts = table(2)
+    assert hosts.rows_of(["H1"]).tolist() == [False, False]
+    assert hosts.rows_of(["H1"], ignore_case=True).tolist() == [False, True]
+
+
+def test_a_host_with_two_nodes():
+    hosts = HostTable()
+    hosts.put(record(1, uuid="a", nodename="n1"), 1)
+    hosts.put(record(1, uuid="b", nodename="n2"), 2)
+    assert [each.uuid for each in hosts.find("h1")] == ["a", "b"]
+    assert [each.uuid for each in hosts.find("h1", "n2")] == ["b"]
+    hosts.set_instances("h1", {"i": {"uuid": "i"}})
+    assert hosts.count_instances(["i", "i", "x"]).tolist() == [1, 1]
+
+
+def test_derived_columns_follow_facts_and_aggregates():
+    hosts, calls = table(3), []
+
+    def zone(host):
+        calls.append(host.uuid)
+        return host.record.hypervisor_type == "QEMU" or bool(host.aggregates)
+
+    assert hosts.derived("zone", zone, "?").tolist() == [False, False, False]
+    hosts.put(record(1, hypervisor_type="QEMU"), 7)
+    hosts.set_aggregates(by_host([Aggregate(id=1, hosts=("h2",))]))
+    assert hosts.derived("zone", zone, "?").tolist() == [False, True, True]
+    assert sorted(calls[3:]) == ["u1", "u2"], "only what changed is computed again"
+    hosts.remove("u0")
+    assert sorted(hosts.derived("zone", zone, "?").tolist()) == [True, True]
+
+
+def test_derived_columns_survive_more_changes_than_the_table_remembers():
+    hosts = table(2)
+    hosts.derived("type", lambda host: host.record.hypervisor_version, "i8")
+    for version in range(1, 600):
+        hosts.put(record(0, hypervisor_version=version), version)
+    values = hosts.derived("type", lambda host: host.record.hypervisor_version, "i8")
+    assert values.tolist() == [599, 0]
+
+
+def test_a_take_is_the_same_rows():
+    hosts = table(5)
+    hosts.promise(claim("i", 3))
+    some = hosts.take(np.array([3, 1])).take(np.array([0]))
+    assert some.free_ram_mb.tolist() == [900]
+    assert [host.uuid for host in some.states()] == ["u3"]
+    assert some.state(0).free_ram_mb == 900
+    assert some.rows_of(["h3", "h1"]).tolist() == [True]
+
+
+def test_unknown_columns_are_named():
+    with pytest.raises(AttributeError, match="free_ram_gb"):
+        table().free_ram_gb  # noqa: B018
+    with pytest.raises(AttributeError, match="vcpu_used"):
+        table().state(0).vcpu_used  # noqa: B018
+
+
+def test_the_table_grows():
+    hosts = table(1000)
+    assert len(hosts) == 1000
+    assert hosts.total_usable_ram_mb.sum() == 1_000_000
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("pepeprx"), st.integers(0, 3), st.integers(0, 3)), max_size=40
+    )
+)
+def test_whatever_happens_a_row_is_its_report_less_its_promises(steps):
+    hosts, live, known = table(4), {}, {0, 1, 2, 3}
+    for step, instance, host in steps:
+        one = claim(f"i{instance}", host, vcpus=instance + 1, memory_mb=instance * 10)
+        if step == "p":
+            hosts.promise(one)
+            live[one.id] = one
+        elif step == "e":
+            hosts.end_promise(one.id)
+            live.pop(one.id, None)
+        elif step == "r":
+            hosts.put(record(host), 1)
+            known.add(host)
+        else:
+            hosts.remove(f"u{host}")
+            known.discard(host)
+    for state in hosts.states():
+        mine = [each for each in live.values() if each.host_uuid == state.uuid]
+        assert state.vcpus_used == sum(each.resources.vcpus for each in mine)
+        assert state.free_ram_mb == 1000 - sum(each.resources.memory_mb for each in mine)
+        assert state.num_instances == len(mine)
+    assert {state.uuid for state in hosts.states()} == {f"u{number}" for number in known}

@@ -1,0 +1,74 @@
+"""Small arguments."""
+
+import msgspec
+import pytest
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.requests import MAX_INSTANCES
+from scheduler_worker.rpc import codec
+
+
+def refused(decode, *args, **kwargs):
+    with pytest.raises(RequestError) as caught:
+        decode(*args, **kwargs)
+    return str(caught.value)
+
+
+def test_instance_uuids():
+    assert codec.decode_instance_uuids(None) is None
+    assert codec.decode_instance_uuids([]) == ()
+    assert codec.decode_instance_uuids(["a", "b"]) == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("abc", "instance_uuids: expected a list of uuids, got 'abc'"),
+        ({"a": 1}, "instance_uuids: expected a list of uuids, got an object"),
+        (["a", 3], "instance_uuids[1]: expected text, got 3"),
+        (["a", ""], "instance_uuids[1]: expected text of length >= 1, got ''"),
+        (["a" * 256], "instance_uuids[0]: expected text of length <= 255"),
+        (["a", "b", "a"], "instance_uuids: 'a' is listed twice"),
+        (["a"] * (MAX_INSTANCES + 1), "instance_uuids: at most 10000 instances, got 10001"),
+    ],
+)
+def test_bad_instance_uuids(value, problem):
+    assert refused(codec.decode_instance_uuids, value).startswith(problem)
+
+
+def test_names():
+    assert codec.decode_name("n", "x") == "n"
+    assert codec.decode_names(None, "x") == ()
+    assert codec.decode_names(["a"], "x") == ("a",)
+    assert refused(codec.decode_name, None, "x") == "x: expected text, got null"
+    assert refused(codec.decode_names, "abc", "x") == "x: expected a list, got 'abc'"
+    assert refused(codec.decode_names, 0, "x") == "x: expected a list, got 0"
+
+
+def test_host_names():
+    assert codec.decode_host_names([{"host": "h"}, {"host": "h", "nodename": "n"}]) == [
+        ("h", None),
+        ("h", "n"),
+    ]
+    assert refused(codec.decode_host_names, [{"nodename": "n"}]) == "hosts[0].host: is missing"
+
+
+def test_limit_and_patience():
+    assert codec.decode_limit(None, default=7) == 7
+    assert codec.decode_limit(3, default=None) == 3
+    assert refused(codec.decode_limit, 0, default=7) == "limit: expected an integer >= 1, got 0"
+    assert codec.decode_patience(None) is None
+    assert codec.decode_patience(2) == 2.0
+    for bad in (0, -1.0, True, "1", float("nan"), float("inf")):
+        assert refused(codec.decode_patience, bad).startswith("deadline_s: expected a number")
+
+
+def test_a_type_of_the_callers_choice():
+    class Target(msgspec.Struct, forbid_unknown_fields=True):
+        topic: str
+
+    assert codec.decode_as(Target, {"topic": "t"}, "reply_to").topic == "t"
+    assert refused(codec.decode_as, Target, {}, "reply_to") == "reply_to.topic: is missing"
+    assert refused(codec.decode_as, Target, {"topic": "t", "x": 1}, "reply_to") == (
+        "reply_to.x: is not known here"
+    )

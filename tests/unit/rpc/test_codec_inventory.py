@@ -1,0 +1,319 @@
+"""Host reports, aggregates and instances, recorded and broken."""
+
+import copy
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from msgspec import UNSET
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.rpc import codec
+from scheduler_worker.rpc.codec import inventory
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "nova"
+VM = "11111111-1111-4111-8111-111111111111"
+VM2 = "22222222-2222-4222-8222-222222222222"
+MOMENT_S = 1767323045.0  # 2026-01-02T03:04:05Z
+
+
+def sample(name):
+    return json.loads((SAMPLES / f"{name}.json").read_text())
+
+
+def recorded(name):
+    return sample(name)["oslo.message"]["args"]
+
+
+def refused(decode, *args):
+    with pytest.raises(RequestError) as caught:
+        decode(*args)
+    return str(caught.value)
+
+
+def report(**fields):
+    (found,) = codec.decode_host_reports([{"host": "h", **fields}])
+    return found
+
+
+# Host reports
+
+
+def test_compute_node():
+    (found,) = codec.decode_host_reports([sample("compute_node")])
+    assert (found.host, found.uuid) == ("host1", "cccccccc-0000-4000-8000-000000000001")
+    assert (found.vcpus, found.memory_mb, found.local_gb) == (8, 32768, 500)
+    assert (found.vcpus_used, found.free_ram_mb, found.free_disk_gb) == (2, 30208, 460)
+    assert (found.disk_available_least, found.cpu_allocation_ratio) == (440, 4.0)
+    assert found.hypervisor_version == 8002002
+    assert found.updated_at == MOMENT_S
+    assert found.supported_hv_specs == (
+        ("i686", "qemu", "hvm"),
+        ("x86_64", "kvm", "hvm"),
+        ("x86_64", "qemu", "hvm"),
+    )
+    assert json.loads(found.cpu_info)["vendor"] == "Intel"
+    assert [each["value"] for each in found.metrics] == [0.25, 2400]
+    assert found.stats["num_instances"] == "1"
+    assert (found.service, found.instances, found.nodename) == (UNSET, UNSET, UNSET)
+
+
+def test_numa_and_pci_of_a_compute_node_are_plain():
+    (found,) = codec.decode_host_reports([sample("compute_node")])
+    first, second = found.numa_topology["cells"]
+    assert (first["pcpuset"], second["socket"]) == ([0, 1, 4, 5], 1)
+    assert first["mempages"][1] == {"size_kb": 2048, "total": 2048, "used": 0, "reserved": 0}
+    gpu, vf = found.pci_device_pools
+    assert (gpu["count"], gpu["product_id"], gpu["numa_node"]) == (2, "1db4", 0)
+    assert vf["tags"]["physical_network"] == "physnet1"
+
+
+def test_compute_node_without_numa_and_pci():
+    (found,) = codec.decode_host_reports([sample("compute_node_no_numa_no_pci")])
+    assert found.numa_topology is None
+    assert not found.pci_device_pools
+
+
+def test_a_topology_that_is_an_object_itself():
+    node = sample("compute_node")
+    node["nova_object.data"]["numa_topology"] = sample("numa_topology_host")
+    (found,) = codec.decode_host_reports([node])
+    assert [cell["id"] for cell in found.numa_topology["cells"]] == [0, 1]
+
+
+def test_nothing_of_a_compute_node_is_unknown(caplog):
+    node = sample("compute_node")
+    node["nova_object.data"]["service"] = sample("service")
+    node["nova_object.data"]["instances"] = sample("instance_list")
+    with caplog.at_level(logging.WARNING):
+        (found,) = codec.decode_host_reports([node])
+    assert caplog.messages == []
+    assert found.service == {
+        "disabled": False,
+        "forced_down": False,
+        "last_seen_up": MOMENT_S,
+        "created_at": MOMENT_S,
+        "updated_at": MOMENT_S,
+    }
+    assert [each["uuid"] for each in found.instances] == [VM, VM2]
+    assert found.instances[0]["memory_mb"] == 2048
+
+
+def test_null_clears_and_absent_is_unchanged():
+    found = report(free_ram_mb=None, stats=None, instances=None)
+    assert (found.free_ram_mb, found.stats, found.instances) == (None, None, None)
+    assert found.vcpus is UNSET
+
+
+def test_plain_report():
+    found = report(
+        updated_at=12.5,
+        supported_hv_specs=[["x86_64", "kvm", "hvm"]],
+        metrics=[{"name": "cpu.percent", "value": 3}],
+        instances=[{"uuid": VM, "flavor": {"id": 3, "vcpus": 2}}, VM2],
+        service={"up": True, "last_seen_up": "2026-01-02T04:04:05+01:00"},
+        traits=["A"],
+        load={"cpu_percent": 12.0},
+    )
+    assert found.updated_at == 12.5
+    assert found.supported_hv_specs == (("x86_64", "kvm", "hvm"),)
+    assert found.instances == [{"uuid": VM, "instance_type_id": 3, "vcpus": 2}, {"uuid": VM2}]
+    assert found.service == {"up": True, "last_seen_up": MOMENT_S}
+    assert found.traits == ("A",)
+
+
+def test_times_without_a_zone_are_utc():
+    assert report(updated_at="2026-01-02T03:04:05.000000").updated_at == MOMENT_S
+
+
+@pytest.mark.parametrize("text", ["", "null"])
+def test_empty_metrics(text):
+    assert report(metrics=text).metrics is None
+
+
+def test_a_list_object_of_hosts():
+    nodes = {
+        "nova_object.name": "ComputeNodeList",
+        "nova_object.version": "1.17",
+        "nova_object.data": {"objects": [sample("compute_node"), {"host": "b"}]},
+    }
+    assert [each.host for each in codec.decode_host_reports(nodes)] == ["host1", "b"]
+
+
+def test_unknown_fields_are_told_once_with_the_nearest_name(caplog):
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            codec.decode_host_reports([{"host": "h", "memroy_mbs": 1}] * 2)
+    (line,) = caplog.messages
+    assert "'memroy_mbs' (the nearest known is 'memory_mb')" in line
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"memory_mb": -5}, "memory_mb: expected an integer >= 0, got -5"),
+        ({"memory_mb": "x"}, "memory_mb: expected an integer or null, got 'x'"),
+        ({"vcpus": 2**50}, f"vcpus: expected an integer <= {2**40}, got {2**50}"),
+        ({"host": ""}, "host: expected text of length >= 1, got ''"),
+        ({"host": None}, "host: is missing; every report names its host"),
+        ({"host": 7}, "host: expected text, got 7"),
+        ({"cpu_allocation_ratio": float("nan")}, "cpu_allocation_ratio: expected a number >= 0.0"),
+        ({"updated_at": "yesterday"}, "updated_at: expected a time, such as 2026-01-02T03:04:05Z"),
+        ({"updated_at": float("inf")}, "updated_at: expected a time"),
+        ({"updated_at": True}, "updated_at: expected a time"),
+        ({"service": {"up": "x"}}, "service.up: expected a boolean or null, got 'x'"),
+        ({"service": {"last_seen_up": "x"}}, "service.last_seen_up: expected a time"),
+        ({"service": []}, "service: expected an object, got a list"),
+        ({"supported_hv_specs": [["a", "b"]]}, "supported_hv_specs[0]: expected a list of length"),
+        ({"supported_hv_specs": "x"}, "supported_hv_specs: expected a list, got 'x'"),
+        ({"metrics": "[{"}, "metrics: expected JSON text, got '[{'"),
+        ({"metrics": "\ud800"}, "metrics: expected JSON text"),
+        ({"metrics": '{"a": 1}'}, "metrics: expected a list or null, got an object"),
+        ({"metrics": [{"value": float("nan")}]}, "metrics[0].value: expected a finite number"),
+        ({"numa_topology": "[" * 100_000}, "numa_topology: "),
+        ({"stats": {"a": []}}, "stats.a: expected "),
+        ({"instances": [{"host": "h"}]}, "instances[0].uuid: is missing"),
+        ({"instances": [7]}, "instances[0]: expected an instance, got 7"),
+        ({"instances": {}}, "instances: expected a list, got an object"),
+        ({"cluster": "a b"}, "cluster: expected text matching regex"),
+        ({"uuid": None}, "uuid: expected text, got null"),
+        ({"load": {"a": "\ud800"}}, " holds a name or a text that JSON cannot hold"),
+    ],
+)
+def test_bad_reports(fields, problem):
+    message = refused(codec.decode_host_reports, [{"host": "a"}, {"host": "h", **fields}])
+    assert message.startswith(f"hosts[1].{problem}" if problem[0] != " " else "hosts[1]:" + problem)
+
+
+def test_all_bad_reports_are_told_in_one_error():
+    bad = [{"host": "h", "memory_mb": -number} for number in range(8)]
+    message = refused(codec.decode_host_reports, bad)
+    assert message.startswith("hosts[1].memory_mb: expected an integer >= 0, got -1; hosts[2].mem")
+    assert message.count("expected") == 5
+    assert message.endswith("; and 2 more bad reports")
+
+
+@pytest.mark.parametrize("value", [None, 3, "x", [3], [None], [[]]])
+def test_no_reports_at_all(value):
+    assert refused(codec.decode_host_reports, value).startswith("hosts")
+
+
+def test_too_many_hosts():
+    message = refused(codec.decode_host_reports, [None] * (inventory.MAX_HOSTS + 1))
+    assert message == "hosts: at most 100000 in one message, got 100001"
+
+
+# Aggregates
+
+
+def test_recorded_aggregates():
+    one, two = codec.decode_aggregates(recorded("wire/ok_11_update_aggregates")["aggregates"])
+    assert (one.id, one.hosts, one.name) == (1, ("host1",), "agg1")
+    assert one.metadata == {"availability_zone": "az1", "ssd": "true"}
+    assert (two.id, two.hosts) == (2, ("host1", "host2"))
+    gone = codec.decode_aggregate(recorded("wire/ok_12_delete_aggregate")["aggregate"])
+    assert (gone.id, gone.name) == (2, "agg2")
+
+
+def test_one_aggregate_or_a_list_object():
+    (one,) = codec.decode_aggregates(sample("aggregate"))
+    assert one == codec.decode_aggregate(sample("aggregate"))
+    assert [each.id for each in codec.decode_aggregates(sample("aggregate_list"))] == [1, 2]
+
+
+def test_aggregates_with_nulls():
+    (one,) = codec.decode_aggregates([{"id": 3, "hosts": None, "metadata": None, "uuid": None}])
+    assert (one.id, one.hosts, one.metadata, one.uuid) == (3, (), {}, "")
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (None, "aggregates: expected a list of Aggregate objects, got null"),
+        ([{}], "aggregates[0].id: is missing"),
+        ([{"id": 1}, {"id": "x"}], "aggregates[1].id: expected an integer, got 'x'"),
+        ({"id": 1, "hosts": "h"}, "aggregates.hosts: expected a list, got 'h'"),
+        ([{"id": 1, "metadata": {"a": 1}}], "aggregates[0].metadata.a: expected text, got 1"),
+        ([7], "aggregates[0]: expected an object, got 7"),
+    ],
+)
+def test_bad_aggregates(value, problem):
+    assert refused(codec.decode_aggregates, value) == problem
+
+
+def test_an_instance_list_is_no_aggregate():
+    assert refused(codec.decode_aggregates, sample("instance_list")) == (
+        "aggregates: expected a Nova Aggregate, got 'InstanceList'"
+    )
+
+
+# Instances
+
+
+@pytest.mark.parametrize("message", [True, False])
+def test_recorded_instances(message):
+    listed = (
+        recorded("wire/ok_13_update_instance_info")["instance_info"]
+        if message
+        else sample("instance_list")
+    )
+    found = codec.decode_instances(listed)
+    assert list(found) == ([VM] if message else [VM, VM2])
+    assert found[VM] == {
+        "uuid": VM,
+        "host": "host1",
+        "node": "host1",
+        "instance_type_id": 7,
+        "project_id": "proj1",
+        "vm_state": "active",
+        "system_metadata": {"image_disk_format": "qcow2", "image_min_ram": "0"},
+        "memory_mb": 2048,
+        "vcpus": 1,
+        "root_gb": 20,
+        "ephemeral_gb": 0,
+    }
+
+
+def test_recorded_instance_names():
+    gone = recorded("wire/ok_14_delete_instance_info")
+    assert codec.decode_name(gone["host_name"], "host_name") == "host1"
+    assert codec.decode_name(gone["instance_uuid"], "instance_uuid") == VM
+    listed = recorded("wire/ok_15_sync_instance_info")
+    assert codec.decode_instance_uuids(listed["instance_uuids"]) == (VM,)
+
+
+def test_no_instances():
+    assert codec.decode_instances(sample("instance_list_empty")) == {}
+    assert codec.decode_instances([]) == {}
+
+
+def test_instances_take_sizes_from_their_flavor():
+    instance = copy.deepcopy(sample("instance_list")["nova_object.data"]["objects"][0])
+    for name in ("memory_mb", "instance_type_id"):
+        del instance["nova_object.data"][name]
+    instance["nova_object.data"]["system_metadata"]["boot_roles"] = "admin"
+    (facts,) = codec.decode_instances([instance]).values()
+    assert (facts["memory_mb"], facts["instance_type_id"]) == (2048, 7)
+    assert "boot_roles" not in facts["system_metadata"]
+
+
+def test_what_is_not_read_of_an_instance_costs_nothing():
+    deep = []
+    for _ in range(100):
+        deep = [deep]
+    assert codec.decode_instances([{"uuid": VM, "info_cache": deep}]) == {VM: {"uuid": VM}}
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (None, "instance_info: expected a list of Instance objects, got null"),
+        ([{}], "instance_info[0].uuid: is missing"),
+        ([{"uuid": VM, "vcpus": "x"}], "instance_info[0].vcpus: expected an integer or null"),
+        ([3], "instance_info[0]: expected an instance, got 3"),
+        ([{"uuid": ""}], "instance_info[0].uuid: expected text of length >= 1, got ''"),
+    ],
+)
+def test_bad_instances(value, problem):
+    assert refused(codec.decode_instances, value).startswith(problem)

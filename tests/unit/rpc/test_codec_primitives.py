@@ -1,0 +1,111 @@
+"""Unwrapping, what is known of Nova's objects, and what logs may show."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.claims import FencingToken
+from scheduler_worker.model.requests import Destination
+from scheduler_worker.rpc import codec
+from scheduler_worker.rpc.codec import kinds
+from scheduler_worker.rpc.codec.primitives import Kind
+
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "samples" / "nova" / "object_schema.json").read_text()
+)
+KINDS = [kind for kind in vars(kinds).values() if isinstance(kind, Kind) and kind.name]
+
+
+def with_parts(known):
+    for kind in known:
+        yield kind
+        yield from with_parts(part for part in kind.parts.values() if part.name)
+
+
+@pytest.mark.parametrize("kind", list(with_parts(KINDS)), ids=lambda kind: kind.name)
+def test_every_field_and_version_of_nova_is_known(kind):
+    schema = SCHEMA[kind.name]
+    assert kind.version == schema["version"]
+    if kind.list_version:
+        assert kind.list_version == SCHEMA[kind.list_name]["version"]
+    if kind.read is not None:
+        assert set(schema["fields"]) <= set(kind.read) | set(kind.ignored)
+    assert set(kind.never_null) <= {
+        name for name, said in schema["fields"].items() if said == "set or absent"
+    }
+
+
+def test_objects_anywhere():
+    inner = {
+        "nova_object.name": "Whatever",
+        "nova_object.namespace": "elsewhere",
+        "nova_object.version": "7.3",
+        "nova_object.data": {"b": [1, None]},
+    }
+    listed = {
+        "nova_object.name": "WhateverList",
+        "nova_object.version": "1.0",
+        "nova_object.data": {"objects": [inner, 5]},
+    }
+    assert codec.plain({"a": [inner, {"c": inner}], "d": listed}, "x") == {
+        "a": [{"b": [1, None]}, {"c": {"b": [1, None]}}],
+        "d": [{"b": [1, None]}, 5],
+    }
+
+
+def test_plain_values_pass_through():
+    value = {"a": [1, 2.5, "x", None, True, {"b": {}}]}
+    assert codec.plain(value, "x") == value
+    assert codec.plain(3, "x") == 3
+
+
+def test_a_list_object_without_elements():
+    empty = {"nova_object.name": "XList", "nova_object.version": "1.0", "nova_object.data": {}}
+    assert codec.plain(empty, "x") == []
+
+
+def test_a_list_object_with_something_else():
+    bad = {
+        "nova_object.name": "XList",
+        "nova_object.version": "1.0",
+        "nova_object.data": {"objects": 3},
+    }
+    with pytest.raises(RequestError, match=r"^x\.objects: expected a list, got 3$"):
+        codec.plain(bad, "x")
+
+
+def test_redacted():
+    shown = codec.redacted(
+        {
+            "auth_token": "T",
+            "_context_auth_token": "T",
+            "nested": [{"password": "p", "user": "u"}],
+            "cell": {"database_connection": "mysql://a:b@c", "transport_url": "r", "uuid": "x"},
+            "url": "rabbit://user:pa@ss@host:5672/v",
+            "token": 17,
+        }
+    )
+    assert shown == {
+        "auth_token": "***",
+        "_context_auth_token": "***",
+        "nested": [{"password": "***", "user": "u"}],
+        "cell": {"database_connection": "***", "transport_url": "***", "uuid": "x"},
+        "url": "rabbit://***@host:5672/v",
+        "token": 17,
+    }
+
+
+def test_redacted_words():
+    where = Destination(host="h", cell={"uuid": "c", "transport_url": "rabbit://u:p@h/"})
+    assert codec.redacted(where)["cell"] == {"uuid": "c", "transport_url": "***"}
+    assert codec.redacted(FencingToken(7, "e")) == {"number": 7, "epoch": "e"}
+
+
+def test_redacted_ends_at_some_depth():
+    deep = value = []
+    for _ in range(1000):
+        value.append([])
+        value = value[0]
+    assert "..." in repr(codec.redacted(deep))

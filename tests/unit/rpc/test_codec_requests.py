@@ -1,0 +1,540 @@
+"""Requests, as Nova's services sent them and as they must not come."""
+
+import copy
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.requests import MAX_INSTANCES, RequestSpec, RetriedHost
+from scheduler_worker.rpc import codec
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "nova"
+VM = "11111111-1111-4111-8111-111111111111"
+VM2 = "22222222-2222-4222-8222-222222222222"
+GROUP = "eeeeeeee-0000-4000-8000-000000000001"
+AGG1, AGG2 = (f"ffffffff-0000-4000-8000-00000000000{n}" for n in (1, 2))
+FLAVOR = {"memory_mb": 2048, "vcpus": 1}
+
+
+def sample(name):
+    return json.loads((SAMPLES / f"{name}.json").read_text())
+
+
+def recorded(name):
+    """The arguments of a recorded message."""
+    return sample(name)["oslo.message"]["args"]
+
+
+def as_object(name, version, data):
+    return {
+        "nova_object.name": name,
+        "nova_object.namespace": "nova",
+        "nova_object.version": version,
+        "nova_object.data": data,
+    }
+
+
+def refused(decode, *args, **kwargs):
+    with pytest.raises(RequestError) as caught:
+        decode(*args, **kwargs)
+    return str(caught.value)
+
+
+REQUESTS = sorted(SAMPLES.glob("request_spec_*.json"))
+
+
+def test_plain():
+    spec = codec.decode_request_spec(sample("request_spec_plain"))
+    flavor = spec.flavor
+    assert (flavor.memory_mb, flavor.vcpus, flavor.root_gb, flavor.swap) == (2048, 1, 20, 0)
+    assert (flavor.id, flavor.name, flavor.flavorid) == (7, "m1.small", "2")
+    assert (spec.instance_uuid, spec.project_id, spec.user_id) == (VM, "proj1", "user1")
+    assert spec.image.size == 13287936
+    assert spec.image.properties == {}
+    assert spec.pci_requests == {"instance_uuid": VM, "requests": []}
+    assert (spec.num_instances, spec.scheduler_hints, spec.requested_resources) == (1, {}, ())
+    assert (spec.id, spec.is_bfv, spec.instance_group, spec.numa_topology) == (None,) * 4
+
+
+@pytest.mark.parametrize("place", ["request_spec_{}", "wire_specs/{}"])
+def test_forced(place):
+    spec = codec.decode_request_spec(spec_of(place.format("forced")))
+    assert spec.force_hosts == ("host1",)
+    assert spec.force_nodes == ("node1",)
+    assert spec.ignore_hosts == ("host9",)
+
+
+def spec_of(name):
+    found = sample(name)
+    return found["oslo.message"]["args"]["spec_obj"] if "oslo.message" in found else found
+
+
+@pytest.mark.parametrize("place", ["request_spec_{}", "wire_specs/{}"])
+def test_from_database_with_zone(place):
+    spec = codec.decode_request_spec(spec_of(place.format("from_db_az")))
+    assert (spec.availability_zone, spec.id, spec.is_bfv) == ("az1", 5, False)
+    assert spec.network_metadata.physnets == ("physnet1",)
+    assert not spec.network_metadata.tunneled
+    (network,) = spec.requested_networks
+    assert network.network_id == "abababab-0000-4000-8000-000000000003"
+    assert network.port_id == "abababab-0000-4000-8000-000000000002"
+
+
+@pytest.mark.parametrize("place", ["request_spec_group_{}", "wire_specs/group_{}"])
+def test_anti_affinity_group(place):
+    spec = codec.decode_request_spec(spec_of(place.format("anti_affinity")))
+    group = spec.instance_group
+    assert (group.uuid, group.id, group.policy) == (GROUP, 3, "anti-affinity")
+    assert (group.hosts, group.members) == (("host1",), (VM, VM2))
+    assert group.max_server_per_host == 2
+    assert spec.scheduler_hints == {"group": [GROUP]}
+
+
+def test_affinity_group():
+    group = codec.decode_request_spec(sample("request_spec_group_affinity")).instance_group
+    assert (group.policy, group.rules, group.max_server_per_host) == ("affinity", {}, 1)
+
+
+@pytest.mark.parametrize("place", ["request_spec_{}", "wire_specs/{}"])
+def test_hints(place):
+    spec = codec.decode_request_spec(spec_of(place.format("hints")))
+    assert spec.hint("build_near_host_ip") == "192.0.2.1"
+    assert spec.hint("different_host") == [VM2, "33333333-3333-4333-8333-333333333333"]
+
+
+@pytest.mark.parametrize("place", ["request_spec_{}", "wire_specs/{}"])
+def test_image_properties(place):
+    spec = codec.decode_request_spec(spec_of(place.format("image_props")))
+    assert spec.image_properties["hw_numa_cpus"] == [[0, 1], [2, 3]]
+    assert spec.image_properties["hw_vif_multiqueue_enabled"] is True
+    assert spec.image_properties["traits_required"] == ["HW_CPU_X86_AVX2"]
+    assert len(spec.image_properties) == 12
+
+
+@pytest.mark.parametrize("place", ["request_spec_{}", "wire_specs/{}"])
+def test_numa(place):
+    spec = codec.decode_request_spec(spec_of(place.format("numa")))
+    assert spec.flavor.extra_specs["hw:numa_nodes"] == "2"
+    assert spec.numa_topology["emulator_threads_policy"] == "isolate"
+    first, second = spec.numa_topology["cells"]
+    assert (first["id"], first["pcpuset"], first["memory"]) == (0, [0, 1], 1024)
+    assert (second["pcpuset"], second["cpu_pinning_raw"]) == ([2, 3], None)
+
+
+@pytest.mark.parametrize("place", ["request_spec_{}", "wire_specs/{}"])
+def test_pci_and_resource_groups(place):
+    spec = codec.decode_request_spec(spec_of(place.format("pci")))
+    gpu, port = spec.pci_requests["requests"]
+    assert (gpu["alias_name"], gpu["count"], gpu["numa_policy"]) == ("gpu", 1, "preferred")
+    assert port["spec"] == [{"physical_network": "physnet1", "remote_managed": "False"}]
+    first, second = spec.requested_resources
+    assert first.resources["NET_BW_EGR_KILOBIT_PER_SEC"] == 1000
+    assert first.required_traits == ("CUSTOM_PHYSNET_PHYSNET1", "CUSTOM_VNIC_TYPE_NORMAL")
+    assert second.resources == {"CUSTOM_PCI_10DE_1DB4": 1}
+    assert spec.request_level_params.root_required == ("HW_CPU_X86_AVX2",)
+    assert spec.request_level_params.same_subtree[0][1] == "x"
+
+
+@pytest.mark.parametrize("place", ["request_spec_{}", "wire_specs/{}"])
+def test_rebuild(place):
+    spec = codec.decode_request_spec(spec_of(place.format("rebuild")))
+    assert spec.is_rebuild_check
+    assert not spec.skips_filters
+    assert spec.force_hosts == spec.force_nodes == ("host1",)
+
+
+@pytest.mark.parametrize("place", ["request_spec_{}", "wire_specs/{}"])
+def test_requested_destination(place):
+    spec = codec.decode_request_spec(spec_of(place.format("requested_destination")))
+    where = spec.requested_destination
+    assert (where.host, where.node) == ("host1", "host1")
+    assert where.aggregates == (f"{AGG1},{AGG2}", AGG1)
+    assert where.forbidden_aggregates == (AGG2,)
+    assert where.cell_uuid == "dddddddd-0000-4000-8000-000000000001"
+    assert where.cell["name"] == "cell1"
+    assert not where.allow_cross_cell_move
+    assert "guest" not in repr(spec)
+
+
+@pytest.mark.parametrize("place", ["request_spec_{}", "wire_specs/{}"])
+def test_retry_and_limits(place):
+    spec = codec.decode_request_spec(spec_of(place.format("retry_limits")))
+    assert spec.retry.num_attempts == 2
+    assert spec.retry.hosts == (RetriedHost("host1", "node1"), RetriedHost("host2", "node2"))
+    assert (spec.limits.vcpu, spec.limits.memory_mb, spec.limits.disk_gb) == (32, 32768, 500)
+    assert spec.limits.numa_topology == {"cpu_allocation_ratio": 4.0, "ram_allocation_ratio": 1.0}
+
+
+@pytest.mark.parametrize("place", ["request_spec_{}", "wire_specs/{}"])
+def test_volume_backed(place):
+    spec = codec.decode_request_spec(spec_of(place.format("volume_backed")))
+    assert spec.is_bfv
+    assert (spec.image.id, spec.image.size) == (None, 1073741824)
+    assert spec.image_properties["hw_disk_bus"] == "virtio"
+
+
+@pytest.mark.parametrize("number", ["01", "02", "03", "04", "05", "06", "08", "09", "10"])
+def test_recorded_messages(number):
+    args = recorded(f"wire/ok_{number}_select_destinations")
+    spec = codec.decode_request_spec(args["spec_obj"])
+    uuids = codec.decode_instance_uuids(args.get("instance_uuids"))
+    assert (spec.instance_uuid, spec.flavor.memory_mb) == (VM, 2048)
+    assert uuids == ((VM,) if number != "08" else None)
+
+
+def test_minimal():
+    spec = codec.decode_request_spec(sample("request_spec_minimal_unset_fields"))
+    assert (spec.flavor.memory_mb, spec.instance_uuid) == (2048, VM)
+    assert (spec.image, spec.is_bfv, spec.pci_requests, spec.limits) == (None,) * 4
+
+
+def test_without_flavor():
+    spec = sample("request_spec_plain")
+    del spec["nova_object.data"]["flavor"]
+    assert refused(codec.decode_request_spec, spec) == (
+        "spec_obj.flavor: is missing; every request needs one"
+    )
+
+
+@pytest.mark.parametrize("unset", ["is_bfv", "image", "retry", "limits", "pci_requests", "user_id"])
+def test_unset_and_null_are_the_same(unset):
+    spec = sample("request_spec_from_db_az")
+    with_null, without = copy.deepcopy(spec), copy.deepcopy(spec)
+    with_null["nova_object.data"][unset] = None
+    without["nova_object.data"].pop(unset, None)
+    assert codec.decode_request_spec(with_null) == codec.decode_request_spec(without)
+    assert getattr(codec.decode_request_spec(without), unset) is None
+
+
+def test_nulls_where_nova_has_none():
+    spec = {
+        "flavor": {**FLAVOR, "extra_specs": None, "projects": None, "swap": None},
+        "image": {"properties": None, "tags": None},
+        "instance_group": {"_rules": None, "members": None, "hosts": None, "policies": None},
+        "requested_networks": None,
+        "num_instances": None,
+        "scheduler_hints": {"group": None},
+    }
+    found = codec.decode_request_spec(spec)
+    assert found.flavor.extra_specs == {}
+    assert found.image.properties == {}
+    assert found.instance_group.members == ()
+    assert (found.num_instances, found.scheduler_hints) == (1, {})
+
+
+# Older and newer senders
+
+
+def test_group_before_1_11_has_only_policies():
+    group = as_object("InstanceGroup", "1.10", {"policies": ["anti-affinity"], "hosts": ["h"]})
+    spec = as_object("RequestSpec", "1.5", {"flavor": FLAVOR, "instance_group": group})
+    assert codec.decode_request_spec(spec).instance_group.policy == "anti-affinity"
+
+
+def test_string_hints_are_wrapped():
+    spec = codec.decode_request_spec(
+        {"flavor": FLAVOR, "scheduler_hints": {"group": GROUP, "same_host": [VM]}}
+    )
+    assert spec.scheduler_hints == {"group": [GROUP], "same_host": [VM]}
+
+
+def test_newer_minor_versions_are_read_and_told_once(caplog):
+    data = {"flavor": FLAVOR, "flavour_of_next_year": 1, "another": 2}
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert codec.decode_request_spec(as_object("RequestSpec", "1.990", data)).flavor.vcpus
+    (line,) = caplog.messages
+    assert line.startswith("RequestSpec 1.990 (known here: 1.15)")
+    assert "'flavour_of_next_year'" in line
+    assert "'another'" in line
+
+
+def test_unknown_fields_of_plain_dicts_are_told_once_with_the_nearest_name(caplog):
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            codec.decode_request_spec({"flavor": FLAVOR, "ignored_hostz": []})
+    (line,) = caplog.messages
+    assert "'ignored_hostz' (the nearest known is 'ignore_hosts')" in line
+
+
+def test_deprecated_timestamps_are_no_news(caplog):
+    codec.decode_request_spec({"flavor": {**FLAVOR, "created_at": None, "deleted": False}})
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("version", ["2.0", "0.9", "x", ""])
+def test_another_major_version(version):
+    spec = as_object("RequestSpec", version, {"flavor": FLAVOR})
+    assert refused(codec.decode_request_spec, spec).startswith(
+        f"spec_obj: RequestSpec '{version}' cannot be read here"
+    )
+
+
+def test_another_major_version_further_in():
+    spec = {"flavor": as_object("Flavor", "3.1", FLAVOR)}
+    assert refused(codec.decode_request_spec, spec) == (
+        "spec_obj.flavor: Flavor '3.1' cannot be read here; version 1.2 can"
+    )
+
+
+def test_an_object_where_another_belongs():
+    spec = {"flavor": as_object("ImageMeta", "1.8", {})}
+    assert refused(codec.decode_request_spec, spec) == (
+        "spec_obj.flavor: expected a Nova Flavor, got 'ImageMeta'"
+    )
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"nova_object.name": "Flavor"},
+        {"nova_object.data": {}},
+        {"nova_object.name": 1, "nova_object.version": "1.0", "nova_object.data": {}},
+        {"nova_object.name": "Flavor", "nova_object.version": 1.2, "nova_object.data": {}},
+        {"nova_object.name": "Flavor", "nova_object.version": "1.2", "nova_object.data": []},
+    ],
+)
+def test_broken_objects(broken):
+    message = refused(codec.decode_request_spec, {"flavor": broken})
+    assert message.startswith("spec_obj.flavor: is a broken Nova object")
+
+
+# Bad requests
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        (None, "spec_obj: expected an object, got null"),
+        ([], "spec_obj: expected an object, got a list"),
+        ("x", "spec_obj: expected an object, got 'x'"),
+        ({}, "spec_obj.flavor: is missing; every request needs one"),
+        ({"flavor": None}, "spec_obj.flavor: is missing; every request needs one"),
+        ({"flavor": 3}, "spec_obj.flavor: expected an object, got 3"),
+        ({"flavor": {"vcpus": 1}}, "spec_obj.flavor.memory_mb: is missing"),
+    ],
+)
+def test_no_request_at_all(spec, problem):
+    assert refused(codec.decode_request_spec, spec) == problem
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"memory_mb": "x"}, "memory_mb: expected an integer, got 'x'"),
+        ({"memory_mb": -5}, "memory_mb: expected an integer >= 0, got -5"),
+        ({"memory_mb": 1.5}, "memory_mb: expected an integer, got 1.5"),
+        ({"vcpus": True}, "vcpus: expected an integer, got true"),
+        (
+            {"root_gb": 2**60},
+            f"root_gb: expected an integer <= {2**40}, got {2**60}",
+        ),
+        ({"extra_specs": {"a": "b", "c": 3}}, "extra_specs.c: expected text, got 3"),
+        ({"extra_specs": ["a"]}, "extra_specs: expected an object, got a list"),
+        ({"projects": ["a", 3]}, "projects[1]: expected text, got 3"),
+        ({"name": {}}, "name: expected text or null, got an object"),
+        ({"disabled": "no"}, "disabled: expected a boolean, got 'no'"),
+    ],
+)
+def test_bad_flavors(change, problem):
+    spec = {"flavor": {**FLAVOR, **change}}
+    assert refused(codec.decode_request_spec, spec) == f"spec_obj.flavor.{problem}"
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"num_instances": 0}, "num_instances: expected an integer >= 1, got 0"),
+        (
+            {"num_instances": MAX_INSTANCES + 1},
+            f"num_instances: expected an integer <= {MAX_INSTANCES}, got {MAX_INSTANCES + 1}",
+        ),
+        ({"force_hosts": "host1"}, "force_hosts: expected a list or null, got 'host1'"),
+        (
+            {"scheduler_hints": {"good": ["a"], "bad": ["a", 1]}},
+            "scheduler_hints.bad[1]: expected text, got 1",
+        ),
+        (
+            {"requested_resources": [{}, {"resources": {"A": 1, "B": "x"}}]},
+            "requested_resources[1].resources.B: expected an integer, got 'x'",
+        ),
+        (
+            {"instance_group": {"_rules": {"max_server_per_host": "0"}}},
+            "instance_group._rules.max_server_per_host: expected an integer >= 1, got '0'",
+        ),
+        (
+            {"retry": {"hosts": [["only-a-host"]]}},
+            "retry.hosts: expected pairs of host and node, got a list",
+        ),
+        ({"numa_topology": "x"}, "numa_topology: expected an object or null, got 'x'"),
+        ({"requested_destination": {"cell": 1}}, "requested_destination.cell: expected"),
+    ],
+)
+def test_bad_requests(change, problem):
+    message = refused(codec.decode_request_spec, {"flavor": FLAVOR, **change}, "arg")
+    assert message.startswith(f"arg.{problem}")
+
+
+def test_long_values_are_cut():
+    message = refused(codec.decode_request_spec, {"flavor": {**FLAVOR, "vcpus": "9" * 10_000}})
+    assert len(message) < 200
+    assert message.endswith("...")
+
+
+def test_secrets_are_not_quoted():
+    spec = {"flavor": {**FLAVOR, "extra_specs": {"admin_password": 12345}}}
+    assert refused(codec.decode_request_spec, spec).endswith("expected text, got ***")
+    spec = {"flavor": {**FLAVOR, "vcpus": "rabbit://user:hunter2@host/"}}
+    assert "hunter2" not in refused(codec.decode_request_spec, spec)
+    spec = {"flavor": {**FLAVOR, "vcpus": "rabbit://user:" + "hunter2" * 100 + "@host/"}}
+    assert "hunter2" not in refused(codec.decode_request_spec, spec)
+
+
+def test_depth_is_bounded():
+    deep = []
+    for _ in range(100):
+        deep = [deep]
+    message = refused(codec.decode_request_spec, {"flavor": FLAVOR, "pci_requests": {"x": deep}})
+    assert "is nested more than 32 deep" in message
+    assert len(message) < 200
+
+
+def test_size_is_bounded():
+    hosts = ["h"] * 1_000_001
+    message = refused(codec.decode_request_spec, {"flavor": FLAVOR, "ignore_hosts": hosts})
+    assert message == "spec_obj.ignore_hosts: more than 1000000 values came with it"
+
+
+def test_texts_that_cannot_be_stored():
+    spec = {"flavor": FLAVOR, "instance_uuid": "\ud800"}
+    assert "JSON cannot hold" in refused(codec.decode_request_spec, spec)
+
+
+def test_names_that_are_no_text():
+    message = refused(codec.decode_request_spec, {"flavor": {**FLAVOR, "extra_specs": {1: "a"}}})
+    assert message == "spec_obj.flavor.extra_specs: its names must be text"
+
+
+# Requests of RPC versions before 4.3
+
+
+def test_legacy_message():
+    args = recorded("wire/ok_07_select_destinations")
+    spec = codec.decode_legacy_request(args["request_spec"], args["filter_properties"])
+    assert (spec.flavor.memory_mb, spec.flavor.name) == (2048, "m1.small")
+    assert (spec.instance_uuid, spec.project_id, spec.num_instances) == (VM, "proj1", 1)
+    assert (spec.image.id, spec.image.properties) == ("aaaaaaaa-0000-4000-8000-000000000001", {})
+    assert spec.pci_requests == {"instance_uuid": VM, "requests": []}
+    assert (spec.is_bfv, spec.retry, spec.instance_group) == (None, None, None)
+
+
+def test_legacy_message_with_a_group():
+    args = recorded("wire_specs/legacy_4_0_group")
+    spec = codec.decode_legacy_request(args["request_spec"], args["filter_properties"])
+    group = spec.instance_group
+    assert (group.uuid, group.policy, group.hosts) == (GROUP, "anti-affinity", ("host1",))
+    assert set(group.members) == {VM, VM2}
+    assert spec.scheduler_hints == {"group": [GROUP]}
+
+
+def test_legacy_properties():
+    spec = codec.decode_legacy_request(
+        sample("legacy_4_0_request_spec"), sample("legacy_4_0_filter_properties")
+    )
+    assert spec.force_hosts == ("host1",)
+    assert spec.retry.hosts == (RetriedHost("host1", "node1"),)
+    assert spec.retry.num_attempts == 1
+    assert spec.limits.vcpu is None
+
+
+def test_legacy_flavor_as_dict_and_nothing_else():
+    spec = codec.decode_legacy_request({"instance_type": FLAVOR}, None)
+    assert spec.flavor.vcpus == 1
+    assert (spec.image, spec.instance_group, spec.num_instances) == (None, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("request_spec", "properties", "problem"),
+    [
+        ({}, {}, "request_spec.instance_type: is missing; every request needs one"),
+        (None, {}, "request_spec: expected an object, got null"),
+        ({"instance_type": FLAVOR}, [1], "filter_properties: expected an object, got a list"),
+        (
+            {"instance_type": {"vcpus": "x", "memory_mb": 1}},
+            {},
+            "request_spec.instance_type.vcpus: expected an integer, got 'x'",
+        ),
+        (
+            {"instance_type": FLAVOR, "instance_properties": {"uuid": 3}},
+            {},
+            "request_spec.instance_properties.uuid: expected text or null, got 3",
+        ),
+        (
+            {"instance_type": FLAVOR},
+            {"limits": {"vcpu": "x"}},
+            "filter_properties.limits.vcpu: expected an integer or null, got 'x'",
+        ),
+        (
+            {"instance_type": as_object("Flavor", "2.0", FLAVOR)},
+            {},
+            "request_spec.instance_type: Flavor '2.0' cannot be read here; version 1.2 can",
+        ),
+    ],
+)
+def test_bad_legacy_requests(request_spec, properties, problem):
+    assert refused(codec.decode_legacy_request, request_spec, properties) == problem
+
+
+# And back
+
+
+@pytest.mark.parametrize("path", REQUESTS, ids=lambda path: path.stem)
+def test_a_request_survives_the_way_there_and_back(path):
+    spec = codec.decode_request_spec(json.loads(path.read_text()))
+    primitive = codec.request_spec_primitive(spec)
+    again = codec.decode_request_spec(json.loads(json.dumps(primitive)))
+    assert codec.request_spec_primitive(again) == primitive
+    assert again.flavor == spec.flavor
+    assert again.instance_group == spec.instance_group
+    assert again.numa_topology == spec.numa_topology
+    assert again.requested_networks == spec.requested_networks
+
+
+def test_a_plain_dict_becomes_what_nova_sends():
+    primitive = codec.request_spec_primitive(
+        {"flavor": FLAVOR, "requested_networks": [{"port_id": "p"}], "is_bfv": None}
+    )
+    data = primitive["nova_object.data"]
+    assert (primitive["nova_object.name"], primitive["nova_object.version"]) == (
+        "RequestSpec",
+        "1.15",
+    )
+    assert data["flavor"]["nova_object.data"]["memory_mb"] == 2048
+    networks = data["requested_networks"]
+    assert networks["nova_object.name"] == "NetworkRequestList"
+    assert networks["nova_object.data"]["objects"][0]["nova_object.data"]["port_id"] == "p"
+    assert "is_bfv" not in data
+    assert data["image"] is None
+    assert isinstance(codec.decode_request_spec(primitive), RequestSpec)
+
+
+def test_no_null_goes_where_nova_refuses_one():
+    schema = sample("object_schema")
+
+    def check(value):
+        if isinstance(value, list):
+            for each in value:
+                check(each)
+        elif isinstance(value, dict):
+            fields = schema.get(value.get("nova_object.name"), {"fields": {}})["fields"]
+            for name, item in value.get("nova_object.data", value).items():
+                assert item is not None or fields.get(name) != "set or absent", name
+                check(item)
+
+    assert len(REQUESTS) == 14
+    for path in REQUESTS:
+        spec = codec.decode_request_spec(json.loads(path.read_text()))
+        check(codec.request_spec_primitive(spec))

@@ -1,0 +1,199 @@
+"""What is particular to ``local:``; what it shares with RabbitMQ is in ``tests/contract``."""
+
+from __future__ import annotations
+
+import gc
+import queue
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from oslo_config import cfg
+
+from scheduler_worker.rpc import local, transport
+
+# isort: split
+import oslo_messaging
+
+SOON_S = 10.0
+
+
+@pytest.fixture
+def name() -> str:
+    return f"local://{uuid.uuid4().hex}/"
+
+
+def opened(url: str) -> oslo_messaging.RPCTransport:
+    conf = cfg.ConfigOpts()
+    conf([])
+    transport.register_opts(conf)
+    return oslo_messaging.get_rpc_transport(conf, url)
+
+
+class Collector:
+    """A listener of topic ``t`` whose messages come out of a queue, unanswered."""
+
+    def __init__(self, url: str, server: str = "s") -> None:
+        target = oslo_messaging.Target(exchange="x", topic="t", server=server)
+        self.transport = opened(url)
+        self.taken: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.listener = self.transport._listen(target, 1, None)
+
+    def start(self) -> None:
+        self.listener.start(lambda incoming: self.taken.put(incoming[0]))
+
+    def next(self) -> Any:
+        return self.taken.get(timeout=SOON_S)
+
+
+@pytest.fixture
+def collector(name: str) -> Iterator[Collector]:
+    collector = Collector(name)
+    yield collector
+    collector.listener.stop()
+    collector.listener.cleanup()
+
+
+def client(url: str, **options: Any) -> Any:
+    target = oslo_messaging.Target(exchange="x", topic="t")
+    return oslo_messaging.get_rpc_client(opened(url), target, **options)
+
+
+def test_a_full_queue_refuses_and_says_so(
+    name: str, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "QUEUE_LIMIT", 2)
+    sender = client(name)
+    sender.cast({}, "m")
+    sender.cast({}, "m")
+    with pytest.raises(oslo_messaging.MessageDeliveryFailure, match="queue t is full: 2 messages"):
+        sender.cast({}, "m")
+
+
+def test_a_server_takes_no_more_than_it_may_have_in_hand(
+    name: str, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "IN_HAND_LIMIT", 2)
+    collector.start()
+    sender = client(name)
+    for number in range(3):
+        sender.cast({}, "m", number=number)
+    first, _second = collector.next(), collector.next()
+    other = Collector(name, "other")
+    other.start()
+    third = other.next()
+    assert third.message["args"] == {"number": 2}
+    other.listener.stop()
+    first.reply()
+    sender.cast({}, "m", number=3)
+    assert collector.next().message["args"] == {"number": 3}
+
+
+def test_a_request_looks_as_it_does_from_rabbitmq(name: str, collector: Collector) -> None:
+    collector.start()
+    client(name).cast({"request_id": "req-1"}, "m", a=(1,))
+    incoming = collector.next()
+    assert incoming.message == {"method": "m", "args": {"a": [1]}}
+    assert incoming.ctxt["request_id"] == "req-1"
+    assert incoming.orig_msg_id is None
+    assert incoming.client_timeout is None
+    assert len(incoming.unique_id) == 32
+
+
+def test_a_sign_of_life_extends_the_wait(name: str, collector: Collector) -> None:
+    collector.start()
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    sender = client(name, timeout=SOON_S, call_monitor_timeout=0.5)
+    threading.Thread(target=lambda: answers.put(sender.call({}, "m")), daemon=True).start()
+    incoming = collector.next()
+    assert incoming.client_timeout == 0.5
+    for _ in range(3):
+        with pytest.raises(queue.Empty):
+            answers.get(timeout=0.3)
+        incoming.heartbeat()
+    incoming.reply("late")
+    assert answers.get(timeout=SOON_S) == "late"
+
+
+def test_silence_ends_a_monitored_call(name: str, collector: Collector) -> None:
+    collector.start()
+    with pytest.raises(oslo_messaging.MessagingTimeout):
+        client(name, timeout=SOON_S, call_monitor_timeout=0.1).call({}, "m")
+
+
+def test_a_sign_of_life_does_not_extend_the_whole(name: str, collector: Collector) -> None:
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def call() -> None:
+        try:
+            client(name, timeout=0.4, call_monitor_timeout=SOON_S).call({}, "m")
+        except oslo_messaging.MessagingTimeout as error:
+            answers.put(error)
+
+    collector.start()
+    threading.Thread(target=call, daemon=True).start()
+    collector.next().heartbeat()
+    assert isinstance(answers.get(timeout=SOON_S), oslo_messaging.MessagingTimeout)
+
+
+def test_a_call_that_nobody_took_in_time_is_gone(name: str, collector: Collector) -> None:
+    sender = client(name, timeout=0.1)
+    with pytest.raises(oslo_messaging.MessagingTimeout):
+        sender.call({}, "expired")
+    sender.cast({}, "kept")
+    collector.start()
+    assert collector.next().message["method"] == "kept"
+
+
+def test_a_call_to_nobody_times_out(name: str) -> None:
+    with pytest.raises(oslo_messaging.MessagingTimeout):
+        client(name, timeout=0.1).call({}, "m")
+
+
+def test_a_call_to_nobody_is_refused_where_asked(name: str) -> None:
+    options = oslo_messaging.TransportOptions(at_least_once=True)
+    with pytest.raises(oslo_messaging.MessageUndeliverable) as raised:
+        client(name, transport_options=options).call({}, "m")
+    assert (raised.value.exchange, raised.value.routing_key) == ("x", "t")
+
+
+def test_a_late_answer_is_nobodys(name: str, collector: Collector) -> None:
+    collector.start()
+    with pytest.raises(oslo_messaging.MessagingTimeout):
+        client(name, timeout=0.1).call({}, "m")
+    incoming = collector.next()
+    incoming.heartbeat()
+    incoming.reply("late")
+
+
+def test_buses_of_different_names_are_apart(name: str, collector: Collector) -> None:
+    options = oslo_messaging.TransportOptions(at_least_once=True)
+    with pytest.raises(oslo_messaging.MessageUndeliverable):
+        client("local://elsewhere/", transport_options=options).cast({}, "m")
+
+
+def test_a_bus_ends_with_its_last_transport(name: str) -> None:
+    collector = Collector(name)
+    client(name).cast({}, "m")
+    collector.listener.cleanup()
+    del collector
+    gc.collect()
+    options = oslo_messaging.TransportOptions(at_least_once=True)
+    with pytest.raises(oslo_messaging.MessageUndeliverable):
+        client(name, transport_options=options).cast({}, "m")
+
+
+def test_a_listener_that_never_started_can_be_stopped(collector: Collector) -> None:
+    collector.listener.stop()
+    assert collector.taken.empty()
+
+
+def test_notifications_are_not_its_business(name: str) -> None:
+    notifications = opened(name)
+    target = oslo_messaging.Target(topic="t")
+    with pytest.raises(NotImplementedError):
+        notifications._send_notification(target, {}, {}, 2.0)
+    with pytest.raises(NotImplementedError):
+        notifications._listen_for_notifications([(target, "info")], None, 1, None)

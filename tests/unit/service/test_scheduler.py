@@ -1,0 +1,297 @@
+"""Selecting: promises, retries of the same request, lost races, stale tokens, several clusters."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from scheduler_worker.errors import (
+    ClusterLockTimeout,
+    Conflict,
+    NoValidHost,
+    RequestError,
+    StaleFencingToken,
+)
+from scheduler_worker.ports import Seen
+from tests.support.services import World, host, request
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_decision_is_a_promise(world):
+    world.report(host("a"), host("b", memory_mb=4096))
+    decision = world.ask("i1")
+    assert decision.selections[0][0].service_host == "a"
+    [promise] = world.listing.reservations()["reservations"]
+    assert promise["instance_uuid"] == "i1"
+    assert promise["resources"]["memory_mb"] == 1024
+    assert promise["expires_at_s"] == world.clock.time_s() + world.limits.promise_ttl_s
+
+
+def test_what_is_promised_is_not_promised_again(world):
+    world.report(host("a"))
+    for number in range(4):
+        assert world.place(f"i{number}") == ["a"]
+    with pytest.raises(NoValidHost) as refused:
+        world.ask("i5")
+    [core] = [step for step in refused.value.diagnosis.filters if step.name == "CoreFilter"]
+    assert (core.hosts_in, core.hosts_out) == (1, 0)
+
+
+def test_another_worker_sees_the_promises(world):
+    world.report(host("a"))
+    other = world.beside()
+    assert world.place("i1", vcpus=3) == ["a"]
+    with pytest.raises(NoValidHost):
+        other.place("i2", vcpus=2)
+    assert other.place("i3", vcpus=1) == ["a"]
+
+
+def test_asking_again_returns_the_promised_host_and_promises_nothing_more(world):
+    world.report(host("a"), host("b"))
+    first = world.place("i1")
+    world.report({"host": first[0], "memory_mb_used": 8192})
+    assert world.beside().place("i1") == first
+    assert world.promised() == {first[0]: ["i1"]}
+
+
+def test_asking_again_while_nothing_else_fits(world):
+    world.report(host("a", vcpus=1))
+    assert world.place("i1") == world.place("i1") == ["a"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ignore_hosts": ["A"]},
+        {"retry": {"num_attempts": 1, "hosts": [{"host": "a", "hypervisor_hostname": "a"}]}},
+        {"memory_mb": 2048},
+        {"requested_destination": {"host": "b"}},
+    ],
+)
+def test_a_promise_that_no_longer_suits_is_not_returned(world, change):
+    world.report(host("a", memory_mb=4096), host("b", memory_mb=2048))
+    assert world.place("i1") == ["a"]
+    world.report({"host": "b", "memory_mb": 16384})
+    assert world.place("i1", **change) == ["b"]
+
+
+def test_multi_create_is_all_or_nothing(world):
+    world.report(host("a", vcpus=2), host("b", vcpus=1))
+    with pytest.raises(NoValidHost):
+        world.ask("i1", "i2", "i3", "i4")
+    assert world.promised() == {}
+    assert sorted(world.place("i1", "i2", "i3")) == ["a", "a", "b"]
+
+
+def test_a_half_promised_multi_create_is_completed(world):
+    world.report(host("a"), host("b"))
+    world.place("i1")
+    assert len(world.place("i1", "i2")) == 2
+    assert sorted(sum(world.promised().values(), [])) == ["i1", "i2"]
+
+
+def test_anti_affinity_sees_promises_of_other_requests(world):
+    world.report(host("a"), host("b"))
+    group = {"policy": "anti-affinity", "members": ["i1", "i2", "i3"], "hosts": []}
+    placed = world.place("i1", instance_group=group)
+    assert world.beside().place("i2", instance_group=group) != placed
+    with pytest.raises(NoValidHost):
+        world.place("i3", instance_group=group)
+
+
+def test_alternates_are_offered_and_not_promised(world):
+    world.report(*(host(name) for name in "abcd"))
+    [[chosen, *alternates]] = world.ask("i1", alternates=2).selections
+    assert len(alternates) == 2
+    assert chosen.service_host not in {each.service_host for each in alternates}
+    assert sum(len(each) for each in world.promised().values()) == 1
+
+
+def test_a_rebuild_check_promises_nothing(world):
+    world.report(host("a", vcpus=1, vcpus_used=1))
+    hints = {"_nova_check_type": ["rebuild"]}
+    assert world.place("i1", scheduler_hints=hints, force_hosts=["a"], force_nodes=["a"]) == ["a"]
+    assert world.promised() == {}
+
+
+def test_forced_hosts_skip_the_filters(world):
+    world.report(host("a", vcpus=1, vcpus_used=1), host("b"))
+    assert world.place("i1", force_hosts=["A"]) == ["a"]
+    with pytest.raises(NoValidHost):
+        world.place("i2", force_hosts=["a"], ignore_hosts=["a"])
+
+
+def test_a_host_that_reported_in_between_is_looked_at_again(world, monkeypatch):
+    world.report(host("a"))
+    other, commit = world.beside(), world.state.commit
+
+    def overtaken(grant, transactions):
+        monkeypatch.setattr(world.state, "commit", commit)
+        other.report({"host": "a", "vcpus_used": 4})
+        return commit(grant, transactions)
+
+    monkeypatch.setattr(world.state, "commit", overtaken)
+    with pytest.raises(NoValidHost):
+        world.ask("i1")
+    assert world.promised() == {}
+
+
+def test_losing_every_race_is_a_conflict(world, monkeypatch):
+    world.report(host("a"))
+    other, commit = world.beside(), world.state.commit
+
+    def always_overtaken(grant, transactions):
+        other.report({"host": "a", "vcpus_used": 0})
+        return commit(grant, transactions)
+
+    monkeypatch.setattr(world.state, "commit", always_overtaken)
+    with pytest.raises(Conflict, match="changed during each of 8 attempts"):
+        world.ask("i1")
+    assert world.promised() == {}
+
+
+def test_a_hold_that_ended_costs_another_round(world, monkeypatch):
+    world.report(host("a", vcpus=1))
+    other, commit = world.beside(), world.state.commit
+
+    def paused(grant, transactions):
+        monkeypatch.setattr(world.state, "commit", commit)
+        world.clock.advance(world.limits.hold_timeout_s + 1)
+        assert other.place("thief") == ["a"]
+        return commit(grant, transactions)
+
+    monkeypatch.setattr(world.state, "commit", paused)
+    with pytest.raises(NoValidHost):
+        world.ask("i1")
+    assert world.promised() == {"a": ["thief"]}
+    assert world.fleet.cluster("default").table.state(0).vcpus_used == 1
+
+
+def test_a_failed_commit_gives_the_table_back(world, monkeypatch):
+    world.report(host("a"))
+
+    def broken(grant, transactions):
+        raise OSError("cable")
+
+    monkeypatch.setattr(world.state, "commit", broken)
+    with pytest.raises(OSError, match="cable"):
+        world.ask("i1")
+    monkeypatch.undo()
+    assert world.fleet.cluster("default").table.state(0).vcpus_used == 0
+    assert world.place("i2") == ["a"]
+
+
+def test_waiting_for_the_lock_is_bounded():
+    world = World(acquire_timeout_s=5.0)
+    world.report(host("a"))
+    grant = world.state.acquire("default", timeout_s=1, seen=Seen())
+    outcome = []
+
+    def ask():
+        with pytest.raises(ClusterLockTimeout, match="5 s"):
+            world.ask("i1")
+        outcome.append("timeout")
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while world.scheduler._batches.get("default") is None:
+        threading.Event().wait(0.001)
+    world.clock.advance(6.0)
+    asking.join(10)
+    assert outcome == ["timeout"]
+    world.clock.advance(10.0)
+    assert world.place("i2") == ["a"]
+    with pytest.raises(StaleFencingToken):
+        world.state.commit(grant, [])
+
+
+def test_a_unit_that_breaks_fails_its_request_only(world, monkeypatch):
+    world.report(host("a"))
+    broken = world.pipeline.filters[1]
+
+    def passes(hosts, spec):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(broken, "passes", passes, raising=False)
+    with pytest.raises(ZeroDivisionError):
+        world.ask("i1")
+    monkeypatch.undo()
+    assert world.place("i2") == ["a"]
+
+
+def test_expired_promises_give_room(world):
+    world.report(host("a", vcpus=1))
+    world.place("i1")
+    world.clock.advance(world.limits.promise_ttl_s + 1)
+    world.report({"host": "a"})
+    assert world.place("i2") == ["a"]
+    assert world.promised() == {"a": ["i2"]}
+
+
+def test_many_threads_and_workers_fill_a_fleet_exactly():
+    world = World(max_batch=8)
+    world.report(*(host(f"h{number}", vcpus=1 + number % 4) for number in range(20)))
+    room = sum(1 + number % 4 for number in range(20))
+    workers = [world, world.beside(), world.beside()]
+
+    def ask(number: int) -> bool:
+        try:
+            workers[number % 3].place(f"i{number}")
+        except NoValidHost:
+            return False
+        return True
+
+    with ThreadPoolExecutor(12) as pool:
+        placed = sum(pool.map(ask, range(room + 25)))
+    assert placed == room
+    hosts = world.listing.hosts()["hosts"]
+    assert all(each["promised"]["vcpus"] == each["vcpus"] for each in hosts)
+
+
+def test_clusters_the_named_one_the_better_one_and_the_next(world):
+    world.report(host("a", cluster="small", memory_mb=2048), host("b", cluster="large"))
+    assert world.place("i1") == ["b"]
+    assert world.place("i2", scheduler_hints={"cluster": ["small"]}) == ["a"]
+    assert world.place("i3", memory_mb=7168) == ["b"]
+    with pytest.raises(NoValidHost):
+        world.place("i4", memory_mb=7168)
+    with pytest.raises(RequestError, match=r"no cluster 'x'; known are large, small"):
+        world.place("i5", scheduler_hints={"cluster": ["x"]})
+
+
+def test_asking_again_finds_the_promise_in_its_cluster(world):
+    world.report(host("a", cluster="one"), host("b", cluster="two", memory_mb=4096))
+    assert world.place("i1") == ["a"]
+    world.report({"host": "a", "memory_mb_used": 8192})
+    assert world.beside().place("i1") == ["a"]
+
+
+def test_no_hosts_at_all(world):
+    with pytest.raises(NoValidHost):
+        world.ask("i1")
+
+
+def test_unanswered_decisions_are_known_until_they_are_answered(world):
+    world.report(host("a"))
+    decision = world.ask("i1")
+    assert world.scheduler.unanswered() == ["i1"]
+    world.scheduler.answered(decision)
+    assert world.scheduler.unanswered() == []
+
+
+def test_explain_says_why_and_promises_nothing(world):
+    world.report(host("a"), host("b", vcpus=1, vcpus_used=1), host("c", memory_mb=512))
+    found = world.scheduler.explain(request("i1"))["default"]
+    verdicts = {each.host: each for each in found.verdicts}
+    assert found.chosen == "a"
+    assert verdicts["a"].weight is not None
+    assert verdicts["b"].rejected_by == "CoreFilter"
+    assert verdicts["c"].rejected_by == "RamFilter"
+    assert "512" in verdicts["c"].reason
+    assert world.promised() == {}
+    only = world.scheduler.explain(request("i1"), hosts=["c"])["default"]
+    assert [each.host for each in only.verdicts] == ["c"]

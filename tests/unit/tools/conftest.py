@@ -1,0 +1,130 @@
+"""Makes ``tools/`` importable, and offers a worker that places first-fit."""
+
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from scheduler_worker.errors import NoValidHost
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tools"))
+
+
+class FirstFit:
+    """Keeps the client's promise of a worker, in a few lines: first fit, promises, absorption.
+
+    ``absorbs`` False: promises stay for ever. ``fits`` False: the check of room is left out.
+    """
+
+    def __init__(self, *, fits=True, absorbs=True):
+        self.fits, self.absorbs = fits, absorbs
+        self.hosts, self.promised, self.aggregates = {}, {}, []
+        self.specs, self.updates, self.released = [], [], []
+        self._lock = threading.Condition()
+
+    def update_hosts(self, hosts):
+        with self._lock:
+            self.updates.append(hosts)
+            for report in hosts:
+                self.hosts.setdefault(report["uuid"], {}).update(report)
+                if self.absorbs:
+                    for instance in report.get("instances", ()):
+                        self.promised.pop(instance["uuid"], None)
+            self._lock.notify_all()
+        return {"default": len(self.updates)}
+
+    def wait_until(self, holds):
+        """Wait for reports that make ``holds()`` true."""
+        with self._lock:
+            assert self._lock.wait_for(holds, timeout=10)
+
+    def update_aggregates(self, aggregates):
+        self.aggregates += aggregates
+
+    def select_destinations(self, spec, instance_uuids):
+        with self._lock:
+            self.specs.append(spec)
+            flavor = spec["flavor"]
+            for host in self.hosts.values():
+                if not self.fits or self._has_room(host, flavor):
+                    self.promised[instance_uuids[0]] = (host["uuid"], flavor)
+                    return [[SimpleNamespace(compute_node_uuid=host["uuid"])]]
+        raise NoValidHost("There are not enough hosts available.")
+
+    def _has_room(self, host, flavor):
+        mine = [held for uuid, held in self.promised.values() if uuid == host["uuid"]]
+        return all(
+            host.get(used, 0) + sum(held[name] for held in mine) + flavor[name] <= host[name]
+            for name, used in (("vcpus", "vcpus_used"), ("memory_mb", "memory_mb_used"))
+        )
+
+    def release(self, instance_uuids):
+        with self._lock:
+            self.released += instance_uuids
+            return sum(self.promised.pop(uuid, None) is not None for uuid in instance_uuids)
+
+    def explain(self, spec, instance_uuids=None, *, limit=None):
+        verdict = {"host": "h0", "rejected_by": "CoreFilter", "reason": "has 0 of 1 vCPUs free"}
+        step = {"name": "CoreFilter", "hosts_in": len(self.hosts), "hosts_out": 0}
+        return {"filters": [step], "verdicts": [verdict], "chosen": next(iter(self.hosts), None)}
+
+    def list_hosts(self, *, marker=None):
+        return self._page("hosts", list(self.hosts.values()), marker)
+
+    def list_reservations(self, *, marker=None):
+        held = [
+            {
+                "instance_uuid": instance,
+                "host_uuid": host,
+                "resources": {
+                    "vcpus": flavor["vcpus"],
+                    "memory_mb": flavor["memory_mb"],
+                    "disk_mb": 1024 * flavor["root_gb"],
+                },
+            }
+            for instance, (host, flavor) in self.promised.items()
+        ]
+        return self._page("reservations", held, marker)
+
+    @staticmethod
+    def _page(key, rows, marker, limit=2):
+        start = int(marker or 0)
+        end = start + limit
+        return {key: rows[start:end], "next": str(end) if end < len(rows) else None}
+
+
+def make_host(number=0, **fields):
+    return {
+        "uuid": f"host-{number}",
+        "host": f"h{number}",
+        "vcpus": 4,
+        "memory_mb": 8192,
+        "local_gb": 100,
+        **fields,
+    }
+
+
+def make_arrival(number, at_s=0.0, lifetime_s=None, vcpus=1, **spec):
+    from replay.streams import Arrival, flavor
+
+    return Arrival(
+        at_s, lifetime_s, f"vm-{number}", {"flavor": flavor("f", vcpus, 1024, root_gb=10), **spec}
+    )
+
+
+@pytest.fixture
+def first_fit():
+    return FirstFit
+
+
+@pytest.fixture
+def host():
+    return make_host
+
+
+@pytest.fixture
+def arrival():
+    return make_arrival

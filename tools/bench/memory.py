@@ -1,0 +1,42 @@
+"""Memory of one worker with a fleet: resident size before and after the reports."""
+
+import argparse
+import multiprocessing
+import resource
+
+import fleet
+from table import show
+
+CHUNK = 1000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--hosts", type=int, nargs="+", default=[1000, 10_000])
+
+
+def run(arguments: argparse.Namespace) -> list[dict]:
+    # Each size in a process of its own, for the peak of one would hide that of the next.
+    context = multiprocessing.get_context("spawn")
+    rows = []
+    for hosts in arguments.hosts:
+        with context.Pool(1) as pool:
+            rows.append(pool.apply(_measure, (hosts,)))
+    show("Memory of a worker on memory:// (MiB)", rows)
+    return rows
+
+
+def _measure(hosts: int) -> dict:
+    from scheduler_worker import app, conf
+    from scheduler_worker.client import SchedulerClient
+
+    with app.build(conf.load()).running() as worker, SchedulerClient(worker.bus) as client:
+        before = _peak_mib()
+        reports = list(fleet.reports(hosts))
+        for start in range(0, hosts, CHUNK):
+            client.update_hosts(reports[start : start + CHUNK])
+        client.select_destinations(fleet.plain(), ["i1"])
+        return {"hosts": hosts, "empty_mib": before, "peak_mib": _peak_mib()}
+
+
+def _peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
