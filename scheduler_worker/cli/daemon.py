@@ -99,4 +99,9 @@ def _exit_on_second_signal() -> None:
 def run(conf: Any, *, lifeline_fd: int | None = None) -> int:
     """Build the configured worker and serve; the exit status."""
     lifeline = socket.socket(fileno=lifeline_fd) if lifeline_fd is not None else None
-    return Daemon(app.build(conf), lifeline).run()
+    status = Daemon(app.build(conf), lifeline).run()
+    if status:
+        # Threads that did not finish would be waited for at an ordinary exit.
+        logging.shutdown()
+        os._exit(status)
+    return status

@@ -47,7 +47,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     exchange: str
     slots: int
-    max_message_bytes: int
     state_url: str
     state_prefix: str
     refresh_interval_s: float
@@ -123,7 +122,6 @@ def _read(conf: cfg.ConfigOpts) -> Settings:
         topic=conf.rpc.topic,
         exchange=conf.rpc.exchange,
         slots=conf.rpc.slots,
-        max_message_bytes=conf.rpc.max_message_bytes,
         state_url=conf.state.url,
         state_prefix=conf.state.prefix,
         refresh_interval_s=conf.state.refresh_interval,

@@ -27,10 +27,4 @@ OPTS = [
         help="Requests served at the same time by one worker process. Requests for one cluster "
         "share the cluster's lock, so more slots make larger batches, not more locks.",
     ),
-    cfg.IntOpt(
-        "max_message_bytes",
-        default=64 * 1024 * 1024,
-        min=64 * 1024,
-        help="A message whose arguments are larger than this is refused.",
-    ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     is_admin: bool = False
     message_id: str | None = None
     """The message's own id, the same in every replica that a fanout reaches."""
+    patience_s: float = math.inf
+    """How much longer the caller waits, as seen when the message was taken."""
 
 
 class Endpoint(NamedTuple):

@@ -71,7 +71,8 @@ _CLOSE_S = 1.0
 """A reply queue that has been idle takes up to 5 s to close; nobody has to wait for it."""
 _SHORTEST_BEAT_S = 0.05
 
-Translate = Callable[[Exception], WireError]
+Translate = Callable[[Exception, str | None], WireError]
+"""What a handler's exception looks like on the wire, given the id of the request."""
 
 
 class RemoteFailure(BackendError):
@@ -470,7 +471,8 @@ class _Dispatcher(oslo_dispatcher.DispatcherBase):  # type: ignore[misc]
             failure: Exception = error
         except Exception as error:  # what it means is for translate to say
             _log(error, incoming)
-            failure = _remote_error(self._translate(error))
+            request_id = incoming.ctxt.get("request_id")
+            failure = _remote_error(self._translate(error, request_id))
         finally:
             self._pulse.remove(incoming)
         raise _expected(failure)
@@ -526,6 +528,7 @@ def _context(incoming: Any) -> Context:
         project_id=text("project_id"),
         is_admin=sent.get("is_admin") is True,
         message_id=incoming.unique_id,
+        patience_s=_patience_s(incoming),
     )
 
 

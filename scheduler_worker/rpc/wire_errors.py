@@ -14,6 +14,8 @@ import msgspec
 from scheduler_worker import errors
 from scheduler_worker.errors import (
     ClusterLockTimeout,
+    ComputeHostMetricNotFound,
+    Conflict,
     InternalError,
     NoValidHost,
     RequestError,
@@ -45,7 +47,10 @@ def to_wire(error: Exception, request_id: str | None = None) -> WireError:
         return WireError(NOVA_MODULE, "NoValidHost", message, [message], about)
     if isinstance(error, RequestError):
         return WireError(OUR_MODULE, "RequestError", message, [error.field, error.problem])
-    for known in (ClusterLockTimeout, StateUnavailable, InternalError):
+    if isinstance(error, ComputeHostMetricNotFound):
+        where = {"host": error.host, "node": error.node, "name": error.name, "code": _HTTP_ERROR}
+        return WireError(NOVA_MODULE, "ComputeHostMetricNotFound", message, [message], where)
+    for known in (ClusterLockTimeout, Conflict, StateUnavailable, InternalError):
         if isinstance(error, known):
             return WireError(OUR_MODULE, known.__name__, message, [message])
     told = "The request failed in the worker; its log says why"
@@ -73,6 +78,7 @@ _REBUILT: dict[tuple[str, str], Callable[[str], SchedulerWorkerError]] = {
     (NOVA_MODULE, "NoValidHost"): _no_valid_host,
     (OUR_MODULE, "RequestError"): _request_error,
     (OUR_MODULE, "ClusterLockTimeout"): errors.ClusterLockTimeout,
+    (OUR_MODULE, "Conflict"): errors.Conflict,
     (OUR_MODULE, "StateUnavailable"): errors.StateUnavailable,
     (OUR_MODULE, "InternalError"): errors.InternalError,
 }

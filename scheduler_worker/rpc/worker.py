@@ -103,7 +103,7 @@ class WorkerDoor:
             )
             answer["selections"] = codec.encode_selections(decision.selections)
         except Exception as error:
-            answer["error"] = _answered_error(error)
+            answer["error"] = _answered_error(error, named)
         self._publisher.cast(
             topic=target.topic,
             method=target.method,
@@ -199,10 +199,10 @@ def _explanation(found: dict[str, Diagnosis]) -> dict[str, Any]:
     return {**parts[0], "others": parts[1:]}
 
 
-def _answered_error(error: Exception) -> dict[str, Any]:
-    wire = to_wire(error)
+def _answered_error(error: Exception, request_id: str) -> dict[str, Any]:
+    wire = to_wire(error, request_id)
     if wire.class_name == "InternalError":
-        LOG.error("A request by cast failed", exc_info=error)
+        LOG.error("The cast request %s failed", request_id, exc_info=error)
     diagnosis = error.diagnosis if isinstance(error, NoValidHost) else None
     return {
         "type": wire.class_name,

@@ -82,7 +82,7 @@ def select(api, command):
 
 
 def update_aggregate(api, command):
-    found = objects.Aggregate(id=command["id"], uuid=command["uuid"], name=command["name"],
+    found = objects.Aggregate(id=command["id"], uuid=command["uuid"], name=command["called"],
                               hosts=command["hosts"], metadata=command["metadata"])
     api.update_aggregates(context.get_admin_context(), [found])
 

@@ -14,10 +14,12 @@ from replay.driver import Client, Driver, Settings
 from replay.progress import Progress
 from replay.streams import Stream, azure_packing, fleet, openb
 from replay.summary import as_lines, as_plain
+from scheduler_worker.errors import SchedulerWorkerError
 
 EMBEDDED = "local:"
 SHIPPED_FLEET = Path(__file__).resolve().parents[2] / "examples" / "fleet"
 DEMO_REQUESTS = 8000
+INTERRUPTED = 130
 
 
 def parser() -> argparse.ArgumentParser:
@@ -108,9 +110,19 @@ def replay(client: Client, stream: Stream, settings: Settings, json_path: Path |
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the replay that the arguments describe."""
-    said = parser().parse_args(argv)
-    stream = read_stream(said)
+    options = parser()
+    said = options.parse_args(argv)
+    try:
+        stream = read_stream(said)
+    except OSError as error:
+        options.error(str(error))
     settings = Settings(clients=said.clients, batch=said.batch, speed=said.speed)
     print(f"{len(stream.hosts):,} hosts, {stream.length:,} requests", file=sys.stderr)
-    with connected(said) as client:
-        return replay(client, stream, settings, said.json)
+    try:
+        with connected(said) as client:
+            return replay(client, stream, settings, said.json)
+    except SchedulerWorkerError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED

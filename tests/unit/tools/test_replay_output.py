@@ -126,6 +126,15 @@ def test_progress_is_quiet_elsewhere():
     assert out.getvalue() == ""
 
 
+def test_a_fleet_that_is_not_there_is_the_callers_mistake(tmp_path, capsys):
+    from replay.cli import main
+
+    with pytest.raises(SystemExit) as stopped:
+        main(["--fleet", str(tmp_path)])
+    assert stopped.value.code == 2
+    assert "No such file" in capsys.readouterr().err
+
+
 def test_the_demo_takes_a_part_of_the_shipped_fleet():
     from replay.cli import DEMO_REQUESTS, parser, read_stream
 
