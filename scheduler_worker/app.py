@@ -91,7 +91,8 @@ class Worker:
 
     def start(self) -> None:
         """Consume. Raises StateUnavailable when the state cannot be reached."""
-        self.state.ping()
+        for warning in self.state.check():
+            LOG.warning(warning)
         self.fleet.refresh_globals()
         self._server.start()
         LOG.info(

@@ -166,6 +166,12 @@ class Store(Protocol):
     def ping(self) -> None:
         """Raise StateUnavailable when the store cannot be reached."""
 
+    def check(self) -> list[str]:
+        """Sentences for the operator about settings that endanger what is stored.
+
+        Raises StateUnavailable.
+        """
+
     def close(self) -> None:
         """Give back connections and wake everybody who waits."""
 

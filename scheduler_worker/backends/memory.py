@@ -117,6 +117,9 @@ class MemoryState:
     def ping(self) -> None:
         self._refuse_when_closed()
 
+    def check(self) -> list[str]:
+        return []
+
     def close(self) -> None:
         with self._condition:
             self._closed = True
