@@ -58,7 +58,7 @@ class RedisEngine(Engine):
         self._states: list[RedisState] = []
 
     def open(self, **options: Any) -> RedisState:
-        options = {"hold_timeout_s": 20.0, "prefix": self._prefix, **options}
+        options = {"hold_timeout_s": 20.0, "offer_s": 5.0, "prefix": self._prefix, **options}
         self._states.append(RedisState(self._url, **options))
         return self._states[-1]
 

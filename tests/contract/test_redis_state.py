@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import redis
 
-from scheduler_worker.backends.redis.engine import RedisState
+from scheduler_worker.backends.redis.engine import RedisState, _packed
 from scheduler_worker.errors import StaleFencingToken, StateUnavailable
-from scheduler_worker.ports import Seen
+from scheduler_worker.ports import ABSENT, Seen
 from tests.support.servers import RedisServer, Server, ServerFailed, free_port
 
 from .conftest import SCOPE, RedisEngine, eventually
@@ -90,6 +90,21 @@ class TestDeadPeers:
         state._run("leave", SCOPE, ("first",))
         assert ask(state, "second")[0] == 1
 
+    def test_a_waiter_looks_again_after_an_offer(self, redis_engine: RedisEngine) -> None:
+        state = redis_engine.open(offer_s=0.2)
+        acquire(state)
+        assert ask(state, "waits") == [0, b"200000"]
+
+    def test_a_nudge_that_was_not_needed_is_cleared_away(
+        self, state: RedisState, client: redis.Redis
+    ) -> None:
+        grant = acquire(state)
+        ask(state, "waits")
+        state.release(grant)
+        assert len(client.keys("*:wake:*")) == 1
+        assert ask(state, "waits")[0] == 1
+        assert client.keys("*:wake:*") == []
+
     def test_a_dead_holder_costs_its_hold(self, state: RedisState) -> None:
         ask(state, "dead", hold_s=0.3)
         assert 0.1 < acquire(state).waited_s < 5
@@ -110,12 +125,11 @@ class TestLostReplies:
         assert ask(state, "first")[0] == 1
 
     def test_a_write_answers_the_same(self, state: RedisState) -> None:
-        once = guarded("a", 0)
-        args = ("call", 1000, 1, 1, 1, "a", 0, "a", "put", b"1", "")
+        transactions = [guarded("a", ABSENT), guarded("b", 99)]
+        args = ("call", 60_000, *_packed(transactions))
         first = state._run("write", SCOPE, args, memo="call:call")
+        assert first.endswith(b" 10")
         assert state._run("write", SCOPE, args, memo="call:call") == first
-        assert first.endswith(b" 1")
-        assert state.write(SCOPE, [once]).applied == (False,)
 
 
 class TestAnotherLife:
@@ -145,11 +159,12 @@ class TestAnotherLife:
         known = seen(state.changes(SCOPE, NEVER))
         client.flushall()
         assert state.changes(SCOPE, known).reset
+        state.write(SCOPE, [put("a")])
         assert state.write(SCOPE, [put("b"), guarded("a", old)]).applied == (True, False)
         new = acquire(state)
         assert new.token.number > token.number
         assert new.token.epoch != token.epoch
-        assert told(state.changes(SCOPE, known)) == {"b": b""}
+        assert told(state.changes(SCOPE, known)) == {"a": b"", "b": b""}
 
     def test_scripts_that_were_flushed_are_sent_again(
         self, state: RedisState, client: redis.Redis
@@ -158,7 +173,10 @@ class TestAnotherLife:
         client.script_flush()
         assert records(state) == {"a": b""}
 
-    def test_a_restart_with_its_file_keeps_promises(self, own_server: RedisServer) -> None:
+    @pytest.mark.parametrize("somebody_noticed", [False, True])
+    def test_a_restart_with_its_file_keeps_promises(
+        self, own_server: RedisServer, somebody_noticed: bool
+    ) -> None:
         state = RedisState(own_server.url, hold_timeout_s=5.0)
         now_s = state.changes(SCOPE, NEVER).now_s
         state.write(SCOPE, [put("h:1", b"host"), put("p:1", b"promise", now_s + 600)])
@@ -167,6 +185,8 @@ class TestAnotherLife:
         known = seen(held.changes)
         own_server.kill()
         own_server.start()
+        if somebody_noticed:
+            state.ping()
         again = state.changes(SCOPE, known)
         assert again.reset, "the new process may have lost what was written last"
         assert told(again) == {"h:1": b"host", "p:1": b"promise"}

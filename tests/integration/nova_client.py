@@ -82,14 +82,20 @@ def select(api, command):
 
 
 def update_aggregate(api, command):
-    found = objects.Aggregate(id=command["id"], uuid=command["uuid"], name=command["called"],
-                              hosts=command["hosts"], metadata=command["metadata"])
+    found = objects.Aggregate(
+        id=command["id"],
+        uuid=command["uuid"],
+        name=command["called"],
+        hosts=command["hosts"],
+        metadata=command["metadata"],
+    )
     api.update_aggregates(context.get_admin_context(), [found])
 
 
 def delete_aggregate(api, command):
-    found = objects.Aggregate(id=command["id"], uuid=command["uuid"], name="x", hosts=[],
-                              metadata={})
+    found = objects.Aggregate(
+        id=command["id"], uuid=command["uuid"], name="x", hosts=[], metadata={}
+    )
     api.delete_aggregate(context.get_admin_context(), found)
 
 
@@ -131,7 +137,7 @@ def main():
         command = json.loads(line)
         try:
             answer = {"ok": COMMANDS[command["do"]](api, command)}
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             kind = type(error)
             bases = [f"{each.__module__}.{each.__name__}" for each in kind.__mro__]
             answer = {"raised": [kind.__module__, kind.__name__, bases, str(error)]}

@@ -54,7 +54,9 @@ def _rows(transport: str, hosts: int, arguments: argparse.Namespace) -> list[dic
         arguments_of = {"spec_obj": spec, "return_objects": True, "return_alternates": True}
 
         def call_empty() -> None:
-            empty.call("select_destinations", {}, instance_uuids=[str(uuid.uuid4())], **arguments_of)
+            empty.call(
+                "select_destinations", {}, instance_uuids=[str(uuid.uuid4())], **arguments_of
+            )
 
         def place() -> None:
             client.select_destinations(spec, [str(uuid.uuid4())], return_alternates=True)
@@ -81,7 +83,7 @@ def _load(call: Callable[[], None], threads: int, seconds: float) -> dict:
         while (started := time.perf_counter()) < stop:
             try:
                 call()
-            except Exception as error:  # noqa: BLE001 - counted and shown
+            except Exception as error:
                 failures.append(str(error))
                 return
             if started >= counting_from:

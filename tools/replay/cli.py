@@ -18,7 +18,7 @@ from scheduler_worker.errors import SchedulerWorkerError
 
 EMBEDDED = "local:"
 SHIPPED_FLEET = Path(__file__).resolve().parents[2] / "examples" / "fleet"
-DEMO_REQUESTS = 8000
+DEMO_REQUESTS = 5_000
 INTERRUPTED = 130
 
 

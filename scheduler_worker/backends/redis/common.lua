@@ -108,10 +108,10 @@ end
 -- Applies transactions from ARGV[at] on: how many, then for each: how many guards, how many puts,
 -- (key, version) ..., (key, 'delete' or 'put', value, time of expiry or '') ...
 -- Answers "version before applied", the last with one character for each: 1 applied, 0 not.
--- What expired now shares the new version and the caller does not know of it: then before is -1.
+-- When something expired now, before is the new version already, which nobody can have seen.
 local function apply(at)
   reap()
-  local before = new_version and -1 or meta.version
+  local before = meta.version
   local applied = {}
   local count = tonumber(ARGV[at])
   at = at + 1

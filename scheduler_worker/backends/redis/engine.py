@@ -96,32 +96,21 @@ class RedisState:
             while True:
                 asked_s = self._clock.monotonic_s()
                 left_s = started_s + timeout_s - asked_s
-                life, known = self._server.life, self._known(seen)
-                granted, *reply = self._run(
-                    "acquire",
-                    scope,
-                    (
-                        owner,
-                        _micro(self._hold_timeout_s),
-                        _micro(left_s),
-                        *known,
-                        self._max_changes,
-                    ),
-                )
-                if granted:
+                answer = self._ask(scope, owner, left_s, seen)
+                if isinstance(answer, tuple):
                     return Grant(
                         scope=scope,
                         owner=owner,
-                        token=_token(*reply),
+                        token=answer[0],
                         waited_s=self._clock.monotonic_s() - started_s,
                         ends_at_s=asked_s + self._hold_timeout_s,
-                        changes=self._told(scope, life, reply[1]),
+                        changes=answer[1],
                     )
                 if left_s <= 0:
                     raise ClusterLockTimeout(
                         f"The lock of {scope!r} was not granted within {timeout_s:g} s"
                     )
-                self._server.wait_for_nudge(wake_list, min(left_s, int(reply[0]) / MICRO))
+                self._server.wait_for_nudge(wake_list, min(left_s, answer))
 
     def commit(self, grant: Grant, transactions: Sequence[Transaction]) -> Written:
         token = grant.token
@@ -192,6 +181,20 @@ class RedisState:
             with self._waiting_changed:
                 self._waiting.discard(wake_list)
                 self._waiting_changed.notify_all()
+
+    def _ask(
+        self, scope: str, owner: str, patience_s: float, seen: Seen
+    ) -> tuple[FencingToken, Changes] | float:
+        """What a grant consists of; or the seconds after which to ask again."""
+        life, known = self._server.life, self._known(seen)
+        times_us = (_micro(self._hold_timeout_s), _micro(patience_s))
+        args = (owner, *times_us, *known, self._max_changes)
+        granted, *reply = self._run("acquire", scope, args)
+        if not granted:
+            return int(reply[0]) / MICRO
+        number, changes = reply
+        token = FencingToken(int(number), changes[0][2].decode())
+        return token, self._told(scope, life, changes)
 
     def _known(self, seen: Seen) -> Seen:
         """What still counts of what the caller has seen, in the store's terms."""
@@ -278,10 +281,6 @@ class RedisState:
 
 def _micro(seconds: float) -> int:
     return int(seconds * MICRO)
-
-
-def _token(number: bytes, reply: Sequence[Any]) -> FencingToken:
-    return FencingToken(int(number), reply[0][2].decode())
 
 
 def _packed(transactions: Sequence[Transaction]) -> Iterator[Any]:

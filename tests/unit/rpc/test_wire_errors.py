@@ -12,7 +12,6 @@ from scheduler_worker.errors import (
     InternalError,
     NoValidHost,
     RequestError,
-    StaleFencingToken,
     StateUnavailable,
 )
 from scheduler_worker.rpc.wire_errors import from_wire, to_wire
