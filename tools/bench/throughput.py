@@ -126,9 +126,9 @@ def _processes(stack: contextlib.ExitStack) -> Bus:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from tests.support.servers import RabbitServer, RedisServer
 
-    redis = stack.enter_context(RedisServer())
-    rabbit = stack.enter_context(RabbitServer())
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    redis = stack.enter_context(RedisServer(folder / "redis"))
+    rabbit = stack.enter_context(RabbitServer(folder / "rabbit"))
     file = folder / "worker.conf"
     file.write_text(
         f"[DEFAULT]\ntransport_url = {rabbit.url}\nservice_down_time = 3600\n"

@@ -79,11 +79,12 @@ def whole_requests():
         enabled = case["config"].get("filter_scheduler.enabled_filters", [])
         drawn = case["config"].get("filter_scheduler.host_subset_size", 1) > 1
         weighed = {name.rpartition(".")[2] for name in case["weigher_order"]} - {"PCIWeigher"}
-        if set(enabled) <= FILTERS.keys() and weighed <= WEIGHERS.keys() and not drawn:
-            if not case["refused_claims"] and all(
-                h["allocation_candidates"] for h in case["hosts"]
-            ):
-                yield case
+        built = set(enabled) <= FILTERS.keys() and weighed <= WEIGHERS.keys()
+        placement = case["refused_claims"] or not all(
+            each["allocation_candidates"] for each in case["hosts"]
+        )
+        if built and not drawn and not placement:
+            yield case
 
 
 @pytest.mark.parametrize("case", list(whole_requests()), ids=label)
