@@ -5,6 +5,7 @@ An availability zone is not a thing of its own: it is the metadata key ``availab
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -51,11 +52,12 @@ def merged_metadata(
 
 
 def lowest(values: Iterable[str], default: Number, cast: Callable[[str], Number]) -> Number:
-    """The smallest of the cast values; ``default`` for none, or when one of them cannot be cast."""
+    """The smallest of the cast values; ``default`` for none, or when one is no finite number."""
     try:
-        return min((cast(value) for value in values), default=default)
+        numbers = [cast(value) for value in values]
     except ValueError:
         return default
+    return min(numbers, default=default) if all(map(math.isfinite, numbers)) else default
 
 
 def zones(aggregates: Iterable[Aggregate]) -> set[str]:

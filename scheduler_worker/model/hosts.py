@@ -286,6 +286,8 @@ class HostTable(Hosts):
         self.versions: list[int] = []
         self._columns = {c.name: np.zeros(_FIRST_CAPACITY, c.dtype) for c in COLUMNS}
         self._capacity = _FIRST_CAPACITY
+        self._shown: dict[str, Values] = {}
+        """The parts of the columns that are in use; forgotten when the number of rows changes."""
         self._row_of: dict[str, int] = {}
         self._rows_of_host: dict[str, set[int]] = {}
         self._rows_of_folded: dict[str, set[int]] = {}
@@ -304,7 +306,10 @@ class HostTable(Hosts):
         return len(self.records)
 
     def column(self, name: str) -> Values:
-        return self._columns[name][: len(self.records)]
+        values = self._shown.get(name)
+        if values is None:
+            values = self._shown[name] = self._columns[name][: len(self.records)]
+        return values
 
     def state(self, row: int) -> HostState:
         return HostState(self, int(row))
@@ -432,6 +437,7 @@ class HostTable(Hosts):
             self._name(row)
         self.records.pop()
         self.versions.pop()
+        self._shown.clear()
         self._forget_derived()
 
     def set_aggregates(self, by_host: Mapping[str, tuple[Aggregate, ...]]) -> None:
@@ -504,6 +510,7 @@ class HostTable(Hosts):
                 self._columns[name] = np.resize(values, self._capacity)
         self.records.append(record)
         self.versions.append(0)
+        self._shown.clear()
         self._row_of[record.uuid] = row
         self._name(row)
         return row

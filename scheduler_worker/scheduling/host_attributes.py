@@ -76,6 +76,6 @@ def _step(value: Any, name: str) -> Any:
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             return None
     return value.get(name) if isinstance(value, dict) else None

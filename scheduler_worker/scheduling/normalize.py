@@ -9,7 +9,9 @@ from scheduler_worker.model.hosts import Values
 
 def clamp(values: Values, minval: float | None = None, maxval: float | None = None) -> Values:
     """Raw values, cut to a weigher's declared bounds."""
-    return values if minval is None and maxval is None else np.clip(values, minval, maxval)
+    if minval is not None:
+        values = np.maximum(values, minval)
+    return values if maxval is None else np.minimum(values, maxval)
 
 
 def normalize(values: Values, minval: float | None = None, maxval: float | None = None) -> Values:

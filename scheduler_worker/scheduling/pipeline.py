@@ -92,6 +92,7 @@ class Pipeline:
         self.filters = tuple(filters)
         self.weighers = tuple(weighers)
         self.options = options
+        self._zone_key = ("zone", options.default_availability_zone)
 
     def decide(
         self,
@@ -165,14 +166,17 @@ class Pipeline:
     ) -> Survey:
         mask = before.survivors if before else _destination_mask(hosts, spec)
         names, masks = [DESTINATION], [mask]
+        left = bool(mask.any())
         for unit in self._filters_for(spec, first=before is None):
-            if not mask.any():
+            if not left:
                 break
-            mask = self._apply(unit, hosts, spec, mask)
+            if unit.applies(spec):
+                mask = self._apply(unit, hosts, spec, mask)
+                left = bool(mask.any())
             names.append(unit.name)
             masks.append(mask)
         survey = Survey(tuple(names), tuple(masks))
-        if must_pass and not mask.any():
+        if must_pass and not left:
             raise NoValidHost(NOT_ENOUGH_HOSTS, survey.diagnosis())
         return survey
 
@@ -187,8 +191,6 @@ class Pipeline:
         )
 
     def _apply(self, unit: Filter, hosts: HostTable, spec: RequestSpec, mask: Mask) -> Mask:
-        if not unit.applies(spec):
-            return mask
         if unit.looks_at_rows:
             rows = np.flatnonzero(mask)
             after = np.zeros_like(mask)
@@ -215,7 +217,9 @@ class Pipeline:
         if len(hosts) > 1:
             for unit in self.weighers:
                 if unit.applies(spec):
-                    totals += unit.multiplier(hosts) * _normalized(unit, unit.weigh(hosts, spec))
+                    multiplier = unit.multiplier(hosts)
+                    if not isinstance(multiplier, float) or multiplier:
+                        totals += multiplier * _normalized(unit, unit.weigh(hosts, spec))
         return totals
 
     def best_weights(self, tables: Sequence[HostTable], spec: RequestSpec) -> list[float | None]:
@@ -248,14 +252,16 @@ class Pipeline:
             compute_node_uuid=host.uuid,
             cell_uuid=host.cell_uuid,
             limits=self._limits(host, spec),
-            availability_zone=min(
-                zones(host.aggregates), default=self.options.default_availability_zone
-            ),
+            availability_zone=str(host.table.derived(self._zone_key, self._zone, "O")[host.row]),
             allocation_request=(
                 json.dumps({"allocations": {}, "mappings": mappings}) if mappings else "null"
             ),
             allocation_request_version="1.36" if mappings else None,
         )
+
+    def _zone(self, host: HostState) -> str:
+        """One of the host's zones."""
+        return min(zones(host.aggregates), default=self.options.default_availability_zone)
 
     def _limits(self, host: HostState, spec: RequestSpec) -> SchedulerLimits:
         if spec.skips_filters:

@@ -84,7 +84,12 @@ class Server:
             raise StateUnavailable(
                 f"The connection to the shared state at {self.address} is closed"
             )
-        return self._telling(lambda: self._retrying(function, self._redis))
+        try:
+            return function(self._redis)
+        except PASSING:
+            return self._telling(lambda: self._retrying(function, self._redis))
+        except exceptions.RedisError as error:
+            raise self._unavailable(error) from error
 
     def wait_for_nudge(self, key: str, timeout_s: float) -> None:
         """Return when somebody pushes to the list, or for no reason; never later than asked."""

@@ -29,15 +29,18 @@ class CoreFilter(Filter):
         return limit
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        free = host_state.vcpus_total - host_state.reserved_host_cpus
-        limit = free * host_state.cpu_allocation_ratio
+        record = host_state.record
+        limit = (record.vcpus - record.reserved_host_cpus) * record.cpu_allocation_ratio
         return {"vcpu": limit} if limit > 0 else {}
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return (
-            f"needs {spec.flavor.vcpus} vCPUs; {host_state.vcpus_used} are used of "
-            f"({host_state.vcpus_total} - {host_state.reserved_host_cpus} reserved) x "
-            f"{host_state.cpu_allocation_ratio:g}"
+        return _shortage(
+            "vCPUs",
+            wanted=spec.flavor.vcpus,
+            total=host_state.vcpus_total,
+            used=host_state.vcpus_used,
+            reserved=host_state.reserved_host_cpus,
+            ratio=host_state.cpu_allocation_ratio,
         )
 
 
@@ -51,15 +54,18 @@ class RamFilter(Filter):
         return fits & (total >= wanted)
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        free = host_state.total_usable_ram_mb - host_state.reserved_host_memory_mb
-        return {"memory_mb": free * host_state.ram_allocation_ratio}
+        record = host_state.record
+        free = record.memory_mb - record.reserved_host_memory_mb
+        return {"memory_mb": free * record.ram_allocation_ratio}
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        total = host_state.total_usable_ram_mb
-        return (
-            f"needs {spec.flavor.memory_mb} MiB; {total - host_state.free_ram_mb} are used of "
-            f"({total} - {host_state.reserved_host_memory_mb} reserved) x "
-            f"{host_state.ram_allocation_ratio:g}"
+        return _shortage(
+            "MiB",
+            wanted=spec.flavor.memory_mb,
+            total=host_state.total_usable_ram_mb,
+            used=host_state.total_usable_ram_mb - host_state.free_ram_mb,
+            reserved=host_state.reserved_host_memory_mb,
+            ratio=host_state.ram_allocation_ratio,
         )
 
 
@@ -73,13 +79,23 @@ class DiskFilter(Filter):
         return fits & (total >= wanted)
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        free = host_state.total_usable_disk_gb * 1024 - host_state.reserved_host_disk_mb
-        return {"disk_gb": free * host_state.disk_allocation_ratio / 1024}
+        record = host_state.record
+        free = record.local_gb * 1024 - record.reserved_host_disk_mb
+        return {"disk_gb": free * record.disk_allocation_ratio / 1024}
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         total = host_state.total_usable_disk_gb * 1024
-        return (
-            f"needs {spec.flavor.disk_mb} MiB of disk; {total - host_state.free_disk_mb} are used "
-            f"of ({total} - {host_state.reserved_host_disk_mb} reserved) x "
-            f"{host_state.disk_allocation_ratio:g}"
+        return _shortage(
+            "MiB of disk",
+            wanted=spec.flavor.disk_mb,
+            total=total,
+            used=total - host_state.free_disk_mb,
+            reserved=host_state.reserved_host_disk_mb,
+            ratio=host_state.disk_allocation_ratio,
         )
+
+
+def _shortage(unit: str, *, wanted: int, total: int, used: int, reserved: int, ratio: float) -> str:
+    if wanted > total:
+        return f"needs {wanted} {unit}, more than the {total} it has"
+    return f"needs {wanted} {unit}; {used} are used of ({total} - {reserved} reserved) x {ratio:g}"

@@ -27,4 +27,6 @@ class ComputeFilter(Filter):
             return "its service is down by order"
         silent_s = host_state.now_s - host_state.heartbeat_s
         allowed_s = self.options.service_down_time_s
+        if silent_s < 0:
+            return f"its heartbeat is {-silent_s:.0f} s ahead of the clock, {allowed_s:g} s may be"
         return f"has not reported for {silent_s:.0f} s, {allowed_s:g} s are allowed"

@@ -32,6 +32,7 @@ _OPERATORS: dict[str, Callable[[Version, Version], bool]] = {
 }
 _PREDICATE = re.compile(r"\s*(<=|>=|==|!=|<|>)\s*(\S+)\s*\Z")
 _VERSION_PROPERTY = "img_hv_requested_version"
+_BITS_PROPERTY = "hw_maxphysaddr_bits"
 
 Predicate = tuple[str, str]
 
@@ -77,7 +78,7 @@ class ImagePropertiesFilter(Filter):
         return _Wanted(
             tuple(name for name in names if name),
             _predicates(properties.get(_VERSION_PROPERTY)),
-            properties.get("hw_maxphysaddr_bits"),
+            _address_bits(properties.get(_BITS_PROPERTY)),
         )
 
 
@@ -103,6 +104,18 @@ def _predicates(text: Any) -> tuple[Predicate, ...]:
         assert matched is not None  # noqa: S101 - an unmatched item was refused above
         found.append((matched[1], matched[2]))
     return tuple(found)
+
+
+def _address_bits(wanted: Any) -> int | None:
+    if not wanted:
+        return None
+    try:
+        return int(wanted)
+    except (TypeError, ValueError, OverflowError):
+        raise RequestError(
+            f"spec_obj.image.properties.{_BITS_PROPERTY}",
+            f"{str(wanted)[:40]!r} is not a number of bits",
+        ) from None
 
 
 def _complaint(host: HostState, wanted: _Wanted) -> str | None:

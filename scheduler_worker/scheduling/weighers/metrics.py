@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
+from typing import Any
+
 import numpy as np
 
 from scheduler_worker.errors import ComputeHostMetricNotFound
@@ -15,6 +18,8 @@ _FRACTIONS = frozenset(
     f"cpu.{kind}percent" for kind in ("user.", "kernel.", "idle.", "iowait.", "")
 )
 """Reported as 0..1, weighed as whole percents."""
+_LARGEST = 1e18
+"""No measure is larger; weights stay finite."""
 
 
 class MetricsWeigher(Weigher):
@@ -36,18 +41,26 @@ class MetricsWeigher(Weigher):
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         if not self._ratios:
             return np.zeros(len(hosts))
-        key = (type(self).__name__, tuple(self._ratios.items()), self.options.metrics_required)
-        raw = hosts.derived(key, self._sum, "f8")
+        raw = hosts.derived(self._key(), self._sum, "f8")
         missing = np.flatnonzero(np.isnan(raw))
         if len(missing) and self.options.metrics_required:
             raise self._not_found(hosts.state(int(missing[0])))
         return raw
 
+    def _key(self) -> Hashable:
+        """Everything that :meth:`_sum` reads besides the host."""
+        options = self.options
+        return (
+            type(self).__name__,
+            tuple(self._ratios.items()),
+            options.metrics_required,
+            options.metrics_weight_multiplier,
+            options.metrics_weight_of_unavailable,
+        )
+
     def _sum(self, host: HostState) -> float:
         """The weight of one host; not a number when a required metric is missing."""
-        found = {
-            str(each.get("name")): metric_value(each) for each in host.metrics if each.get("name")
-        }
+        found = {str(each.get("name")): metric_value(each) for each in host.metrics}
         total = 0.0
         for name, ratio in self._ratios.items():
             if name in found:
@@ -64,12 +77,12 @@ class MetricsWeigher(Weigher):
         return ComputeHostMetricNotFound(host.host, host.nodename, missing)
 
 
-def metric_value(metric: object) -> float:
-    """A metric's value; fractions as whole percents, something that is no number as 0."""
-    if not isinstance(metric, dict):
-        return 0.0
+def metric_value(metric: Mapping[str, Any]) -> float:
+    """A metric's value; fractions as whole percents, what is no sensible number as 0."""
     try:
         value = float(metric.get("value", 0))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0.0
-    return float(int(value * 100)) if metric.get("name") in _FRACTIONS else value
+    if not abs(value) <= _LARGEST:  # so that it refuses what is not a number, too
+        return 0.0
+    return float(int(value * 100)) if str(metric.get("name")) in _FRACTIONS else value

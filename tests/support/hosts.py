@@ -1,0 +1,62 @@
+"""Hosts and requests in one line each, for tests of judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from scheduler_worker.model.aggregates import Aggregate, by_host
+from scheduler_worker.model.host_records import HostRecord, merged
+from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.requests import RequestSpec
+
+NOW_S = 1000.0
+
+
+def host_record(**fields: Any) -> HostRecord:
+    """A host called ``h`` that was heard of just now: 4 vCPUs, 8 GiB, 100 GiB, nothing used."""
+    said: dict[str, Any] = {"host": "h", "vcpus": 4, "memory_mb": 8192, "local_gb": 100}
+    said |= {"cluster": "default", "reported_at_s": NOW_S} | fields
+    names = {"uuid": f"uuid-{said['host']}", "nodename": said["host"]}
+    return merged(None, names | said)
+
+
+def host_table(
+    records: Iterable[HostRecord],
+    *,
+    aggregates: Iterable[Aggregate] = (),
+    instances: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
+) -> HostTable:
+    """The records as rows; ``instances``: host name -> instance uuid -> facts of it."""
+    hosts = HostTable()
+    hosts.now_s = NOW_S
+    for version, record in enumerate(records, 1):
+        hosts.put(record, version)
+    hosts.set_aggregates(by_host(aggregates))
+    for host, some in (instances or {}).items():
+        hosts.set_instances(host, {uuid: {"uuid": uuid, **facts} for uuid, facts in some.items()})
+    return hosts
+
+
+def aggregate(*hosts: str, id: int = 1, **metadata: str) -> Aggregate:
+    """An aggregate of these hosts."""
+    return Aggregate(id=id, hosts=hosts, metadata=metadata)
+
+
+def request_spec(
+    *,
+    vcpus: int = 1,
+    memory_mb: int = 1024,
+    flavor: Mapping[str, Any] | None = None,
+    extra_specs: Mapping[str, str] | None = None,
+    image_properties: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> RequestSpec:
+    """A request for one instance: 1 vCPU, 1 GiB, no disk."""
+    shape = {"vcpus": vcpus, "memory_mb": memory_mb, "extra_specs": extra_specs or {}}
+    plain: dict[str, Any] = {"flavor": shape | dict(flavor or {})} | fields
+    if image_properties is not None:
+        plain["image"] = {"id": "image", "properties": image_properties}
+    return msgspec.convert(plain, RequestSpec)

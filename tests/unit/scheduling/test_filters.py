@@ -1,0 +1,415 @@
+"""The filters' rules, one by one, and the sentences that explain them."""
+
+import pytest
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.claims import Claim, PendingResource
+from scheduler_worker.scheduling.filters.all_hosts import AllHostsFilter
+from scheduler_worker.scheduling.filters.availability_zone import AvailabilityZoneFilter
+from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
+from scheduler_worker.scheduling.filters.compute import ComputeFilter
+from scheduler_worker.scheduling.filters.compute_capabilities import ComputeCapabilitiesFilter
+from scheduler_worker.scheduling.filters.image_properties import (
+    ImagePropertiesFilter,
+    decode_version,
+)
+from scheduler_worker.scheduling.filters.server_groups import (
+    ServerGroupAffinityFilter,
+    ServerGroupAntiAffinityFilter,
+)
+from scheduler_worker.scheduling.options import Options
+from tests.support.hosts import NOW_S, aggregate, host_record, host_table, request_spec
+
+
+def passes(unit, spec, **facts) -> bool:
+    """Whether one host with these facts passes."""
+    [answer] = unit.passes(host_table([host_record(**facts)]), spec).tolist()
+    return answer
+
+
+def reason(unit, spec, **facts) -> str:
+    """Why it does not."""
+    hosts = host_table([host_record(**facts)])
+    assert unit.passes(hosts, spec).tolist() == [False]
+    return unit.reason(hosts.state(0), spec)
+
+
+def limits(unit, **facts):
+    return unit.limits(host_table([host_record(**facts)]).state(0), request_spec())
+
+
+def claim(instance: str, host: str, **resources: int) -> Claim:
+    return Claim(instance_uuid=instance, host_uuid=f"uuid-{host}", host=host, nodename=host,
+                 resources=PendingResource(**resources), host_version=1)  # fmt: skip
+
+
+def test_all_hosts():
+    unit = AllHostsFilter()
+    assert passes(unit, request_spec(vcpus=99))
+    assert not unit.applies(request_spec())
+
+
+class TestCompute:
+    unit = ComputeFilter(Options(service_down_time_s=60))
+    spec = request_spec()
+
+    @pytest.mark.parametrize(("age_s", "alive"), [(0, True), (60, True), (61, False)])
+    def test_a_host_is_alive_within_the_allowed_silence_either_way(self, age_s, alive):
+        assert passes(self.unit, self.spec, reported_at_s=NOW_S - age_s) is alive
+        assert passes(self.unit, self.spec, reported_at_s=NOW_S + age_s) is alive
+
+    @pytest.mark.parametrize(
+        ("facts", "why"),
+        [
+            ({"service": {"disabled": True}}, "its service is disabled"),
+            (
+                {"service": {"disabled": True, "disabled_reason": "disk swap"}},
+                "its service is disabled (disk swap)",
+            ),
+            ({"service": {"forced_down": True}}, "its service is down by order"),
+            ({"service": {"up": False}}, "its service is down by order"),
+            ({"reported_at_s": NOW_S - 90}, "has not reported for 90 s, 60 s are allowed"),
+            (
+                {"reported_at_s": NOW_S + 90},
+                "its heartbeat is 90 s ahead of the clock, 60 s may be",
+            ),
+        ],
+    )
+    def test_it_says_why(self, facts, why):
+        assert reason(self.unit, self.spec, **facts) == why
+
+
+class TestCapacity:
+    @pytest.mark.parametrize(
+        ("facts", "vcpus", "fits"),
+        [
+            ({}, 4, True),
+            ({"vcpus_used": 1}, 4, False),
+            ({"vcpus_used": 60, "cpu_allocation_ratio": 16.0}, 4, True),
+            ({"vcpus_used": 61, "cpu_allocation_ratio": 16.0}, 4, False),
+            ({"cpu_allocation_ratio": 16.0}, 5, False),
+            ({"reserved_host_cpus": 1}, 4, False),
+            ({"reserved_host_cpus": 1, "cpu_allocation_ratio": 2.0, "vcpus_used": 2}, 4, True),
+            ({"vcpus": 0}, 4, True),
+        ],
+        ids=str,
+    )
+    def test_cores(self, facts, vcpus, fits):
+        assert passes(CoreFilter(), request_spec(vcpus=vcpus), **facts) is fits
+
+    @pytest.mark.parametrize(
+        ("facts", "memory_mb", "fits"),
+        [
+            ({}, 8192, True),
+            ({}, 8193, False),
+            ({"ram_allocation_ratio": 1.5}, 8193, False),
+            ({"ram_allocation_ratio": 1.5, "memory_mb_used": 4096}, 8192, True),
+            ({"ram_allocation_ratio": 1.5, "memory_mb_used": 4097}, 8192, False),
+            ({"ram_allocation_ratio": 1.5, "free_ram_mb": -1}, 4096, False),
+            ({"reserved_host_memory_mb": 512}, 7681, False),
+            ({"reserved_host_memory_mb": 512}, 7680, True),
+        ],
+        ids=str,
+    )
+    def test_memory(self, facts, memory_mb, fits):
+        assert passes(RamFilter(), request_spec(memory_mb=memory_mb), **facts) is fits
+
+    @pytest.mark.parametrize(
+        ("facts", "flavor", "fits"),
+        [
+            ({}, {"root_gb": 60, "ephemeral_gb": 40}, True),
+            ({}, {"root_gb": 60, "ephemeral_gb": 40, "swap": 1}, False),
+            ({"disk_available_least": 50}, {"root_gb": 51}, False),
+            ({"disk_allocation_ratio": 2.0}, {"root_gb": 101}, False),
+            ({"disk_allocation_ratio": 2.0, "local_gb_used": 100}, {"root_gb": 100}, True),
+            ({"reserved_host_disk_mb": 1}, {"root_gb": 100}, False),
+        ],
+        ids=str,
+    )
+    def test_disk(self, facts, flavor, fits):
+        assert passes(DiskFilter(), request_spec(flavor=flavor), **facts) is fits
+
+    def test_promises_are_used(self):
+        hosts = host_table([host_record()])
+        spec = request_spec(vcpus=2, memory_mb=4096, flavor={"root_gb": 50})
+        units = [CoreFilter(), RamFilter(), DiskFilter()]
+        hosts.promise(claim("i", "h", vcpus=2, memory_mb=4096, disk_mb=50 * 1024))
+        assert [unit.passes(hosts, spec).tolist() for unit in units] == [[True]] * 3
+        hosts.promise(claim("j", "h", vcpus=1, memory_mb=1, disk_mb=1))
+        assert [unit.passes(hosts, spec).tolist() for unit in units] == [[False]] * 3
+
+    def test_limits_count_reserves_and_ratios(self):
+        cores = {"reserved_host_cpus": 1, "cpu_allocation_ratio": 1.5}
+        assert limits(CoreFilter(), **cores) == {"vcpu": 4.5}
+        assert limits(CoreFilter(), vcpus=0) == {}
+        memory = {"reserved_host_memory_mb": 192, "ram_allocation_ratio": 1.5}
+        assert limits(RamFilter(), **memory) == {"memory_mb": 12000.0}
+        disk = {"reserved_host_disk_mb": 2048, "disk_allocation_ratio": 0.5}
+        assert limits(DiskFilter(), **disk) == {"disk_gb": 49.0}
+
+    def test_reasons_have_the_figures(self):
+        busy = {
+            "memory_mb_used": 12000,
+            "reserved_host_memory_mb": 100,
+            "ram_allocation_ratio": 1.5,
+        }
+        assert (
+            reason(RamFilter(), request_spec(memory_mb=4096), **busy)
+            == "needs 4096 MiB; 12000 are used of (8192 - 100 reserved) x 1.5"
+        )
+        assert (
+            reason(CoreFilter(), request_spec(vcpus=2), vcpus_used=3)
+            == "needs 2 vCPUs; 3 are used of (4 - 0 reserved) x 1"
+        )
+        assert (
+            reason(DiskFilter(), request_spec(flavor={"root_gb": 2}), local_gb_used=99)
+            == "needs 2048 MiB of disk; 101376 are used of (102400 - 0 reserved) x 1"
+        )
+        assert (
+            reason(CoreFilter(), request_spec(vcpus=8), cpu_allocation_ratio=16.0)
+            == "needs 8 vCPUs, more than the 4 it has"
+        )
+
+
+class TestAvailabilityZone:
+    unit = AvailabilityZoneFilter(Options(default_availability_zone="home"))
+    hosts = host_table(
+        [host_record(host=name) for name in ("a", "b", "c")],
+        aggregates=[
+            aggregate("a", id=1, availability_zone="az1, az2"),
+            aggregate("b", id=2, other="az1"),
+            aggregate("c", id=3, availability_zone="az3"),
+            aggregate("c", id=4, availability_zone="az1"),
+        ],
+    )
+
+    @pytest.mark.parametrize(
+        ("zone", "expected"),
+        [("az1", "ac"), ("az2", "a"), ("home", "b"), ("AZ1", ""), (None, "abc")],
+    )
+    def test_zones_come_from_aggregates(self, zone, expected):
+        mask = self.unit.passes(self.hosts, request_spec(availability_zone=zone))
+        assert "".join(name for name, ok in zip("abc", mask, strict=True) if ok) == expected
+
+    def test_it_applies_to_requests_with_a_zone_and_says_why(self):
+        assert not self.unit.applies(request_spec())
+        spec = request_spec(availability_zone="az9")
+        assert self.unit.applies(spec)
+        assert self.unit.reason(self.hosts.state(0), spec) == "is in zone az1, az2, not in az9"
+        assert self.unit.reason(self.hosts.state(1), spec) == "is in zone home, not in az9"
+
+
+class TestComputeCapabilities:
+    unit = ComputeCapabilitiesFilter()
+    facts = {
+        "hypervisor_type": "QEMU",
+        "cpu_info": '{"arch": "x86_64", "features": ["aes", "mmx"], "maxphysaddr": {"bits": 46}}',
+        "stats": {"rack": "7", "num_instances": "2"},
+    }
+
+    @pytest.mark.parametrize(
+        ("key", "requirement", "meets"),
+        [
+            ("capabilities:hypervisor_type", "QEMU", True),
+            ("capabilities:hypervisor_type", "s== xen", False),
+            ("capabilities:cpu_info:arch", "x86_64", True),
+            ("capabilities:cpu_info:features", "<all-in> aes mmx", True),
+            ("capabilities:cpu_info:features:0", "aes", False),
+            ("capabilities:rack", ">= 7", True),
+            ("capabilities:stats:rack", ">= 8", False),
+            ("capabilities:nothing", "1", False),
+            ("capabilities:service:host", "h", False),
+            ("capabilities:free_ram_mb", "<= 8192", True),
+            ("hw:maxphysaddr_bits", "46", True),
+            ("hw:maxphysaddr_bits", "47", False),
+            # without the scope only what names something of the host counts
+            ("rack", "8", False),
+            ("hypervisor_type", "QEMU", True),
+            ("quota", "8", True),
+            # other scopes are for others
+            ("quota:rack", "8", True),
+            ("capabilities", "8", True),
+            # what Nova answers with an exception
+            ("capabilities:hypervisor_type", ">= 3", False),
+            ("capabilities:rack", "<or>", False),
+        ],
+    )
+    def test_extra_specs(self, key, requirement, meets):
+        spec = request_spec(extra_specs={key: requirement})
+        assert passes(self.unit, spec, **self.facts) is meets
+
+    def test_all_of_them_count(self):
+        spec = request_spec(extra_specs={"capabilities:rack": "7", "capabilities:nothing": "1"})
+        assert not passes(self.unit, spec, **self.facts)
+
+    @pytest.mark.parametrize("cpu_info", [None, "", "{", "[" * 100_000, '"\ud800"', "7", {"a": 1}])
+    def test_unreadable_cpu_info_rejects_the_host(self, cpu_info):
+        spec = request_spec(extra_specs={"capabilities:cpu_info:arch": "x86_64"})
+        assert not passes(self.unit, spec, **self.facts | {"cpu_info": cpu_info})
+
+    def test_promises_are_seen(self):
+        hosts = host_table([host_record()])
+        spec = request_spec(extra_specs={"capabilities:vcpus_used": "<= 0"})
+        assert self.unit.passes(hosts, spec).tolist() == [True]
+        hosts.promise(claim("i", "h", vcpus=1))
+        assert self.unit.passes(hosts, spec).tolist() == [False]
+
+    def test_a_new_report_is_seen(self):
+        hosts = host_table([host_record(hypervisor_type="QEMU")])
+        spec = request_spec(extra_specs={"capabilities:hypervisor_type": "QEMU"})
+        assert self.unit.passes(hosts, spec).tolist() == [True]
+        hosts.put(host_record(hypervisor_type="xen"), 2)
+        assert self.unit.passes(hosts, spec).tolist() == [False]
+
+    def test_it_says_why(self):
+        spec = request_spec(extra_specs={"capabilities:cpu_info:arch": "s== arm"})
+        assert (
+            reason(self.unit, spec, **self.facts)
+            == "cpu_info:arch is 'x86_64', which does not meet 's== arm'"
+        )
+
+    def test_it_applies_to_its_own_specs_only(self):
+        assert not self.unit.applies(request_spec(extra_specs={"hw:cpu_policy": "shared"}))
+        assert self.unit.applies(request_spec(extra_specs={"rack": "7"}))
+
+
+class TestImageProperties:
+    unit = ImagePropertiesFilter()
+    facts = {
+        "supported_hv_specs": (("x86_64", "kvm", "hvm"), ("i686", "xapi", "pv")),
+        "hypervisor_version": 8_002_002,
+        "cpu_info": {"maxphysaddr": {"bits": 46}},
+    }
+    version = "img_hv_requested_version"
+
+    @pytest.mark.parametrize(
+        ("properties", "suits"),
+        [
+            ({"hw_architecture": "x86_64", "img_hv_type": "kvm", "hw_vm_mode": "hvm"}, True),
+            ({"hw_architecture": "AMD64"}, True),
+            ({"hw_architecture": "i386", "img_hv_type": "xen", "hw_vm_mode": "xen"}, True),
+            ({"hw_vm_mode": "hv"}, True),
+            ({"hw_architecture": "aarch64"}, False),
+            # each is supported, but not together
+            ({"hw_architecture": "x86_64", "img_hv_type": "xen"}, False),
+            ({"img_hv_type": "kvm", version: ">=8.2, <9"}, True),
+            ({"img_hv_type": "kvm", version: ">8.2.2"}, False),
+            ({"img_hv_type": "kvm", version: "!=8.2.2"}, False),
+            ({"img_hv_type": "kvm", "hw_maxphysaddr_bits": 46}, True),
+            ({"img_hv_type": "kvm", "hw_maxphysaddr_bits": "47"}, False),
+            # an image that names none of the three is not looked at further
+            ({version: ">99", "hw_maxphysaddr_bits": 99}, True),
+            ({}, True),
+        ],
+        ids=str,
+    )
+    def test_properties(self, properties, suits):
+        spec = request_spec(image_properties=properties)
+        assert passes(self.unit, spec, **self.facts) is suits
+        assert self.unit.applies(spec) or suits
+
+    def test_hosts_that_say_little(self):
+        spec = request_spec(image_properties={"img_hv_type": "kvm", self.version: ">=9"})
+        assert not passes(self.unit, spec, **self.facts | {"supported_hv_specs": ()})
+        assert passes(self.unit, spec, **self.facts | {"hypervisor_version": 0})
+        wide = request_spec(image_properties={"img_hv_type": "kvm", "hw_maxphysaddr_bits": 40})
+        assert not passes(self.unit, wide, **self.facts | {"cpu_info": None})
+
+    def test_the_default_architecture_stands_for_an_image_without_one(self):
+        unit = ImagePropertiesFilter(Options(image_properties_default_architecture="aarch64"))
+        assert not passes(unit, request_spec(), **self.facts)
+        assert passes(
+            unit, request_spec(image_properties={"hw_architecture": "i686"}), **self.facts
+        )
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [(version, "about 8"), (version, ">=eight"), (version, "8.2"), (version, ">=8,")]
+        + [("hw_maxphysaddr_bits", value) for value in ("many", [1], float("inf"))],
+    )
+    def test_nonsense_is_refused_by_name(self, name, value):
+        spec = request_spec(image_properties={"img_hv_type": "kvm", name: value})
+        with pytest.raises(RequestError, match=rf"image\.properties\.{name}: .* is not a "):
+            passes(self.unit, spec, **self.facts)
+
+    @pytest.mark.parametrize(
+        ("properties", "why"),
+        [
+            ({"hw_architecture": "aarch64"}, "supports no instance of aarch64"),
+            ({version: ">=9"}, "hypervisor version 8.2.2 does not meet >=9"),
+            ({"hw_maxphysaddr_bits": 47}, "has 46 physical address bits, not 47"),
+        ],
+    )
+    def test_it_says_why(self, properties, why):
+        spec = request_spec(image_properties={"img_hv_type": "kvm"} | properties)
+        assert reason(self.unit, spec, **self.facts).startswith(why)
+
+    @pytest.mark.parametrize(
+        ("number", "text"), [(8_002_002, "8.2.2"), (6000, "6.0"), (12, "12"), (0, "0")]
+    )
+    def test_versions_count_in_thousands(self, number, text):
+        assert decode_version(number) == text
+
+
+class TestServerGroups:
+    hosts = host_table(
+        [host_record(host=name) for name in ("a", "b", "c")],
+        instances={"a": {"i1": {}, "i2": {}}, "b": {"i3": {}}},
+    )
+
+    @staticmethod
+    def group(policy, members=("i1", "i2", "i3"), hosts=(), **rules):
+        return {"policy": policy, "members": members, "hosts": hosts, "_rules": rules}
+
+    def passing(self, unit, hosts=None, **spec) -> str:
+        mask = unit.passes(hosts or self.hosts, request_spec(**spec))
+        return "".join(name for name, ok in zip("abc", mask, strict=True) if ok)
+
+    def test_anti_affinity_counts_members(self):
+        unit, group = ServerGroupAntiAffinityFilter(), self.group
+        assert self.passing(unit, instance_group=group("anti-affinity")) == "c"
+        twice = group("anti-affinity", max_server_per_host="2")
+        assert self.passing(unit, instance_group=twice) == "bc"
+        assert self.passing(unit, instance_group=group("anti-affinity", ["i3"])) == "ac"
+        assert self.passing(unit, instance_group=group("affinity")) == "abc"
+        assert self.passing(unit) == "abc"
+
+    def test_an_instance_may_stay_where_it_is(self):
+        group = self.group("anti-affinity")
+        unit = ServerGroupAntiAffinityFilter()
+        assert self.passing(unit, instance_group=group, instance_uuid="i1") == "ac"
+
+    def test_promised_members_count(self):
+        hosts = host_table([host_record(host=name) for name in "abc"])
+        hosts.promise(claim("i1", "b"))
+        unit, group = ServerGroupAntiAffinityFilter(), self.group("anti-affinity")
+        assert self.passing(unit, hosts, instance_group=group) == "ac"
+
+    def test_affinity_goes_where_the_group_is(self):
+        unit, group = ServerGroupAffinityFilter(), self.group
+        assert self.passing(unit, instance_group=group("affinity", hosts=["b", "x"])) == "b"
+        assert self.passing(unit, instance_group=group("affinity", hosts=["B"])) == ""
+        assert self.passing(unit, instance_group=group("affinity")) == "abc"
+        assert self.passing(unit, instance_group=group("anti-affinity", hosts=["b"])) == "abc"
+        assert self.passing(unit) == "abc"
+
+    def test_they_apply_to_their_policy(self):
+        for unit, policy in (
+            (ServerGroupAntiAffinityFilter(), "anti-affinity"),
+            (ServerGroupAffinityFilter(), "affinity"),
+        ):
+            assert unit.applies(request_spec(instance_group=self.group(policy, hosts=["a"])))
+            soft = self.group(f"soft-{policy}", hosts=["a"])
+            assert not unit.applies(request_spec(instance_group=soft))
+            assert not unit.applies(request_spec())
+
+    def test_they_say_why(self):
+        state = self.hosts.state(0)
+        spec = request_spec(instance_group=self.group("anti-affinity"))
+        assert (
+            ServerGroupAntiAffinityFilter().reason(state, spec)
+            == "has 2 members of the group, 1 may share a host"
+        )
+        spec = request_spec(instance_group=self.group("affinity", hosts=["b", "c"]))
+        why = ServerGroupAffinityFilter().reason(state, spec)
+        assert why == "is not where the group is: b, c"

@@ -1,0 +1,252 @@
+"""What each weigher reads, and where its multiplier comes from."""
+
+import numpy as np
+import pytest
+
+from scheduler_worker.errors import ComputeHostMetricNotFound
+from scheduler_worker.model.claims import Claim, PendingResource
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.weighers.cross_cell import CrossCellWeigher
+from scheduler_worker.scheduling.weighers.figures import (
+    BuildFailureWeigher,
+    CPUWeigher,
+    DiskWeigher,
+    HypervisorVersionWeigher,
+    IoOpsWeigher,
+    NumInstancesWeigher,
+    RAMWeigher,
+)
+from scheduler_worker.scheduling.weighers.image_properties import ImagePropertiesWeigher
+from scheduler_worker.scheduling.weighers.metrics import MetricsWeigher
+from scheduler_worker.scheduling.weighers.settings import ratios
+from scheduler_worker.scheduling.weighers.soft_affinity import (
+    ServerGroupSoftAffinityWeigher,
+    ServerGroupSoftAntiAffinityWeigher,
+)
+from tests.support.hosts import aggregate, host_record, host_table, request_spec
+
+SPEC = request_spec()
+FIGURES = (
+    (RAMWeigher, 1.0, 0),
+    (CPUWeigher, 1.0, 0),
+    (DiskWeigher, 1.0, 0),
+    (IoOpsWeigher, -1.0, 0),
+    (NumInstancesWeigher, 0.0, None),
+    (HypervisorVersionWeigher, 1.0, None),
+    (BuildFailureWeigher, -1000000.0, None),
+)
+
+
+def raw(unit, *facts, spec=SPEC, **more) -> list[float]:
+    """The raw values of hosts h0, h1, ... with these facts."""
+    records = [host_record(host=f"h{number}", **each) for number, each in enumerate(facts)]
+    return unit.weigh(host_table(records, **more), spec).tolist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "expected"),
+    [
+        (RAMWeigher, {"memory_mb_used": 192}, 8000),
+        (RAMWeigher, {"free_ram_mb": -5}, -5),
+        (CPUWeigher, {"vcpus_used": 3, "cpu_allocation_ratio": 2.5}, 7.0),
+        (DiskWeigher, {"local_gb_used": 99}, 1024),
+        (DiskWeigher, {"disk_available_least": 2}, 2048),
+        (IoOpsWeigher, {"stats": {"io_workload": "3"}}, 3),
+        (NumInstancesWeigher, {"stats": {"num_instances": "4"}}, 4),
+        (HypervisorVersionWeigher, {"hypervisor_version": 8002002}, 8002002),
+        (HypervisorVersionWeigher, {}, 0),
+        (BuildFailureWeigher, {"stats": {"failed_builds": "2"}}, 2),
+        (BuildFailureWeigher, {"stats": {"failed_builds": "some"}}, 0),
+    ],
+)
+def test_figures(kind, facts, expected):
+    assert raw(kind(), facts, {}) == [expected, *raw(kind(), {})]
+
+
+@pytest.mark.parametrize(("kind", "default", "minval"), FIGURES)
+def test_defaults_are_novas(kind, default, minval):
+    unit = kind()
+    assert (unit.default_multiplier() * (-1 if kind is BuildFailureWeigher else 1)) == default
+    assert unit.multiplier(host_table([host_record()])) == default
+    assert (unit.minval, unit.maxval) == (minval, None)
+
+
+def test_promises_change_the_figures():
+    hosts = host_table([host_record()])
+    taken = PendingResource(vcpus=1, memory_mb=192, disk_mb=1024)
+    hosts.promise(
+        Claim(instance_uuid="i", host_uuid="uuid-h", host="h", nodename="h", resources=taken,
+              host_version=1)
+    )  # fmt: skip
+    kinds = (RAMWeigher, CPUWeigher, DiskWeigher, IoOpsWeigher, NumInstancesWeigher)
+    found = [kind().weigh(hosts, SPEC).tolist() for kind in kinds]
+    assert found == [[8000], [3.0], [99 * 1024], [1], [1]]
+
+
+class TestMultiplier:
+    hosts = host_table(
+        [host_record(host=name) for name in "abcd"],
+        aggregates=[
+            aggregate("a", "b", id=1, ram_weight_multiplier="3"),
+            aggregate("b", "c", id=2, ram_weight_multiplier=" -2.5 "),
+            aggregate("c", id=3, ram_weight_multiplier="1,5"),
+        ],
+    )
+
+    def test_the_smallest_of_the_aggregates_or_the_option(self):
+        unit = RAMWeigher(Options(ram_weight_multiplier=7.0))
+        expected = [3.0, -2.5, 7.0, 7.0]
+        assert unit.multiplier(self.hosts).tolist() == expected
+        assert [unit.weight_multiplier(host) for host in self.hosts.states()] == expected
+
+    @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "", "x"])
+    def test_no_finite_number_is_no_number(self, text):
+        hosts = host_table(
+            [host_record(host="a")], aggregates=[aggregate("a", ram_weight_multiplier=text)]
+        )
+        assert RAMWeigher().multiplier(hosts).tolist() == [1.0]
+
+    def test_one_number_where_no_aggregate_says_anything(self):
+        assert CPUWeigher(Options(cpu_weight_multiplier=2.0)).multiplier(self.hosts) == 2.0
+
+    def test_build_failures_count_against_the_host_in_aggregates_too(self):
+        hosts = host_table(
+            [host_record(host="a"), host_record(host="b")],
+            aggregates=[aggregate("a", build_failure_weight_multiplier="10")],
+        )
+        unit = BuildFailureWeigher(Options(build_failure_weight_multiplier=4.0))
+        assert np.asarray(unit.multiplier(hosts)).tolist() == [-10.0, -4.0]
+        assert [unit.weight_multiplier(host) for host in hosts.states()] == [-10.0, -4.0]
+
+
+def test_cross_cell():
+    unit, cells = CrossCellWeigher(), [{"cell_uuid": "c1"}, {"cell_uuid": "c2"}, {}]
+    there = {"cell": {"uuid": "c1"}, "allow_cross_cell_move": True}
+    assert raw(unit, *cells, spec=request_spec(requested_destination=there)) == [1, -1, -1]
+    here = request_spec(requested_destination=there | {"allow_cross_cell_move": False})
+    assert raw(unit, *cells, spec=here) == [0, 0, 0]
+    assert not unit.applies(here)
+    assert not unit.applies(SPEC)
+
+
+class TestMetrics:
+    setting = ("cpu.frequency=2", "cpu.percent=-1")
+
+    @staticmethod
+    def said(**values):
+        return {"metrics": [{"name": name.replace("_", "."), "value": value}
+                            for name, value in values.items()]}  # fmt: skip
+
+    def unit(self, **options):
+        return MetricsWeigher(Options(**{"metrics_weight_setting": self.setting} | options))
+
+    def test_the_sum_of_value_times_ratio_fractions_as_whole_percents(self):
+        found = raw(
+            self.unit(),
+            self.said(cpu_frequency=1000, cpu_percent=0.179),
+            self.said(cpu_frequency="2.5", cpu_percent=0, other=9),
+        )
+        assert found == [1983, 5]
+
+    def test_nothing_set_is_nothing_weighed(self):
+        assert not MetricsWeigher().applies(SPEC)
+        assert raw(MetricsWeigher(), {}, {}) == [0, 0]
+
+    def test_a_required_metric_that_is_missing_fails_the_request(self):
+        some = self.said(cpu_frequency=1, cpu_percent=1)
+        with pytest.raises(ComputeHostMetricNotFound, match=r"Metric cpu\.percent .* h1\.h1$"):
+            raw(self.unit(), some, self.said(cpu_frequency=1))
+
+    def test_only_the_hosts_at_hand_must_have_it(self):
+        records = [host_record(host="a", **self.said(cpu_frequency=1, cpu_percent=0)),
+                   host_record(host="b")]  # fmt: skip
+        assert self.unit().weigh(host_table(records).take(np.array([0])), SPEC).tolist() == [2]
+
+    def test_a_missing_metric_weighs_what_the_option_says_unless_it_could_not_matter(self):
+        optional = {"metrics_required": False, "metrics_weight_of_unavailable": -7.0}
+        partly = self.said(cpu_percent=0.5)
+        assert raw(self.unit(**optional), partly) == [-7]
+        assert raw(self.unit(**optional, metrics_weight_multiplier=0.0), partly) == [-50]
+        without = self.unit(**optional, metrics_weight_setting=("cpu.frequency=0", "cpu.percent=1"))
+        assert raw(without, partly) == [50]
+
+    def test_two_settings_on_one_table(self):
+        hosts = host_table([host_record()])
+        for weight in (-7.0, -8.0):
+            unit = self.unit(metrics_required=False, metrics_weight_of_unavailable=weight)
+            assert unit.weigh(hosts, SPEC).tolist() == [weight]
+
+    @pytest.mark.parametrize("value", ["nan", "-inf", "1e300", 10**400, None, [], {"0": 1}, "fast"])
+    @pytest.mark.parametrize("name", ["cpu.frequency", "cpu.percent"])
+    def test_what_is_no_number_counts_nothing(self, name, value):
+        unit = self.unit(metrics_weight_setting=(f"{name}=1",))
+        metrics = [{"name": name, "value": value}, {"name": ["odd"]}, {}]
+        assert raw(unit, {"metrics": metrics}) == [0]
+
+    def test_settings_are_names_and_ratios(self):
+        items = ["a=1.5", "b=x", "=2", "c", "d=1=2", " e =3", "f=nan", "a=-1"]
+        assert ratios(items) == {"a": -1.0, " e ": 3.0}
+
+
+class TestSoftGroups:
+    instances = {"h0": {"i1": {}, "i2": {}}, "h1": {"i3": {}, "other": {}}}
+
+    @pytest.mark.parametrize(
+        ("policy", "together", "apart"),
+        [
+            ("soft-affinity", [2, 1, 0], [0, 0, 0]),
+            ("soft-anti-affinity", [0, 0, 0], [-2, -1, 0]),
+            ("affinity", [0, 0, 0], [0, 0, 0]),
+        ],
+    )
+    def test_members_on_the_host(self, policy, together, apart):
+        spec = request_spec(instance_group={"policy": policy, "members": ["i1", "i2", "i3", "i4"]})
+        for unit, expected in (
+            (ServerGroupSoftAffinityWeigher(), together),
+            (ServerGroupSoftAntiAffinityWeigher(), apart),
+        ):
+            assert raw(unit, {}, {}, {}, spec=spec, instances=self.instances) == expected
+            assert unit.applies(spec) is any(expected)
+            assert not unit.applies(SPEC)
+
+
+class TestImageProperties:
+    spec = request_spec(image_properties={"os_distro": "debian", "hw_vm_mode": "hvm"})
+    debian = {"system_metadata": {"image_os_distro": "debian", "image_hw_vm_mode": "hvm"}}
+    fedora = {"system_metadata": {"image_os_distro": "fedora", "image_hw_vm_mode": "hvm"}}
+    plain = {"system_metadata": {"os_distro": "debian"}}
+    instances = {"h0": {"i1": debian, "i2": fedora}, "h1": {"i3": fedora, "i4": plain, "i5": {}}}
+
+    def raw(self, spec=spec, **options):
+        unit = ImagePropertiesWeigher(Options(**options))
+        return raw(unit, {}, {}, {}, spec=spec, instances=self.instances)
+
+    def test_equal_pairs_are_counted(self):
+        assert self.raw(image_props_weight_multiplier=1.0) == [3, 1, 0]
+
+    def test_ratios_choose_properties(self):
+        chosen = ("os_distro=2.5",)
+        found = self.raw(image_props_weight_multiplier=1.0, image_props_weight_setting=chosen)
+        assert found == [2.5, 0, 0]
+
+    def test_it_sleeps_while_its_option_is_zero(self):
+        assert not ImagePropertiesWeigher().applies(self.spec)
+        assert self.raw() == [0, 0, 0]
+        assert self.raw(spec=SPEC, image_props_weight_multiplier=1.0) == [0, 0, 0]
+
+
+ALL = (
+    *(kind for kind, _, _ in FIGURES),
+    *(CrossCellWeigher, MetricsWeigher, ImagePropertiesWeigher),
+    *(ServerGroupSoftAffinityWeigher, ServerGroupSoftAntiAffinityWeigher),
+)
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("rows", [[], [1], [2, 0]])
+def test_any_number_of_hosts(kind, rows):
+    hosts = host_table([host_record(host=name) for name in "abc"])
+    some = hosts.take(np.array(rows, int))
+    unit = kind()
+    assert len(unit.weigh(some, SPEC)) == len(rows)
+    assert np.broadcast_to(unit.multiplier(some), len(rows)).shape == (len(rows),)
