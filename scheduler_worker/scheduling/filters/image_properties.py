@@ -5,12 +5,14 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 from packaging.version import InvalidVersion, Version
 
 from scheduler_worker.errors import RequestError
+from scheduler_worker.model.host_records import HvSpec
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling import host_attributes
@@ -122,14 +124,13 @@ def _complaint(host: HostState, wanted: _Wanted) -> str | None:
     """Why a host does not suit the image; None when it does."""
     if not wanted.names:
         return None
-    supported = [_canonical_triple(each) for each in host.supported_instances]
-    if not any(set(wanted.names) <= set(each) for each in supported):
+    if not any(each.issuperset(wanted.names) for each in _supported(host.supported_instances)):
         return f"supports no instance of {', '.join(wanted.names)}"
-    version = decode_version(host.hypervisor_version)
-    if host.hypervisor_version and not all(
-        _OPERATORS[sign](Version(version), Version(bound)) for sign, bound in wanted.versions
-    ):
-        return f"hypervisor version {version} does not meet {wanted.versions}"
+    if wanted.versions and host.hypervisor_version:
+        version = decode_version(host.hypervisor_version)
+        if not _meets(version, wanted.versions):
+            bounds = ",".join(sign + bound for sign, bound in wanted.versions)
+            return f"hypervisor version {version} does not meet {bounds}"
     if wanted.address_bits:
         bits = host_attributes.follow(host, ("cpu_info", "maxphysaddr", "bits"))
         if not isinstance(bits, int) or bits < wanted.address_bits:
@@ -137,12 +138,23 @@ def _complaint(host: HostState, wanted: _Wanted) -> str | None:
     return None
 
 
-def _canonical_triple(triple: tuple[str, str, str]) -> tuple[str | None, str | None, str | None]:
-    architecture, hypervisor, mode = triple
-    return (
-        _canonical(architecture, _ARCHITECTURES),
-        _canonical(hypervisor, _HYPERVISORS),
-        _canonical(mode, _MODES),
+def _meets(version: str, predicates: tuple[Predicate, ...]) -> bool:
+    found = Version(version)
+    return all(_OPERATORS[sign](found, Version(bound)) for sign, bound in predicates)
+
+
+@lru_cache(maxsize=1024)
+def _supported(triples: tuple[HvSpec, ...]) -> tuple[frozenset[str | None], ...]:
+    """Triples as sets of canonical names; whole clouds have a handful of different ones."""
+    return tuple(
+        frozenset(
+            (
+                _canonical(architecture, _ARCHITECTURES),
+                _canonical(hypervisor, _HYPERVISORS),
+                _canonical(mode, _MODES),
+            )
+        )
+        for architecture, hypervisor, mode in triples
     )
 
 

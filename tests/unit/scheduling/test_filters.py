@@ -199,13 +199,15 @@ class TestAvailabilityZone:
         assert self.unit.reason(self.hosts.state(1), spec) == "is in zone home, not in az9"
 
 
+CAPABLE = {
+    "hypervisor_type": "QEMU",
+    "cpu_info": '{"arch": "x86_64", "features": ["aes", "mmx"], "maxphysaddr": {"bits": 46}}',
+    "stats": {"rack": "7", "num_instances": "2"},
+}
+
+
 class TestComputeCapabilities:
     unit = ComputeCapabilitiesFilter()
-    facts = {
-        "hypervisor_type": "QEMU",
-        "cpu_info": '{"arch": "x86_64", "features": ["aes", "mmx"], "maxphysaddr": {"bits": 46}}',
-        "stats": {"rack": "7", "num_instances": "2"},
-    }
 
     @pytest.mark.parametrize(
         ("key", "requirement", "meets"),
@@ -236,16 +238,16 @@ class TestComputeCapabilities:
     )
     def test_extra_specs(self, key, requirement, meets):
         spec = request_spec(extra_specs={key: requirement})
-        assert passes(self.unit, spec, **self.facts) is meets
+        assert passes(self.unit, spec, **CAPABLE) is meets
 
     def test_all_of_them_count(self):
         spec = request_spec(extra_specs={"capabilities:rack": "7", "capabilities:nothing": "1"})
-        assert not passes(self.unit, spec, **self.facts)
+        assert not passes(self.unit, spec, **CAPABLE)
 
     @pytest.mark.parametrize("cpu_info", [None, "", "{", "[" * 100_000, '"\ud800"', "7", {"a": 1}])
     def test_unreadable_cpu_info_rejects_the_host(self, cpu_info):
         spec = request_spec(extra_specs={"capabilities:cpu_info:arch": "x86_64"})
-        assert not passes(self.unit, spec, **self.facts | {"cpu_info": cpu_info})
+        assert not passes(self.unit, spec, **CAPABLE | {"cpu_info": cpu_info})
 
     def test_promises_are_seen(self):
         hosts = host_table([host_record()])
@@ -264,7 +266,7 @@ class TestComputeCapabilities:
     def test_it_says_why(self):
         spec = request_spec(extra_specs={"capabilities:cpu_info:arch": "s== arm"})
         assert (
-            reason(self.unit, spec, **self.facts)
+            reason(self.unit, spec, **CAPABLE)
             == "cpu_info:arch is 'x86_64', which does not meet 's== arm'"
         )
 
@@ -273,13 +275,15 @@ class TestComputeCapabilities:
         assert self.unit.applies(request_spec(extra_specs={"rack": "7"}))
 
 
+SUPPORTING = {
+    "supported_hv_specs": (("x86_64", "kvm", "hvm"), ("i686", "xapi", "pv")),
+    "hypervisor_version": 8_002_002,
+    "cpu_info": {"maxphysaddr": {"bits": 46}},
+}
+
+
 class TestImageProperties:
     unit = ImagePropertiesFilter()
-    facts = {
-        "supported_hv_specs": (("x86_64", "kvm", "hvm"), ("i686", "xapi", "pv")),
-        "hypervisor_version": 8_002_002,
-        "cpu_info": {"maxphysaddr": {"bits": 46}},
-    }
     version = "img_hv_requested_version"
 
     @pytest.mark.parametrize(
@@ -305,21 +309,21 @@ class TestImageProperties:
     )
     def test_properties(self, properties, suits):
         spec = request_spec(image_properties=properties)
-        assert passes(self.unit, spec, **self.facts) is suits
+        assert passes(self.unit, spec, **SUPPORTING) is suits
         assert self.unit.applies(spec) or suits
 
     def test_hosts_that_say_little(self):
         spec = request_spec(image_properties={"img_hv_type": "kvm", self.version: ">=9"})
-        assert not passes(self.unit, spec, **self.facts | {"supported_hv_specs": ()})
-        assert passes(self.unit, spec, **self.facts | {"hypervisor_version": 0})
+        assert not passes(self.unit, spec, **SUPPORTING | {"supported_hv_specs": ()})
+        assert passes(self.unit, spec, **SUPPORTING | {"hypervisor_version": 0})
         wide = request_spec(image_properties={"img_hv_type": "kvm", "hw_maxphysaddr_bits": 40})
-        assert not passes(self.unit, wide, **self.facts | {"cpu_info": None})
+        assert not passes(self.unit, wide, **SUPPORTING | {"cpu_info": None})
 
     def test_the_default_architecture_stands_for_an_image_without_one(self):
         unit = ImagePropertiesFilter(Options(image_properties_default_architecture="aarch64"))
-        assert not passes(unit, request_spec(), **self.facts)
+        assert not passes(unit, request_spec(), **SUPPORTING)
         assert passes(
-            unit, request_spec(image_properties={"hw_architecture": "i686"}), **self.facts
+            unit, request_spec(image_properties={"hw_architecture": "i686"}), **SUPPORTING
         )
 
     @pytest.mark.parametrize(
@@ -330,7 +334,7 @@ class TestImageProperties:
     def test_nonsense_is_refused_by_name(self, name, value):
         spec = request_spec(image_properties={"img_hv_type": "kvm", name: value})
         with pytest.raises(RequestError, match=rf"image\.properties\.{name}: .* is not a "):
-            passes(self.unit, spec, **self.facts)
+            passes(self.unit, spec, **SUPPORTING)
 
     @pytest.mark.parametrize(
         ("properties", "why"),
@@ -342,7 +346,7 @@ class TestImageProperties:
     )
     def test_it_says_why(self, properties, why):
         spec = request_spec(image_properties={"img_hv_type": "kvm"} | properties)
-        assert reason(self.unit, spec, **self.facts).startswith(why)
+        assert reason(self.unit, spec, **SUPPORTING).startswith(why)
 
     @pytest.mark.parametrize(
         ("number", "text"), [(8_002_002, "8.2.2"), (6000, "6.0"), (12, "12"), (0, "0")]

@@ -188,9 +188,10 @@ class TestMetrics:
         assert ratios(items) == {"a": -1.0, " e ": 3.0}
 
 
-class TestSoftGroups:
-    instances = {"h0": {"i1": {}, "i2": {}}, "h1": {"i3": {}, "other": {}}}
+MEMBERS = {"h0": {"i1": {}, "i2": {}}, "h1": {"i3": {}, "other": {}}}
 
+
+class TestSoftGroups:
     @pytest.mark.parametrize(
         ("policy", "together", "apart"),
         [
@@ -205,21 +206,23 @@ class TestSoftGroups:
             (ServerGroupSoftAffinityWeigher(), together),
             (ServerGroupSoftAntiAffinityWeigher(), apart),
         ):
-            assert raw(unit, {}, {}, {}, spec=spec, instances=self.instances) == expected
+            assert raw(unit, {}, {}, {}, spec=spec, instances=MEMBERS) == expected
             assert unit.applies(spec) is any(expected)
             assert not unit.applies(SPEC)
 
 
+DEBIAN = {"system_metadata": {"image_os_distro": "debian", "image_hw_vm_mode": "hvm"}}
+FEDORA = {"system_metadata": {"image_os_distro": "fedora", "image_hw_vm_mode": "hvm"}}
+PLAIN = {"system_metadata": {"os_distro": "debian"}}
+IMAGED = {"h0": {"i1": DEBIAN, "i2": FEDORA}, "h1": {"i3": FEDORA, "i4": PLAIN, "i5": {}}}
+
+
 class TestImageProperties:
     spec = request_spec(image_properties={"os_distro": "debian", "hw_vm_mode": "hvm"})
-    debian = {"system_metadata": {"image_os_distro": "debian", "image_hw_vm_mode": "hvm"}}
-    fedora = {"system_metadata": {"image_os_distro": "fedora", "image_hw_vm_mode": "hvm"}}
-    plain = {"system_metadata": {"os_distro": "debian"}}
-    instances = {"h0": {"i1": debian, "i2": fedora}, "h1": {"i3": fedora, "i4": plain, "i5": {}}}
 
     def raw(self, spec=spec, **options):
         unit = ImagePropertiesWeigher(Options(**options))
-        return raw(unit, {}, {}, {}, spec=spec, instances=self.instances)
+        return raw(unit, {}, {}, {}, spec=spec, instances=IMAGED)
 
     def test_equal_pairs_are_counted(self):
         assert self.raw(image_props_weight_multiplier=1.0) == [3, 1, 0]
