@@ -73,6 +73,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     waited_s: float
     ends_at_s: float
     changes: Changes
+    turn: int = 0
+    """How many commits this hold has seen already; see :meth:`ClusterLock.commit`."""
 
 
 class Put(NamedTuple):
@@ -107,6 +109,8 @@ class Written(NamedTuple):
     version: int
     applied: tuple[bool, ...]
     before: int = -1
+    kept: bool = False
+    """Whether a commit kept the hold; then it may commit again, with the next ``turn``."""
 
 
 class Characteristics(msgspec.Struct, frozen=True):
@@ -128,8 +132,13 @@ class ClusterLock(Protocol):
 
         """
 
-    def commit(self, grant: Grant, transactions: Sequence[Transaction]) -> Written:
+    def commit(
+        self, grant: Grant, transactions: Sequence[Transaction], *, keep_at: int | None = None
+    ) -> Written:
         """Write under the token and hand the lock to the next waiter, in one atomic step.
+
+        With ``keep_at`` the hold is kept, until the same end, if nobody else waits for the lock
+        and the scope was at that version: then the caller knows all there is to know.
 
         Raises:
             StaleFencingToken: the hold had ended; nothing was written.

@@ -74,10 +74,13 @@ class MemoryState:
                 self._condition.notify_all()
             return self._grant(scope, state, owner, started_s, seen)
 
-    def commit(self, grant: Grant, transactions: Sequence[Transaction]) -> Written:
+    def commit(
+        self, grant: Grant, transactions: Sequence[Transaction], *, keep_at: int | None = None
+    ) -> Written:
         with self._opened(grant.scope) as state:
             now_s = self._clock.monotonic_s()
-            known = state.memos.find(grant.owner, now_s)
+            memo = f"{grant.owner}:{grant.turn}"
+            known = state.memos.find(memo, now_s)
             if known is not None:
                 return known
             if not state.is_held_by(grant.owner, now_s) or grant.token.epoch != self._epoch:
@@ -86,9 +89,11 @@ class MemoryState:
                     "its commit; nothing was written"
                 )
             written = state.apply(transactions)
-            state.memos.keep(grant.owner, written, now_s)
-            state.holder = None
-            self._condition.notify_all()
+            written = written._replace(kept=written.before == keep_at and not state.queue)
+            state.memos.keep(memo, written, now_s)
+            if not written.kept:
+                state.holder = None
+                self._condition.notify_all()
             return written
 
     def release(self, grant: Grant) -> None:

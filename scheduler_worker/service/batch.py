@@ -80,6 +80,10 @@ class Batch(Generic[Asked, Answer]):
             self._step_down()
         return job.result()
 
+    def is_awaited(self) -> bool:
+        """Whether somebody is in line; then somebody will lead next."""
+        return bool(self._line)
+
     def earliest_deadline_s(self) -> float:
         """The first deadline in the line; infinite for an empty one."""
         with self._lock:

@@ -77,6 +77,8 @@ class Scheduler:
         self._clock = clock
         self._limits = limits
         self._batches: dict[str, Batch[Request, Decision]] = {}
+        self._kept: dict[str, Grant] = {}
+        """Holds that go to the next leader; only a leader touches its scope's."""
         self._guard = threading.Lock()
         self._globals_read_s = float("-inf")
         self._unanswered: dict[int, Decision] = {}
@@ -199,15 +201,8 @@ class Scheduler:
             return batch
 
     def _serve(self, replica: ClusterReplica, take: Callable[[], Sequence[_Job]]) -> None:
-        batch = self._batches[replica.scope]
-        patience_s = batch.earliest_deadline_s() - self._clock.monotonic_s()
-        if patience_s <= 0:
-            self._expire(take())
-            return
-        with replica.lock:
-            seen = replica.seen
         try:
-            grant = self._lock.acquire(replica.scope, timeout_s=patience_s, seen=seen)
+            grant = self._kept.pop(replica.scope, None) or self._acquired(replica)
         except ClusterLockTimeout:
             self._expire(take())
             return
@@ -217,6 +212,14 @@ class Scheduler:
             with contextlib.suppress(SchedulerWorkerError):
                 self._lock.release(grant)
             raise
+
+    def _acquired(self, replica: ClusterReplica) -> Grant:
+        """A hold of our own, waited for no longer than the most impatient in line would."""
+        deadline_s = self._batches[replica.scope].earliest_deadline_s()
+        patience_s = max(0.0, deadline_s - self._clock.monotonic_s())
+        with replica.lock:
+            seen = replica.seen
+        return self._lock.acquire(replica.scope, timeout_s=patience_s, seen=seen)
 
     def _expire(self, jobs: Iterable[_Job]) -> None:
         now = self._clock.monotonic_s()
@@ -235,7 +238,7 @@ class Scheduler:
         with replica.lock:
             replica.apply(grant.changes)
             table = self._fleet.prepare(replica)
-            table.now_s = grant.changes.now_s
+            table.now_s = self._store_time_s(grant)
             decided = self._decide_all(replica, table, grant, jobs)
             claiming = [(job, decision) for job, decision in decided if decision.claims]
             try:
@@ -264,6 +267,9 @@ class Scheduler:
         for number, job in enumerate(jobs):
             if number and self._clock.monotonic_s() > stop_s:
                 break
+            if job.deadline_s <= self._clock.monotonic_s():
+                self._expire([job])
+                continue
             job.attempts += 1
             try:
                 request = job.asked
@@ -289,7 +295,7 @@ class Scheduler:
             Transaction([records.put_promise(each) for each in kept], _guards(decision.claims))
             for (_, decision), kept in zip(claiming, promises, strict=True)
         ]
-        written = self._lock.commit(grant, transactions)
+        written = self._lock.commit(grant, transactions, keep_at=self._keep_at(replica, grant))
         for (job, decision), kept, applied in zip(claiming, promises, written.applied, strict=True):
             if applied:
                 for reservation in kept:
@@ -303,9 +309,19 @@ class Scheduler:
                 for reservation in kept if applied else ():
                     replica.versions[records.PROMISE + reservation.id] = written.version
             replica.seen = Seen(replica.seen.epoch, written.version)
+        if written.kept:
+            self._kept[replica.scope] = msgspec.structs.replace(grant, turn=grant.turn + 1)
+
+    def _keep_at(self, replica: ClusterReplica, grant: Grant) -> int | None:
+        """Keep the hold for the next leader of this process, if there is one and time is left."""
+        if not self._batches[replica.scope].is_awaited():
+            return None
+        if self._clock.monotonic_s() > grant.ends_at_s - self._limits.hold_timeout_s / 2:
+            return None
+        return replica.seen.version
 
     def _promise(self, claim: Claim, grant: Grant) -> Reservation:
-        now_s = grant.changes.now_s
+        now_s = self._store_time_s(grant)
         return Reservation(
             instance_uuid=claim.instance_uuid,
             host_uuid=claim.host_uuid,
@@ -318,6 +334,11 @@ class Scheduler:
             request_id=claim.request_id,
             project_id=claim.project_id,
         )
+
+    def _store_time_s(self, grant: Grant) -> float:
+        """The store's clock now: as it was told with the grant, and what has passed since."""
+        granted_s = grant.ends_at_s - self._limits.hold_timeout_s
+        return grant.changes.now_s + max(0.0, self._clock.monotonic_s() - granted_s)
 
     def _bound_attempts(self, jobs: Iterable[_Job]) -> None:
         for job in jobs:

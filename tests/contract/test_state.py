@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
@@ -288,6 +289,33 @@ class TestLock:
         state.write(SCOPE, [put("a", b"2")])
         assert state.commit(grant, [guarded("a", ABSENT, b"1")]) == first
         assert records(state) == {"a": b"2"}
+
+    def test_a_hold_can_be_kept_for_another_commit(self, state: State) -> None:
+        grant = acquire(state)
+        first = state.commit(grant, [put("a")], keep_at=grant.changes.version)
+        assert first.kept
+        assert state.commit(grant, [put("a")], keep_at=grant.changes.version)[:2] == first[:2]
+        again = msgspec.structs.replace(grant, turn=1)
+        second = state.commit(again, [put("b")])
+        assert (second.before, second.kept) == (first.version, False)
+        assert acquire(state).token > grant.token
+        with pytest.raises(StaleFencingToken):
+            state.commit(msgspec.structs.replace(grant, turn=2), [put("c")])
+
+    def test_a_hold_is_not_kept_by_who_missed_a_change(self, state: State) -> None:
+        grant = acquire(state)
+        state.write(SCOPE, [put("report")])
+        assert not state.commit(grant, [put("a")], keep_at=grant.changes.version).kept
+        assert acquire(state).token > grant.token
+
+    def test_a_hold_is_not_kept_while_somebody_waits(self, engine: Engine) -> None:
+        state, other = engine.open(), engine.open()
+        grant = acquire(state)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(acquire, other)
+            eventually(lambda: engine.waiters() == 1)
+            assert not state.commit(grant, [put("a")], keep_at=grant.changes.version).kept
+            assert waiting.result(PATIENCE_S).token > grant.token
 
     def test_a_held_lock_is_not_granted_in_time(self, engine: Engine) -> None:
         holder, other = engine.open(), engine.open()

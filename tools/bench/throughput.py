@@ -131,7 +131,7 @@ def _processes(stack: contextlib.ExitStack) -> Bus:
     file = folder / "worker.conf"
     file.write_text(
         f"[DEFAULT]\ntransport_url = {rabbit.url}\nservice_down_time = 3600\n"
-        f"[state]\nurl = {redis.url}\n[rpc]\nslots = " + __import__("os").environ.get("SLOTS","16") + "\n"
+        f"[state]\nurl = {redis.url}\n"
     )
     worker = [sys.executable, "-m", "scheduler_worker", "--config-file", str(file)]
     empty = [sys.executable, str(Path(__file__).parent), "requests", "--serve-empty", rabbit.url]

@@ -107,7 +107,8 @@ end
 
 -- Applies transactions from ARGV[at] on: how many, then for each: how many guards, how many puts,
 -- (key, version) ..., (key, 'delete' or 'put', value, time of expiry or '') ...
--- Answers "version before applied", the last with one character for each: 1 applied, 0 not.
+-- Answers "version before applied", the last with one character for each: 1 applied, 0 not; and
+-- the version before once more, on its own.
 -- When something expired now, before is the new version already, which nobody can have seen.
 local function apply(at)
   reap()
@@ -135,7 +136,7 @@ local function apply(at)
     applied[number] = holds and '1' or '0'
   end
   trim()
-  return text(meta.version) .. ' ' .. text(before) .. ' ' .. table.concat(applied)
+  return text(meta.version) .. ' ' .. text(before) .. ' ' .. table.concat(applied), text(before)
 end
 
 -- What changed after a version: {{version, now, epoch, 1 if it is everything}, {key, version, ...},

@@ -112,16 +112,19 @@ class RedisState:
                     )
                 self._server.wait_for_nudge(wake_list, min(left_s, answer))
 
-    def commit(self, grant: Grant, transactions: Sequence[Transaction]) -> Written:
-        token = grant.token
-        args = (grant.owner, token.number, token.epoch, MEMO_MS, *_packed(transactions))
-        answer = self._run("commit", grant.scope, args, memo=f"commit:{grant.owner}")
+    def commit(
+        self, grant: Grant, transactions: Sequence[Transaction], *, keep_at: int | None = None
+    ) -> Written:
+        token, keep = grant.token, "" if keep_at is None else keep_at
+        args = (grant.owner, token.number, token.epoch, MEMO_MS, keep, *_packed(transactions))
+        answer = self._run("commit", grant.scope, args, memo=f"commit:{grant.owner}:{grant.turn}")
         if answer is None:
             raise StaleFencingToken(
                 f"The hold of {grant.scope!r} with token {token.number} had ended before its "
                 "commit; nothing was written"
             )
-        return _written(answer)
+        written, _, kept = answer.rpartition(b" ")
+        return _written(written)._replace(kept=kept == b"1")
 
     def release(self, grant: Grant) -> None:
         self._run("leave", grant.scope, (grant.owner,))

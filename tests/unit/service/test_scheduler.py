@@ -129,10 +129,10 @@ def test_a_host_that_reported_in_between_is_looked_at_again(world, monkeypatch):
     world.report(host("a"))
     other, commit = world.beside(), world.state.commit
 
-    def overtaken(grant, transactions):
+    def overtaken(grant, transactions, **keep):
         monkeypatch.setattr(world.state, "commit", commit)
         other.report({"host": "a", "vcpus_used": 4})
-        return commit(grant, transactions)
+        return commit(grant, transactions, **keep)
 
     monkeypatch.setattr(world.state, "commit", overtaken)
     with pytest.raises(NoValidHost):
@@ -144,9 +144,9 @@ def test_losing_every_race_is_a_conflict(world, monkeypatch):
     world.report(host("a"))
     other, commit = world.beside(), world.state.commit
 
-    def always_overtaken(grant, transactions):
+    def always_overtaken(grant, transactions, **keep):
         other.report({"host": "a", "vcpus_used": 0})
-        return commit(grant, transactions)
+        return commit(grant, transactions, **keep)
 
     monkeypatch.setattr(world.state, "commit", always_overtaken)
     with pytest.raises(Conflict, match="changed during each of 8 attempts"):
@@ -158,11 +158,11 @@ def test_a_hold_that_ended_costs_another_round(world, monkeypatch):
     world.report(host("a", vcpus=1))
     other, commit = world.beside(), world.state.commit
 
-    def paused(grant, transactions):
+    def paused(grant, transactions, **keep):
         monkeypatch.setattr(world.state, "commit", commit)
         world.clock.advance(world.limits.hold_timeout_s + 1)
         assert other.place("thief") == ["a"]
-        return commit(grant, transactions)
+        return commit(grant, transactions, **keep)
 
     monkeypatch.setattr(world.state, "commit", paused)
     with pytest.raises(NoValidHost):
@@ -174,7 +174,7 @@ def test_a_hold_that_ended_costs_another_round(world, monkeypatch):
 def test_a_failed_commit_gives_the_table_back(world, monkeypatch):
     world.report(host("a"))
 
-    def broken(grant, transactions):
+    def broken(grant, transactions, **keep):
         raise OSError("cable")
 
     monkeypatch.setattr(world.state, "commit", broken)
