@@ -57,7 +57,10 @@ class Survey(msgspec.Struct, frozen=True):
 
     def diagnosis(self) -> Diagnosis:
         """How many hosts each filter let through."""
-        counts = [int(np.count_nonzero(mask)) for mask in self.masks]
+        counts: list[int] = []
+        for at, mask in enumerate(self.masks):
+            same = at > 0 and mask is self.masks[at - 1]
+            counts.append(counts[-1] if same else int(np.count_nonzero(mask)))
         steps = zip(self.names[1:], counts[:-1], counts[1:], strict=True)
         return Diagnosis(
             hosts=len(self.masks[0]),
@@ -92,6 +95,11 @@ class Pipeline:
         self.filters = tuple(filters)
         self.weighers = tuple(weighers)
         self.options = options
+        self._limiting = [
+            unit
+            for unit in self.filters
+            if unit.looks_at_rows or type(unit).limits is not Filter.limits
+        ]
         self._zone_key = ("zone", options.default_availability_zone)
 
     def decide(
@@ -266,7 +274,7 @@ class Pipeline:
     def _limits(self, host: HostState, spec: RequestSpec) -> SchedulerLimits:
         if spec.skips_filters:
             return SchedulerLimits()
-        for unit in self.filters:
+        for unit in self._limiting:
             if unit.looks_at_rows:
                 # A unit with a row face may leave limits behind; ask it again for this row.
                 unit.host_passes(host, spec)

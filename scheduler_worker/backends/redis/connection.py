@@ -6,6 +6,7 @@ is said to Redis, and what it means, is the engine's matter.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -61,7 +62,8 @@ class Server:
         waits = _pool(url, socket_timeout=socket_timeout_s + LONGEST_WAIT_S, **options)
         self._redis: Any = Redis(connection_pool=commands)
         self._waits: Any = Redis(connection_pool=waits)
-        self._scripts = {name: self._redis.register_script(_script(name)) for name in SCRIPTS}
+        lines = _Lines(commands)
+        self._scripts = {name: _Script(lines, _script(name)) for name in SCRIPTS}
         self._retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(self._is_passing),
             stop=tenacity.stop_after_delay(retry_for_s),
@@ -72,11 +74,11 @@ class Server:
 
     def run(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """What the script answers. It may run twice, so it must bear that."""
-        return self.call(lambda _: self._scripts[script](keys=keys, args=args))
+        return self.call(lambda _: self._scripts[script](keys, args))
 
     def run_once(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """As :meth:`run`, for a farewell that is not worth waiting for."""
-        return self._telling(lambda: self._scripts[script](keys=keys, args=args))
+        return self._telling(lambda: self._scripts[script](keys, args))
 
     def call(self, function: Callable[[Any], T]) -> T:
         """What ``function`` makes of the client, repeated while the error may pass."""
@@ -143,6 +145,54 @@ class Server:
 
     def _unavailable(self, error: exceptions.RedisError) -> StateUnavailable:
         return StateUnavailable(f"The shared state at {self.address} cannot be used: {error}")
+
+
+class _Line:
+    """A thread's own connection; it goes back to the pool with the thread."""
+
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
+        self.connection: Any = pool.get_connection()
+
+    def __del__(self) -> None:
+        if hasattr(self, "connection"):
+            self._pool.release(self.connection)
+
+
+class _Lines(threading.local):
+    """A line for each thread, made when it first needs one."""
+
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
+        self._mine: _Line | None = None
+
+    def mine(self) -> Any:
+        """The calling thread's connection, which connects again by itself when it was lost."""
+        if self._mine is None:
+            self._mine = _Line(self._pool)
+        return self._mine.connection
+
+
+class _Script:
+    """A script, run on the thread's own connection.
+
+    The client's own way to a command (the pool's bookkeeping, observers, parsers of replies by
+    command) costs as much as the round trip; a script's reply needs none of it.
+    """
+
+    def __init__(self, lines: _Lines, text: str) -> None:
+        self._lines = lines
+        self._text = text
+        self._sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+    def __call__(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        connection = self._lines.mine()
+        connection.send_command("EVALSHA", self._sha, len(keys), *keys, *args)
+        try:
+            return connection.read_response()
+        except exceptions.NoScriptError:
+            connection.send_command("EVAL", self._text, len(keys), *keys, *args)
+            return connection.read_response()
 
 
 def _script(name: str) -> str:
