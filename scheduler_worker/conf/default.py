@@ -9,8 +9,9 @@ from oslo_config import cfg
 GROUP = None
 
 OPTS = [
-    cfg.HostAddressOpt(
+    cfg.StrOpt(
         "host",
+        regex=r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}$",
         default=socket.gethostname(),
         sample_default="<current hostname>",
         help="Name of this worker as an RPC server. It must be unique among the replicas and "
