@@ -27,10 +27,11 @@ from scheduler_worker.rpc.nova import NovaDoor, baseapi
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.rpc.worker import WorkerDoor
+from scheduler_worker.service.hold import Limits
 from scheduler_worker.service.inventory import Inventory, Ratios
 from scheduler_worker.service.listing import Listing
 from scheduler_worker.service.replica import Fleet
-from scheduler_worker.service.scheduler import Limits, Scheduler
+from scheduler_worker.service.scheduler import Scheduler
 from scheduler_worker.service.units import Registered, build_pipeline
 
 LOG = logging.getLogger(__name__)

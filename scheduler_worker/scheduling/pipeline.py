@@ -146,7 +146,7 @@ class Pipeline:
             if uuid not in promised and not spec.is_rebuild_check:
                 claims.append(_claim(hosts.state(row), spec, request.request_id))
                 hosts.promise(claims[-1])
-            spec = _with_group_host(spec, chosen[-1][1].service_host)
+            spec = with_group_host(spec, chosen[-1][1].service_host)
         alternates: list[Selection] = []
         if request.num_alternates:
             if survey is None or ranking is None or len(chosen) > 1:
@@ -406,7 +406,7 @@ def _claim(host: HostState, spec: RequestSpec, request_id: str) -> Claim:
     )
 
 
-def _with_group_host(spec: RequestSpec, host: str) -> RequestSpec:
+def with_group_host(spec: RequestSpec, host: str) -> RequestSpec:
     """The request as the next instance sees it: its group is on one more host."""
     group = spec.instance_group
     if group is None or host in group.hosts:

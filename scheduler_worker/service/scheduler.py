@@ -11,9 +11,7 @@ import contextlib
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-
-import msgspec
+from collections.abc import Callable, Iterable, Sequence
 
 from scheduler_worker.errors import (
     ClusterLockTimeout,
@@ -23,37 +21,20 @@ from scheduler_worker.errors import (
     SchedulerWorkerError,
     StaleFencingToken,
 )
-from scheduler_worker.model.claims import Claim, Reservation
 from scheduler_worker.model.decisions import Decision, Diagnosis
-from scheduler_worker.model.hosts import HostTable
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.ports import Clock, ClusterLock, Grant, Guard, Seen, Transaction
-from scheduler_worker.scheduling.pipeline import (
-    NOT_ENOUGH_HOSTS,
-    Pipeline,
-    Request,
-    may_use,
-    resources_of,
-)
-from scheduler_worker.service import records
+from scheduler_worker.ports import Clock, ClusterLock, Grant
+from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Pipeline, Request
+from scheduler_worker.service import spread
 from scheduler_worker.service.batch import Batch, Job
+from scheduler_worker.service.hold import Hold, Limits
+from scheduler_worker.service.promised import promised_rows
 from scheduler_worker.service.replica import ClusterReplica, Fleet
 
 LOG = logging.getLogger(__name__)
 
 CLUSTER_HINT = "cluster"
 """The scheduler hint that names a cluster."""
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long and how much; times in seconds."""
-
-    acquire_timeout_s: float = 30.0
-    hold_timeout_s: float = 10.0
-    max_batch: int = 64
-    promise_ttl_s: float = 300.0
-    max_attempts_to_commit: int = 8
-    globals_max_age_s: float = 5.0
 
 
 _Job = Job[Request, Decision]
@@ -106,12 +87,22 @@ class Scheduler:
         longest_s = self._limits.acquire_timeout_s
         patience_s = longest_s if patience_s is None else min(patience_s, longest_s)
         deadline_s = self._clock.monotonic_s() + patience_s
-        decision = self._first(
-            candidates,
-            lambda replica: self._batch(replica).submit(Job(request, deadline_s)),
-        )
+        decision = self._decided(candidates, request, deadline_s)
         self._unanswered[id(decision)] = decision
         return decision
+
+    def _decided(
+        self, candidates: Sequence[ClusterReplica], request: Request, deadline_s: float
+    ) -> Decision:
+        try:
+            return self._first(
+                candidates,
+                lambda replica: self._batch(replica).submit(Job(request, deadline_s)),
+            )
+        except NoValidHost:
+            if len(candidates) < 2 or len(request.instance_uuids) < 2:
+                raise
+            return self._over_all(candidates, request, deadline_s)
 
     def answered(self, decision: Decision) -> None:
         """The caller has the decision: its promises are no longer ours to give back."""
@@ -164,12 +155,15 @@ class Scheduler:
 
     def _ranked(self, request: Request) -> list[ClusterReplica]:
         replicas = self._fleet.clusters()
-        keeping = [each for each in replicas if self._keeps(each, request)]
-        if keeping:
-            return keeping
+        keeping = {each.scope for each in replicas if self._keeps(each, request)}
         scores = self._scores(replicas, request.spec)
-        fitting = [each for each in replicas if scores[each.scope] is not None]
-        return sorted(fitting or replicas, key=lambda each: -(scores[each.scope] or 0.0))
+        fitting = [
+            each for each in replicas if each.scope in keeping or scores[each.scope] is not None
+        ]
+        return sorted(
+            fitting or replicas,
+            key=lambda each: (each.scope not in keeping, -(scores[each.scope] or 0.0)),
+        )
 
     def _scores(
         self, replicas: Sequence[ClusterReplica], spec: RequestSpec
@@ -186,7 +180,7 @@ class Scheduler:
         with replica.lock:
             replica.refresh(self._fleet.store)
             table = self._fleet.prepare(replica)
-            return bool(_kept(replica, table, request))
+            return bool(promised_rows(replica, table, request))
 
     # One cluster
 
@@ -209,8 +203,7 @@ class Scheduler:
         try:
             self._decide_and_commit(replica, grant, take())
         except BaseException:
-            with contextlib.suppress(SchedulerWorkerError):
-                self._lock.release(grant)
+            self._release_quietly(grant)
             raise
 
     def _acquired(self, replica: ClusterReplica) -> Grant:
@@ -236,45 +229,32 @@ class Scheduler:
         self, replica: ClusterReplica, grant: Grant, jobs: Sequence[_Job]
     ) -> None:
         with replica.lock:
-            replica.apply(grant.changes)
-            table = self._fleet.prepare(replica)
-            table.now_s = self._store_time_s(grant)
-            decided = self._decide_all(replica, table, grant, jobs)
+            hold = self._hold(grant, replica)
+            decided = self._decide_all(hold, jobs)
             claiming = [(job, decision) for job, decision in decided if decision.claims]
-            try:
-                if claiming:
-                    self._commit(replica, grant, claiming)
-                else:
-                    self._lock.release(grant)
-            except BaseException as error:
-                for _, decision in claiming:
-                    _give_up(replica, decision.claims)
-                if not isinstance(error, StaleFencingToken):
-                    raise
-                LOG.warning("The hold on %s had ended before the commit; again.", replica.scope)
+            if claiming:
+                self._commit(hold, claiming)
+            else:
+                hold.release()
         for job, decision in decided:
             if not decision.claims:
                 job.succeed(decision)
         self._bound_attempts(jobs)
 
-    def _decide_all(
-        self, replica: ClusterReplica, table: HostTable, grant: Grant, jobs: Sequence[_Job]
-    ) -> list[tuple[_Job, Decision]]:
+    def _decide_all(self, hold: Hold, jobs: Sequence[_Job]) -> list[tuple[_Job, Decision]]:
         pipeline = self._pipeline()
-        # Half of the hold is for judgement; what does not fit into it goes to the next batch.
-        stop_s = grant.ends_at_s - self._limits.hold_timeout_s / 2
         decided: list[tuple[_Job, Decision]] = []
         for number, job in enumerate(jobs):
-            if number and self._clock.monotonic_s() > stop_s:
+            if number and hold.is_half_over():
                 break
             if job.deadline_s <= self._clock.monotonic_s():
                 self._expire([job])
                 continue
             job.attempts += 1
             try:
-                request = job.asked
-                kept = _kept(replica, table, request)
-                decided.append((job, pipeline.decide(table, request, _dice(request), kept)))
+                kept = promised_rows(hold.replica, hold.table, job.asked)
+                decision = pipeline.decide(hold.table, job.asked, _dice(job.asked), kept)
+                decided.append((job, decision))
             except SchedulerWorkerError as error:
                 job.fail(error)
             except Exception as error:
@@ -282,63 +262,57 @@ class Scheduler:
                 job.fail(error)
         return decided
 
-    def _commit(
-        self,
-        replica: ClusterReplica,
-        grant: Grant,
-        claiming: Sequence[tuple[_Job, Decision]],
-    ) -> None:
-        promises = [
-            [self._promise(claim, grant) for claim in decision.claims] for _, decision in claiming
-        ]
-        transactions = [
-            Transaction([records.put_promise(each) for each in kept], _guards(decision.claims))
-            for (_, decision), kept in zip(claiming, promises, strict=True)
-        ]
-        written = self._lock.commit(grant, transactions, keep_at=self._keep_at(replica, grant))
-        for (job, decision), kept, applied in zip(claiming, promises, written.applied, strict=True):
-            if applied:
-                for reservation in kept:
-                    replica.keep(reservation)
+    def _commit(self, hold: Hold, claiming: Sequence[tuple[_Job, Decision]]) -> None:
+        scope = hold.replica.scope
+        wishes = [decision.claims for _, decision in claiming]
+        # Kept for the next leader of this process, if there will be one.
+        keep = self._batches[scope].is_awaited()
+        try:
+            applied, kept = hold.commit(wishes, keep=keep)
+        except StaleFencingToken:
+            LOG.warning("The hold on %s had ended before the commit; again.", scope)
+            return
+        if kept is not None:
+            self._kept[scope] = kept
+        for (job, decision), is_promised in zip(claiming, applied, strict=True):
+            if is_promised:
                 job.succeed(decision)
-            else:
-                _give_up(replica, decision.claims)
-        if written.before == replica.seen.version:
-            # Nobody wrote in between: what was just kept is all that changed.
-            for kept, applied in zip(promises, written.applied, strict=True):
-                for reservation in kept if applied else ():
-                    replica.versions[records.PROMISE + reservation.id] = written.version
-            replica.seen = Seen(replica.seen.epoch, written.version)
-        if written.kept:
-            self._kept[replica.scope] = msgspec.structs.replace(grant, turn=grant.turn + 1)
 
-    def _keep_at(self, replica: ClusterReplica, grant: Grant) -> int | None:
-        """Keep the hold for the next leader of this process, if there is one and time is left."""
-        if not self._batches[replica.scope].is_awaited():
-            return None
-        if self._clock.monotonic_s() > grant.ends_at_s - self._limits.hold_timeout_s / 2:
-            return None
-        return replica.seen.version
-
-    def _promise(self, claim: Claim, grant: Grant) -> Reservation:
-        now_s = self._store_time_s(grant)
-        return Reservation(
-            instance_uuid=claim.instance_uuid,
-            host_uuid=claim.host_uuid,
-            host=claim.host,
-            nodename=claim.nodename,
-            resources=claim.resources,
-            created_at_s=now_s,
-            expires_at_s=now_s + self._limits.promise_ttl_s,
-            token=grant.token.number,
-            request_id=claim.request_id,
-            project_id=claim.project_id,
+    def _hold(self, grant: Grant, replica: ClusterReplica) -> Hold:
+        return Hold(
+            grant,
+            replica,
+            fleet=self._fleet,
+            lock=self._lock,
+            clock=self._clock,
+            limits=self._limits,
         )
 
-    def _store_time_s(self, grant: Grant) -> float:
-        """The store's clock now: as it was told with the grant, and what has passed since."""
-        granted_s = grant.ends_at_s - self._limits.hold_timeout_s
-        return grant.changes.now_s + max(0.0, self._clock.monotonic_s() - granted_s)
+    # Several clusters
+
+    def _over_all(
+        self, candidates: Sequence[ClusterReplica], request: Request, deadline_s: float
+    ) -> Decision:
+        """Choose among all candidate clusters at once, under all of their locks."""
+        replicas = sorted(candidates, key=lambda replica: replica.scope)
+        with contextlib.ExitStack() as held:
+            grants = []
+            for replica in replicas:
+                patience_s = max(0.0, deadline_s - self._clock.monotonic_s())
+                with replica.lock:
+                    seen = replica.seen
+                grants.append(self._lock.acquire(replica.scope, timeout_s=patience_s, seen=seen))
+                held.callback(self._release_quietly, grants[-1])
+            for replica in replicas:
+                held.enter_context(replica.lock)
+            holds = [self._hold(*pair) for pair in zip(grants, replicas, strict=True)]
+            decision = spread.decide(holds, self._pipeline(), request, _dice(request))
+            spread.commit(holds, decision, self._fleet.store)
+            return decision
+
+    def _release_quietly(self, grant: Grant) -> None:
+        with contextlib.suppress(SchedulerWorkerError):
+            self._lock.release(grant)
 
     def _bound_attempts(self, jobs: Iterable[_Job]) -> None:
         for job in jobs:
@@ -371,42 +345,6 @@ class Scheduler:
             return self._pipeline().explain(table, request, _dice(request), only=hosts, limit=limit)
 
 
-def _guards(claims: Iterable[Claim]) -> list[Guard]:
-    """The hosts must still be as they were when they were chosen."""
-    versions = {claim.host_uuid: claim.host_version for claim in claims}
-    return [Guard(records.HOST + uuid, version) for uuid, version in versions.items()]
-
-
-def _give_up(replica: ClusterReplica, claims: Iterable[Claim]) -> None:
-    for claim in claims:
-        replica.give_up(claim.id)
-
-
 def _dice(request: Request) -> random.Random:
     """Chance that a recorded request replays."""
     return random.Random(request.request_id)
-
-
-def _kept(replica: ClusterReplica, table: HostTable, request: Request) -> Mapping[str, int]:
-    """The instances whose promise lives and still suits the request, with the row of the host."""
-    kept: dict[str, int] = {}
-    wanted = resources_of(request.spec.flavor)
-    for uuid in request.instance_uuids:
-        for promise in replica.promises_of(uuid):
-            row = table.row_of(promise.host_uuid)
-            if (
-                row is not None
-                and promise.resources == wanted
-                and _still_suits(table, row, request.spec)
-            ):
-                kept[uuid] = row
-    return kept
-
-
-def _still_suits(table: HostTable, row: int, spec: RequestSpec) -> bool:
-    """False when the caller no longer wants that host: ignored, elsewhere, or tried and failed."""
-    record = table.records[row]
-    tried = spec.retry.hosts if spec.retry else ()
-    return may_use(table, row, spec) and not any(
-        (each.host, each.hypervisor_hostname) == (record.host, record.nodename) for each in tried
-    )

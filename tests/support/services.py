@@ -18,10 +18,11 @@ from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.weighers.figures import CPUWeigher, RAMWeigher
+from scheduler_worker.service.hold import Limits
 from scheduler_worker.service.inventory import Inventory, Ratios
 from scheduler_worker.service.listing import Listing
 from scheduler_worker.service.replica import Fleet
-from scheduler_worker.service.scheduler import Limits, Scheduler
+from scheduler_worker.service.scheduler import Scheduler
 from tests.support.clock import ManualClock
 
 FILTERS: tuple[type[Filter], ...] = (

@@ -270,6 +270,42 @@ def test_asking_again_finds_the_promise_in_its_cluster(world):
     assert world.beside().place("i1") == ["a"]
 
 
+def test_instances_that_fit_no_single_cluster_are_spread(world):
+    world.report(host("a", cluster="one", vcpus=2), host("b", cluster="two", vcpus=2))
+    assert set(world.place("i1", "i2", "i3")) == {"a", "b"}
+    placed = list(world.promised().values())
+    assert sorted(len(each) for each in placed) == [1, 2]
+    assert sorted(sum(placed, [])) == ["i1", "i2", "i3"]
+    with pytest.raises(NoValidHost):
+        world.place("j1", "j2")
+    assert sorted(sum(world.promised().values(), [])) == ["i1", "i2", "i3"]
+    assert len(world.place("i1", "i2", "i3")) == 3, "asked again, answered again"
+    assert world.place("j3") is not None
+
+
+def test_a_group_is_spread_over_clusters_too(world):
+    world.report(host("a", cluster="one"), host("b", cluster="two"))
+    group = {"policy": "anti-affinity", "members": ["i1", "i2"], "hosts": []}
+    assert sorted(world.place("i1", "i2", instance_group=group)) == ["a", "b"]
+
+
+def test_a_spread_that_one_cluster_refuses_promises_nothing(world, monkeypatch):
+    world.report(host("a", cluster="one", vcpus=1), host("b", cluster="two", vcpus=1))
+    other, commit = world.beside(), world.state.commit
+
+    def overtaken(grant, transactions, **keep):
+        if grant.scope == "two":
+            other.report({"host": "b", "vcpus_used": 0})
+        return commit(grant, transactions, **keep)
+
+    monkeypatch.setattr(world.state, "commit", overtaken)
+    with pytest.raises(Conflict, match="several clusters"):
+        world.place("i1", "i2")
+    monkeypatch.undo()
+    assert world.promised() == {}
+    assert sorted(world.place("i1", "i2")) == ["a", "b"]
+
+
 def test_no_hosts_at_all(world):
     with pytest.raises(NoValidHost):
         world.ask("i1")
