@@ -21,7 +21,7 @@ OPTS = [
     ),
     cfg.IntOpt(
         "slots",
-        default=16,
+        default=6,
         min=1,
         max=256,
         help="Requests served at the same time by one worker process. Requests for one cluster "

@@ -23,6 +23,8 @@ from scheduler_worker.rpc.wire_errors import to_wire
 
 EMPTY_TOPIC = "empty"
 WARM_UP_S = 1.0
+SLOTS = conf.settings(conf.load()).slots
+"""The worker's default, for the empty endpoint too."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -165,7 +167,7 @@ def _empty_server(bus: Bus) -> Server:
         Endpoint(None, "4.5", {"select_destinations": lambda context, **arguments: []}),
         Endpoint("baseapi", "1.1", {"ping": lambda context, arg: arg}),
     ]
-    return bus.server(EMPTY_TOPIC, "empty", endpoints, translate=to_wire)
+    return bus.server(EMPTY_TOPIC, "empty", endpoints, translate=to_wire, slots=SLOTS)
 
 
 def _serve_empty(url: str) -> None:

@@ -86,6 +86,7 @@ class RedisState:
             socket_timeout_s=socket_timeout_s,
             retry_for_s=retry_for_s,
         )
+        self._known_keys: dict[str, tuple[str, ...]] = {}
         self._waiting: set[str] = set()
         self._waiting_changed = threading.Condition()
 
@@ -270,12 +271,18 @@ class RedisState:
         self, scope: str, args: Sequence[Any], memo: str | None = None
     ) -> tuple[list[str], list[Any]]:
         """The keys and the arguments that a script expects."""
-        base = self._base(scope)
-        keys = [base + name for name in KEYS]
+        keys = list(self._keys(scope))
         if memo is not None:
-            keys.append(f"{base}memo:{memo}")
+            keys.append(f"{self._base(scope)}memo:{memo}")
         fresh_epoch = uuid.uuid4().hex  # taken when the scope has none: a new life, a new name
         return keys, [fresh_epoch, self._max_tombstones, _micro(self._offer_s), *args]
+
+    def _keys(self, scope: str) -> tuple[str, ...]:
+        keys = self._known_keys.get(scope)
+        if keys is None:
+            base = self._base(scope)
+            keys = self._known_keys[scope] = tuple(base + name for name in KEYS)
+        return keys
 
     def _base(self, scope: str) -> str:
         """Begins every key of a scope; what is in braces keeps them on one shard of a cluster."""
