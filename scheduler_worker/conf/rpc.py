@@ -24,7 +24,7 @@ OPTS = [
         default=6,
         min=1,
         max=256,
-        help="Requests served at the same time by one worker process. Requests for one cluster "
-        "share the cluster's lock, so more slots make larger batches, not more locks.",
+        help="Requests served at the same time by one worker process. A few are enough: more "
+        "threads compete for one interpreter. For more throughput start more workers.",
     ),
 ]
