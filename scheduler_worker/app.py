@@ -27,6 +27,7 @@ from scheduler_worker.rpc.nova import NovaDoor, baseapi
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.rpc.worker import WorkerDoor
+from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.service.hold import Limits
 from scheduler_worker.service.inventory import Inventory, Ratios
 from scheduler_worker.service.listing import Listing
@@ -89,6 +90,11 @@ class Worker:
             slots=settings.slots,
             translate=to_wire,
         )
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The filters and weighers in force."""
+        return self._pipeline
 
     def start(self) -> None:
         """Consume. Raises StateUnavailable when the state cannot be reached."""

@@ -160,6 +160,8 @@ class Inventory:
             instances = {str(each["uuid"]): each for each in report.instances}
             listed = instances.keys()
             puts.append(records.put_instances(record.host, instances))
+        elif known is None and (waiting := self._announced_before(replica, record.host)):
+            puts.append(records.put_instances(record.host, waiting))
         promises = _promises_on(replica, record.uuid)
         ended = absorbed(promises, said, listed, said.get("updated_at"))
         puts += [records.gone(records.PROMISE + each.id) for each in ended]
@@ -169,6 +171,15 @@ class Inventory:
             puts.append(records.gone(records.HOST + known.uuid))
         key = records.HOST + record.uuid
         return Transaction(puts, [Guard(key, replica.version(key)), *_guards(replica, promises)])
+
+    def _announced_before(self, home: ClusterReplica, host: str) -> Instances:
+        """What was announced of a host before its first report waits in the default cluster."""
+        waiting = self._fleet.cluster(self._fleet.default_cluster)
+        if waiting is home:
+            return {}
+        with waiting.lock:
+            found = waiting.table.reported_instances(host)
+            return {uuid: dict(facts) for uuid, facts in found.items()}
 
     def _leave_other_clusters(self, home: ClusterReplica, reports: Iterable[HostReport]) -> None:
         """A host that changed its cluster is forgotten where it was, promises included."""
@@ -310,6 +321,7 @@ class Inventory:
                     replica.refresh(self._fleet.store)
                 if replica.table.find(host):
                     return replica
+        self._register(self._fleet.default_cluster)
         return self._fleet.cluster(self._fleet.default_cluster)
 
     # Aggregates

@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 
+import kombu
 import pytest
 
 from scheduler_worker.errors import SchedulerWorkerError, StateUnavailable
@@ -149,6 +150,29 @@ def test_a_redis_that_goes_away_and_comes_back(tmp_path, rabbit_vhost_url):
             assert client.select_destinations(SPEC, ["i2"])[0][0].service_host == "h"
             promised = {each["instance_uuid"] for each in client.every_reservation()}
             assert promised == {"i1", "i2"}, "what was promised before is still promised"
+
+
+@pytest.mark.servers
+def test_messages_that_are_no_messages_are_passed_over(config, rabbit_vhost_url):
+    with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
+        client.update_hosts([host("h")])
+        url = rabbit_vhost_url.replace("rabbit://", "amqp://")
+        with kombu.Connection(url) as connection:
+            producer = connection.Producer()
+            for body, kind in (
+                ('{"oslo.version": "2.0", "oslo.mess', "application/json"),
+                ('{"oslo.version": "2.0", "oslo.message": "{"}', "application/json"),
+                ("[]", "application/json"),
+                ('{"oslo.version": "2.0", "oslo.message": "{}"}', "application/json"),
+                (b"\xff\x00", "application/octet-stream"),
+            ):
+                producer.publish(
+                    body, exchange="nova", routing_key="scheduler", content_type=kind,
+                    content_encoding="utf-8" if isinstance(body, str) else "binary",
+                )  # fmt: skip
+        assert client.select_destinations(SPEC, ["i1"])[0][0].service_host == "h"
+        assert [each["instance_uuid"] for each in client.every_reservation()] == ["i1"]
+        assert worker.stop() == 0
 
 
 @pytest.mark.servers

@@ -153,6 +153,15 @@ def test_instances_are_merged_deleted_and_synced(world):
     assert known() == ["new", "x"]
 
 
+@pytest.mark.parametrize("cluster", ["default", "elsewhere"])
+def test_instances_announced_before_the_first_report_are_not_lost(world, cluster):
+    world.inventory.update_instances("a", {"x": {"uuid": "x"}})
+    world.beside().report(host("a", cluster=cluster))
+    assert world.listing.hosts(cluster)["hosts"][0]["instances"] == ["x"]
+    world.inventory.delete_instance("a", "x")
+    assert world.listing.hosts(cluster)["hosts"][0]["instances"] == []
+
+
 def test_a_deleted_instance_gives_its_promise_back(world):
     world.report(host("a"))
     world.place("i1")
