@@ -84,6 +84,8 @@ class Survey(msgspec.Struct, frozen=True):
 
 DESTINATION = "requested destination"
 """How explanations name the step before the filters."""
+EARLIER_INSTANCES = "earlier instances"
+"""The same step for a later instance: hosts that were dropped for an earlier one stay dropped."""
 
 
 class Pipeline:
@@ -173,7 +175,7 @@ class Pipeline:
         must_pass: bool = True,
     ) -> Survey:
         mask = before.survivors if before else _destination_mask(hosts, spec)
-        names, masks = [DESTINATION], [mask]
+        names, masks = [EARLIER_INSTANCES if before else DESTINATION], [mask]
         left = bool(mask.any())
         for unit in self._filters_for(spec, first=before is None):
             if not left:

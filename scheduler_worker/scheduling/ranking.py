@@ -46,24 +46,17 @@ class Ranking:
     ) -> None:
         self.rows = rows
         self.totals = totals
-        self._head = self._draw(subset, dice) if shuffle is False else self._shuffled(subset, dice)
+        self._head = self._shuffled_ties(dice) if shuffle else []
+        best_few = best(totals, min(subset, len(totals))).tolist()
+        self._head += [each for each in best_few if each not in self._head]
+        if subset > 1:
+            chosen = self._head.pop(dice.randrange(min(subset, len(self._head))))
+            self._head.insert(0, chosen)
 
-    def _draw(self, subset: int, dice: Dice, head: list[int] | None = None) -> list[int]:
-        if head is None:
-            head = best(self.totals, max(1, min(subset, len(self.totals)))).tolist()
-        if subset > 1 and len(head) > 1:
-            chosen = head.pop(dice.randrange(min(subset, len(head))))
-            head.insert(0, chosen)
-        return head
-
-    def _shuffled(self, subset: int, dice: Dice) -> list[int]:
+    def _shuffled_ties(self, dice: Dice) -> list[int]:
         ties: list[int] = np.flatnonzero(self.totals == self.totals.max()).tolist()
         dice.shuffle(ties)
-        if len(ties) < subset:
-            taken = set(ties)
-            more = best(self.totals, min(subset, len(self.totals))).tolist()
-            ties += [position for position in more if position not in taken]
-        return self._draw(subset, dice, ties)
+        return ties
 
     @property
     def first(self) -> int:

@@ -1,0 +1,54 @@
+"""The order of hosts: subset, shuffle, and chance that can be replayed."""
+
+import random
+
+import numpy as np
+import pytest
+
+from scheduler_worker.scheduling.ranking import Ranking
+
+
+def order(totals, *, subset=1, shuffle=False, seed=1):
+    rows = np.arange(len(totals)) * 10
+    dice = random.Random(seed)
+    ranking = Ranking(rows, np.array(totals), subset=subset, shuffle=shuffle, dice=dice)
+    found = list(ranking)
+    assert found[0] == ranking.first
+    assert sorted(found) == rows.tolist(), "each host once"
+    return [row // 10 for row in found]
+
+
+def test_best_first_and_ties_in_order():
+    assert order([1.0, 3.0, 2.0, 3.0]) == [1, 3, 2, 0]
+    many = [float(number % 7) for number in range(500)]
+    assert order(many) == sorted(range(500), key=lambda at: -many[at])
+
+
+def test_the_subset_draws_the_first_and_leaves_the_rest_in_order():
+    firsts = {order([5.0, 4.0, 3.0, 2.0, 1.0], subset=3, seed=seed)[0] for seed in range(50)}
+    assert firsts == {0, 1, 2}
+    drawn = order([5.0, 4.0, 3.0, 2.0, 1.0], subset=3, seed=4)
+    assert drawn[1:] == [each for each in range(5) if each != drawn[0]]
+    assert set(order([2.0, 1.0], subset=10)) == {0, 1}
+
+
+def test_shuffle_moves_only_the_best_ties():
+    totals = [9.0, 9.0, 9.0, 1.0, 9.0, 5.0]
+    seen = {tuple(order(totals, shuffle=True, seed=seed)) for seed in range(50)}
+    assert len(seen) > 5
+    assert {each[4:] for each in seen} == {(5, 3)}
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_subset_after_shuffle(shuffle):
+    firsts = {
+        order([9.0, 9.0, 8.0, 1.0], subset=3, shuffle=shuffle, seed=seed)[0] for seed in range(60)
+    }
+    assert firsts == {0, 1, 2}
+
+
+def test_the_same_seed_gives_the_same_order():
+    totals = [1.0] * 20
+    first = order(totals, subset=4, shuffle=True, seed="req-1")
+    assert order(totals, subset=4, shuffle=True, seed="req-1") == first
+    assert order(totals, subset=4, shuffle=True, seed="req-2") != first
