@@ -7,7 +7,8 @@ guarded by the versions it was computed from and is computed again when somebody
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -106,10 +107,11 @@ class Inventory:
         version = 0
         for start in range(0, len(mine), _CHUNK):
             chunk = [report for _, report in mine[start : start + _CHUNK]]
+            elsewhere = self._held_elsewhere(replica, chunk)
             version = self._write(
                 replica,
                 chunk,
-                lambda report, now_s: self._report_transaction(replica, report, now_s),
+                partial(self._report_transaction, replica, elsewhere=elsewhere),
             )
         self._leave_other_clusters(replica, [report for _, report in mine])
         return version
@@ -147,42 +149,59 @@ class Inventory:
             raise RequestError(report.host, str(error)) from None
 
     def _report_transaction(
-        self, replica: ClusterReplica, report: HostReport, now_s: float
+        self,
+        replica: ClusterReplica,
+        report: HostReport,
+        now_s: float,
+        *,
+        elsewhere: Mapping[str, Sequence[Put]],
     ) -> Transaction | None:
         known = _known(replica, report)
         record = self._merged(replica, report, now_s)
         if known and known.updated_at and (record.updated_at or 0.0) < known.updated_at:
             return None
         said = fields_of(report)
-        puts = [records.put_host(record)]
+        # What the report itself says comes after what was known elsewhere, and wins.
+        puts = [
+            *(elsewhere.get(record.host, ()) if known is None else ()),
+            records.put_host(record),
+        ]
         listed = None
         if isinstance(report.instances, list):
             instances = {str(each["uuid"]): each for each in report.instances}
             listed = instances.keys()
             puts.append(records.put_instances(record.host, instances))
-        elif known is None and (waiting := self._announced_before(replica, record.host)):
-            puts.append(records.put_instances(record.host, waiting))
         promises = _promises_on(replica, record.uuid)
         ended = absorbed(promises, said, listed, said.get("updated_at"))
         puts += [records.gone(records.PROMISE + each.id) for each in ended]
         left = [each for each in promises if each not in ended]
         puts += _announced(left, listed or (), now_s)
         if known is not None and known.uuid != record.uuid:
-            puts.append(records.gone(records.HOST + known.uuid))
+            puts += _renamed(known, record, _promises_on(replica, known.uuid))
         key = records.HOST + record.uuid
         return Transaction(puts, [Guard(key, replica.version(key)), *_guards(replica, promises)])
 
-    def _announced_before(self, home: ClusterReplica, host: str) -> Instances:
-        """What was announced of a host before its first report waits in the default cluster."""
-        waiting = self._fleet.cluster(self._fleet.default_cluster)
-        if waiting is home:
-            return {}
-        with waiting.lock:
-            found = waiting.table.reported_instances(host)
-            return {uuid: dict(facts) for uuid, facts in found.items()}
+    def _held_elsewhere(
+        self, home: ClusterReplica, reports: Sequence[HostReport]
+    ) -> dict[str, list[Put]]:
+        """What other clusters hold of hosts that are new in this one, by host name.
+
+        Promises come along with a host that changes its cluster; instances that were announced
+        before the first report wait in the default cluster. Read before the home's lock is taken,
+        for nobody may want two replicas' locks in an order of his own.
+        """
+        with home.lock:
+            new = [report for report in reports if _known(home, report) is None]
+        found: dict[str, list[Put]] = {}
+        for replica in self._fleet.clusters() if new else ():
+            if replica is not home:
+                with replica.lock:
+                    for report in new:
+                        found.setdefault(report.host, []).extend(_leaving(replica, report))
+        return found
 
     def _leave_other_clusters(self, home: ClusterReplica, reports: Iterable[HostReport]) -> None:
-        """A host that changed its cluster is forgotten where it was, promises included."""
+        """A host that changed its cluster is forgotten where it was."""
         uuids = {report.uuid for report in reports if isinstance(report.uuid, str)}
         for replica in self._fleet.clusters():
             moved = [uuid for uuid in uuids if replica.table.row_of(uuid) is not None]
@@ -393,6 +412,27 @@ def _known(replica: ClusterReplica, report: HostReport) -> HostRecord | None:
         nodename = report.hypervisor_hostname
     found = replica.table.find(report.host, nodename)
     return found[0] if len(found) == 1 else None
+
+
+def _leaving(replica: ClusterReplica, report: HostReport) -> list[Put]:
+    """What a cluster holds of a host that reports to another one now."""
+    puts: list[Put] = []
+    if isinstance(report.uuid, str):
+        puts += map(records.put_promise, _promises_on(replica, report.uuid))
+    instances = replica.table.reported_instances(report.host)
+    if instances:
+        kept = {uuid: dict(facts) for uuid, facts in instances.items()}
+        puts.append(records.put_instances(report.host, kept))
+    return puts
+
+
+def _renamed(before: HostRecord, after: HostRecord, promises: Iterable[Reservation]) -> list[Put]:
+    """A node that was made again, with another uuid: the old one goes, its promises stay."""
+    puts = [records.gone(records.HOST + before.uuid)]
+    for each in promises:
+        puts.append(records.gone(records.PROMISE + each.id))
+        puts.append(records.put_promise(msgspec.structs.replace(each, host_uuid=after.uuid)))
+    return puts
 
 
 def _promises_on(replica: ClusterReplica, host_uuid: str) -> list[Reservation]:

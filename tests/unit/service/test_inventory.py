@@ -124,16 +124,22 @@ def test_removed_hosts_take_their_promises_with_them(world):
 
 def test_a_host_may_change_its_cluster(world):
     world.report(host("a", cluster="one"))
+    world.place("i1")
     world.report({"host": "a", "uuid": "uuid-a", "vcpus": 4, "memory_mb": 8192, "local_gb": 100,
                   "cluster": "two"})  # fmt: skip
     assert world.listing.hosts("one")["hosts"] == []
-    assert [each["host"] for each in world.listing.hosts("two")["hosts"]] == ["a"]
+    [moved] = world.listing.hosts("two")["hosts"]
+    assert moved["promised"]["instances"] == ["i1"]
+    assert world.listing.reservations("one")["reservations"] == []
 
 
 def test_a_node_that_was_made_again_replaces_the_old_one(world):
     world.report(host("a"))
+    world.place("i1")
     world.report(host("a", uuid="another"))
-    assert [each["uuid"] for each in world.listing.hosts()["hosts"]] == ["another"]
+    [again] = world.listing.hosts()["hosts"]
+    assert (again["uuid"], again["promised"]["instances"]) == ("another", ["i1"])
+    assert world.promised() == {"a": ["i1"]}
 
 
 def test_instances_are_merged_deleted_and_synced(world):
