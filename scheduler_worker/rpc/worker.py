@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.errors import NoValidHost, RequestError
+from scheduler_worker.errors import NoValidHost, RequestError, SchedulerWorkerError
 from scheduler_worker.model.decisions import Decision, Diagnosis
 from scheduler_worker.ports import Publisher
 from scheduler_worker.rpc import codec
@@ -104,6 +104,18 @@ class WorkerDoor:
             answer["selections"] = codec.encode_selections(decision.selections)
         except Exception as error:
             answer["error"] = _answered_error(error, named)
+        try:
+            self._cast(target, answer)
+        except SchedulerWorkerError:
+            if decision is not None:
+                # Nobody will ever hear of these promises.
+                self._inventory.release([claim.instance_uuid for claim in decision.claims])
+            raise
+        finally:
+            if decision is not None:
+                self._scheduler.answered(decision)
+
+    def _cast(self, target: ReplyTo, answer: dict[str, object]) -> None:
         self._publisher.cast(
             topic=target.topic,
             method=target.method,
@@ -113,8 +125,6 @@ class WorkerDoor:
             namespace=target.namespace,
             version=target.version,
         )
-        if decision is not None:
-            self._scheduler.answered(decision)
 
     def _selected(
         self,

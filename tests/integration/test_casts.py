@@ -1,6 +1,7 @@
 """Requests by cast: the answer, or the refusal, is cast to whom the request names."""
 
 import queue
+import threading
 import uuid
 
 import pytest
@@ -55,6 +56,19 @@ def test_answers_and_refusals_are_cast(worker, answers):
     client.request_destinations({}, ["i3"], reply_to=reply_to)
     assert "spec_obj.flavor" in answers.get(timeout=20)["error"]["message"]
     assert worker.scheduler.unanswered() == []
+
+
+def test_a_promise_that_nobody_can_hear_of_is_given_back(worker, answers):
+    client = SchedulerClient(worker.bus)
+    client.update_hosts([host("h")])
+    client.request_destinations(SPEC, ["lost"], reply_to={"topic": "nobody"})
+    client.request_destinations(SPEC, ["heard"], reply_to={"topic": "conductor"})
+    assert answers.get(timeout=20)["selections"]
+    while worker.scheduler.unanswered():
+        threading.Event().wait(0.01)
+    if worker.bus.url.startswith("rabbit"):
+        promised = {each["instance_uuid"] for each in client.every_reservation()}
+        assert promised == {"heard"}
 
 
 def test_the_same_cast_twice_promises_once(worker, answers):

@@ -1,11 +1,13 @@
 """The daemon: bad configurations, drain, reload, several processes, a Redis that goes away."""
 
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
 import uuid
+from pathlib import Path
 
 import kombu
 import pytest
@@ -123,9 +125,9 @@ def test_several_processes(config, rabbit_vhost_url):
         assert {each.service_host for each in placed} == {"h"}
         with pytest.raises(SchedulerWorkerError, match="No valid host"):
             client.select_destinations(SPEC, ["one too many"])
-        children = subprocess.run(["pgrep", "-P", str(workers.process.pid)], capture_output=True,
-                                  text=True, check=True).stdout.split()  # fmt: skip
-        subprocess.run(["kill", "-KILL", children[0]], check=True)
+        pid = workers.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
         workers.await_log("starting it again")
         assert workers.stop() == 0
 
