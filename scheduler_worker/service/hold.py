@@ -12,7 +12,7 @@ import msgspec
 
 from scheduler_worker.model.claims import Claim, Reservation
 from scheduler_worker.model.hosts import HostTable
-from scheduler_worker.ports import Clock, ClusterLock, Grant, Guard, Seen, Transaction, Written
+from scheduler_worker.ports import Clock, ClusterLock, Grant, Guard, Seen, Transaction
 from scheduler_worker.service import records
 from scheduler_worker.service.replica import ClusterReplica, Fleet
 
@@ -46,7 +46,9 @@ class Hold:
         self._lock = lock
         self._clock = clock
         self._limits = limits
-        replica.apply(grant.changes)
+        if grant.turn == 0:
+            # A hold that was kept was kept because there was nothing new to know.
+            replica.apply(grant.changes)
         self.table: HostTable = fleet.prepare(replica)
         self.table.now_s = self._store_time_s()
 
@@ -78,9 +80,12 @@ class Hold:
             if applied:
                 for reservation in made:
                     self.replica.keep(reservation)
+                    self.replica.versions[records.PROMISE + reservation.id] = written.version
             else:
                 self.give_up(claims)
-        self._remember(written, promises)
+        if written.before == self.replica.seen.version:
+            # Nobody wrote in between: what was just promised is all that changed.
+            self.replica.seen = Seen(self.replica.seen.epoch, written.version)
         kept = msgspec.structs.replace(self.grant, turn=self.grant.turn + 1)
         return list(written.applied), kept if written.kept else None
 
@@ -92,15 +97,6 @@ class Hold:
     def release(self) -> None:
         """Hand the lock on without writing."""
         self._lock.release(self.grant)
-
-    def _remember(self, written: Written, promises: Sequence[Sequence[Reservation]]) -> None:
-        """If nobody wrote in between, what was just promised is all that changed."""
-        if written.before != self.replica.seen.version:
-            return
-        for made, applied in zip(promises, written.applied, strict=True):
-            for reservation in made if applied else ():
-                self.replica.versions[records.PROMISE + reservation.id] = written.version
-        self.replica.seen = Seen(self.replica.seen.epoch, written.version)
 
     def _promise(self, claim: Claim) -> Reservation:
         now_s = self._store_time_s()

@@ -196,7 +196,7 @@ class Scheduler:
 
     def _serve(self, replica: ClusterReplica, take: Callable[[], Sequence[_Job]]) -> None:
         try:
-            grant = self._kept.pop(replica.scope, None) or self._acquired(replica)
+            grant = self._kept_grant(replica) or self._acquired(replica)
         except ClusterLockTimeout:
             self._expire(take())
             return
@@ -205,6 +205,14 @@ class Scheduler:
         except BaseException:
             self._release_quietly(grant)
             raise
+
+    def _kept_grant(self, replica: ClusterReplica) -> Grant | None:
+        """The hold that the leader before left, unless the store began another life since."""
+        kept = self._kept.pop(replica.scope, None)
+        if kept is not None and kept.changes.epoch != replica.seen.epoch:
+            self._release_quietly(kept)
+            return None
+        return kept
 
     def _acquired(self, replica: ClusterReplica) -> Grant:
         """A hold of our own, waited for no longer than the most impatient in line would."""

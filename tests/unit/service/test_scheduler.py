@@ -3,6 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
 from scheduler_worker.errors import (
@@ -331,3 +332,24 @@ def test_explain_says_why_and_promises_nothing(world):
     assert world.promised() == {}
     only = world.scheduler.explain(request("i1"), hosts=["c"])["default"]
     assert [each.host for each in only.verdicts] == ["c"]
+
+
+def test_a_promise_that_the_store_lost_is_forgotten(world, monkeypatch):
+    """Kept at a commit that others had overtaken, then gone from the store without a word."""
+    world.report(host("a"), host("b"))
+    other, commit = world.beside(), world.state.commit
+
+    def overtaken(grant, transactions, **keep):
+        monkeypatch.setattr(world.state, "commit", commit)
+        other.report({"host": "b", "vcpus_used": 1})
+        return commit(grant, transactions, **keep)
+
+    monkeypatch.setattr(world.state, "commit", overtaken)
+    [placed] = world.place("i1")
+    replica = world.fleet.cluster("default")
+    everything = world.state.changes("default", Seen())
+    kept = [each for each in everything.entries if not each.key.startswith("p:")]
+    lost = msgspec.structs.replace(everything, entries=kept, epoch="another life", reset=True)
+    replica.apply(lost)
+    assert replica.promises == {}
+    assert replica.table.state(replica.table.row_of(f"uuid-{placed}")).num_instances == 0
