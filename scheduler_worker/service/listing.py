@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import heapq
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.claims import Reservation
-from scheduler_worker.model.hosts import HostState
 from scheduler_worker.service.replica import ClusterReplica, Fleet
 
 DEFAULT_LIMIT = 1000
 MAX_LIMIT = 10_000
 
 Page = dict[str, Any]
+Row = dict[str, Any]
 
 
 class Listing:
@@ -26,50 +27,68 @@ class Listing:
 
     def clusters(self, marker: str | None = None, limit: int | None = None) -> Page:
         """Clusters by name, with how much each holds."""
-        rows = {}
-        for replica in self._replicas(None):
-            with replica.lock:
-                replica.refresh(self._fleet.store)
-                rows[replica.scope] = {
-                    "cluster": replica.scope,
-                    "version": replica.seen.version,
-                    "epoch": replica.seen.epoch,
-                    "hosts": len(replica.table),
-                    "reservations": len(replica.promises),
-                }
-        return _page("clusters", rows, marker, limit)
+        page = self._page("clusters", _name_of, _cluster, None, marker, limit)
+        del page["version"]
+        return page
 
     def hosts(
         self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
     ) -> Page:
         """Hosts by uuid: the record, its aggregates and instances, and what is promised on it."""
-        rows: dict[str, Mapping[str, Any]] = {}
-        versions = {}
-        for replica in self._replicas(cluster):
-            with replica.lock:
-                replica.refresh(self._fleet.store)
-                versions[replica.scope] = replica.seen.version
-                for host in self._fleet.prepare(replica).states():
-                    rows[host.uuid] = _host(host, replica)
-        return {**_page("hosts", rows, marker, limit), "version": versions}
+        return self._page("hosts", _hosts_of, self._host, cluster, marker, limit)
 
     def reservations(
         self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
     ) -> Page:
         """Live promises by id."""
-        rows: dict[str, Mapping[str, Any]] = {}
-        versions = {}
-        for replica in self._replicas(cluster):
-            with replica.lock:
+        return self._page("reservations", _promises_of, _promise, cluster, marker, limit)
+
+    def _page(
+        self,
+        name: str,
+        keys_of: Callable[[ClusterReplica], Iterable[str]],
+        row: Callable[[ClusterReplica, str], Row],
+        cluster: str | None,
+        marker: str | None,
+        limit: int | None,
+    ) -> Page:
+        """The rows after the marker, over one cluster or all; only those shown are made."""
+        limit = DEFAULT_LIMIT if limit is None else limit
+        if not 1 <= limit <= MAX_LIMIT:
+            raise RequestError("limit", f"must be from 1 to {MAX_LIMIT}, got {limit}")
+        versions: dict[str, int] = {}
+        found: list[tuple[str, ClusterReplica]] = []
+        with contextlib.ExitStack() as held:
+            for replica in self._replicas(cluster):
+                held.enter_context(replica.lock)
                 replica.refresh(self._fleet.store)
                 versions[replica.scope] = replica.seen.version
-                rows.update(
-                    {
-                        id: {"cluster": replica.scope, **_promise(each)}
-                        for id, each in replica.promises.items()
-                    }
-                )
-        return {**_page("reservations", rows, marker, limit), "version": versions}
+                keys = (key for key in keys_of(replica) if marker is None or key > marker)
+                found += [(key, replica) for key in keys]
+            shown = heapq.nsmallest(limit, found, key=lambda pair: pair[0])
+            return {
+                name: [row(replica, key) for key, replica in shown],
+                "next": shown[-1][0] if len(found) > limit else None,
+                "version": versions,
+            }
+
+    def _host(self, replica: ClusterReplica, uuid: str) -> Row:
+        table = self._fleet.prepare(replica)
+        row = table.row_of(uuid)
+        assert row is not None  # noqa: S101 - listed under the same lock
+        host = table.state(row)
+        promises = table.promises_of_host(uuid)
+        return {
+            **msgspec.to_builtins(msgspec.structs.asdict(host.record)),
+            "aggregates": [each.name for each in host.aggregates],
+            "instances": sorted(table.reported_instances(host.host)),
+            "promised": {
+                "instances": sorted(each.instance_uuid for each in promises),
+                "vcpus": sum(each.resources.vcpus for each in promises),
+                "memory_mb": sum(each.resources.memory_mb for each in promises),
+                "disk_mb": sum(each.resources.disk_mb for each in promises),
+            },
+        }
 
     def _replicas(self, cluster: str | None) -> Iterable[ClusterReplica]:
         self._fleet.refresh_globals()
@@ -81,34 +100,28 @@ class Listing:
         return [self._fleet.cluster(cluster)]
 
 
-def _host(host: HostState, replica: ClusterReplica) -> dict[str, Any]:
-    promises = replica.table.promises_of_host(host.uuid)
+def _name_of(replica: ClusterReplica) -> Iterable[str]:
+    return [replica.scope]
+
+
+def _cluster(replica: ClusterReplica, name: str) -> Row:
     return {
-        **msgspec.to_builtins(msgspec.structs.asdict(host.record)),
-        "aggregates": [each.name for each in host.aggregates],
-        "instances": sorted(replica.table.reported_instances(host.host)),
-        "promised": {
-            "instances": sorted(each.instance_uuid for each in promises),
-            "vcpus": sum(each.resources.vcpus for each in promises),
-            "memory_mb": sum(each.resources.memory_mb for each in promises),
-            "disk_mb": sum(each.resources.disk_mb for each in promises),
-        },
+        "cluster": name,
+        "version": replica.seen.version,
+        "epoch": replica.seen.epoch,
+        "hosts": len(replica.table),
+        "reservations": len(replica.promises),
     }
 
 
-def _promise(reservation: Reservation) -> dict[str, Any]:
-    return {"id": reservation.id, **msgspec.to_builtins(msgspec.structs.asdict(reservation))}
+def _hosts_of(replica: ClusterReplica) -> Iterable[str]:
+    return [record.uuid for record in replica.table.records]
 
 
-def _page(
-    name: str, rows: Mapping[str, Mapping[str, Any]], marker: str | None, limit: int | None
-) -> Page:
-    limit = DEFAULT_LIMIT if limit is None else limit
-    if not 1 <= limit <= MAX_LIMIT:
-        raise RequestError("limit", f"must be from 1 to {MAX_LIMIT}, got {limit}")
-    keys = [key for key in sorted(rows) if marker is None or key > marker]
-    shown = keys[:limit]
-    return {
-        name: [rows[key] for key in shown],
-        "next": shown[-1] if len(keys) > limit else None,
-    }
+def _promises_of(replica: ClusterReplica) -> Iterable[str]:
+    return replica.promises.keys()
+
+
+def _promise(replica: ClusterReplica, promise_id: str) -> Row:
+    stored = msgspec.to_builtins(msgspec.structs.asdict(replica.promises[promise_id]))
+    return {"cluster": replica.scope, "id": promise_id, **stored}
