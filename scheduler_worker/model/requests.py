@@ -18,8 +18,6 @@ MAX_INSTANCES = 10_000
 """Upper bound of instances in one request."""
 
 Size = Annotated[int, Meta(ge=0, le=MAX_SIZE)]
-PositiveSize = Annotated[int, Meta(ge=1, le=MAX_SIZE)]
-Name = Annotated[str, Meta(max_length=255)]
 
 
 class Flavor(msgspec.Struct, frozen=True, kw_only=True):

@@ -80,6 +80,14 @@ class Scheduler:
             NoValidHost: with the diagnosis of the last cluster that was tried.
             ClusterLockTimeout, Conflict, StateUnavailable: nothing is promised; try again.
         """
+        try:
+            return self._select(request, patience_s)
+        except NoValidHost as error:
+            why = error.diagnosis.summary() if error.diagnosis else error.reason
+            LOG.info("No valid host for request %s: %s", request.request_id, why)
+            raise
+
+    def _select(self, request: Request, patience_s: float | None) -> Decision:
         self._freshen_globals()
         candidates = self._candidates(request)
         if request.spec.is_rebuild_check:
