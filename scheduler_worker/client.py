@@ -16,9 +16,10 @@ from types import TracebackType
 from typing import Any
 
 from scheduler_worker import conf as configuration
+from scheduler_worker.errors import RemoteFailure
 from scheduler_worker.model.decisions import Selection
 from scheduler_worker.rpc import codec, nova, worker
-from scheduler_worker.rpc.transport import Bus, Client, RemoteFailure
+from scheduler_worker.rpc.transport import Bus, Client
 from scheduler_worker.rpc.wire_errors import from_wire
 
 Plain = dict[str, Any]

@@ -10,7 +10,11 @@
     |  |- StaleFencingToken    the hold ended before the commit; nothing was written
     |  `- ClusterLockTimeout   the cluster's lock was not granted in time
     |- BackendError            the world's fault
-    |  `- StateUnavailable     the shared state cannot be reached; no decision is made without it
+    |  |- StateUnavailable     the shared state cannot be reached; no decision is made without it
+    |  |- BusUnavailable       the broker is away
+    |  |  `- Undeliverable     the broker is there, and nobody listens to that topic
+    |  |- CallTimeout          no answer came in time; whether the call had an effect is unknown
+    |  `- RemoteFailure        the called method failed over there
     |- ConfigError             the operator's fault: names the option and the fix
     `- InternalError           ours; the details stay in the worker's log
 
@@ -76,6 +80,28 @@ class BackendError(SchedulerWorkerError):
 
 class StateUnavailable(BackendError):
     """Raised when the shared state cannot be reached within the request's deadline."""
+
+
+class BusUnavailable(BackendError):
+    """Raised when a message could not be handed to the broker."""
+
+
+class Undeliverable(BusUnavailable):
+    """Raised when the broker knows nobody who would take the message; repeating does not help."""
+
+
+class CallTimeout(BackendError):
+    """Raised when no answer came in time; whether the call had an effect is unknown."""
+
+
+class RemoteFailure(BackendError):
+    """Raised when the called method failed over there; names the error as the wire does."""
+
+    def __init__(self, module: str, class_name: str, message: str) -> None:
+        super().__init__(f"{class_name}: {message}")
+        self.module = module
+        self.class_name = class_name
+        self.message = message
 
 
 class ConfigError(SchedulerWorkerError):

@@ -121,10 +121,15 @@ class Characteristics(msgspec.Struct, frozen=True):
 
 
 class ClusterLock(Protocol):
-    """One holder per cluster, first come first served, each with a larger fencing token."""
+    """One holder per cluster, each with a larger fencing token; nobody waits for ever."""
 
-    def acquire(self, scope: str, *, timeout_s: float, seen: Seen) -> Grant:
+    def acquire(
+        self, scope: str, *, timeout_s: float, seen: Seen, head_start_s: float = 0.0
+    ) -> Grant:
         """Wait for the cluster's lock; at most ``timeout_s``.
+
+        Waiters are served in the order of their arrival; one with a head start counts as if it
+        had arrived that much earlier, so it overtakes only those who came shortly before it.
 
         Raises:
             ClusterLockTimeout: not granted in time; the place in the queue is given up.
@@ -160,6 +165,13 @@ class Store(Protocol):
         """Everything that changed after ``seen``; a first look sees everything.
 
         Expired promises are ended on the way. Raises StateUnavailable.
+        """
+
+    def await_change(self, scope: str, seen: Seen, *, timeout_s: float) -> bool:
+        """Wait, without the lock, until a look at the scope would tell more than ``seen``.
+
+        True when it would; a record that expires is a change. False after ``timeout_s``. Nobody is
+        kept from anything by those who wait. Raises StateUnavailable.
         """
 
     def write(
@@ -204,3 +216,84 @@ class Publisher(Protocol):
         version: str = "1.0",
     ) -> None:
         """Publish a cast; returns when the broker has it."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How one request for destinations ended, for logs and metrics; times in seconds."""
+
+    request_id: str
+    result: str
+    """``placed``, or the class name of the error that was answered, such as ``NoValidHost``."""
+    cluster: str | None = None
+    """The cluster of the chosen hosts, or the last one that was tried."""
+    instances: int = 1
+    hosts: tuple[str, ...] = ()
+    """The chosen hosts, one for each instance."""
+    repeated: int = 0
+    """How many of the instances had a host already, from an earlier delivery of the request."""
+    candidates: int = 0
+    """Hosts looked at before any filter."""
+    passed: int = 0
+    """Hosts that passed all filters."""
+    rejections: tuple[tuple[str, int], ...] = ()
+    """How many hosts each filter rejected, in the order in which they were asked."""
+    attempts: int = 0
+    lock_wait_s: float = 0.0
+    """From joining the cluster's line to being decided."""
+    hold_s: float = 0.0
+    """From the grant of the lock to the end of the commit that promised the hosts."""
+    waited_for_pending_s: float = 0.0
+    token: int | None = None
+    duration_s: float = 0.0
+
+
+class Observer:
+    """Is told what happens; this one does nothing with it.
+
+    Methods are called from any thread and must be quick. ``scope`` is a cluster.
+    """
+
+    def decided(self, outcome: Outcome) -> None:
+        """A request for destinations ended."""
+
+    def lock_granted(self, scope: str, waited_s: float) -> None:
+        """A leader of this process got the cluster's lock."""
+
+    def lock_timed_out(self, scope: str) -> None:
+        """A request did not get its turn in time."""
+
+    def lock_ended(self, scope: str, held_s: float) -> None:
+        """A hold of this process ended, by commit or release."""
+
+    def commit_fenced(self, scope: str) -> None:
+        """A commit came after the end of its hold and was refused."""
+
+    def commit_conflicted(self, scope: str) -> None:
+        """A claim was refused because its host had changed."""
+
+    def promises_ended(self, scope: str, how: str, count: int) -> None:
+        """``how`` is absorbed, confirmed, released or expired."""
+
+    def state_failed(self) -> None:
+        """A use of the shared state ended in StateUnavailable."""
+
+    def request_taken(self, method: str, waited_s: float) -> None:
+        """A request got a slot, so long after this process took it from the bus."""
+
+    def request_served(self, method: str, result: str, duration_s: float) -> None:
+        """A request was answered (or a cast done): ``ok``, or the class name of the error."""
+
+    def message_redelivered(self) -> None:
+        """The bus delivered a message that had been delivered before."""
+
+    def message_repeated(self) -> None:
+        """A message came again that this process has in hand, or has just answered."""
+
+    def message_dropped(self, why: str) -> None:
+        """``why`` is expired, dead-lettered or unroutable."""
+
+    def bus_connected(self, *, again: bool) -> None:
+        """The server side is connected to the bus and consumes."""
+
+    def bus_lost(self) -> None:
+        """The server side lost its connection to the bus."""

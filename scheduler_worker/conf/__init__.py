@@ -47,6 +47,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     exchange: str
     slots: int
+    server: str
+    max_deliveries: int
+    max_message_bytes: int
     state_url: str
     state_prefix: str
     refresh_interval_s: float
@@ -54,7 +57,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hold_timeout_s: float
     offer_timeout_s: float
     max_batch: int
+    ordering: str
+    max_head_start_s: float
     promise_ttl_s: float
+    wait_timeout_s: float
+    max_waiting: int
+    max_promises: int
+    remember_answers_s: float
+    wait_replicas: int
     options: Options
 
 
@@ -122,6 +132,9 @@ def _read(conf: cfg.ConfigOpts) -> Settings:
         topic=conf.rpc.topic,
         exchange=conf.rpc.exchange,
         slots=conf.rpc.slots,
+        server=conf.rpc.server,
+        max_deliveries=conf.rpc.max_deliveries,
+        max_message_bytes=conf.rpc.max_message_bytes,
         state_url=conf.state.url,
         state_prefix=conf.state.prefix,
         refresh_interval_s=conf.state.refresh_interval,
@@ -129,7 +142,14 @@ def _read(conf: cfg.ConfigOpts) -> Settings:
         hold_timeout_s=conf.cluster_lock.hold_timeout,
         offer_timeout_s=conf.cluster_lock.offer_timeout,
         max_batch=conf.cluster_lock.max_batch,
+        ordering=conf.cluster_lock.ordering,
+        max_head_start_s=conf.cluster_lock.max_head_start,
         promise_ttl_s=conf.pending.ttl,
+        wait_timeout_s=conf.pending.wait_timeout,
+        max_waiting=conf.pending.max_waiting,
+        max_promises=conf.pending.max_per_cluster,
+        remember_answers_s=conf.pending.remember_answers,
+        wait_replicas=conf.state.wait_replicas,
         options=_options(conf),
     )
 

@@ -27,4 +27,28 @@ OPTS = [
         help="Requests served at the same time by one worker process. A few are enough: more "
         "threads compete for one interpreter. For more throughput start more workers.",
     ),
+    cfg.StrOpt(
+        "server",
+        default="amqp",
+        choices=[
+            ("amqp", "ours: messages are acknowledged when they are done; nothing is lost"),
+            ("oslo", "oslo.messaging's: messages are acknowledged when they arrive"),
+        ],
+        help="How requests are taken from RabbitMQ. Callers notice no difference. Other buses "
+        "are always served by oslo.messaging's server.",
+    ),
+    cfg.IntOpt(
+        "max_deliveries",
+        default=10,
+        min=1,
+        max=1000,
+        help="How often a message is delivered again that was not finished, before it is set "
+        "aside in the queue <topic>_dead_letters. Only for server = amqp.",
+    ),
+    cfg.IntOpt(
+        "max_message_bytes",
+        default=32 * 2**20,
+        min=4096,
+        help="The largest message that is read; a larger one is refused. Only for server = amqp.",
+    ),
 ]

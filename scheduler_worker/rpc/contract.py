@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,6 +27,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The message's own id, the same in every replica that a fanout reaches."""
     patience_s: float = math.inf
     """How much longer the caller waits, as seen when the message was taken."""
+    step_aside: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Inside, this request only waits, and its slot serves others."""
 
 
 class Endpoint(NamedTuple):

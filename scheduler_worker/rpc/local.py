@@ -20,10 +20,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import scheduler_worker.rpc.transport  # noqa: F401 - first: it settles threads, not eventlet
+from scheduler_worker.rpc.oslo import oslo_messaging
 
 # isort: split
-import oslo_messaging
 from oslo_messaging._drivers import amqp, base, common
 from oslo_serialization import jsonutils
 from oslo_utils import timeutils

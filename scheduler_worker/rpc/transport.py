@@ -1,15 +1,13 @@
 """The bus: requests in, answers and casts out; oslo.messaging behind a small face.
 
-This module and the drivers beside it are the only ones that import oslo_messaging, and none of
-its names leave: handlers get a :class:`~scheduler_worker.rpc.contract.Context` and plain values,
-and raise our errors; callers get :class:`RemoteFailure`, :class:`CallTimeout` and
-:class:`BusUnavailable`. On the wire everything is as any oslo.messaging peer expects it. What
-requests mean is none of this room's business.
+None of oslo.messaging's names leave this room. Handlers get a
+:class:`~scheduler_worker.rpc.contract.Context` and plain values, and raise our errors; callers get
+RemoteFailure, CallTimeout and BusUnavailable. On the wire everything is as any oslo.messaging peer
+expects it. What requests mean is none of this room's business.
 
 What is hidden here, each with a test in ``tests/architecture/test_oslo_traps.py`` or
 ``tests/contract/test_transport.py``:
 
-* importing oslo_messaging selects eventlet unless oslo.service was told otherwise before;
 * a private ``ConfigOpts`` lacks option groups that oslo.messaging registers on its global one;
 * oslo's dispatcher reads the global configuration, and leaks a thread for each unknown method
   that is called with a call monitor;
@@ -19,78 +17,43 @@ What is hidden here, each with a test in ``tests/architecture/test_oslo_traps.py
 
 from __future__ import annotations
 
-import inspect
-import logging
-import math
 import queue
 import threading
-import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-from amqp import AMQPError  # type: ignore[import-untyped]
-from kombu.exceptions import OperationalError
 from oslo_config import cfg
-from oslo_service import backend
 
-with warnings.catch_warnings():
-    warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")  # we do not use it
-    backend.init_backend(backend.BackendType.THREADING)  # first: oslo_messaging takes eventlet
+from scheduler_worker.errors import (
+    BusUnavailable,
+    CallTimeout,
+    ConfigError,
+    RemoteFailure,
+    Undeliverable,
+)
+from scheduler_worker.ports import Observer
+from scheduler_worker.rpc.amqp.server import AmqpServer
+from scheduler_worker.rpc.amqp.settings import DeliveryLimits, Place, amqp_settings
+from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.dispatcher import Dispatcher, Translate
+from scheduler_worker.rpc.oslo import AWAY, oslo_messaging, unavailable
+from scheduler_worker.rpc.oslo_server import OsloServer
+from scheduler_worker.rpc.server import Server
 
-import oslo_messaging
-from oslo_messaging import dispatcher as oslo_dispatcher
+# isort: split
 from oslo_messaging import opts as oslo_opts
 from oslo_messaging._metrics import client as metrics
 from oslo_messaging._tracing import client as tracing
-from oslo_messaging._utils import version_is_compatible
-from oslo_messaging.rpc import server as oslo_server
-
-from scheduler_worker.errors import (
-    BackendError,
-    ConfigError,
-    RequestError,
-    SchedulerWorkerError,
-)
-from scheduler_worker.rpc.contract import Context, Endpoint
-from scheduler_worker.rpc.wire_errors import WireError
-
-LOG = logging.getLogger(__name__)
 
 EMBEDDED_URL = "local:/"
 """The bus inside this process, where no other is configured."""
 
 _PUBLISH_RETRIES = 2
 """A broken connection is retried for some seconds; then the caller hears that the bus is away."""
-_POLL_S = 0.5
-"""How soon a server on RabbitMQ notices that it shall stop."""
 _CLOSE_S = 1.0
 """A reply queue that has been idle takes up to 5 s to close; nobody has to wait for it."""
-_SHORTEST_BEAT_S = 0.05
-
-Translate = Callable[[Exception, str | None], WireError]
-"""What a handler's exception looks like on the wire, given the id of the request."""
-
-
-class RemoteFailure(BackendError):
-    """Raised when the called method failed over there; names the error as the wire does."""
-
-    def __init__(self, module: str, class_name: str, message: str) -> None:
-        super().__init__(f"{class_name}: {message}")
-        self.module = module
-        self.class_name = class_name
-        self.message = message
-
-
-class CallTimeout(BackendError):
-    """Raised when no answer came in time; whether the call had an effect is unknown."""
-
-
-class BusUnavailable(BackendError):
-    """Raised when a message could not be handed over: the broker is away or nobody listens."""
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
@@ -135,6 +98,7 @@ class Bus:
             ValueError,
         ) as error:
             raise ConfigError(f"[DEFAULT] transport_url: {error}") from None
+        self._is_rabbit = parsed.transport in {"rabbit", "kombu"}
         self.url = _without_credentials(parsed)
         """Where the bus is; never who we are there."""
 
@@ -146,16 +110,34 @@ class Bus:
         *,
         translate: Translate,
         slots: int = 16,
+        kind: str = "amqp",
+        limits: DeliveryLimits | None = None,
+        observer: Observer | None = None,
     ) -> Server:
         """A server, not yet started, for a topic, for ``topic.server``, and for its fanout.
 
         ``slots`` requests are worked on at a time. ``translate`` says what an exception of a
-        handler looks like on the wire.
+        handler looks like on the wire. ``kind`` is ours (``amqp``, where the bus is RabbitMQ) or
+        oslo.messaging's own (``oslo``). Raises ConfigError for options that it cannot serve.
         """
         if self._transport.conf.rpc_ping_enabled:
             endpoints = [*endpoints, _PING]
+        observer = observer or Observer()
+        dispatcher = Dispatcher(endpoints, translate, observer)
         target = self._target(topic=topic, server=server)
-        return Server(self._transport, target, endpoints, slots, translate)
+        if kind == "amqp" and self._is_rabbit:
+            place = Place(self._exchange, topic, server)
+            driver = self._transport._driver
+            settings = amqp_settings(driver.conf.oslo_messaging_rabbit, driver._url)
+            return AmqpServer(
+                settings,
+                place,
+                dispatcher,
+                slots=slots,
+                limits=limits or DeliveryLimits(),
+                observer=observer,
+            )
+        return OsloServer(self._transport, target, dispatcher, slots=slots, observer=observer)
 
     def client(
         self,
@@ -267,306 +249,7 @@ class Client:
             raise _as_ours(error, self._modules) from None
 
 
-class Server:
-    """Serves endpoints from ``start`` until ``stop``; made by :meth:`Bus.server`.
-
-    A request is alive from its arrival to its answer: a caller with a call monitor hears of it
-    while it waits for a slot, too.
-    """
-
-    def __init__(
-        self,
-        transport: Any,
-        target: oslo_messaging.Target,
-        endpoints: Sequence[Endpoint],
-        slots: int,
-        translate: Translate,
-    ) -> None:
-        self._pulse = _Pulse()
-        dispatcher = _Dispatcher(endpoints, translate, self._pulse)
-        self._rpc = _RpcServer(transport, target, dispatcher, self._pulse)
-        self._slots = slots
-        self._guard = threading.Lock()
-        self._started = False
-        self._stopping: threading.Thread | None = None
-        self._drained = threading.Event()
-
-    def start(self) -> None:
-        """Begin to consume; returns when the queues exist. Harmless when repeated.
-
-        Waits for a broker that is away. Raises BusUnavailable where it refuses us.
-        """
-        with self._guard:
-            if self._stopping:
-                raise RuntimeError("a server starts once")
-            if self._started:
-                return
-            self._started = True
-        self._pulse.start()
-        try:
-            self._rpc.start(override_pool_size=self._slots)
-        except _AWAY as error:
-            raise _unavailable(error) from None
-
-    def stop(self, timeout_s: float) -> bool:
-        """Stop consuming and finish what was taken; True if all of it was finished in time.
-
-        Otherwise what still waits for a slot is dropped, and what runs is left alone. Legal
-        before ``start``, and harmless when repeated.
-        """
-        with self._guard:
-            if self._stopping is None:
-                self._stopping = threading.Thread(target=self._drain, name="rpc-drain", daemon=True)
-                self._stopping.start()
-        drained = self._drained.wait(timeout_s)
-        if not drained:
-            self._rpc.drop_waiting()
-        self._pulse.stop()
-        return drained
-
-    def _drain(self) -> None:
-        if self._started:
-            self._rpc.stop()
-            self._rpc.wait()
-        self._drained.set()
-
-
-class _RpcServer(oslo_server.RPCServer):  # type: ignore[misc]
-    """Oslo's server, with threads that end at once, and callers told that their call is alive."""
-
-    def __init__(
-        self,
-        transport: Any,
-        target: oslo_messaging.Target,
-        dispatcher: _Dispatcher,
-        pulse: _Pulse,
-    ) -> None:
-        super().__init__(transport, target, dispatcher)
-        # The threads of oslo's own executor wake every second, and take one to stop.
-        self._executor_cls = partial(ThreadPoolExecutor, thread_name_prefix=f"rpc-{target.topic}")
-        self._pulse = pulse
-
-    def drop_waiting(self) -> None:
-        if self._work_executor is not None:
-            self._work_executor.shutdown(wait=False, cancel_futures=True)
-
-    def _create_listener(self) -> Any:
-        return self.transport._listen(self._target, 1, _POLL_S)
-
-    def _on_incoming(self, incoming: list[Any]) -> None:
-        self._pulse.add(incoming[0])
-        super()._on_incoming(incoming)
-
-
-class _Monitored(NamedTuple):
-    incoming: Any
-    interval_s: float
-    due_s: float
-
-
-class _Pulse:
-    """Heart-beats for all calls in hand whose callers monitor them, from one thread."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._calls: dict[int, _Monitored] = {}
-        self._wakes_s = math.inf
-        self._stopped = False
-
-    def start(self) -> None:
-        threading.Thread(target=self._run, name="rpc-pulse", daemon=True).start()
-
-    def stop(self) -> None:
-        with self._changed:
-            self._stopped = True
-            self._changed.notify()
-
-    def add(self, incoming: Any) -> None:
-        """Beat twice in the time that the caller tolerates, as oslo.messaging does."""
-        tolerated_s = incoming.client_timeout
-        if not isinstance(tolerated_s, int | float) or tolerated_s <= 0:
-            return
-        interval_s = max(tolerated_s / 2, _SHORTEST_BEAT_S)
-        call = _Monitored(incoming, interval_s, time.monotonic() + interval_s)
-        with self._changed:
-            self._calls[id(incoming)] = call
-            if call.due_s < self._wakes_s:
-                self._changed.notify()
-
-    def remove(self, incoming: Any) -> None:
-        with self._changed:
-            self._calls.pop(id(incoming), None)
-
-    def _run(self) -> None:
-        while not self._stopped:
-            for incoming in self._wait_for_due():
-                self._beat(incoming)
-
-    def _wait_for_due(self) -> list[Any]:
-        with self._changed:
-            now_s = time.monotonic()
-            due = [call for call in self._calls.values() if call.due_s <= now_s]
-            for call in due:
-                self._calls[id(call.incoming)] = call._replace(due_s=now_s + call.interval_s)
-            if not due and not self._stopped:
-                self._wakes_s = min((call.due_s for call in self._calls.values()), default=math.inf)
-                self._changed.wait(
-                    None if self._wakes_s == math.inf else self._wakes_s - time.monotonic()
-                )
-            return [call.incoming for call in due]
-
-    def _beat(self, incoming: Any) -> None:
-        try:
-            incoming.heartbeat()
-        except Exception as error:  # its caller is gone, or the broker is
-            LOG.debug("A call is no longer monitored: %s", error)
-            self.remove(incoming)
-
-
-class _Method:
-    """A handler, and which arguments it takes."""
-
-    def __init__(self, handler: Callable[..., Any]) -> None:
-        _, *parameters = inspect.signature(handler).parameters.values()
-        self.handler = handler
-        self._takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters)
-        self._known = {each.name for each in parameters}
-        self._required = [
-            each.name
-            for each in parameters
-            if each.default is each.empty
-            and each.kind in {each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY}
-        ]
-
-    def check(self, arguments: object) -> dict[str, Any]:
-        """The arguments, if the handler takes them; a RequestError names the first culprit."""
-        if not isinstance(arguments, dict):
-            raise RequestError("args", "expected a mapping of names to values")
-        for name in self._required:
-            if name not in arguments:
-                raise RequestError(name, "is missing")
-        for name in arguments:
-            if name not in self._known and not self._takes_all:
-                raise RequestError(str(name)[:80], "is not an argument of this method")
-        return arguments
-
-
-class _Dispatcher(oslo_dispatcher.DispatcherBase):  # type: ignore[misc]
-    """Finds the method, checks the arguments, and turns every error into its wire form."""
-
-    def __init__(self, endpoints: Sequence[Endpoint], translate: Translate, pulse: _Pulse) -> None:
-        self._interfaces = [
-            (each, {name: _Method(handler) for name, handler in each.methods.items()})
-            for each in endpoints
-        ]
-        self._translate = translate
-        self._pulse = pulse
-
-    def dispatch(self, incoming: Any) -> Any:
-        """The handler's result. Raises oslo's ExpectedException for every failure."""
-        try:
-            return self._serve(incoming)
-        except _NOT_SERVED as error:
-            LOG.warning("Refused a message: %.200s", error)
-            failure: Exception = error
-        except Exception as error:  # what it means is for translate to say
-            _log(error, incoming)
-            request_id = incoming.ctxt.get("request_id")
-            failure = _remote_error(self._translate(error, request_id))
-        finally:
-            self._pulse.remove(incoming)
-        raise _expected(failure)
-
-    def _serve(self, incoming: Any) -> Any:
-        message = incoming.message
-        method = self._find(message)
-        arguments = method.check(message.get("args", {}))
-        if _patience_s(incoming) <= 0:
-            raise CallTimeout("The caller no longer waits")
-        return method.handler(_context(incoming), **arguments)
-
-    def _find(self, message: Mapping[str, Any]) -> _Method:
-        """As oslo.messaging finds it: the first interface that fits and has the method."""
-        name, version = message.get("method"), message.get("version", "1.0")
-        fitting = [
-            methods
-            for endpoint, methods in self._interfaces
-            if endpoint.namespace == message.get("namespace")
-            and _supports(endpoint.version, version)
-        ]
-        if not fitting:
-            raise oslo_messaging.UnsupportedVersion(version, method=name)
-        for methods in fitting:
-            if name in methods and not name.startswith("_"):
-                return methods[name]
-        raise oslo_messaging.NoSuchMethod(name)
-
-
-_NOT_SERVED = (oslo_messaging.NoSuchMethod, oslo_messaging.UnsupportedVersion)
 _PING = Endpoint(None, "1.0", {"oslo_rpc_server_ping": lambda _context, **_arguments: "pong"})
-
-
-def _supports(ours: str, theirs: object) -> bool:
-    try:
-        return bool(version_is_compatible(ours, theirs))
-    except (AttributeError, IndexError, ValueError):
-        return False
-
-
-def _context(incoming: Any) -> Context:
-    """What may be known of the caller: the token and the catalogue stay behind."""
-    sent = incoming.ctxt
-
-    def text(name: str) -> str | None:
-        value = sent.get(name)
-        return value if isinstance(value, str) else None
-
-    return Context(
-        request_id=text("request_id") or "",
-        global_request_id=text("global_request_id"),
-        user_id=text("user_id"),
-        project_id=text("project_id"),
-        is_admin=sent.get("is_admin") is True,
-        message_id=incoming.unique_id,
-        patience_s=_patience_s(incoming),
-    )
-
-
-def _patience_s(incoming: Any) -> float:
-    """How much longer the caller waits: a call expires on the wire when its caller gives up."""
-    raw = getattr(incoming.message, "_raw_message", None)
-    expiration_ms = raw.properties.get("expiration") if raw else incoming.expiration_ms
-    if expiration_ms is None:
-        return math.inf
-    return float(expiration_ms) / 1000 - float(incoming.stopwatch.elapsed())
-
-
-def _log(error: Exception, incoming: Any) -> None:
-    """Of a defect everything, of a failed cast a line; whoever called hears for himself."""
-    what = incoming.message.get("method"), incoming.ctxt.get("request_id")
-    if not isinstance(error, SchedulerWorkerError):
-        LOG.error("%s failed (request %s)", *what, exc_info=error)
-    elif incoming.orig_msg_id is None:
-        LOG.warning("%s was cast and failed (request %s): %s", *what, error)
-
-
-def _remote_error(error: WireError) -> Exception:
-    """An exception that oslo.messaging writes as this wire error: it takes name and module."""
-    kind = type(
-        error.class_name,
-        (Exception,),
-        {"__module__": error.module, "__str__": lambda _self: error.message},
-    )
-    failure: Exception = kind(*error.args)
-    failure.kwargs = error.kwargs  # type: ignore[attr-defined]
-    return failure
-
-
-def _expected(failure: Exception) -> oslo_messaging.ExpectedException:
-    """Answered to the caller without a trace, there and in our log."""
-    expected = oslo_messaging.ExpectedException()
-    expected.exc_info = (type(failure), failure, None)
-    return expected
 
 
 class _RemoteModules:
@@ -596,27 +279,14 @@ def _as_ours(error: Exception, modules: _RemoteModules) -> Exception:
         case oslo_messaging.MessagingTimeout():
             return CallTimeout(str(error))
         case oslo_messaging.MessageUndeliverable():
-            return BusUnavailable(f"Nobody listens to {error.routing_key} on {error.exchange}")
+            return Undeliverable(f"Nobody listens to {error.routing_key} on {error.exchange}")
     if _is_rebuilt_builtin(error):
         return RemoteFailure(
             "builtins", type(error).__name__, str(error.args[0]).partition("\n")[0]
         )
-    if isinstance(error, _AWAY):
-        return _unavailable(error)
+    if isinstance(error, AWAY):
+        return unavailable(error)
     return error
-
-
-def _unavailable(error: Exception) -> BusUnavailable:
-    return BusUnavailable(f"The message bus cannot be reached: {error}")
-
-
-_AWAY = (
-    oslo_messaging.MessageDeliveryFailure,
-    oslo_messaging.ClientSendError,
-    OperationalError,
-    AMQPError,
-    OSError,
-)
 
 
 def _is_rebuilt_builtin(error: Exception) -> bool:

@@ -1,0 +1,498 @@
+"""The server: one thread that owns the connection and the ledger, and slots that work.
+
+The thread waits for the broker and for the slots at once. What a slot has done it leaves in
+``_told``; nothing but the thread touches the connection, the ledger or a timer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import logging
+import os
+import random
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from scheduler_worker.errors import BusUnavailable, ConfigError, SchedulerWorkerError
+from scheduler_worker.ports import Observer
+from scheduler_worker.rpc.amqp import envelope, ledger
+from scheduler_worker.rpc.amqp.ledger import Delivery, Ledger, Work
+from scheduler_worker.rpc.amqp.link import Arrival, Link, LinkLostError, Returned
+from scheduler_worker.rpc.amqp.settings import AmqpSettings, DeliveryLimits, Place
+from scheduler_worker.rpc.dispatcher import Dispatcher, Served
+from scheduler_worker.rpc.server import Characteristics
+from scheduler_worker.rpc.slots import Slots
+
+LOG = logging.getLogger(__name__)
+
+TICK_S = 1.0
+_SHORTEST_BEAT_S = 0.05
+_AGAIN_S = 1.0
+_LONGEST_AGAIN_S = 15.0
+"""After how long a cast is tried again that failed for a passing reason; then ever later."""
+_RETURNED_AGAIN_S = 0.25
+_CLOSE_S = 5.0
+"""How long a stop waits for the farewell to the broker."""
+
+
+class AmqpServer:
+    """Serves a dispatcher's methods on RabbitMQ from ``start`` until ``stop``."""
+
+    characteristics = Characteristics(at_least_once=True, back_pressure=True)
+
+    def __init__(
+        self,
+        settings: AmqpSettings,
+        place: Place,
+        dispatcher: Dispatcher,
+        *,
+        slots: int,
+        limits: DeliveryLimits,
+        observer: Observer,
+    ) -> None:
+        self._settings = settings
+        self._place = place
+        self._dispatcher = dispatcher
+        self._limits = limits
+        self._observer = observer
+        self._count = slots
+        self._slots = Slots(slots, f"rpc-{place.topic}")
+        self._ledger = Ledger(max_deliveries=limits.max_deliveries)
+        self._link: Link | None = None
+        self._futures: dict[str, Future[None]] = {}
+        self._taken_s: dict[str, float] = {}
+        self._owed: deque[ledger.Command] = deque()
+        """What the ledger said and the broker did not take yet."""
+        self._parked: set[str] = set()
+        self._returned: dict[Returned, float] = {}
+        self._lanes: list[int] = []
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._told: deque[Callable[[], None]] = deque()
+        self._wakes, self._bell = os.pipe()
+        os.set_blocking(self._bell, False)
+        os.set_blocking(self._wakes, False)
+        self._sleeps = False
+        self._last_tick_s = time.monotonic()
+        self._problem: str | None = "has not started"
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._consumes = threading.Event()
+        self._failure: SchedulerWorkerError | None = None
+        self._stopping = threading.Event()
+        self._drained = threading.Event()
+        self._ended = threading.Event()
+
+    # From other threads
+
+    def start(self) -> None:
+        """Begin to consume; returns when the queues exist. Harmless when repeated.
+
+        Waits for a broker that is away. Raises BusUnavailable where it refuses us, ConfigError
+        where its queues are of another kind than configured.
+        """
+        with self._guard:
+            if self._stopping.is_set():
+                raise RuntimeError("a server starts once")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="rpc-amqp", daemon=True)
+                self._thread.start()
+        self._consumes.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stop consuming and finish what runs; True if all of it was finished in time.
+
+        Whatever is not finished goes back to the broker, for other workers. Legal before
+        ``start``, and harmless when repeated.
+        """
+        with self._guard:
+            self._stopping.set()
+            if self._thread is None:
+                self._drained.set()
+                self._ended.set()
+        self._tell(lambda: None)
+        drained = self._drained.wait(timeout_s)
+        self._tell(self._give_up)
+        self._ended.wait(_CLOSE_S)
+        return drained
+
+    def problem(self) -> str | None:
+        """Why nothing is consumed, if nothing is."""
+        return self._problem
+
+    def tick_age_s(self) -> float:
+        """Seconds since the thread last went round."""
+        return time.monotonic() - self._last_tick_s
+
+    def describe(self) -> dict[str, Any]:
+        """What an operator may want to see; takes no lock."""
+        return {
+            "server": "amqp",
+            "consuming": self._problem is None,
+            "problem": self._problem,
+            "slots": self._count,
+            "running": self._slots.running,
+            "waiting": self._slots.waiting,
+            "in_hand": len(self._ledger.in_hand),
+            "parked": len(self._parked),
+            "aside": len(self._lanes),
+            "tick_age_s": round(self.tick_age_s(), 3),
+        }
+
+    @contextlib.contextmanager
+    def _step_aside(self) -> Iterator[None]:
+        """The slot serves others meanwhile, and one message more is taken for it."""
+        with self._slots.step_aside():
+            self._tell(self._open_lane)
+            try:
+                yield
+            finally:
+                self._tell(self._close_lane)
+
+    def _tell(self, what: Callable[[], None]) -> None:
+        """Have the thread do it."""
+        self._told.append(what)
+        if self._sleeps:
+            self._sleeps = False
+            with contextlib.suppress(BlockingIOError):
+                os.write(self._bell, b"!")
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except SchedulerWorkerError as error:
+            self._failure = error
+            self._problem = str(error)
+        except BaseException as error:
+            LOG.exception("The server of topic %s broke down", self._place.topic)
+            self._failure = BusUnavailable(f"The server broke down: {error!r}")
+            self._problem = str(self._failure)
+        finally:
+            if self._link is not None:
+                self._link.close()
+                self._link = None
+            self._slots.shutdown(wait=False, cancel_futures=True)
+            self._consumes.set()
+            self._drained.set()
+            self._ended.set()
+
+    def _serve(self) -> None:
+        self._at(0.0, self._tick)
+        while not self._is_over():
+            if self._link is None:
+                self._connect()
+                continue
+            try:
+                self._go_round(self._link)
+            except LinkLostError as error:
+                self._lose(error)
+        self._problem = "has stopped"
+
+    def _is_over(self) -> bool:
+        return self._stopping.is_set() and self._drained.is_set()
+
+    def _go_round(self, link: Link) -> None:
+        """Do what is due, then wait for something to be due."""
+        if self._stopping.is_set() and self._problem is None:
+            self._drain(link)
+        self._hear()
+        self._run_timers()
+        self._settle(link)
+        link.flush()
+        if self._stopping.is_set() and not self._ledger.in_hand:
+            self._drained.set()
+            return
+        if self._await(link):
+            link.pump()
+
+    def _await(self, link: Link | None, timeout_s: float | None = None) -> bool:
+        """Sleep until something is told, a timer is due or the broker speaks; whether it does."""
+        if timeout_s is None:
+            timeout_s = self._timers[0][0] - time.monotonic() if self._timers else TICK_S
+        self._sleeps = True
+        if self._told:
+            timeout_s = 0.0
+        sources: list[Any] = [self._wakes] if link is None else [self._wakes, link]
+        ready, _, _ = select.select(sources, [], [], max(0.0, timeout_s))
+        self._sleeps = False
+        if self._wakes in ready:
+            os.read(self._wakes, 4096)
+        return link in ready
+
+    def _hear(self) -> None:
+        while self._told:
+            self._told.popleft()()
+
+    def _at(self, delay_s: float, what: Callable[[], None]) -> None:
+        due_s = time.monotonic() + delay_s
+        heapq.heappush(self._timers, (due_s, next(self._numbers), what))
+
+    def _run_timers(self) -> None:
+        now_s = time.monotonic()
+        while self._timers and self._timers[0][0] <= now_s:
+            heapq.heappop(self._timers)[2]()
+
+    def _tick(self) -> None:
+        self._last_tick_s = time.monotonic()
+        self._at(TICK_S, self._tick)
+        if self._link is not None:
+            self._link.tick()
+
+    # The connection
+
+    def _connect(self) -> None:
+        """Try all brokers, again and again, until one serves us or the server shall stop."""
+        attempt = 0
+        while not self._stopping.is_set():
+            for broker in self._settings.brokers:
+                try:
+                    self._link = Link(
+                        self._settings,
+                        broker,
+                        self._place,
+                        on_arrival=self._take,
+                        on_returned=self._look_for_caller,
+                    )
+                    self._link.consume(self._count)
+                except LinkLostError as error:
+                    self._problem = f"cannot reach RabbitMQ: {error}"
+                    LOG.warning("RabbitMQ cannot be reached: %s", error)
+                except (BusUnavailable, ConfigError) as error:
+                    if not self._consumes.is_set():
+                        raise
+                    self._problem = str(error)
+                    LOG.error("RabbitMQ does not serve us: %s", error)  # noqa: TRY400
+                else:
+                    self._connected(broker.address)
+                    return
+            self._back_off(attempt)
+            attempt += 1
+        self._drained.set()
+
+    def _connected(self, address: str) -> None:
+        again = self._consumes.is_set()
+        LOG.info(
+            "Consuming topic %s at %s%s", self._place.topic, address, " again" if again else ""
+        )
+        self._problem = None
+        for lane in self._lanes:
+            if self._link is not None:
+                self._link.open_lane(lane)
+        self._observer.bus_connected(again=again)
+        self._consumes.set()
+
+    def _back_off(self, attempt: int) -> None:
+        told = self._settings
+        pause_s = min(told.retry_s + attempt * told.retry_backoff_s, told.longest_retry_s)
+        ends_s = time.monotonic() + pause_s * random.uniform(0.5, 1.0)
+        while (left_s := ends_s - time.monotonic()) > 0 and not self._stopping.is_set():
+            self._await(None, min(left_s, TICK_S))
+            self._hear()
+            self._run_timers()
+
+    def _lose(self, error: LinkLostError) -> None:
+        """What was begun goes on; what was not goes to whom the broker gives it."""
+        LOG.warning("The connection to RabbitMQ is lost: %s", error)
+        if self._link is not None:
+            self._link.drop()
+        self._link, self._problem = None, f"lost its connection: {error}"
+        self._owed.clear()
+        self._observer.bus_lost()
+        for work in self._ledger.lost():
+            if self._is_not_begun(work):
+                self._ledger.forget(work)
+                self._forget(work)
+
+    def _is_not_begun(self, work: Work) -> bool:
+        if work.request.id in self._parked:
+            return True
+        future = self._futures.get(work.request.id)
+        return future is None or future.cancel()
+
+    def _forget(self, work: Work) -> None:
+        self._futures.pop(work.request.id, None)
+        self._taken_s.pop(work.request.id, None)
+        self._parked.discard(work.request.id)
+
+    def _drain(self, link: Link) -> None:
+        self._problem = "is stopping"
+        link.stop_consuming()
+        for work in self._ledger.in_hand:
+            if self._is_not_begun(work):
+                self._ledger.give_back(work)
+                self._forget(work)
+
+    def _give_up(self) -> None:
+        """The time to finish is over: what still runs goes back to the broker with the link."""
+        self._drained.set()
+
+    # Messages
+
+    def _take(self, arrival: Arrival) -> None:
+        if not arrival.is_counted or arrival.deliveries:
+            self._observer.message_redelivered()
+        try:
+            request = envelope.decode(
+                arrival.body, arrival.expiration, self._limits.max_message_bytes
+            )
+        except envelope.MalformedError as error:
+            self._ledger.refuse(arrival.tag, arrival.queue, str(error))
+            return
+        repeated = self._ledger.repeated
+        self._ledger.take(
+            Delivery(
+                tag=arrival.tag,
+                queue=arrival.queue,
+                request=request,
+                deliveries=arrival.deliveries,
+                is_counted=arrival.is_counted,
+            )
+        )
+        if self._ledger.repeated > repeated:
+            self._observer.message_repeated()
+
+    def _settle(self, link: Link) -> None:
+        """Do what the ledger says; while the broker takes nothing, only begin."""
+        for command in self._ledger.due():
+            if isinstance(command, ledger.Begin):
+                self._begin(command.work)
+            else:
+                self._owed.append(command)
+        while self._owed and not link.is_blocked:
+            command = self._owed.popleft()
+            if isinstance(command, ledger.Bury):
+                LOG.error("A message goes to the dead letters: %s", command.why)
+                self._observer.message_dropped("dead-lettered")
+            link.perform(command)
+
+    def _begin(self, work: Work) -> None:
+        self._parked.discard(work.request.id)
+        if work.request.id not in self._taken_s:
+            self._taken_s[work.request.id] = time.monotonic()
+            self._beat_later(work)
+        future = self._slots.submit(self._work, work, self._taken_s[work.request.id])
+        self._futures[work.request.id] = future
+
+    def _beat_later(self, work: Work) -> None:
+        """Tell the caller now and then that its call is alive."""
+        if work.request.monitor_s is None or work.request.call_id is None:
+            return
+        call_id = work.request.call_id
+        interval_s = max(work.request.monitor_s / 2, _SHORTEST_BEAT_S)
+
+        def beat() -> None:
+            if work.request.id in self._taken_s:
+                if self._link is not None and work.tags and not self._link.is_blocked:
+                    self._link.answer(work.request.reply_queue, envelope.sign_of_life(call_id))
+                self._at(interval_s, beat)
+
+        self._at(interval_s, beat)
+
+    # In a slot
+
+    def _work(self, work: Work, taken_s: float) -> None:
+        request = work.request
+        waited_s = time.monotonic() - taken_s
+        self._observer.request_taken(str(request.message.method), waited_s)
+        if request.refusal is not None:
+            LOG.warning("Refused a message: %s", request.refusal.message)
+            served = Served(failure=request.refusal)
+        else:
+            served = self._dispatcher.serve(
+                request.message,
+                patience_s=request.patience_s - waited_s,
+                step_aside=self._step_aside,
+            )
+        answer = _answer(request, served)
+        self._tell(lambda: self._done(work, served, answer))
+
+    # In the thread again
+
+    def _done(self, work: Work, served: Served, answer: bytes | None) -> None:
+        if served.again and self._stopping.is_set() and work.tags:
+            self._forget(work)
+            self._ledger.give_back(work)
+        elif work.request.message.is_call or served.dropped or served.failure is None:
+            self._forget(work)
+            self._ledger.finish(work, answer)
+        elif served.again:
+            self._try_later(work)
+        elif work.delivery.queue == self._place.fanout_queue:
+            # Every worker got it, and each has logged it.
+            self._forget(work)
+            self._ledger.finish(work, None)
+        else:
+            self._forget(work)
+            self._ledger.bury(work, str(served.failure.class_name))
+
+    def _try_later(self, work: Work) -> None:
+        """A cast that failed for a passing reason stays in hand, without a slot."""
+        work.failures += 1
+        if not work.tags:  # its message went elsewhere
+            self._ledger.forget(work)
+            self._forget(work)
+        else:
+            self._parked.add(work.request.id)
+            pause_s = min(_AGAIN_S * 2 ** (work.failures - 1), _LONGEST_AGAIN_S)
+            self._at(pause_s, lambda: self._retry(work))
+
+    def _retry(self, work: Work) -> None:
+        if work.request.id in self._parked:
+            self._ledger.retry(work)
+
+    def _look_for_caller(self, returned: Returned) -> None:
+        """An answer's queue does not exist: its caller may be connecting again, or be gone."""
+        now_s = time.monotonic()
+        first_s = self._returned.setdefault(returned, now_s)
+        if now_s - first_s > self._settings.find_caller_s or len(self._returned) > self._count * 64:
+            del self._returned[returned]
+            self._observer.message_dropped("unroutable")
+            LOG.warning("An answer was dropped: its caller's queue %s is gone", returned.queue)
+            return
+
+        def publish_again() -> None:
+            if self._link is not None and not self._link.is_blocked:
+                self._link.answer(returned.queue, returned.body)
+
+        self._at(_RETURNED_AGAIN_S, publish_again)
+        self._at(self._settings.find_caller_s + TICK_S, lambda: self._forget_returned(returned))
+
+    def _forget_returned(self, returned: Returned) -> None:
+        self._returned.pop(returned, None)
+
+    # Lanes
+
+    def _open_lane(self) -> None:
+        lane = next(number for number in itertools.count() if number not in self._lanes)
+        self._lanes.append(lane)
+        if self._link is not None and self._problem is None:
+            self._link.open_lane(lane)
+
+    def _close_lane(self) -> None:
+        lane = self._lanes.pop()
+        if self._link is not None and self._problem is None:
+            self._link.close_lane(lane)
+
+
+def _answer(request: envelope.Request, served: Served) -> bytes | None:
+    if request.call_id is None or served.dropped:
+        return None
+    if served.failure is not None:
+        return envelope.failure(request.call_id, served.failure)
+    try:
+        return envelope.answer(request.call_id, served.value)
+    except (TypeError, ValueError) as error:
+        LOG.exception("The answer of %s cannot be written", request.message.method)
+        told = f"The answer cannot be written: {type(error).__name__}"
+        return envelope.defect(request.call_id, told)

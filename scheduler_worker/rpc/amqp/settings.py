@@ -1,0 +1,160 @@
+"""Where the broker is, how it is reached, and of which kind its queues are."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from scheduler_worker.errors import ConfigError
+
+DEAD_LETTERS = 10_000
+"""How many dead letters are kept; the oldest go first."""
+
+
+class Broker(msgspec.Struct, frozen=True):
+    """One host of a cluster of brokers; shows only where it is."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return self.address
+
+
+class Place(NamedTuple):
+    """What a server listens to: a topic of an exchange, and its own name on it."""
+
+    exchange: str
+    topic: str
+    server: str
+
+    @property
+    def queue(self) -> str:
+        """Shared by all servers of the topic."""
+        return self.topic
+
+    @property
+    def own_queue(self) -> str:
+        """For messages to this server."""
+        return f"{self.topic}.{self.server}"
+
+    @property
+    def fanout_exchange(self) -> str:
+        return f"{self.topic}_fanout"
+
+    @property
+    def fanout_queue(self) -> str:
+        """The same after a restart, so that restarts leave no queue behind."""
+        return f"{self.topic}_fanout_{self.server}"
+
+    @property
+    def dead_letters(self) -> str:
+        return f"{self.topic}_dead_letters"
+
+
+class DeliveryLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a message may be, and how often it is tried."""
+
+    max_deliveries: int = 10
+    max_message_bytes: int = 32 * 2**20
+
+
+class AmqpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """``[oslo_messaging_rabbit]`` and the URL, as the server side needs them. Times in seconds."""
+
+    brokers: tuple[Broker, ...]
+    vhost: str
+    login_method: str
+    tls: ssl.SSLContext | None
+    heartbeat_s: int
+    retry_s: float
+    retry_backoff_s: float
+    longest_retry_s: float
+    durable: bool
+    auto_delete: bool
+    queue_arguments: Mapping[str, Any]
+    fanout_durable: bool
+    fanout_arguments: Mapping[str, Any]
+    find_caller_s: float
+    """How long an answer is tried whose reply queue is not there: the caller may come back."""
+
+
+def amqp_settings(options: Any, url: Any) -> AmqpSettings:
+    """Read oslo.messaging's options for RabbitMQ.
+
+    Raises ConfigError for those that our server does not serve, or that contradict each other.
+    """
+    if options.rabbit_stream_fanout:
+        raise ConfigError(
+            "[oslo_messaging_rabbit] rabbit_stream_fanout: our server reads fanouts from queues; "
+            "turn it off, or set [rpc] server = oslo"
+        )
+    if options.rabbit_quorum_queue and options.rabbit_ha_queues:
+        raise ConfigError(
+            "[oslo_messaging_rabbit] rabbit_quorum_queue and rabbit_ha_queues exclude each other; "
+            "turn rabbit_ha_queues off"
+        )
+    mirrored = {"x-ha-policy": "all"} if options.rabbit_ha_queues else {}
+    quorum = _quorum(options)
+    ttl_s = options.rabbit_transient_queues_ttl
+    expiry = {"x-expires": ttl_s * 1000} if ttl_s > 0 else {}
+    return AmqpSettings(
+        brokers=tuple(
+            Broker(
+                each.hostname or "localhost",
+                each.port or (5671 if options.ssl else 5672),
+                each.username or "guest",
+                each.password or "guest",
+            )
+            for each in url.hosts
+        )
+        or (Broker("localhost", 5672, "guest", "guest"),),
+        vhost=url.virtual_host or "/",
+        login_method=options.rabbit_login_method,
+        tls=_tls(options) if options.ssl else None,
+        heartbeat_s=int(options.heartbeat_timeout_threshold),
+        retry_s=max(0.1, float(options.rabbit_retry_interval)),
+        retry_backoff_s=float(options.rabbit_retry_backoff),
+        longest_retry_s=float(options.rabbit_interval_max),
+        durable=options.amqp_durable_queues or options.rabbit_quorum_queue,
+        auto_delete=options.amqp_auto_delete,
+        queue_arguments={**mirrored, **(quorum if options.rabbit_quorum_queue else {})},
+        fanout_durable=options.rabbit_transient_quorum_queue,
+        fanout_arguments={
+            **mirrored,
+            **(quorum if options.rabbit_transient_quorum_queue else {}),
+            **expiry,
+        },
+        find_caller_s=float(options.kombu_missing_consumer_retry_timeout),
+    )
+
+
+def _quorum(options: Any) -> dict[str, Any]:
+    bounds = {
+        "x-delivery-limit": options.rabbit_quorum_delivery_limit,
+        "x-max-in-memory-length": options.rabbit_quorum_max_memory_length,
+        "x-max-in-memory-bytes": options.rabbit_quorum_max_memory_bytes,
+    }
+    return {"x-queue-type": "quorum", **{name: value for name, value in bounds.items() if value}}
+
+
+def _tls(options: Any) -> ssl.SSLContext:
+    """Certificates are always verified: against ``ssl_ca_file``, or the system's authorities."""
+    try:
+        context = ssl.create_default_context(cafile=options.ssl_ca_file or None)
+        if options.ssl_cert_file:
+            context.load_cert_chain(options.ssl_cert_file, options.ssl_key_file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"[oslo_messaging_rabbit] ssl_ca_file, ssl_cert_file, ssl_key_file: {error}"
+        ) from None
+    return context
