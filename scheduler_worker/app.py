@@ -23,6 +23,7 @@ from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import ConfigError, SchedulerWorkerError
 from scheduler_worker.ports import Clock, State
+from scheduler_worker.rpc.amqp.settings import DeliveryLimits
 from scheduler_worker.rpc.nova import NovaDoor, baseapi
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire
@@ -88,6 +89,11 @@ class Worker:
                 baseapi(),
             ],
             slots=settings.slots,
+            kind=settings.server,
+            limits=DeliveryLimits(
+                max_deliveries=settings.max_deliveries,
+                max_message_bytes=settings.max_message_bytes,
+            ),
             translate=to_wire,
         )
 

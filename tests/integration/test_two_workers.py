@@ -9,9 +9,8 @@ import pytest
 
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.redis.engine import RedisState
-from scheduler_worker.errors import NoValidHost, SchedulerWorkerError
+from scheduler_worker.errors import BusUnavailable, CallTimeout, NoValidHost, SchedulerWorkerError
 from scheduler_worker.ports import Seen
-from scheduler_worker.rpc.transport import BusUnavailable, CallTimeout
 from scheduler_worker.service import records
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config

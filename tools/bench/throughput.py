@@ -18,7 +18,8 @@ from table import percentile, show
 from scheduler_worker import conf
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.rpc.contract import Endpoint
-from scheduler_worker.rpc.transport import Bus, Client, Server
+from scheduler_worker.rpc.server import Server
+from scheduler_worker.rpc.transport import Bus, Client
 from scheduler_worker.rpc.wire_errors import to_wire
 
 EMPTY_TOPIC = "empty"
