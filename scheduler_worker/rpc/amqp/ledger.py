@@ -227,6 +227,7 @@ class Ledger:
     def _drop(self, work: Work) -> None:
         if self._in_hand.get(work.request.id) is work:
             del self._in_hand[work.request.id]
+            self._due = [each for each in self._due if each != Begin(work)]
 
     def _remember(self, request_id: str, answer: bytes | None) -> None:
         self._answers[request_id] = answer

@@ -7,24 +7,23 @@ The thread waits for the broker and for the slots at once. What a slot has done 
 from __future__ import annotations
 
 import contextlib
-import heapq
 import itertools
 import logging
-import os
 import random
-import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
 from scheduler_worker.errors import BusUnavailable, ConfigError, SchedulerWorkerError
 from scheduler_worker.ports import Observer
 from scheduler_worker.rpc.amqp import envelope, ledger
+from scheduler_worker.rpc.amqp.callers import LostCallers
 from scheduler_worker.rpc.amqp.ledger import Delivery, Ledger, Work
-from scheduler_worker.rpc.amqp.link import Arrival, Link, LinkLostError, Returned
+from scheduler_worker.rpc.amqp.link import Arrival, Link, LinkLostError
+from scheduler_worker.rpc.amqp.loop import Loop
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, DeliveryLimits, Place
 from scheduler_worker.rpc.dispatcher import Dispatcher, Served
 from scheduler_worker.rpc.server import Characteristics
@@ -37,9 +36,20 @@ _SHORTEST_BEAT_S = 0.05
 _AGAIN_S = 1.0
 _LONGEST_AGAIN_S = 15.0
 """After how long a cast is tried again that failed for a passing reason; then ever later."""
-_RETURNED_AGAIN_S = 0.25
 _CLOSE_S = 5.0
 """How long a stop waits for the farewell to the broker."""
+
+
+class _Job:
+    """What is done about a message in hand."""
+
+    __slots__ = ("future", "is_parked", "taken_s")
+
+    def __init__(self) -> None:
+        self.taken_s = time.monotonic()
+        self.future: Future[None] | None = None
+        self.is_parked = False
+        """Whether it waits, without a slot, to be tried again."""
 
 
 class AmqpServer:
@@ -65,21 +75,16 @@ class AmqpServer:
         self._count = slots
         self._slots = Slots(slots, f"rpc-{place.topic}")
         self._ledger = Ledger(max_deliveries=limits.max_deliveries)
+        self._loop = Loop()
         self._link: Link | None = None
-        self._futures: dict[str, Future[None]] = {}
-        self._taken_s: dict[str, float] = {}
+        self._jobs: dict[str, _Job] = {}
+        """What is done about each message in hand, by the message's id."""
         self._owed: deque[ledger.Command] = deque()
         """What the ledger said and the broker did not take yet."""
-        self._parked: set[str] = set()
-        self._returned: dict[Returned, float] = {}
+        self._lost_callers = LostCallers(
+            self._loop, self._answer, patience_s=settings.find_caller_s, observer=observer
+        )
         self._lanes: list[int] = []
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = itertools.count()
-        self._told: deque[Callable[[], None]] = deque()
-        self._wakes, self._bell = os.pipe()
-        os.set_blocking(self._bell, False)
-        os.set_blocking(self._wakes, False)
-        self._sleeps = False
         self._last_tick_s = time.monotonic()
         self._problem: str | None = "has not started"
         self._guard = threading.Lock()
@@ -119,9 +124,9 @@ class AmqpServer:
             if self._thread is None:
                 self._drained.set()
                 self._ended.set()
-        self._tell(lambda: None)
+        self._loop.tell(lambda: None)
         drained = self._drained.wait(timeout_s)
-        self._tell(self._give_up)
+        self._loop.tell(self._give_up)
         self._ended.wait(_CLOSE_S)
         return drained
 
@@ -143,7 +148,7 @@ class AmqpServer:
             "running": self._slots.running,
             "waiting": self._slots.waiting,
             "in_hand": len(self._ledger.in_hand),
-            "parked": len(self._parked),
+            "parked": sum(job.is_parked for job in list(self._jobs.values())),
             "aside": len(self._lanes),
             "tick_age_s": round(self.tick_age_s(), 3),
         }
@@ -152,19 +157,11 @@ class AmqpServer:
     def _step_aside(self) -> Iterator[None]:
         """The slot serves others meanwhile, and one message more is taken for it."""
         with self._slots.step_aside():
-            self._tell(self._open_lane)
+            self._loop.tell(self._open_lane)
             try:
                 yield
             finally:
-                self._tell(self._close_lane)
-
-    def _tell(self, what: Callable[[], None]) -> None:
-        """Have the thread do it."""
-        self._told.append(what)
-        if self._sleeps:
-            self._sleeps = False
-            with contextlib.suppress(BlockingIOError):
-                os.write(self._bell, b"!")
+                self._loop.tell(self._close_lane)
 
     # The thread
 
@@ -188,7 +185,7 @@ class AmqpServer:
             self._ended.set()
 
     def _serve(self) -> None:
-        self._at(0.0, self._tick)
+        self._loop.at(0.0, self._tick)
         while not self._is_over():
             if self._link is None:
                 self._connect()
@@ -206,46 +203,18 @@ class AmqpServer:
         """Do what is due, then wait for something to be due."""
         if self._stopping.is_set() and self._problem is None:
             self._drain(link)
-        self._hear()
-        self._run_timers()
+        self._loop.run_due()
         self._settle(link)
         link.flush()
         if self._stopping.is_set() and not self._ledger.in_hand:
             self._drained.set()
             return
-        if self._await(link):
+        if self._loop.wait(link):
             link.pump()
-
-    def _await(self, link: Link | None, timeout_s: float | None = None) -> bool:
-        """Sleep until something is told, a timer is due or the broker speaks; whether it does."""
-        if timeout_s is None:
-            timeout_s = self._timers[0][0] - time.monotonic() if self._timers else TICK_S
-        self._sleeps = True
-        if self._told:
-            timeout_s = 0.0
-        sources: list[Any] = [self._wakes] if link is None else [self._wakes, link]
-        ready, _, _ = select.select(sources, [], [], max(0.0, timeout_s))
-        self._sleeps = False
-        if self._wakes in ready:
-            os.read(self._wakes, 4096)
-        return link in ready
-
-    def _hear(self) -> None:
-        while self._told:
-            self._told.popleft()()
-
-    def _at(self, delay_s: float, what: Callable[[], None]) -> None:
-        due_s = time.monotonic() + delay_s
-        heapq.heappush(self._timers, (due_s, next(self._numbers), what))
-
-    def _run_timers(self) -> None:
-        now_s = time.monotonic()
-        while self._timers and self._timers[0][0] <= now_s:
-            heapq.heappop(self._timers)[2]()
 
     def _tick(self) -> None:
         self._last_tick_s = time.monotonic()
-        self._at(TICK_S, self._tick)
+        self._loop.at(TICK_S, self._tick)
         if self._link is not None:
             self._link.tick()
 
@@ -262,7 +231,7 @@ class AmqpServer:
                         broker,
                         self._place,
                         on_arrival=self._take,
-                        on_returned=self._look_for_caller,
+                        on_returned=self._lost_callers.take,
                     )
                     self._link.consume(self._count)
                 except LinkLostError as error:
@@ -297,9 +266,8 @@ class AmqpServer:
         pause_s = min(told.retry_s + attempt * told.retry_backoff_s, told.longest_retry_s)
         ends_s = time.monotonic() + pause_s * random.uniform(0.5, 1.0)
         while (left_s := ends_s - time.monotonic()) > 0 and not self._stopping.is_set():
-            self._await(None, min(left_s, TICK_S))
-            self._hear()
-            self._run_timers()
+            self._loop.wait(timeout_s=min(left_s, TICK_S))
+            self._loop.run_due()
 
     def _lose(self, error: LinkLostError) -> None:
         """What was begun goes on; what was not goes to whom the broker gives it."""
@@ -315,15 +283,11 @@ class AmqpServer:
                 self._forget(work)
 
     def _is_not_begun(self, work: Work) -> bool:
-        if work.request.id in self._parked:
-            return True
-        future = self._futures.get(work.request.id)
-        return future is None or future.cancel()
+        job = self._jobs.get(work.request.id)
+        return job is None or job.is_parked or (job.future is not None and job.future.cancel())
 
     def _forget(self, work: Work) -> None:
-        self._futures.pop(work.request.id, None)
-        self._taken_s.pop(work.request.id, None)
-        self._parked.discard(work.request.id)
+        self._jobs.pop(work.request.id, None)
 
     def _drain(self, link: Link) -> None:
         self._problem = "is stopping"
@@ -377,14 +341,17 @@ class AmqpServer:
             link.perform(command)
 
     def _begin(self, work: Work) -> None:
-        self._parked.discard(work.request.id)
-        if work.request.id not in self._taken_s:
-            self._taken_s[work.request.id] = time.monotonic()
-            self._beat_later(work)
-        future = self._slots.submit(self._work, work, self._taken_s[work.request.id])
-        self._futures[work.request.id] = future
+        if self._stopping.is_set():
+            self._ledger.give_back(work)
+            return
+        job = self._jobs.get(work.request.id)
+        if job is None:
+            job = self._jobs[work.request.id] = _Job()
+            self._beat_later(work, job)
+        job.is_parked = False
+        job.future = self._slots.submit(self._work, work, job.taken_s)
 
-    def _beat_later(self, work: Work) -> None:
+    def _beat_later(self, work: Work, job: _Job) -> None:
         """Tell the caller now and then that its call is alive."""
         if work.request.monitor_s is None or work.request.call_id is None:
             return
@@ -392,12 +359,12 @@ class AmqpServer:
         interval_s = max(work.request.monitor_s / 2, _SHORTEST_BEAT_S)
 
         def beat() -> None:
-            if work.request.id in self._taken_s:
-                if self._link is not None and work.tags and not self._link.is_blocked:
-                    self._link.answer(work.request.reply_queue, envelope.sign_of_life(call_id))
-                self._at(interval_s, beat)
+            if self._jobs.get(work.request.id) is job:
+                if work.tags:
+                    self._answer(work.request.reply_queue, envelope.sign_of_life(call_id))
+                self._loop.at(interval_s, beat)
 
-        self._at(interval_s, beat)
+        self._loop.at(interval_s, beat)
 
     # In a slot
 
@@ -414,8 +381,8 @@ class AmqpServer:
                 patience_s=request.patience_s - waited_s,
                 step_aside=self._step_aside,
             )
-        answer = _answer(request, served)
-        self._tell(lambda: self._done(work, served, answer))
+        answer = _written(request, served)
+        self._loop.tell(lambda: self._done(work, served, answer))
 
     # In the thread again
 
@@ -443,33 +410,19 @@ class AmqpServer:
             self._ledger.forget(work)
             self._forget(work)
         else:
-            self._parked.add(work.request.id)
+            self._jobs[work.request.id].is_parked = True
             pause_s = min(_AGAIN_S * 2 ** (work.failures - 1), _LONGEST_AGAIN_S)
-            self._at(pause_s, lambda: self._retry(work))
+            self._loop.at(pause_s, lambda: self._retry(work))
 
     def _retry(self, work: Work) -> None:
-        if work.request.id in self._parked:
+        job = self._jobs.get(work.request.id)
+        if job is not None and job.is_parked:
             self._ledger.retry(work)
 
-    def _look_for_caller(self, returned: Returned) -> None:
-        """An answer's queue does not exist: its caller may be connecting again, or be gone."""
-        now_s = time.monotonic()
-        first_s = self._returned.setdefault(returned, now_s)
-        if now_s - first_s > self._settings.find_caller_s or len(self._returned) > self._count * 64:
-            del self._returned[returned]
-            self._observer.message_dropped("unroutable")
-            LOG.warning("An answer was dropped: its caller's queue %s is gone", returned.queue)
-            return
-
-        def publish_again() -> None:
-            if self._link is not None and not self._link.is_blocked:
-                self._link.answer(returned.queue, returned.body)
-
-        self._at(_RETURNED_AGAIN_S, publish_again)
-        self._at(self._settings.find_caller_s + TICK_S, lambda: self._forget_returned(returned))
-
-    def _forget_returned(self, returned: Returned) -> None:
-        self._returned.pop(returned, None)
+    def _answer(self, queue: str, body: bytes) -> None:
+        """Say something to a caller, unless the broker is away or takes nothing."""
+        if self._link is not None and not self._link.is_blocked:
+            self._link.answer(queue, body)
 
     # Lanes
 
@@ -485,7 +438,7 @@ class AmqpServer:
             self._link.close_lane(lane)
 
 
-def _answer(request: envelope.Request, served: Served) -> bytes | None:
+def _written(request: envelope.Request, served: Served) -> bytes | None:
     if request.call_id is None or served.dropped:
         return None
     if served.failure is not None:

@@ -185,3 +185,9 @@ def test_work_may_be_begun_again_while_it_is_in_hand(ledger):
     ledger.due()
     ledger.retry(work)
     assert ledger.due() == []
+
+
+def test_what_is_given_back_before_it_was_begun_is_not_begun(ledger):
+    ledger.take(delivery(1))
+    ledger.give_back(ledger.in_hand[0])
+    assert ledger.due() == [Requeue(1)]
