@@ -10,6 +10,7 @@ It is read-only; only the owner of a table changes it, and never while judgement
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -62,6 +63,7 @@ COLUMNS = (
 
 _COLUMN_NAMES = frozenset(column.name for column in COLUMNS)
 _MAX_DERIVED = 512
+_MAX_TOUCHED = 65_536
 _FIRST_CAPACITY = 64
 
 
@@ -299,6 +301,12 @@ class HostTable(Hosts):
         self._promises_of_instance: dict[str, set[str]] = {}
         self._derived: dict[Hashable, _Derived] = {}
         self._changed_rows: list[int] = []
+        """Rows whose facts changed, in order."""
+        self._used_rows: list[int] = []
+        """Rows whose promises or instances changed, in order."""
+        self._generation = 0
+        self.kept: OrderedDict[Hashable, Any] = OrderedDict()
+        """What judgement keeps about these hosts from one request to the next."""
 
     # Reading
 
@@ -403,6 +411,19 @@ class HostTable(Hosts):
         self._derived[key] = entry
         return entry.values
 
+    def marks(self) -> Marks:
+        """Where the lists of touched rows end now."""
+        return Marks(self._generation, len(self._changed_rows), len(self._used_rows))
+
+    def touched_since(self, marks: Marks) -> tuple[set[int], set[int]] | None:
+        """The rows whose facts changed, and those whose promises or instances changed.
+
+        None when that cannot be told: rows came, went or moved.
+        """
+        if marks.generation != self._generation:
+            return None
+        return set(self._changed_rows[marks.changed :]), set(self._used_rows[marks.used :])
+
     # Changing: by the owner only
 
     def put(self, record: HostRecord, version: int) -> None:
@@ -446,6 +467,7 @@ class HostTable(Hosts):
         self.metadata_keys = frozenset(
             key for some in by_host.values() for each in some for key in each.metadata
         )
+        self._begin_generation()
         for host in before.keys() | by_host.keys():
             if before.get(host) != by_host.get(host):
                 for row in self._rows_of_host.get(host, ()):
@@ -453,6 +475,7 @@ class HostTable(Hosts):
 
     def set_instances(self, host: str, instances: dict[str, dict[str, Any]] | None) -> None:
         """Replace the instances that are known to be on a host name."""
+        self._used_rows.extend(self._rows_of_host.get(host, ()))
         for uuid in self._instances.pop(host, {}):
             self._hosts_of_instance[uuid].discard(host)
             if not self._hosts_of_instance[uuid]:
@@ -464,6 +487,10 @@ class HostTable(Hosts):
 
     def promise(self, promise: Promise) -> None:
         """Consume a claim or a reservation; one of the same id is replaced."""
+        before = self._promises.get(promise.id)
+        if before is not None and before.resources == promise.resources:
+            self._promises[promise.id] = promise  # the id tells instance and host
+            return
         self.end_promise(promise.id)
         self._promises[promise.id] = promise
         self._promises_of_host.setdefault(promise.host_uuid, set()).add(promise.id)
@@ -494,6 +521,9 @@ class HostTable(Hosts):
         columns["vcpus_used"][row] += times * taken.vcpus
         columns["num_instances"][row] += times
         columns["num_io_ops"][row] += times
+        self._used_rows.append(row)
+        if len(self._used_rows) > _MAX_TOUCHED:
+            self._begin_generation()
 
     def _fill(self, row: int) -> None:
         record = self.records[row]
@@ -511,6 +541,7 @@ class HostTable(Hosts):
         self.records.append(record)
         self.versions.append(0)
         self._shown.clear()
+        self._begin_generation()
         self._row_of[record.uuid] = row
         self._name(row)
         return row
@@ -535,6 +566,21 @@ class HostTable(Hosts):
     def _forget_derived(self) -> None:
         self._derived.clear()
         self._changed_rows.clear()
+        self._begin_generation()
+
+    def _begin_generation(self) -> None:
+        """What was kept about rows is worth nothing any more."""
+        self._generation += 1
+        self._used_rows.clear()
+        self.kept.clear()
+
+
+class Marks(NamedTuple):
+    """How much of a table's changes somebody has seen."""
+
+    generation: int
+    changed: int
+    used: int
 
 
 class _Taken(Hosts):

@@ -10,7 +10,7 @@ back if they cannot be kept.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -21,7 +21,6 @@ from scheduler_worker.model.claims import Claim, PendingResource
 from scheduler_worker.model.decisions import (
     Decision,
     Diagnosis,
-    FilterStep,
     HostVerdict,
     Selection,
     WeightPart,
@@ -32,8 +31,13 @@ from scheduler_worker.scheduling.normalize import clamp, normalize
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.ranking import Dice, Ranking
+from scheduler_worker.scheduling.standing import Standing, Survey
 
 NOT_ENOUGH_HOSTS = "There are not enough hosts available."
+_KEPT_BYTES = 64 * 2**20
+_BYTES_A_HOST = 128
+_FEWEST_KEPT = 2
+"""How much of a cluster's standings is kept, what a host takes in one, and how many at least."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,43 +47,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     instance_uuids: tuple[str, ...]
     request_id: str = ""
     num_alternates: int = 0
-
-
-class Survey(msgspec.Struct, frozen=True):
-    """Who came through which filter. ``masks`` are over all rows of the table."""
-
-    names: tuple[str, ...]
-    masks: tuple[Mask, ...]
-
-    @property
-    def survivors(self) -> Mask:
-        return self.masks[-1]
-
-    def diagnosis(self) -> Diagnosis:
-        """How many hosts each filter let through."""
-        counts: list[int] = []
-        for at, mask in enumerate(self.masks):
-            same = at > 0 and mask is self.masks[at - 1]
-            counts.append(counts[-1] if same else int(np.count_nonzero(mask)))
-        steps = zip(self.names[1:], counts[:-1], counts[1:], strict=True)
-        return Diagnosis(
-            hosts=len(self.masks[0]),
-            filters=tuple(FilterStep(*step) for step in self._with_destination(counts, steps)),
-        )
-
-    def _with_destination(
-        self, counts: Sequence[int], steps: Iterable[tuple[str, int, int]]
-    ) -> list[tuple[str, int, int]]:
-        total = len(self.masks[0])
-        named = [(self.names[0], total, counts[0])] if counts[0] < total else []
-        return [*named, *steps]
-
-    def rejected_by(self, row: int) -> str | None:
-        """The first filter that rejected a row."""
-        for name, mask in zip(self.names, self.masks, strict=True):
-            if not mask[row]:
-                return name
-        return None
 
 
 DESTINATION = "requested destination"
@@ -97,6 +64,7 @@ class Pipeline:
         self.filters = tuple(filters)
         self.weighers = tuple(weighers)
         self.options = options
+        self._units: tuple[Filter | Weigher, ...] = (*self.filters, *self.weighers)
         self._limiting = [
             unit
             for unit in self.filters
@@ -135,25 +103,28 @@ class Pipeline:
         promised: Mapping[str, int],
         claims: list[Claim],
     ) -> Decision:
-        spec, survey, ranking = request.spec, None, None
+        spec, judged, ranking = request.spec, None, None
         chosen: list[tuple[int, Selection]] = []
         for uuid in request.instance_uuids:
             spec = msgspec.structs.replace(spec, instance_uuid=uuid)
             row = promised.get(uuid)
             if row is None:
-                survey = self._survey(hosts, spec, survey)
-                ranking = self._rank(hosts, survey, spec, dice)
+                judged = self._judged(hosts, spec, judged)
+                if not judged.survey.passed:
+                    raise NoValidHost(NOT_ENOUGH_HOSTS, judged.survey.diagnosis())
+                ranking = self._rank(hosts, judged, spec, dice)
                 row = ranking.first
             chosen.append((row, self._selection(hosts.state(row), spec)))
             if uuid not in promised and not spec.is_rebuild_check:
                 claims.append(_claim(hosts.state(row), spec, request.request_id))
                 hosts.promise(claims[-1])
             spec = with_group_host(spec, chosen[-1][1].service_host)
+        diagnosis = judged.survey.diagnosis() if judged else Diagnosis(hosts=len(hosts))
         alternates: list[Selection] = []
         if request.num_alternates:
-            if survey is None or ranking is None or len(chosen) > 1:
-                survey = self._survey(hosts, spec, survey, must_pass=False)
-                ranking = self._rank(hosts, survey, spec, dice) if survey.survivors.any() else None
+            if ranking is None or len(chosen) > 1:
+                judged = self._judged(hosts, spec, judged)
+                ranking = self._rank(hosts, judged, spec, dice) if judged.survey.passed else None
             alternates = self._alternates(hosts, ranking, chosen, spec, request.num_alternates)
         return Decision(
             selections=tuple(
@@ -161,34 +132,63 @@ class Pipeline:
                 for _, selection in chosen
             ),
             claims=tuple(claims),
-            diagnosis=survey.diagnosis() if survey else Diagnosis(hosts=len(hosts)),
+            diagnosis=diagnosis,
         )
 
     # Filters
 
-    def _survey(
-        self,
-        hosts: HostTable,
-        spec: RequestSpec,
-        before: Survey | None = None,
-        *,
-        must_pass: bool = True,
-    ) -> Survey:
-        mask = before.survivors if before else _destination_mask(hosts, spec)
-        names, masks = [EARLIER_INSTANCES if before else DESTINATION], [mask]
-        left = bool(mask.any())
-        for unit in self._filters_for(spec, first=before is None):
-            if not left:
-                break
+    def _judged(self, hosts: HostTable, spec: RequestSpec, before: Standing | None) -> Standing:
+        """How the hosts stand now; ``before`` is how they stood for the request's last instance.
+
+        A host that was dropped for an earlier instance stays dropped.
+        """
+        standing = self._kept(hosts, spec)
+        if standing is None:
+            return self._anew(hosts, spec, before)
+        if before is None or before is standing:
+            return standing
+        if (standing.survey.survivors & ~before.survey.survivors).any():
+            return self._anew(hosts, spec, before)
+        return standing
+
+    def _kept(self, hosts: HostTable, spec: RequestSpec) -> Standing | None:
+        """The standing of the request's class, up to date; None where nothing can be kept."""
+        key = self._class_of(spec)
+        if key is None:
+            return None
+        standing: Standing | None = hosts.kept.pop(key, None)
+        if standing is None or not standing.catch_up(hosts, spec):
+            standing = self._anew(hosts, spec, None)
+            most = max(_FEWEST_KEPT, _KEPT_BYTES // (_BYTES_A_HOST * max(1, len(hosts))))
+            while len(hosts.kept) >= most:
+                hosts.kept.popitem(last=False)
+        hosts.kept[key] = standing
+        return standing
+
+    def _class_of(self, spec: RequestSpec) -> Hashable | None:
+        """What requests have in common that all units judge alike; None if that cannot be told."""
+        if spec.is_rebuild_check or names_destination(spec):
+            return None
+        reads: list[Hashable] = []
+        for unit in self._units:
             if unit.applies(spec):
-                mask = self._apply(unit, hosts, spec, mask)
-                left = bool(mask.any())
-            names.append(unit.name)
-            masks.append(mask)
-        survey = Survey(tuple(names), tuple(masks))
-        if must_pass and not left:
-            raise NoValidHost(NOT_ENOUGH_HOSTS, survey.diagnosis())
-        return survey
+                found = unit.reads(spec)
+                if found is None:
+                    return None
+                reads.append(found)
+            else:
+                reads.append(None)
+        return (self, *reads)
+
+    def _anew(self, hosts: HostTable, spec: RequestSpec, before: Standing | None) -> Standing:
+        """Ask every filter about every host that is left."""
+        if before is None:
+            first = DESTINATION, _destination_mask(hosts, spec)
+        else:
+            first = EARLIER_INSTANCES, before.survey.survivors
+        filters = list(self._filters_for(spec, first=before is None))
+        survey = Survey(hosts, spec, filters, first=first)
+        return Standing(hosts, survey, [unit for unit in self.weighers if unit.applies(spec)])
 
     def _filters_for(self, spec: RequestSpec, *, first: bool) -> Iterable[Filter]:
         if spec.skips_filters:
@@ -200,45 +200,26 @@ class Pipeline:
             and (unit.RUN_ON_REBUILD or not spec.is_rebuild_check)
         )
 
-    def _apply(self, unit: Filter, hosts: HostTable, spec: RequestSpec, mask: Mask) -> Mask:
-        if unit.looks_at_rows:
-            rows = np.flatnonzero(mask)
-            after = np.zeros_like(mask)
-            after[rows[unit.passes(hosts.take(rows), spec)]] = True
-            return after
-        return mask & unit.passes(hosts, spec)
-
     # Weighers
 
-    def _rank(self, hosts: HostTable, survey: Survey, spec: RequestSpec, dice: Dice) -> Ranking:
-        rows = np.flatnonzero(survey.survivors)
-        view: Hosts = hosts if len(rows) == len(hosts) else hosts.take(rows)
+    def _rank(self, hosts: HostTable, standing: Standing, spec: RequestSpec, dice: Dice) -> Ranking:
         return Ranking(
-            rows,
-            self.weights(view, spec),
+            standing.rows,
+            standing.totals(hosts, spec),
             subset=self.options.host_subset_size,
             shuffle=self.options.shuffle_best_same_weighed_hosts,
             dice=dice,
         )
 
-    def weights(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        """The total weight of each host; a lone host is not weighed at all and has 0."""
-        totals: Values = np.zeros(len(hosts))
-        if len(hosts) > 1:
-            for unit in self.weighers:
-                if unit.applies(spec):
-                    multiplier = unit.multiplier(hosts)
-                    if not isinstance(multiplier, float) or multiplier:
-                        totals += multiplier * _normalized(unit, unit.weigh(hosts, spec))
-        return totals
+    def weights(self, hosts: HostTable, spec: RequestSpec) -> Values:
+        """The total weight of each host, as if all had passed; a lone one has 0."""
+        everything = Survey(hosts, spec, (), first=(DESTINATION, np.ones(len(hosts), bool)))
+        weighers = [unit for unit in self.weighers if unit.applies(spec)]
+        return Standing(hosts, everything, weighers).totals(hosts, spec)
 
     def best_weights(self, tables: Sequence[HostTable], spec: RequestSpec) -> list[float | None]:
         """The best weight in each table, normalised over the hosts of all; None: nobody passes."""
-        surveys = [self._survey(table, spec, must_pass=False) for table in tables]
-        views = [
-            table.take(np.flatnonzero(survey.survivors))
-            for table, survey in zip(tables, surveys, strict=True)
-        ]
+        views = [table.take(self._judged(table, spec, None).rows) for table in tables]
         ends = np.cumsum([len(view) for view in views])[:-1]
         totals = [np.zeros(len(view)) for view in views]
         for unit in self.weighers:
@@ -332,13 +313,14 @@ class Pipeline:
         """
         uuid = request.instance_uuids[0] if request.instance_uuids else None
         spec = msgspec.structs.replace(request.spec, instance_uuid=uuid)
-        survey = self._survey(hosts, spec, must_pass=False)
-        order = list(self._rank(hosts, survey, spec, dice)) if survey.survivors.any() else []
+        standing = self._anew(hosts, spec, None)
+        survey = standing.survey
+        order = list(self._rank(hosts, standing, spec, dice)) if survey.passed else []
         rejected = np.flatnonzero(~survey.survivors).tolist()
         wanted = set(np.flatnonzero(hosts.rows_of(only)).tolist()) if only else None
         rows = [row for row in order + rejected if wanted is None or row in wanted][:limit]
         verdicts = {row: self._rejection(hosts.state(row), survey, spec) for row in rows}
-        verdicts.update(self._weighings(hosts, survey, spec, set(rows)))
+        verdicts.update(self._weighings(hosts, standing, spec, set(rows)))
         return msgspec.structs.replace(
             survey.diagnosis(),
             verdicts=tuple(verdicts[row] for row in rows),
@@ -356,12 +338,12 @@ class Pipeline:
         )
 
     def _weighings(
-        self, hosts: HostTable, survey: Survey, spec: RequestSpec, wanted: set[int]
+        self, hosts: HostTable, standing: Standing, spec: RequestSpec, wanted: set[int]
     ) -> dict[int, HostVerdict]:
-        rows = np.flatnonzero(survey.survivors)
+        rows = standing.rows
         view = hosts.take(rows)
         tables = [self._parts(unit, view, spec) for unit in self.weighers] if len(rows) > 1 else []
-        totals = self.weights(view, spec)
+        totals = standing.totals(hosts, spec)
         return {
             int(row): HostVerdict(
                 host=hosts.records[row].host,
@@ -446,6 +428,13 @@ def _nodes(hosts: HostTable, mask: Mask, nodenames: Sequence[str]) -> Mask:
     found = np.zeros_like(mask)
     found[[row for row in kept.tolist() if hosts.records[row].nodename in nodenames]] = True
     return found
+
+
+def names_destination(spec: RequestSpec) -> bool:
+    """Whether only some hosts are asked at all."""
+    return bool(
+        spec.requested_destination or spec.ignore_hosts or spec.force_hosts or spec.force_nodes
+    )
 
 
 def may_use(hosts: HostTable, row: int, spec: RequestSpec) -> bool:

@@ -21,7 +21,7 @@ exception is a defect of the unit: the request is answered with an error and the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -42,6 +42,18 @@ class Unit:
     def name(self) -> str:
         """The name that the configuration and the explanations use."""
         return type(self).__name__
+
+    reads_use: ClassVar[bool] = True
+    """False when promises and instances on a host cannot change what is said of it."""
+
+    def reads(self, spec: RequestSpec) -> Hashable | None:
+        """What of the request this unit looks at; None, the default: it is not told.
+
+        Two requests of which all units read the same get the same verdicts on hosts that did not
+        change between them, so the verdicts are kept. A unit that tells must read nothing else:
+        no clock (but see :meth:`Filter.lasts_until_s`), no chance, no other host.
+        """
+        return None
 
 
 class Filter(Unit):
@@ -71,6 +83,10 @@ class Filter(Unit):
     def applies(self, spec: RequestSpec) -> bool:
         """False when the request asks for nothing that this filter looks at; saves the work."""
         return True
+
+    def lasts_until_s(self, hosts: Hosts, spec: RequestSpec) -> float:
+        """The time of ``now_s`` up to which the verdicts hold if no host changes."""
+        return float("inf")
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         """Why this host, which did not pass, did not: one clause with the figures."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from scheduler_worker.model.aggregates import zones
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
@@ -12,9 +14,13 @@ class AvailabilityZoneFilter(Filter):
     """Passes hosts of the requested zone; hosts without a zone are in the default one."""
 
     run_filter_once_per_request = True
+    reads_use = False
 
     def applies(self, spec: RequestSpec) -> bool:
         return bool(spec.availability_zone)
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return spec.availability_zone
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         wanted = spec.availability_zone

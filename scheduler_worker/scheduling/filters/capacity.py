@@ -5,7 +5,7 @@ Use includes promises. One instance never exceeds the physical total, whatever t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
@@ -27,6 +27,15 @@ class CoreFilter(Filter):
     def _limit(hosts: Hosts) -> Values:
         limit: Values = (hosts.vcpus_total - hosts.reserved_host_cpus) * hosts.cpu_allocation_ratio
         return limit
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        wanted, total, record = spec_obj.flavor.vcpus, host_state.vcpus_total, host_state.record
+        limit = (total - record.reserved_host_cpus) * record.cpu_allocation_ratio
+        fits = limit - host_state.vcpus_used >= wanted and (wanted <= total or limit <= 0)
+        return bool(fits or total == 0)
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return spec.flavor.vcpus
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         record = host_state.record
@@ -53,6 +62,15 @@ class RamFilter(Filter):
         fits: Mask = limit - (total - hosts.free_ram_mb) >= wanted
         return fits & (total >= wanted)
 
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        wanted, record = spec_obj.flavor.memory_mb, host_state.record
+        total = record.memory_mb
+        limit = (total - record.reserved_host_memory_mb) * record.ram_allocation_ratio
+        return bool(limit - (total - host_state.free_ram_mb) >= wanted and total >= wanted)
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return spec.flavor.memory_mb
+
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         record = host_state.record
         free = record.memory_mb - record.reserved_host_memory_mb
@@ -77,6 +95,15 @@ class DiskFilter(Filter):
         limit = (total - hosts.reserved_host_disk_mb) * hosts.disk_allocation_ratio
         fits: Mask = limit - (total - hosts.free_disk_mb) >= wanted
         return fits & (total >= wanted)
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        wanted, record = spec_obj.flavor.disk_mb, host_state.record
+        total = record.local_gb * 1024
+        limit = (total - record.reserved_host_disk_mb) * record.disk_allocation_ratio
+        return bool(limit - (total - host_state.free_disk_mb) >= wanted and total >= wanted)
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return spec.flavor.disk_mb
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         record = host_state.record

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
@@ -13,11 +15,21 @@ class ComputeFilter(Filter):
     """Passes hosts whose service is enabled and was heard of within ``service_down_time``."""
 
     run_filter_once_per_request = True
+    reads_use = False
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         silent_s = np.abs(hosts.now_s - hosts.heartbeat_s)
         alive: Mask = silent_s <= self.options.service_down_time_s
         return alive & ~hosts.service_forced_down & ~hosts.service_disabled
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return ()
+
+    def lasts_until_s(self, hosts: Hosts, spec: RequestSpec) -> float:
+        """The next heart-beat to grow too old, or to be no longer too far ahead of the clock."""
+        heard_s, allowed_s = hosts.heartbeat_s, self.options.service_down_time_s
+        turns_s = np.concatenate((heard_s + allowed_s, heard_s - allowed_s))
+        return float(turns_s.min(initial=np.inf, where=turns_s >= hosts.now_s))
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         if host_state.service_disabled:

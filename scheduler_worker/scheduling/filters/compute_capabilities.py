@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
@@ -34,6 +36,9 @@ class ComputeCapabilitiesFilter(Filter):
             return np.fromiter(answers, bool, len(hosts))
         key = (type(self).__name__, wanted)
         return hosts.derived(key, lambda host: _meets_all(host, wanted), "?")
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return _requirements(spec)
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         return _meets_all(host_state, _requirements(spec_obj))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from typing import Any
 
@@ -54,6 +54,7 @@ class ImagePropertiesFilter(Filter):
 
     run_filter_once_per_request = True
     RUN_ON_REBUILD = True
+    reads_use = False
 
     def applies(self, spec: RequestSpec) -> bool:
         return bool(self._wanted(spec).names)
@@ -62,6 +63,9 @@ class ImagePropertiesFilter(Filter):
         wanted = self._wanted(spec)
         key = (type(self).__name__, wanted)
         return hosts.derived(key, lambda host: _complaint(host, wanted) is None, "?")
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return self._wanted(spec)
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         return _complaint(host_state, self._wanted(spec_obj)) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, Values
@@ -12,11 +14,15 @@ from scheduler_worker.scheduling.plugin import Weigher
 class CrossCellWeigher(Weigher):
     """1 in the cell the instance is in, -1 elsewhere, when a move may cross cells."""
 
+    reads_use = False
     option = "cross_cell_move_weight_multiplier"
 
     def applies(self, spec: RequestSpec) -> bool:
         destination = spec.requested_destination
         return bool(destination and destination.cell_uuid and destination.allow_cross_cell_move)
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return spec.requested_destination.cell_uuid if spec.requested_destination else None
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         if not self.applies(spec) or spec.requested_destination is None:

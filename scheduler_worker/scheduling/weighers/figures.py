@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from typing import ClassVar
+
 from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.plugin import Weigher
 
 
-class RAMWeigher(Weigher):
+class _Figure(Weigher):
+    """Whose raw value is a column of the hosts, whatever is requested."""
+
+    column: ClassVar[str] = ""
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        return hosts.column(self.column)
+
+    def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
+        return float(getattr(host_state, self.column))
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return ()
+
+
+class RAMWeigher(_Figure):
     """Free memory, MiB: spreads with a positive multiplier, stacks with a negative one."""
 
     minval = 0
+    column = "free_ram_mb"
     option = "ram_weight_multiplier"
 
-    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        return hosts.free_ram_mb
 
-
-class CPUWeigher(Weigher):
+class CPUWeigher(_Figure):
     """Free vCPUs, overcommitted ones included."""
 
     minval = 0
@@ -27,52 +43,49 @@ class CPUWeigher(Weigher):
         free: Values = hosts.vcpus_total * hosts.cpu_allocation_ratio - hosts.vcpus_used
         return free
 
+    def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
+        return float(
+            host_state.vcpus_total * host_state.cpu_allocation_ratio - host_state.vcpus_used
+        )
 
-class DiskWeigher(Weigher):
+
+class DiskWeigher(_Figure):
     """Free local disk, MiB."""
 
     minval = 0
+    column = "free_disk_mb"
     option = "disk_weight_multiplier"
 
-    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        return hosts.free_disk_mb
 
-
-class IoOpsWeigher(Weigher):
+class IoOpsWeigher(_Figure):
     """Instances that are being built, resized, rescued and so on."""
 
     minval = 0
+    column = "num_io_ops"
     option = "io_ops_weight_multiplier"
 
-    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        return hosts.num_io_ops
 
-
-class NumInstancesWeigher(Weigher):
+class NumInstancesWeigher(_Figure):
     """Instances on the host."""
 
+    column = "num_instances"
     option = "num_instances_weight_multiplier"
 
-    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        return hosts.num_instances
 
-
-class HypervisorVersionWeigher(Weigher):
+class HypervisorVersionWeigher(_Figure):
     """The hypervisor's version."""
 
+    reads_use = False
+    column = "hypervisor_version"
     option = "hypervisor_version_weight_multiplier"
 
-    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        return hosts.hypervisor_version
 
-
-class BuildFailureWeigher(Weigher):
+class BuildFailureWeigher(_Figure):
     """Builds that failed on the host; the multiplier counts against it."""
 
+    reads_use = False
+    column = "failed_builds"
     option = "build_failure_weight_multiplier"
-
-    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        return hosts.failed_builds
 
     def multiplier(self, hosts: Hosts) -> Values | float:
         return -1 * super().multiplier(hosts)
