@@ -47,7 +47,7 @@ SPECS = tuple(
         (1, None, {}),
         (1, "az1", {}),
         (3, None, {}),
-        (2, None, {"capabilities:hypervisor_type": "QEMU"}),
+        (1, None, {"capabilities:hypervisor_type": "QEMU"}),
         (1, None, {"capabilities:free_ram_mb": ">= 3000"}),
     )
 )
@@ -181,7 +181,7 @@ def test_most_decisions_rest_on_what_was_kept(monkeypatch):
     [
         (figures.RAMWeigher, "reads_use", False),
         (RamFilter, "reads_use", False),
-        (AvailabilityZoneFilter, "reads", lambda self, spec: ()),
+        (ComputeCapabilitiesFilter, "reads", lambda self, spec: ()),
         (ComputeFilter, "lasts_until_s", lambda self, hosts, spec: float("inf")),
         (HostTable, "touched_since", lambda self, marks: (set(), set())),
     ],
