@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,18 +157,10 @@ class HostState:
         self.row = row
         self.limits: dict[str, Any] = {}
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _COLUMN_NAMES:
-            return self._column_value(name)
-        raise AttributeError(f"a host has no attribute {name!r}")
+    if TYPE_CHECKING:
 
-    def _column_value(self, name: str) -> Any:
-        if self._lists is None:
-            return self._table.column(name)[self.row].item()
-        values = self._lists.get(name)
-        if values is None:
-            values = self._lists[name] = self._table.column(name).tolist()
-        return values[self.row]
+        def __getattr__(self, name: str) -> Any:
+            """Every column is a property, see :func:`_column_of_a_row`."""
 
     @property
     def table(self) -> Hosts:
@@ -265,6 +257,22 @@ class HostState:
     @property
     def updated(self) -> float | None:
         return self.record.updated_at
+
+
+def _column_of_a_row(name: str) -> property:
+    def value(host: HostState) -> Any:
+        if host._lists is None:
+            return host._table._columns[name].item(host.row)
+        values = host._lists.get(name)
+        if values is None:
+            values = host._lists[name] = host._table.column(name).tolist()
+        return values[host.row]
+
+    return property(value)
+
+
+for _column in COLUMNS:
+    setattr(HostState, _column.name, _column_of_a_row(_column.name))
 
 
 class _Derived:

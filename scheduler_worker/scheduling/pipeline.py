@@ -64,7 +64,7 @@ class Pipeline:
         self.filters = tuple(filters)
         self.weighers = tuple(weighers)
         self.options = options
-        self._units: tuple[Filter | Weigher, ...] = (*self.filters, *self.weighers)
+        self._readers = [unit for unit in (*self.filters, *self.weighers) if unit.reads_request]
         self._limiting = [
             unit
             for unit in self.filters
@@ -169,16 +169,13 @@ class Pipeline:
         """What requests have in common that all units judge alike; None if that cannot be told."""
         if spec.is_rebuild_check or names_destination(spec):
             return None
-        reads: list[Hashable] = []
-        for unit in self._units:
-            if unit.applies(spec):
-                found = unit.reads(spec)
-                if found is None:
-                    return None
-                reads.append(found)
-            else:
-                reads.append(None)
-        return (self, *reads)
+        reads: list[Hashable] = [self]
+        for unit in self._readers:
+            found = unit.reads(spec) if unit.applies(spec) else False
+            if found is None:
+                return None
+            reads.append(found)
+        return tuple(reads)
 
     def _anew(self, hosts: HostTable, spec: RequestSpec, before: Standing | None) -> Standing:
         """Ask every filter about every host that is left."""

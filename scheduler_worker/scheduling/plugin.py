@@ -46,6 +46,16 @@ class Unit:
     reads_use: ClassVar[bool] = True
     """False when promises and instances on a host cannot change what is said of it."""
 
+    reads_request: ClassVar[bool] = True
+    """False for a unit that looks at nothing of the request, and so needs no :meth:`reads`."""
+
+    def applies(self, spec: RequestSpec) -> bool:
+        """False when the request asks for nothing that this unit looks at; saves the work.
+
+        A filter then passes every host, a weigher gives every host the raw value 0.
+        """
+        return True
+
     def reads(self, spec: RequestSpec) -> Hashable | None:
         """What of the request this unit looks at; None, the default: it is not told.
 
@@ -79,10 +89,6 @@ class Filter(Unit):
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         """Whether this one host can take the instance."""
         return bool(self.passes(only(host_state), spec_obj)[0])
-
-    def applies(self, spec: RequestSpec) -> bool:
-        """False when the request asks for nothing that this filter looks at; saves the work."""
-        return True
 
     def lasts_until_s(self, hosts: Hosts, spec: RequestSpec) -> float:
         """The time of ``now_s`` up to which the verdicts hold if no host changes."""
@@ -124,10 +130,6 @@ class Weigher(Unit):
     def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
         """The raw value of one host. (Nova calls the request ``weight_properties`` here.)"""
         return float(self.weigh(only(host_state), weight_properties)[0])
-
-    def applies(self, spec: RequestSpec) -> bool:
-        """False when every host would get the same raw value 0 for this request."""
-        return True
 
     def default_multiplier(self) -> float:
         """The multiplier where no aggregate overrides it."""

@@ -142,12 +142,10 @@ class _Scale:
         False when all must be spread anew, because an extreme has moved.
         """
         row, unit = host.row, self.unit
-        before = float(self._raw[row])
-        after = before
-        if facts or not counted or unit.reads_use:
-            after = float(unit.weigh_host(host, spec))
-            after = after if unit.minval is None else max(after, unit.minval)
-            after = after if unit.maxval is None else min(after, unit.maxval)
+        before = self._raw.item(row)
+        after = float(unit.weigh_host(host, spec))
+        after = after if unit.minval is None else max(after, unit.minval)
+        after = after if unit.maxval is None else min(after, unit.maxval)
         if facts and not isinstance(self._multiplier, float):
             self._multiplier[row] = unit.weight_multiplier(host)
         elif counted and before == after:
@@ -259,16 +257,18 @@ class Standing:
         if self._scales is None or not (counts or counted):
             return
         if counts:
+            anew = facts or not counted
             kept = [
                 scale.judge_again(host, spec, self.rows, counted=counted, facts=facts)
                 for scale in self._scales
+                if anew or scale.unit.reads_use
             ]
         else:
             kept = [scale.drop(host, self.rows) for scale in self._scales]
-        for scale, is_kept in zip(self._scales, kept, strict=True):
-            if not is_kept:
-                scale.spread(self.rows)
         if all(kept):
-            self._totals[host.row] = sum(float(scale.products[host.row]) for scale in self._scales)
-        else:
-            self._add_up(len(hosts))
+            row = host.row
+            self._totals[row] = sum([scale.products.item(row) for scale in self._scales])
+            return
+        for scale in self._scales:
+            scale.spread(self.rows)
+        self._add_up(len(hosts))

@@ -11,7 +11,8 @@ import contextlib
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableSequence, Sequence
+from typing import Any
 
 from scheduler_worker.errors import (
     ClusterLockTimeout,
@@ -361,6 +362,24 @@ class Scheduler:
             return self._pipeline().explain(table, request, _dice(request), only=hosts, limit=limit)
 
 
-def _dice(request: Request) -> random.Random:
-    """Chance that a recorded request replays."""
-    return random.Random(request.request_id)
+class _Dice:
+    """Chance that a recorded request replays; seeded when it is first thrown."""
+
+    def __init__(self, seed: str) -> None:
+        self._seed = seed
+        self._random: random.Random | None = None
+
+    def randrange(self, start: int, /) -> int:
+        return self._seeded().randrange(start)
+
+    def shuffle(self, x: MutableSequence[Any], /) -> None:
+        self._seeded().shuffle(x)
+
+    def _seeded(self) -> random.Random:
+        if self._random is None:
+            self._random = random.Random(self._seed)
+        return self._random
+
+
+def _dice(request: Request) -> _Dice:
+    return _Dice(request.request_id)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
@@ -15,15 +13,13 @@ class ComputeFilter(Filter):
     """Passes hosts whose service is enabled and was heard of within ``service_down_time``."""
 
     run_filter_once_per_request = True
+    reads_request = False
     reads_use = False
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         silent_s = np.abs(hosts.now_s - hosts.heartbeat_s)
         alive: Mask = silent_s <= self.options.service_down_time_s
         return alive & ~hosts.service_forced_down & ~hosts.service_disabled
-
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return ()
 
     def lasts_until_s(self, hosts: Hosts, spec: RequestSpec) -> float:
         """The next heart-beat to grow too old, or to be no longer too far ahead of the clock."""

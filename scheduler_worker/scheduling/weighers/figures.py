@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import ClassVar
 
 from scheduler_worker.model.hosts import Hosts, HostState, Values
@@ -13,6 +12,7 @@ from scheduler_worker.scheduling.plugin import Weigher
 class _Figure(Weigher):
     """Whose raw value is a column of the hosts, whatever is requested."""
 
+    reads_request = False
     column: ClassVar[str] = ""
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
@@ -20,9 +20,6 @@ class _Figure(Weigher):
 
     def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
         return float(getattr(host_state, self.column))
-
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return ()
 
 
 class RAMWeigher(_Figure):

@@ -29,6 +29,7 @@ class MetricsWeigher(Weigher):
     ``weight_of_unavailable`` unless that metric could not have changed anything.
     """
 
+    reads_request = False
     reads_use = False
     option = "metrics_weight_multiplier"
 
@@ -38,9 +39,6 @@ class MetricsWeigher(Weigher):
 
     def applies(self, spec: RequestSpec) -> bool:
         return bool(self._ratios)
-
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return ()
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         if not self._ratios:
