@@ -70,6 +70,7 @@ class Pipeline:
             for unit in self.filters
             if unit.looks_at_rows or type(unit).limits is not Filter.limits
         ]
+        self._selections_last = all(unit.limits_of_facts for unit in self._limiting)
         self._zone_key = ("zone", options.default_availability_zone)
 
     def decide(
@@ -114,7 +115,7 @@ class Pipeline:
                     raise NoValidHost(NOT_ENOUGH_HOSTS, judged.survey.diagnosis())
                 ranking = self._rank(hosts, judged, spec, dice)
                 row = ranking.first
-            chosen.append((row, self._selection(hosts.state(row), spec)))
+            chosen.append((row, self._selected(hosts, row, spec, judged)))
             if uuid not in promised and not spec.is_rebuild_check:
                 claims.append(_claim(hosts.state(row), spec, request.request_id))
                 hosts.promise(claims[-1])
@@ -125,7 +126,9 @@ class Pipeline:
             if ranking is None or len(chosen) > 1:
                 judged = self._judged(hosts, spec, judged)
                 ranking = self._rank(hosts, judged, spec, dice) if judged.survey.passed else None
-            alternates = self._alternates(hosts, ranking, chosen, spec, request.num_alternates)
+            alternates = self._alternates(
+                hosts, judged, ranking, chosen, spec, request.num_alternates
+            )
         return Decision(
             selections=tuple(
                 (selection, *self._same_cell(alternates, selection, request.num_alternates))
@@ -228,6 +231,17 @@ class Pipeline:
 
     # Selections
 
+    def _selected(
+        self, hosts: HostTable, row: int, spec: RequestSpec, judged: Standing | None
+    ) -> Selection:
+        """The selection of a row, kept with the standing of the request's class."""
+        if judged is None or spec.requested_resources or not self._selections_last:
+            return self._selection(hosts.state(row), spec)
+        selection = judged.selections.get(row)
+        if selection is None:
+            selection = judged.selections[row] = self._selection(hosts.state(row), spec)
+        return selection
+
     def _selection(self, host: HostState, spec: RequestSpec) -> Selection:
         mappings = {
             group.requester_id: [host.uuid]
@@ -268,6 +282,7 @@ class Pipeline:
     def _alternates(
         self,
         hosts: HostTable,
+        judged: Standing | None,
         ranking: Ranking | None,
         chosen: Sequence[tuple[int, Selection]],
         spec: RequestSpec,
@@ -282,7 +297,7 @@ class Pipeline:
                 break
             cell = hosts.records[row].cell_uuid
             if row not in taken and cell in missing:
-                found.append(self._selection(hosts.state(row), spec))
+                found.append(self._selected(hosts, row, spec, judged))
                 missing[cell] -= 1
                 if not missing[cell]:
                     del missing[cell]

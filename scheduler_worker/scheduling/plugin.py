@@ -76,6 +76,9 @@ class Filter(Unit):
     looks_at_rows: ClassVar[bool] = False
     """Set for a class that writes the row face only: it is shown survivors, not all hosts."""
 
+    limits_of_facts: ClassVar[bool] = False
+    """True when :meth:`limits` reads nothing but what the host reports of itself."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _require_a_face(cls, Filter, "passes", "host_passes")

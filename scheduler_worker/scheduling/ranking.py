@@ -9,7 +9,7 @@ import numpy as np
 
 from scheduler_worker.model.hosts import Rows, Values
 
-_FIRST_CHUNK = 16
+_FIRST_CHUNK = 8
 
 
 class Dice(Protocol):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler_worker.model.decisions import Diagnosis, FilterStep
+from scheduler_worker.model.decisions import Diagnosis, FilterStep, Selection
 from scheduler_worker.model.hosts import Hosts, HostState, HostTable, Mask, Rows, Values
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.normalize import clamp, normalize
@@ -192,6 +192,8 @@ class Standing:
         self._rows: Rows | None = None
         self._totals: Values = np.zeros(0)
         self._marks = hosts.marks()
+        self.selections: dict[int, Selection] = {}
+        """Hosts of this class that were selected, by row; a host that reports is forgotten."""
 
     @property
     def rows(self) -> Rows:
@@ -219,6 +221,8 @@ class Standing:
             return True
         if len(changed) + len(used) > 1 + len(hosts) // _WORTH_A_REBUILD or not self.survey.passed:
             return False
+        for row in changed:
+            self.selections.pop(row, None)
         for row in changed | used:
             self._judge_again(hosts.state(row), spec, facts=row in changed, hosts=hosts)
         self._marks = hosts.marks()

@@ -16,6 +16,8 @@ from scheduler_worker.scheduling.plugin import Filter
 class CoreFilter(Filter):
     """Passes hosts with enough vCPUs; one that reports no total is not limited."""
 
+    limits_of_facts = True
+
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         wanted, total, limit = spec.flavor.vcpus, hosts.vcpus_total, self._limit(hosts)
         fits: Mask = limit - hosts.vcpus_used >= wanted
@@ -56,6 +58,8 @@ class CoreFilter(Filter):
 class RamFilter(Filter):
     """Passes hosts with enough memory."""
 
+    limits_of_facts = True
+
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         wanted, total = spec.flavor.memory_mb, hosts.total_usable_ram_mb
         limit = (total - hosts.reserved_host_memory_mb) * hosts.ram_allocation_ratio
@@ -89,6 +93,8 @@ class RamFilter(Filter):
 
 class DiskFilter(Filter):
     """Passes hosts with enough local disk for root, ephemeral and swap."""
+
+    limits_of_facts = True
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         wanted, total = spec.flavor.disk_mb, hosts.total_usable_disk_gb * 1024

@@ -1,0 +1,46 @@
+"""Frames of our own are what py-amqp would write."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import amqp
+import pytest
+from amqp import spec
+from amqp.method_framing import frame_writer
+from amqp.serialization import dumps
+
+from scheduler_worker.rpc.amqp import frames
+
+FRAME_MAX = 4096
+
+
+def theirs(method: Any, signature: str, arguments: tuple[Any, ...], content: Any = None) -> bytes:
+    written = bytearray()
+    transport = SimpleNamespace(write=lambda some: written.extend(bytes(some)))
+    connection = SimpleNamespace(frame_max=FRAME_MAX, bytes_sent=0)
+    write = frame_writer(connection, transport)
+    write(1, 7, method, dumps(signature, arguments), content)
+    return bytes(written)
+
+
+@pytest.mark.parametrize("size", [1, 100, FRAME_MAX - 8, FRAME_MAX - 7, 3 * FRAME_MAX])
+def test_an_answer(size: int) -> None:
+    body = b"x" * size
+    message = amqp.Message(
+        body,
+        content_type="application/json",
+        content_encoding="utf-8",
+        delivery_mode=2,
+        priority=0,
+    )
+    arguments = (0, "", "reply_q", True, False)
+    expected = theirs(spec.Basic.Publish, "Bssbb", arguments, message)
+    assert frames.answer(7, "reply_q", body, FRAME_MAX) == expected
+
+
+@pytest.mark.parametrize("multiple", [True, False])
+def test_an_acknowledgement(multiple: bool) -> None:
+    expected = theirs(spec.Basic.Ack, "Lb", (2**40, multiple))
+    assert frames.acknowledgement(7, 2**40, multiple=multiple) == expected
