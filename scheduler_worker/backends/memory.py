@@ -62,11 +62,13 @@ class MemoryState:
         self._scopes: dict[str, _Scope] = {}
         self._closed = False
 
-    def acquire(self, scope: str, *, timeout_s: float, seen: Seen) -> Grant:
+    def acquire(
+        self, scope: str, *, timeout_s: float, seen: Seen, head_start_s: float = 0.0
+    ) -> Grant:
         started_s = self._clock.monotonic_s()
         owner = uuid.uuid4().hex
         with self._opened(scope) as state:
-            state.queue[owner] = None
+            state.line_up(owner, started_s - head_start_s)
             try:
                 self._wait_for_turn(scope, state, owner, started_s + timeout_s)
             finally:
@@ -93,7 +95,7 @@ class MemoryState:
             state.memos.keep(memo, written, now_s)
             if not written.kept:
                 state.holder = None
-                self._condition.notify_all()
+            self._condition.notify_all()
             return written
 
     def release(self, grant: Grant) -> None:
@@ -106,6 +108,26 @@ class MemoryState:
         with self._opened(scope) as state:
             return self._changes(state, seen)
 
+    def await_change(self, scope: str, seen: Seen, *, timeout_s: float) -> bool:
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        with self._opened(scope) as state:
+            state.watchers += 1
+            try:
+                return self._wait_for_change(state, seen, deadline_s)
+            finally:
+                state.watchers -= 1
+
+    def _wait_for_change(self, state: _Scope, seen: Seen, deadline_s: float) -> bool:
+        while seen == Seen(self._epoch, state.version):
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                return False
+            expires_s = state.next_expiry_s() - self._clock.time_s()
+            self._condition.wait(max(0.0, min(left_s, expires_s, LOOK_AGAIN_S)))
+            self._refuse_when_closed()
+            state.end_expired(self._clock.time_s())
+        return True
+
     def write(
         self, scope: str, transactions: Sequence[Transaction], *, once: str | None = None
     ) -> Written:
@@ -117,6 +139,7 @@ class MemoryState:
             written = state.apply(transactions)
             if once is not None and all(written.applied):
                 state.memos.keep(once, written, now_s)
+            self._condition.notify_all()
             return written
 
     def ping(self) -> None:
@@ -185,8 +208,11 @@ class _Scope:
         self.token = 0
         self.holder: str | None = None
         self.deadline_s = 0.0
-        self.queue: dict[str, None] = {}
-        """The waiters, in the order in which they came."""
+        self.queue: dict[str, tuple[float, int]] = {}
+        """The waiters: when they count as having come, and how many had come before them."""
+        self._arrivals = 0
+        self.watchers = 0
+        """How many wait for a change."""
         self._records: dict[str, Change] = {}
         """By the order of their last change; deleted ones stay as tombstones, value None."""
         self._tombstones: dict[str, None] = {}
@@ -201,7 +227,12 @@ class _Scope:
 
     def is_turn_of(self, owner: str, now_s: float) -> bool:
         free = self.holder is None or now_s >= self.deadline_s
-        return free and next(iter(self.queue)) == owner
+        return free and min(self.queue, key=self.queue.__getitem__) == owner
+
+    def line_up(self, owner: str, since_s: float) -> None:
+        """A waiter came, and counts as having come at ``since_s``."""
+        self._arrivals += 1
+        self.queue[owner] = since_s, self._arrivals
 
     def remembers(self, version: int) -> bool:
         return self._floor <= version <= self.version
@@ -224,6 +255,10 @@ class _Scope:
         applied = tuple(self._apply(each, before + 1) for each in transactions)
         self._forget_old_tombstones()
         return Written(self.version, applied, before)
+
+    def next_expiry_s(self) -> float:
+        """When the next record may expire, by the store's clock; infinite if none will."""
+        return self._expiry_heap[0][0] if self._expiry_heap else float("inf")
 
     def end_expired(self, now_s: float) -> None:
         """Delete the records whose promise has run out."""

@@ -28,6 +28,10 @@ class Engine:
         """How many wait for the lock of SCOPE."""
         raise NotImplementedError
 
+    def watchers(self) -> int:
+        """How many wait for a change of SCOPE."""
+        raise NotImplementedError
+
     def close(self) -> None:
         raise NotImplementedError
 
@@ -46,6 +50,9 @@ class MemoryEngine(Engine):
 
     def waiters(self) -> int:
         return len(self._state._scopes[SCOPE].queue)
+
+    def watchers(self) -> int:
+        return self._state._scopes[SCOPE].watchers
 
     def close(self) -> None:
         self._state.close()
@@ -66,6 +73,10 @@ class RedisEngine(Engine):
         state = self._states[0]
         queue = f"{state._base(SCOPE)}queue"
         return int(state._server.call(lambda redis: redis.zcard(queue)))
+
+    def watchers(self) -> int:
+        watchers = f"{self._states[0]._base(SCOPE)}watchers"
+        return int(self._states[0]._server.call(lambda redis: redis.zcard(watchers)))
 
     def close(self) -> None:
         for state in self._states:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -60,6 +60,12 @@ def acquire(state: State, timeout_s: float = PATIENCE_S, known: Seen = NEVER) ->
 @pytest.fixture
 def state(engine: Engine) -> State:
     return engine.open()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
 
 
 class TestRecords:
@@ -469,3 +475,99 @@ def run_all(jobs: list[Callable[[], None]]) -> None:
     with ThreadPoolExecutor(len(jobs)) as pool:
         for future in [pool.submit(job) for job in jobs]:
             future.result()
+
+
+class TestHeadStart:
+    def test_a_head_start_overtakes_who_came_shortly_before(
+        self, state: State, engine: Engine, pool: ThreadPoolExecutor
+    ) -> None:
+        grant, served = acquire(state), []
+
+        def wait(name: str, head_start_s: float) -> None:
+            mine = state.acquire(SCOPE, timeout_s=PATIENCE_S, seen=NEVER, head_start_s=head_start_s)
+            served.append(name)
+            state.release(mine)
+
+        waiting = []
+        for at, (name, head_start_s) in enumerate(
+            [("first", 0.0), ("second", 0.0), ("late", 60.0), ("later", 30.0)], 1
+        ):
+            waiting.append(pool.submit(wait, name, head_start_s))
+            eventually(lambda at=at: engine.waiters() == at)
+        state.release(grant)
+        for each in waiting:
+            each.result(PATIENCE_S)
+        assert served == ["late", "later", "first", "second"]
+
+
+class TestAwaitingAChange:
+    def test_what_has_changed_already_is_not_waited_for(self, state: State) -> None:
+        before = seen(state.changes(SCOPE, NEVER))
+        state.write(SCOPE, [put("a")])
+        assert state.await_change(SCOPE, before, timeout_s=PATIENCE_S)
+        assert state.await_change(SCOPE, NEVER, timeout_s=PATIENCE_S)
+
+    def test_without_a_change_it_ends_in_time(self, state: State) -> None:
+        state.write(SCOPE, [put("a")])
+        now = seen(state.changes(SCOPE, NEVER))
+        assert not state.await_change(SCOPE, now, timeout_s=0.2)
+
+    @pytest.mark.parametrize("kind", ["write", "commit"])
+    def test_a_change_wakes_everybody_who_waits(
+        self, state: State, engine: Engine, pool: ThreadPoolExecutor, kind: str
+    ) -> None:
+        other = engine.open()
+        other.write(SCOPE, [put("a")])
+        now = seen(state.changes(SCOPE, NEVER))
+        waiting = [
+            pool.submit(each.await_change, SCOPE, now, timeout_s=PATIENCE_S)
+            for each in (state, other, other)
+        ]
+        eventually(lambda: engine.watchers() == 3)
+        started = time.monotonic()
+        if kind == "write":
+            other.write(SCOPE, [put("b")])
+        else:
+            other.commit(acquire(other), [put("b")])
+        assert all(each.result(PATIENCE_S) for each in waiting)
+        assert time.monotonic() - started < WOKEN_S
+
+    def test_a_record_that_expires_is_a_change(self, state: State) -> None:
+        start = state.changes(SCOPE, NEVER)
+        state.write(SCOPE, [put("a", b"", start.now_s + 0.4)])
+        now = seen(state.changes(SCOPE, NEVER))
+        started = time.monotonic()
+        assert state.await_change(SCOPE, now, timeout_s=PATIENCE_S)
+        assert time.monotonic() - started < PATIENCE_S / 2
+        assert records(state) == {}
+
+    def test_another_scope_wakes_nobody(self, state: State) -> None:
+        state.write(SCOPE, [put("a")])
+        now = seen(state.changes(SCOPE, NEVER))
+        state.write("elsewhere", [put("a")])
+        assert not state.await_change(SCOPE, now, timeout_s=0.2)
+
+    def test_those_who_wait_keep_nobody_from_the_lock(
+        self, state: State, engine: Engine, pool: ThreadPoolExecutor
+    ) -> None:
+        state.write(SCOPE, [put("a")])
+        now = seen(state.changes(SCOPE, NEVER))
+        waiting = pool.submit(state.await_change, SCOPE, now, timeout_s=PATIENCE_S)
+        eventually(lambda: engine.watchers() == 1)
+        started = time.monotonic()
+        state.release(acquire(state))
+        assert time.monotonic() - started < WOKEN_S
+        assert not waiting.done()
+        state.write(SCOPE, [put("b")])
+        assert waiting.result(PATIENCE_S)
+
+    def test_closing_wakes_who_waits(
+        self, state: State, engine: Engine, pool: ThreadPoolExecutor
+    ) -> None:
+        state.write(SCOPE, [put("a")])
+        now = seen(state.changes(SCOPE, NEVER))
+        waiting = pool.submit(state.await_change, SCOPE, now, timeout_s=PATIENCE_S)
+        eventually(lambda: engine.watchers() == 1)
+        state.close()
+        with pytest.raises(StateUnavailable):
+            waiting.result(PATIENCE_S)

@@ -1,5 +1,6 @@
 -- Grants the lock, or keeps a place in the queue.
--- ARGV: owner, hold, patience (microseconds), seen epoch, seen version, limit of changes
+-- ARGV: owner, hold, patience (microseconds), seen epoch, seen version, limit of changes,
+-- head start (microseconds): a waiter is served as if it had come so much earlier
 -- Answers {1, token, changes} or {0, microseconds until something may have changed}.
 local owner, hold, patience = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 
@@ -11,8 +12,8 @@ end
 
 local function wait()
   if redis.call('ZSCORE', QUEUE, owner) == false then
-    meta.arrivals = meta.arrivals + 1
-    redis.call('ZADD', QUEUE, text(meta.arrivals), owner)
+    meta.arrivals = math.max(meta.arrivals + 1, now)
+    redis.call('ZADD', QUEUE, text(meta.arrivals - tonumber(ARGV[10] or 0)), owner)
   end
   redis.call('HSET', PATIENCE, owner, text(now + patience))
   -- An offer that a dead waiter lets pass is told to nobody, so all look again after that time.

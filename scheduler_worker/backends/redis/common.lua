@@ -2,7 +2,7 @@
 -- A script runs alone, so nothing here needs to fear another. Any script may run twice, because a
 -- client repeats it when a reply was lost: each must answer and leave behind the same both times.
 local META, RECORDS, CHANGED, EXPIRY = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local GONE, QUEUE, PATIENCE, MEMO = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local GONE, QUEUE, PATIENCE, WATCHERS, MEMO = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local FRESH_EPOCH, MAX_TOMBSTONES, OFFER_US = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local REAP_AT_ONCE = 100
 local NUDGE_MS = 60000
@@ -17,10 +17,10 @@ end
 
 -- meta: read at once by load(), written at once by save(). A missing number is 0, a missing name nil.
 local FIELDS = {
-  'version', 'floor', 'token', 'deadline', 'offer_deadline', 'arrivals', -- numbers
+  'version', 'floor', 'token', 'deadline', 'offer_deadline', 'arrivals', 'watched', -- numbers
   'epoch', 'holder', 'offered', -- names
 }
-local NUMBERS = 6
+local NUMBERS = 7
 local meta, stored = {}, {}
 
 local function load()
@@ -36,7 +36,29 @@ local function load()
   meta.epoch = meta.epoch or FRESH_EPOCH
 end
 
+-- Waiting: a nudge in a list of the waiter's own; it is worth nothing after a minute.
+local function wake_list(owner)
+  return string.sub(META, 1, -#'meta' - 1) .. 'wake:' .. owner
+end
+
+local function nudge(owner)
+  redis.call('RPUSH', wake_list(owner), '1')
+  redis.call('PEXPIRE', wake_list(owner), NUDGE_MS)
+end
+
+-- Those who wait for a change hear of it once, and then look for themselves.
+local new_version
+local function tell_watchers()
+  if not new_version or meta.watched == 0 then return end
+  for _, owner in ipairs(redis.call('ZRANGEBYSCORE', WATCHERS, text(now), '+inf')) do
+    nudge(owner)
+  end
+  redis.call('DEL', WATCHERS)
+  meta.watched = 0
+end
+
 local function save()
+  tell_watchers()
   local update = {}
   for i, field in ipairs(FIELDS) do
     local value = i <= NUMBERS and text(meta[field]) or meta[field] or ''
@@ -52,7 +74,6 @@ end
 
 -- One new version for all that this call changes. It is a time where it can be, so that a store
 -- that lost its last second, or everything, never gives out the same version twice.
-local new_version
 local function bump()
   if not new_version then
     new_version = math.max(meta.version + 1, now)
@@ -163,10 +184,6 @@ end
 
 -- The lock --------------------------------------------------------------------------------------
 
-local function wake_list(owner)
-  return string.sub(META, 1, -#'meta' - 1) .. 'wake:' .. owner
-end
-
 local function drop_waiter(owner)
   redis.call('ZREM', QUEUE, owner)
   redis.call('HDEL', PATIENCE, owner)
@@ -188,8 +205,7 @@ local function settle()
   while head do
     if tonumber(redis.call('HGET', PATIENCE, head) or 0) > now then
       meta.offered, meta.offer_deadline = head, now + OFFER_US
-      redis.call('RPUSH', wake_list(head), '1')
-      redis.call('PEXPIRE', wake_list(head), NUDGE_MS)
+      nudge(head)
       return
     end
     drop_waiter(head)

@@ -33,7 +33,7 @@ LONGEST_WAIT_S = 1.0
 
 AFTER_LOST_WAIT_S = 0.1
 SENTINEL_PORT = 26379
-SCRIPTS = ("acquire", "changes", "commit", "leave", "write")
+SCRIPTS = ("acquire", "changes", "commit", "leave", "watch", "write")
 
 
 class Server:

@@ -30,7 +30,7 @@ from scheduler_worker.ports import (
     Written,
 )
 
-KEYS = ("meta", "records", "changed", "expiry", "gone", "queue", "patience")
+KEYS = ("meta", "records", "changed", "expiry", "gone", "queue", "patience", "watchers")
 """The keys of a scope, in the order in which the scripts name them; a memo comes after them."""
 
 MICRO = 1_000_000
@@ -90,14 +90,16 @@ class RedisState:
         self._waiting: set[str] = set()
         self._waiting_changed = threading.Condition()
 
-    def acquire(self, scope: str, *, timeout_s: float, seen: Seen) -> Grant:
+    def acquire(
+        self, scope: str, *, timeout_s: float, seen: Seen, head_start_s: float = 0.0
+    ) -> Grant:
         started_s = self._clock.monotonic_s()
         owner = uuid.uuid4().hex
         with self._waiting_for(scope, owner) as wake_list:
             while True:
                 asked_s = self._clock.monotonic_s()
                 left_s = started_s + timeout_s - asked_s
-                answer = self._ask(scope, owner, left_s, seen)
+                answer = self._ask(scope, owner, left_s, seen, head_start_s)
                 if isinstance(answer, tuple):
                     return Grant(
                         scope=scope,
@@ -133,6 +135,18 @@ class RedisState:
     def changes(self, scope: str, seen: Seen) -> Changes:
         life, known = self._server.life, self._known(seen)
         return self._told(scope, life, self._run("changes", scope, (*known, self._max_changes)))
+
+    def await_change(self, scope: str, seen: Seen, *, timeout_s: float) -> bool:
+        ends_s = self._clock.monotonic_s() + timeout_s
+        with self._waiting_for(scope, uuid.uuid4().hex) as wake_list:
+            owner = wake_list.rpartition(":")[2]
+            while True:
+                left_s = ends_s - self._clock.monotonic_s()
+                args = (owner, _micro(max(left_s, 0.0)), *self._known(seen))
+                changed, *until_us = self._run("watch", scope, args)
+                if changed or left_s <= 0:
+                    return bool(changed)
+                self._server.wait_for_nudge(wake_list, min(left_s, int(until_us[0]) / MICRO))
 
     def write(
         self, scope: str, transactions: Sequence[Transaction], *, once: str | None = None
@@ -187,12 +201,12 @@ class RedisState:
                 self._waiting_changed.notify_all()
 
     def _ask(
-        self, scope: str, owner: str, patience_s: float, seen: Seen
+        self, scope: str, owner: str, patience_s: float, seen: Seen, head_start_s: float
     ) -> tuple[FencingToken, Changes] | float:
         """What a grant consists of; or the seconds after which to ask again."""
         life, known = self._server.life, self._known(seen)
         times_us = (_micro(self._hold_timeout_s), _micro(patience_s))
-        args = (owner, *times_us, *known, self._max_changes)
+        args = (owner, *times_us, *known, self._max_changes, _micro(head_start_s))
         granted, *reply = self._run("acquire", scope, args)
         if not granted:
             return int(reply[0]) / MICRO
