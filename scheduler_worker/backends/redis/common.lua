@@ -5,6 +5,7 @@ local META, RECORDS, CHANGED, EXPIRY = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local GONE, QUEUE, PATIENCE, WATCHERS, MEMO = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local FRESH_EPOCH, MAX_TOMBSTONES, OFFER_US = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local REAP_AT_ONCE = 100
+local AT_ONCE = 2000 -- arguments of one command; Lua's stack takes some thousands
 local NUDGE_MS = 60000
 
 local clock = redis.call('TIME')
@@ -82,8 +83,33 @@ local function bump()
   return new_version
 end
 
+-- What put() was told and Redis was not yet: one command for many records costs a fraction.
 -- The first write is one that a full server refuses, so that nothing is half done there.
+local sets, scores, expiries, lasting, unsaid = {}, {}, {}, {}, {}
+local function say()
+  if #sets == 0 then return end
+  redis.call('HSET', RECORDS, unpack(sets))
+  redis.call('ZADD', CHANGED, unpack(scores))
+  if #expiries > 0 then redis.call('ZADD', EXPIRY, unpack(expiries)) end
+  if #lasting > 0 then redis.call('ZREM', EXPIRY, unpack(lasting)) end
+  sets, scores, expiries, lasting, unsaid = {}, {}, {}, {}, {}
+end
+
+local function put(key, value, expires_at)
+  if unsaid[key] or #sets >= AT_ONCE then say() end
+  local version = text(bump())
+  unsaid[key] = true
+  sets[#sets + 1], sets[#sets + 2] = key, value
+  scores[#scores + 1], scores[#scores + 2] = version, key
+  if expires_at == '' then
+    lasting[#lasting + 1] = key
+  else
+    expiries[#expiries + 1], expiries[#expiries + 2] = expires_at, key
+  end
+end
+
 local function delete(key)
+  say()
   if redis.call('HEXISTS', RECORDS, key) == 0 then return end
   local version = text(bump())
   redis.call('ZADD', CHANGED, version, key)
@@ -92,17 +118,8 @@ local function delete(key)
   redis.call('ZREM', EXPIRY, key)
 end
 
-local function put(key, value, expires_at)
-  redis.call('HSET', RECORDS, key, value)
-  redis.call('ZADD', CHANGED, text(bump()), key)
-  if expires_at == '' then
-    redis.call('ZREM', EXPIRY, key)
-  else
-    redis.call('ZADD', EXPIRY, expires_at, key)
-  end
-end
-
 local function version_of(key)
+  if unsaid[key] then return new_version end
   if redis.call('HEXISTS', RECORDS, key) == 0 then return 0 end
   return tonumber(redis.call('ZSCORE', CHANGED, key))
 end
@@ -156,6 +173,7 @@ local function apply(at)
     end
     applied[number] = holds and '1' or '0'
   end
+  say()
   trim()
   return text(meta.version) .. ' ' .. text(before) .. ' ' .. table.concat(applied), text(before)
 end

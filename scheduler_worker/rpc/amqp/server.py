@@ -225,6 +225,7 @@ class AmqpServer:
         attempt = 0
         while not self._stopping.is_set():
             for broker in self._settings.brokers:
+                self._loop.run_due()
                 try:
                     self._link = Link(
                         self._settings,
