@@ -2,8 +2,9 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
+SEEDS ?= 10000
 
-.PHONY: help venv demo check test bench sample clean
+.PHONY: help venv demo check test soak bench sample clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,7 +35,10 @@ test: .venv/installed-dev ## Everything but the benchmarks; installs servers whe
 	$(MAKE) --no-print-directory check
 	$(BIN)/pytest --ignore=tests/unit --ignore=tests/architecture --ignore=tests/properties
 
-bench: .venv/installed ## Decision time and requests per second
+soak: .venv/installed-dev ## 10,000 simulated runs in which everything breaks; SEEDS=n for n
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+bench: .venv/installed ## Decisions, commits, the lock, calls, memory: some five minutes
 	$(BIN)/python tools/bench all
 
 sample: .venv/installed ## Write the sample configuration anew

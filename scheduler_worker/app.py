@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -22,6 +22,7 @@ from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import ConfigError, SchedulerWorkerError
+from scheduler_worker.monitoring import Load, Monitor, stalled
 from scheduler_worker.ports import Clock, State
 from scheduler_worker.rpc.amqp.settings import DeliveryLimits
 from scheduler_worker.rpc.nova import NovaDoor, baseapi
@@ -51,20 +52,29 @@ class Worker:
         self.settings = settings
         self.state = state
         self.bus = bus
+        self.monitor = Monitor(
+            self, address=settings.monitoring_address, port=settings.monitoring_port
+        )
         self._filters = registered("scheduler_worker.filters")
         self._weighers = registered("scheduler_worker.weighers")
         self._pipeline = build_pipeline(settings.options, self._filters, self._weighers)
-        self.fleet = Fleet(state, default_cluster=settings.default_cluster)
+        self.fleet = Fleet(state, default_cluster=settings.default_cluster, observer=self.monitor)
         self.scheduler = Scheduler(
             fleet=self.fleet,
             lock=state,
             pipeline=lambda: self._pipeline,
             clock=clock,
+            observer=self.monitor,
             limits=Limits(
                 acquire_timeout_s=settings.acquire_timeout_s,
                 hold_timeout_s=settings.hold_timeout_s,
                 max_batch=settings.max_batch,
                 promise_ttl_s=settings.promise_ttl_s,
+                ordering=settings.ordering,
+                max_head_start_s=settings.max_head_start_s,
+                wait_timeout_s=settings.wait_timeout_s,
+                max_waiting=settings.max_waiting,
+                max_promises=settings.max_promises,
                 globals_max_age_s=settings.refresh_interval_s,
             ),
         )
@@ -95,6 +105,7 @@ class Worker:
                 max_message_bytes=settings.max_message_bytes,
             ),
             translate=to_wire,
+            observer=self.monitor,
         )
 
     @property
@@ -104,6 +115,7 @@ class Worker:
 
     def start(self) -> None:
         """Consume. Raises StateUnavailable when the state cannot be reached."""
+        self.monitor.start()
         for warning in self.state.check():
             LOG.warning(warning)
         self.fleet.refresh_globals()
@@ -121,10 +133,14 @@ class Worker:
         Returns False when not everything was finished within the bound.
         """
         bound_s = self.settings.graceful_shutdown_timeout_s if timeout_s is None else timeout_s
+        self.scheduler.stop_waiting()
         finished = self._server.stop(bound_s)
-        self._give_back()
+        if not self._server.characteristics.at_least_once:
+            # Otherwise another worker gets the request, and finds the promises.
+            self._give_back()
         self.state.close()
         self.bus.close()
+        self.monitor.stop()
         return finished
 
     def _give_back(self) -> None:
@@ -148,11 +164,48 @@ class Worker:
         else:
             LOG.info("The configuration was read again")
 
+    # For the monitor
+
+    def is_alive(self) -> str | None:
+        """Why the process is beyond help, if it is."""
+        return stalled(self._server.tick_age_s(), self.settings.stalled_after_s)
+
+    def missing(self) -> list[str]:
+        """What keeps the worker from serving; asks the state."""
+        found = [f"the bus {problem}"] if (problem := self._server.problem()) else []
+        try:
+            self.state.ping()
+        except SchedulerWorkerError as error:
+            found.append(str(error))
+        return found
+
+    def load(self) -> Load:
+        """How much there is to do, and how much is promised."""
+        server = self._server.describe()
+        return Load(
+            running=server["running"],
+            backlog=server["waiting"],
+            waiting_for_pending=self.scheduler.waiting,
+            promises={each.scope: len(each.promises) for each in self.fleet.clusters()},
+        )
+
+    def describe(self) -> Mapping[str, Any]:
+        """What an operator may want to see, without secrets; takes no lock that work may hold."""
+        clusters = {
+            each.scope: {"version": each.seen.version, "promises": len(each.promises)}
+            for each in self.fleet.clusters()
+        }
+        return {"bus": self._server.describe(), "clusters": clusters}
+
+    def dump(self) -> None:
+        """Write what this process is doing into the log, and into a file of ``dump_dir``."""
+        self.monitor.dump(self._conf, self.settings.dump_dir)
+
     @contextlib.contextmanager
     def running(self) -> Iterator[Worker]:
         """Started inside, stopped afterwards."""
-        self.start()
         try:
+            self.start()
             yield self
         finally:
             self.stop()

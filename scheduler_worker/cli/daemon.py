@@ -1,16 +1,18 @@
-"""One worker process: start, wait for signals, drain.
+"""One worker process: start, wait for signals, show signs of life, drain.
 
 SIGTERM or SIGINT: stop consuming, finish what was taken, give back the rest, exit 0; a second one
-exits at once with 1. SIGHUP: read the configuration files again.
+exits at once with 1. SIGHUP: read the configuration files again. SIGUSR1: dump what it is doing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import socket
 import threading
+import time
 from typing import Any
 
 from scheduler_worker import app
@@ -20,14 +22,16 @@ from scheduler_worker.errors import SchedulerWorkerError
 LOG = logging.getLogger(__name__)
 
 _TICK_S = 0.5
+_STATUS_S = 5.0
 READY = b"R"
+ALIVE = b"."
 
 
 class Daemon:
     """A worker under a process's signals.
 
-    ``lifeline`` ties it to a supervisor: it says when the worker is ready, and its end ends the
-    worker.
+    ``lifeline`` ties it to a supervisor: it says when the worker is ready, that it is alive, and
+    its end ends the worker.
     """
 
     def __init__(self, worker: app.Worker, lifeline: socket.socket | None = None) -> None:
@@ -35,19 +39,24 @@ class Daemon:
         self._lifeline = lifeline
         self._failure: BaseException | None = None
         self._orphaned = threading.Event()
+        self._serves = threading.Event()
+        self._watchdog = systemd.Watchdog()
+        self._tick_s = min(_TICK_S, self._watchdog.interval_s)
+        self._hung: str | None = None
+        self._status_due_s = 0.0
 
     def run(self) -> int:
         """Serve until told to stop; the exit status."""
-        starting = threading.Thread(target=self._start, name="start", daemon=True)
-        starting.start()
+        systemd.notify("STATUS=Starting")
+        threading.Thread(target=self._start, name="start", daemon=True).start()
         if self._lifeline is not None:
             threading.Thread(target=self._watch, name="lifeline", daemon=True).start()
         while not self._orphaned.is_set():
-            number = signals.wait(_TICK_S)
+            number = signals.wait(self._tick_s)
             if signals.ends(number):
                 break
-            if number == signal.SIGHUP:
-                self._reload()
+            self._heed(number)
+            self._show_life()
             if self._failure is not None:
                 LOG.error("The worker cannot start: %s", self._failure)
                 return 1
@@ -63,9 +72,9 @@ class Daemon:
             LOG.exception("The worker cannot start")
             self._failure = error
             return
-        systemd.notify("READY=1")
-        if self._lifeline is not None:
-            self._lifeline.sendall(READY)
+        self._serves.set()
+        systemd.notify("READY=1", "STATUS=Serving")
+        self._tell_supervisor(READY)
 
     def _watch(self) -> None:
         assert self._lifeline is not None  # noqa: S101
@@ -74,26 +83,69 @@ class Daemon:
         LOG.warning("The supervisor is gone; stopping")
         self._orphaned.set()
 
+    def _tell_supervisor(self, what: bytes) -> None:
+        if self._lifeline is not None:
+            with contextlib.suppress(OSError):  # it reads late, or is gone, which _watch sees
+                self._lifeline.send(what, socket.MSG_DONTWAIT)
+
+    def _heed(self, number: int | None) -> None:
+        if number == signal.SIGHUP:
+            self._reload()
+        elif number == signal.SIGUSR1:
+            threading.Thread(target=self._worker.dump, name="dump", daemon=True).start()
+
     def _reload(self) -> None:
-        systemd.notify("RELOADING=1")
+        if not self._serves.is_set():
+            self._worker.reload()
+            return
+        systemd.reloading()
         self._worker.reload()
         systemd.notify("READY=1")
 
+    # Signs of life
+
+    def _show_life(self) -> None:
+        """Feed who watches us, unless the worker hangs."""
+        hung = self._worker.is_alive() if self._serves.is_set() else None
+        if hung and not self._hung:
+            LOG.error("The worker hangs: %s", hung)
+            systemd.notify(f"STATUS=Hangs: {hung}")
+        self._hung = hung
+        if not hung:
+            self._feed()
+            self._tell_status()
+
+    def _feed(self) -> None:
+        self._watchdog.feed()
+        self._tell_supervisor(ALIVE)
+
+    def _tell_status(self) -> None:
+        now_s = time.monotonic()
+        if self._serves.is_set() and now_s >= self._status_due_s:
+            self._status_due_s = now_s + _STATUS_S
+            missing = self._worker.monitor.last_missing()
+            systemd.notify(
+                f"STATUS=Not ready: {'; '.join(missing)}" if missing else "STATUS=Serving"
+            )
+
+    # The end
+
     def _drain(self) -> int:
-        systemd.notify("STOPPING=1")
+        systemd.notify("STOPPING=1", "STATUS=Finishing what was taken")
         LOG.info("Stopping: finishing what was taken")
-        impatient = threading.Thread(target=_exit_on_second_signal, name="impatient", daemon=True)
-        impatient.start()
+        threading.Thread(target=self._attend, name="attend", daemon=True).start()
         finished = self._worker.stop()
         LOG.info("Stopped" if finished else "Stopped before everything was finished")
         return 0 if finished else 1
 
-
-def _exit_on_second_signal() -> None:
-    while not signals.ends(signals.wait(3600)):
-        pass
-    LOG.warning("Told to stop twice; leaving at once")
-    os._exit(1)
+    def _attend(self) -> None:
+        """While the worker stops, which has a bound of its own, nobody shall take us for dead."""
+        while not signals.ends(number := signals.wait(self._tick_s)):
+            if number == signal.SIGUSR1:
+                self._heed(number)
+            self._feed()
+        LOG.warning("Told to stop twice; leaving at once")
+        os._exit(1)
 
 
 def run(conf: Any, *, lifeline_fd: int | None = None) -> int:

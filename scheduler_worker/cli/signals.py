@@ -1,13 +1,13 @@
 """Signals as values: blocked everywhere, waited for in one place.
 
-No handler interrupts anything; the main thread takes signals one by one when it is ready for them.
+No handler interrupts anything; one thread takes signals one by one when it is ready for them.
 """
 
 from __future__ import annotations
 
 import signal
 
-WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 

@@ -1,7 +1,8 @@
 """``--workers N``: several worker processes of one configuration.
 
 Each is a process of its own from the first instruction (nothing is forked with threads in it), has
-a server name of its own (``host.0``, ``host.1``, ...), and is started again when it dies.
+a server name of its own (``host.0``, ``host.1``, ...), and is started again when it dies. Systemd's
+watchdog is fed while all of them show signs of life.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class _Child:
         self.number = number
         self.ready = False
         self.started_s = time.monotonic()
+        self._heard_s = self.started_s
         self._line, theirs = socket.socketpair()
         self._line.setblocking(False)
         command = [
@@ -45,12 +47,16 @@ class _Child:
         )
         theirs.close()
 
-    def poll_ready(self) -> bool:
-        """Whether the worker consumes."""
-        if not self.ready:
-            with contextlib.suppress(BlockingIOError):
-                self.ready = self._line.recv(1) == READY
-        return self.ready
+    def listen(self) -> None:
+        """Take in what the worker has told: that it is ready, that it is alive."""
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            if told := self._line.recv(4096):
+                self.ready = self.ready or READY in told
+                self._heard_s = time.monotonic()
+
+    def silence_s(self) -> float:
+        """Seconds since the worker's last sign of life."""
+        return time.monotonic() - self._heard_s
 
     def close(self) -> None:
         self._line.close()
@@ -62,25 +68,34 @@ class Supervisor:
     def __init__(self, arguments: Sequence[str], count: int, *, stop_timeout_s: float) -> None:
         self._arguments = list(arguments)
         self._stop_timeout_s = stop_timeout_s
+        self._watchdog = systemd.Watchdog()
+        self._tick_s = min(_TICK_S, self._watchdog.interval_s)
+        self._announced = False
         self._children = [_Child(number, self._arguments) for number in range(count)]
 
     def run(self) -> int:
         """Serve until told to stop; the exit status."""
-        announced = False
         while True:
-            number = signals.wait(_TICK_S)
+            number = signals.wait(self._tick_s)
             if signals.ends(number):
                 return self._stop()
-            if number == signal.SIGHUP:
-                self._send(signal.SIGHUP)
-            ready = [child.poll_ready() for child in self._children]
-            if not announced and all(ready):
-                announced = True
-                systemd.notify("READY=1")
-                LOG.info("All %d workers are ready", len(self._children))
-            if not self._restart_dead(give_up=not announced):
+            if number is not None:
+                self._send(number)
+            self._look_after()
+            if not self._restart_dead(give_up=not self._announced):
                 self._stop()
                 return 1
+
+    def _look_after(self) -> None:
+        """Hear the workers, and tell systemd how they are."""
+        for child in self._children:
+            child.listen()
+        if not self._announced and all(child.ready for child in self._children):
+            self._announced = True
+            systemd.notify("READY=1", f"STATUS=All {len(self._children)} workers are ready")
+            LOG.info("All %d workers are ready", len(self._children))
+        if all(child.silence_s() <= self._watchdog.interval_s for child in self._children):
+            self._watchdog.feed()
 
     def _restart_dead(self, *, give_up: bool) -> bool:
         """False when a worker died before all were ever ready: the configuration is at fault."""
@@ -97,25 +112,28 @@ class Supervisor:
                 self._children[at] = _Child(child.number, self._arguments)
         return True
 
-    def _send(self, number: signal.Signals) -> None:
+    def _send(self, number: int) -> None:
         for child in self._children:
             if child.process.poll() is None:
                 child.process.send_signal(number)
 
     def _stop(self) -> int:
-        systemd.notify("STOPPING=1")
+        systemd.notify("STOPPING=1", "STATUS=Waiting for the workers to finish")
         self._send(signal.SIGTERM)
         deadline_s = time.monotonic() + self._stop_timeout_s + _KILL_GRACE_S
         statuses = [self._await(child, deadline_s) for child in self._children]
         return 0 if not any(statuses) else 1
 
-    @staticmethod
-    def _await(child: _Child, deadline_s: float) -> int:
-        try:
-            return child.process.wait(max(0.0, deadline_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            LOG.error("Worker %d did not stop in time and is killed", child.number)  # noqa: TRY400
-            child.process.kill()
-            return child.process.wait()
-        finally:
-            child.close()
+    def _await(self, child: _Child, deadline_s: float) -> int:
+        while time.monotonic() < deadline_s:
+            self._watchdog.feed()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = child.process.wait(self._tick_s)
+                child.close()
+                return status
+            if (number := signals.wait(0)) is not None:  # told twice, they leave at once
+                self._send(number)
+        LOG.error("Worker %d did not stop in time and is killed", child.number)
+        child.process.kill()
+        child.close()
+        return child.process.wait()

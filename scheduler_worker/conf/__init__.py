@@ -7,14 +7,14 @@ once, and what goes down to the other rooms is a frozen :class:`Settings`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from oslo_config import cfg
 from oslo_log import log
 
 from scheduler_worker import __version__
-from scheduler_worker.conf import default, rpc, scheduling, state
+from scheduler_worker.conf import default, monitoring, rpc, scheduling, state
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.scheduling.options import Options
 
@@ -27,6 +27,7 @@ _GROUPS: dict[str | None, list[Any]] = {
     "scheduler": scheduling.SCHEDULER_OPTS,
     "filter_scheduler": scheduling.FILTER_SCHEDULER_OPTS,
     "metrics": scheduling.METRICS_OPTS,
+    monitoring.GROUP: monitoring.OPTS,
 }
 
 _HOLD_BASE_S = 0.1
@@ -57,7 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hold_timeout_s: float
     offer_timeout_s: float
     max_batch: int
-    ordering: str
+    ordering: Literal["priority", "fifo"]
     max_head_start_s: float
     promise_ttl_s: float
     wait_timeout_s: float
@@ -65,6 +66,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_promises: int
     remember_answers_s: float
     wait_replicas: int
+    monitoring_address: str
+    monitoring_port: int
+    stalled_after_s: float
+    max_log_line: int
+    dump_dir: str | None
     options: Options
 
 
@@ -150,6 +156,11 @@ def _read(conf: cfg.ConfigOpts) -> Settings:
         max_promises=conf.pending.max_per_cluster,
         remember_answers_s=conf.pending.remember_answers,
         wait_replicas=conf.state.wait_replicas,
+        monitoring_address=conf.monitoring.address,
+        monitoring_port=conf.monitoring.port,
+        stalled_after_s=conf.monitoring.stalled_after,
+        max_log_line=conf.monitoring.max_log_line,
+        dump_dir=conf.monitoring.dump_dir,
         options=_options(conf),
     )
 

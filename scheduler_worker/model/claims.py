@@ -65,6 +65,11 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         """The id of the promise this would become."""
         return promise_id(self.instance_uuid, self.host_uuid)
 
+    @property
+    def is_pending(self) -> bool:
+        """Nobody has seen the instance yet."""
+        return True
+
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The stored, expiring promise. All times are seconds of the *store's* clock."""
@@ -88,3 +93,8 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def id(self) -> str:
         """The promise's id; promising the same again replaces it."""
         return promise_id(self.instance_uuid, self.host_uuid)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether nobody has seen the instance yet; then the promise may still be given back."""
+        return self.announced_at_s is None

@@ -10,6 +10,7 @@ It is read-only; only the owner of a table changes it, and never while judgement
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -62,6 +63,8 @@ COLUMNS = (
 """Every numeric host fact. A name without a docstring elsewhere is Nova's ``HostState`` name."""
 
 _COLUMN_NAMES = frozenset(column.name for column in COLUMNS)
+_CONSUMED = ("free_ram_mb", "free_disk_mb", "vcpus_used", "num_instances", "num_io_ops")
+"""The columns that a promise changes."""
 _MAX_DERIVED = 512
 _MAX_TOUCHED = 65_536
 _FIRST_CAPACITY = 64
@@ -80,6 +83,8 @@ class Promise(Protocol):
     def host(self) -> str: ...
     @property
     def resources(self) -> PendingResource: ...
+    @property
+    def is_pending(self) -> bool: ...
 
 
 class Hosts:
@@ -295,6 +300,10 @@ class HostTable(Hosts):
         self.records: list[HostRecord] = []
         self.versions: list[int] = []
         self._columns = {c.name: np.zeros(_FIRST_CAPACITY, c.dtype) for c in COLUMNS}
+        self._settled = {name: self._columns[name].copy() for name in _CONSUMED}
+        """What promises change, without the pending ones."""
+        self._without_pending: HostTable | None = None
+        self._num_pending = 0
         self._capacity = _FIRST_CAPACITY
         self._shown: dict[str, Values] = {}
         """The parts of the columns that are in use; forgotten when the number of rows changes."""
@@ -405,6 +414,36 @@ class HostTable(Hosts):
         """The live promises on a host."""
         return [self._promises[id] for id in self._promises_of_host.get(host_uuid, ())]
 
+    @property
+    def num_promises(self) -> int:
+        """How many promises live, claims included."""
+        return len(self._promises)
+
+    def without_pending(self) -> HostTable | None:
+        """These hosts as they would be if all pending promises were given back; None: none pend.
+
+        The answer shares what it can with this table: it is for looking, and only until this one
+        is changed.
+        """
+        if not self._num_pending:
+            return None
+        if self._without_pending is None:
+            self._without_pending = self._copied_without_pending()
+        self._without_pending.now_s = self.now_s
+        return self._without_pending
+
+    def _copied_without_pending(self) -> HostTable:
+        table = copy.copy(self)
+        settled = {name: values.copy() for name, values in self._settled.items()}
+        table._columns = self._columns | settled
+        table._shown, table.kept, table._used_rows = {}, OrderedDict(), []
+        table._promises, table._promises_of_host, table._promises_of_instance = {}, {}, {}
+        table._num_pending = 0
+        for each in self._promises.values():
+            if not each.is_pending:
+                table._enter(each)
+        return table
+
     def derived(self, key: Hashable, of: Callable[[HostState], Any], dtype: str) -> Values:
         entry = self._derived.pop(key, None)
         if entry is None or len(entry.values) != len(self):
@@ -458,7 +497,7 @@ class HostTable(Hosts):
         del self._row_of[host_uuid]
         if row != last:
             self._unname(last)
-            for values in self._columns.values():
+            for values in (*self._columns.values(), *self._settled.values()):
                 values[row] = values[last]
             self.records[row] = self.records[last]
             self.versions[row] = self.versions[last]
@@ -483,6 +522,7 @@ class HostTable(Hosts):
 
     def set_instances(self, host: str, instances: dict[str, dict[str, Any]] | None) -> None:
         """Replace the instances that are known to be on a host name."""
+        self._without_pending = None
         self._used_rows.extend(self._rows_of_host.get(host, ()))
         for uuid in self._instances.pop(host, {}):
             self._hosts_of_instance[uuid].discard(host)
@@ -493,23 +533,30 @@ class HostTable(Hosts):
             for uuid in instances:
                 self._hosts_of_instance.setdefault(uuid, set()).add(host)
 
-    def promise(self, promise: Promise) -> None:
-        """Consume a claim or a reservation; one of the same id is replaced."""
+    def promise(self, promise: Promise) -> Promise | None:
+        """Consume a claim or a reservation; answers the one of the same id that it replaces."""
         before = self._promises.get(promise.id)
-        if before is not None and before.resources == promise.resources:
-            self._promises[promise.id] = promise  # the id tells instance and host
-            return
-        self.end_promise(promise.id)
+        if before is not None:
+            if (before.resources, before.is_pending) == (promise.resources, promise.is_pending):
+                self._promises[promise.id] = promise  # the id tells instance and host
+                return before
+            self.end_promise(promise.id)
+        self._enter(promise)
+        self._consume(promise, 1)
+        return before
+
+    def _enter(self, promise: Promise) -> None:
         self._promises[promise.id] = promise
+        self._num_pending += promise.is_pending
         self._promises_of_host.setdefault(promise.host_uuid, set()).add(promise.id)
         self._promises_of_instance.setdefault(promise.instance_uuid, set()).add(promise.id)
-        self._consume(promise, 1)
 
     def end_promise(self, promise_id: str) -> None:
         """Give back what a promise consumed. An unknown one is fine."""
         promise = self._promises.pop(promise_id, None)
         if promise is None:
             return
+        self._num_pending -= promise.is_pending
         for index, key in (
             (self._promises_of_host, promise.host_uuid),
             (self._promises_of_instance, promise.instance_uuid),
@@ -520,15 +567,15 @@ class HostTable(Hosts):
         self._consume(promise, -1)
 
     def _consume(self, promise: Promise, times: int) -> None:
+        """Take a promise's resources from its host; ``times`` is -1 to give them back."""
+        if not promise.is_pending:
+            self._without_pending = None
         row = self._row_of.get(promise.host_uuid)
         if row is None:
             return
-        columns, taken = self._columns, promise.resources
-        columns["free_ram_mb"][row] -= times * taken.memory_mb
-        columns["free_disk_mb"][row] -= times * taken.disk_mb
-        columns["vcpus_used"][row] += times * taken.vcpus
-        columns["num_instances"][row] += times
-        columns["num_io_ops"][row] += times
+        _take(self._columns, row, promise.resources, times)
+        if not promise.is_pending:
+            _take(self._settled, row, promise.resources, times)
         self._used_rows.append(row)
         if len(self._used_rows) > _MAX_TOUCHED:
             self._begin_generation()
@@ -537,6 +584,8 @@ class HostTable(Hosts):
         record = self.records[row]
         for column in COLUMNS:
             self._columns[column.name][row] = column.of(record)
+        for name, values in self._settled.items():
+            values[row] = self._columns[name][row]
         for promise in self.promises_of_host(record.uuid):
             self._consume(promise, 1)
 
@@ -544,8 +593,9 @@ class HostTable(Hosts):
         row = len(self.records)
         if row == self._capacity:
             self._capacity *= 2
-            for name, values in self._columns.items():
-                self._columns[name] = np.resize(values, self._capacity)
+            for columns in (self._columns, self._settled):
+                for name, values in columns.items():
+                    columns[name] = np.resize(values, self._capacity)
         self.records.append(record)
         self.versions.append(0)
         self._shown.clear()
@@ -567,6 +617,7 @@ class HostTable(Hosts):
                 del index[key]
 
     def _touch(self, row: int) -> None:
+        self._without_pending = None
         self._changed_rows.append(row)
         if len(self._changed_rows) > 4 * self._capacity:
             self._forget_derived()
@@ -578,9 +629,18 @@ class HostTable(Hosts):
 
     def _begin_generation(self) -> None:
         """What was kept about rows is worth nothing any more."""
+        self._without_pending = None
         self._generation += 1
         self._used_rows.clear()
         self.kept.clear()
+
+
+def _take(columns: Mapping[str, Values], row: int, taken: PendingResource, times: int) -> None:
+    columns["free_ram_mb"][row] -= times * taken.memory_mb
+    columns["free_disk_mb"][row] -= times * taken.disk_mb
+    columns["vcpus_used"][row] += times * taken.vcpus
+    columns["num_instances"][row] += times
+    columns["num_io_ops"][row] += times
 
 
 class Marks(NamedTuple):

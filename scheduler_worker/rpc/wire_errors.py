@@ -22,6 +22,7 @@ from scheduler_worker.errors import (
     SchedulerWorkerError,
     StateUnavailable,
 )
+from scheduler_worker.redaction import without_user
 
 NOVA_MODULE = "nova.exception"
 OUR_MODULE = "scheduler_worker.errors"
@@ -41,12 +42,14 @@ class WireError(msgspec.Struct, frozen=True):
 
 def to_wire(error: Exception, request_id: str | None = None) -> WireError:
     """What a caller is told; ``request_id`` leads to the log lines of an unexpected error."""
-    message = str(error)
+    message = without_user(str(error))  # a value that is quoted may be a URL
     if isinstance(error, NoValidHost):
         about = {"reason": error.reason, "code": _HTTP_ERROR}
         return WireError(NOVA_MODULE, "NoValidHost", message, [message], about)
     if isinstance(error, RequestError):
-        return WireError(OUR_MODULE, "RequestError", message, [error.field, error.problem])
+        return WireError(
+            OUR_MODULE, "RequestError", message, [error.field, without_user(error.problem)]
+        )
     if isinstance(error, ComputeHostMetricNotFound):
         where = {"host": error.host, "node": error.node, "name": error.name, "code": _HTTP_ERROR}
         return WireError(NOVA_MODULE, "ComputeHostMetricNotFound", message, [message], where)

@@ -45,6 +45,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     cpu_weight_multiplier: float = 1.0
     disk_weight_multiplier: float = 1.0
     io_ops_weight_multiplier: float = -1.0
+    pci_weight_multiplier: float = 1.0
     num_instances_weight_multiplier: float = 0.0
     soft_affinity_weight_multiplier: float = 1.0
     soft_anti_affinity_weight_multiplier: float = 1.0
@@ -58,3 +59,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     metrics_weight_setting: tuple[str, ...] = ()
     metrics_required: bool = True
     metrics_weight_of_unavailable: float = -10000.0
+
+    packing_host_numa_cells_allocation_strategy: bool = False
+    """Fills NUMA cells one after the other instead of evenly."""

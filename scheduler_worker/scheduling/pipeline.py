@@ -18,16 +18,9 @@ import numpy as np
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.aggregates import zones
 from scheduler_worker.model.claims import Claim, PendingResource
-from scheduler_worker.model.decisions import (
-    Decision,
-    Diagnosis,
-    HostVerdict,
-    Selection,
-    WeightPart,
-)
-from scheduler_worker.model.hosts import Hosts, HostState, HostTable, Mask, Rows, Values
+from scheduler_worker.model.decisions import Decision, Diagnosis, Selection
+from scheduler_worker.model.hosts import HostState, HostTable, Mask, Promise, Rows
 from scheduler_worker.model.requests import Flavor, RequestSpec, SchedulerLimits
-from scheduler_worker.scheduling.normalize import clamp, normalize
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.ranking import Dice, Ranking
@@ -47,6 +40,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     instance_uuids: tuple[str, ...]
     request_id: str = ""
     num_alternates: int = 0
+    priority: int = 0
+    """From -100 to 100; how the caller ranks it among others that wait."""
 
 
 DESTINATION = "requested destination"
@@ -89,11 +84,14 @@ class Pipeline:
             NoValidHost: not every instance has a host; nothing stays consumed.
         """
         claims: list[Claim] = []
+        replaced: list[Promise | None] = []
         try:
-            return self._decide(hosts, request, dice, promised or {}, claims)
+            return self._decide(hosts, request, dice, promised or {}, claims, replaced)
         except BaseException:
-            for claim in claims:
+            for claim, before in zip(claims, replaced, strict=True):
                 hosts.end_promise(claim.id)
+                if before is not None:
+                    hosts.promise(before)
             raise
 
     def _decide(
@@ -103,6 +101,7 @@ class Pipeline:
         dice: Dice,
         promised: Mapping[str, int],
         claims: list[Claim],
+        replaced: list[Promise | None],
     ) -> Decision:
         spec, judged, ranking = request.spec, None, None
         chosen: list[tuple[int, Selection]] = []
@@ -113,19 +112,20 @@ class Pipeline:
                 judged = self._judged(hosts, spec, judged)
                 if not judged.survey.passed:
                     raise NoValidHost(NOT_ENOUGH_HOSTS, judged.survey.diagnosis())
-                ranking = self._rank(hosts, judged, spec, dice)
+                ranking = self.rank(hosts, judged, spec, dice)
                 row = ranking.first
             chosen.append((row, self._selected(hosts, row, spec, judged)))
             if uuid not in promised and not spec.is_rebuild_check:
-                claims.append(_claim(hosts.state(row), spec, request.request_id))
-                hosts.promise(claims[-1])
+                claim = _claim(hosts.state(row), spec, request.request_id)
+                replaced.append(hosts.promise(claim))
+                claims.append(claim)
             spec = with_group_host(spec, chosen[-1][1].service_host)
         diagnosis = judged.survey.diagnosis() if judged else Diagnosis(hosts=len(hosts))
         alternates: list[Selection] = []
         if request.num_alternates:
             if ranking is None or len(chosen) > 1:
                 judged = self._judged(hosts, spec, judged)
-                ranking = self._rank(hosts, judged, spec, dice) if judged.survey.passed else None
+                ranking = self.rank(hosts, judged, spec, dice) if judged.survey.passed else None
             alternates = self._alternates(
                 hosts, judged, ranking, chosen, spec, request.num_alternates
             )
@@ -147,11 +147,11 @@ class Pipeline:
         """
         standing = self._kept(hosts, spec)
         if standing is None:
-            return self._anew(hosts, spec, before)
+            return self.judged_anew(hosts, spec, before)
         if before is None or before is standing:
             return standing
         if (standing.survey.survivors & ~before.survey.survivors).any():
-            return self._anew(hosts, spec, before)
+            return self.judged_anew(hosts, spec, before)
         return standing
 
     def _kept(self, hosts: HostTable, spec: RequestSpec) -> Standing | None:
@@ -161,7 +161,7 @@ class Pipeline:
             return None
         standing: Standing | None = hosts.kept.pop(key, None)
         if standing is None or not standing.catch_up(hosts, spec):
-            standing = self._anew(hosts, spec, None)
+            standing = self.judged_anew(hosts, spec)
             most = max(_FEWEST_KEPT, _KEPT_BYTES // (_BYTES_A_HOST * max(1, len(hosts))))
             while len(hosts.kept) >= most:
                 hosts.kept.popitem(last=False)
@@ -180,7 +180,9 @@ class Pipeline:
             reads.append(found)
         return tuple(reads)
 
-    def _anew(self, hosts: HostTable, spec: RequestSpec, before: Standing | None) -> Standing:
+    def judged_anew(
+        self, hosts: HostTable, spec: RequestSpec, before: Standing | None = None
+    ) -> Standing:
         """Ask every filter about every host that is left."""
         if before is None:
             first = DESTINATION, _destination_mask(hosts, spec)
@@ -202,7 +204,7 @@ class Pipeline:
 
     # Weighers
 
-    def _rank(self, hosts: HostTable, standing: Standing, spec: RequestSpec, dice: Dice) -> Ranking:
+    def rank(self, hosts: HostTable, standing: Standing, spec: RequestSpec, dice: Dice) -> Ranking:
         return Ranking(
             standing.rows,
             standing.totals(hosts, spec),
@@ -210,12 +212,6 @@ class Pipeline:
             shuffle=self.options.shuffle_best_same_weighed_hosts,
             dice=dice,
         )
-
-    def weights(self, hosts: HostTable, spec: RequestSpec) -> Values:
-        """The total weight of each host, as if all had passed; a lone one has 0."""
-        everything = Survey(hosts, spec, (), first=(DESTINATION, np.ones(len(hosts), bool)))
-        weighers = [unit for unit in self.weighers if unit.applies(spec)]
-        return Standing(hosts, everything, weighers).totals(hosts, spec)
 
     def best_weights(self, tables: Sequence[HostTable], spec: RequestSpec) -> list[float | None]:
         """The best weight in each table, normalised over the hosts of all; None: nobody passes."""
@@ -225,7 +221,7 @@ class Pipeline:
         for unit in self.weighers:
             if unit.applies(spec):
                 raw = np.concatenate([unit.weigh(view, spec) for view in views])
-                for at, part in enumerate(np.split(_normalized(unit, raw), ends)):
+                for at, part in enumerate(np.split(unit.normalized(raw), ends)):
                     totals[at] += unit.multiplier(views[at]) * part
         return [float(each.max()) if len(each) else None for each in totals]
 
@@ -306,82 +302,6 @@ class Pipeline:
     @staticmethod
     def _same_cell(alternates: list[Selection], chosen: Selection, count: int) -> list[Selection]:
         return [each for each in alternates if each.cell_uuid == chosen.cell_uuid][:count]
-
-    # Explanations
-
-    def explain(
-        self,
-        hosts: HostTable,
-        request: Request,
-        dice: Dice,
-        *,
-        only: Sequence[str] = (),
-        limit: int = 100,
-    ) -> Diagnosis:
-        """Why each host would be chosen or not, for the first instance; nothing is consumed.
-
-        ``only`` names the hosts to report; at most ``limit`` verdicts are given, hosts that passed
-        first, best first.
-        """
-        uuid = request.instance_uuids[0] if request.instance_uuids else None
-        spec = msgspec.structs.replace(request.spec, instance_uuid=uuid)
-        standing = self._anew(hosts, spec, None)
-        survey = standing.survey
-        order = list(self._rank(hosts, standing, spec, dice)) if survey.passed else []
-        rejected = np.flatnonzero(~survey.survivors).tolist()
-        wanted = set(np.flatnonzero(hosts.rows_of(only)).tolist()) if only else None
-        rows = [row for row in order + rejected if wanted is None or row in wanted][:limit]
-        verdicts = {row: self._rejection(hosts.state(row), survey, spec) for row in rows}
-        verdicts.update(self._weighings(hosts, standing, spec, set(rows)))
-        return msgspec.structs.replace(
-            survey.diagnosis(),
-            verdicts=tuple(verdicts[row] for row in rows),
-            chosen=hosts.records[order[0]].host if order else None,
-        )
-
-    def _rejection(self, host: HostState, survey: Survey, spec: RequestSpec) -> HostVerdict:
-        name = survey.rejected_by(host.row)
-        reasons = [unit.reason(host, spec) for unit in self.filters if unit.name == name]
-        return HostVerdict(
-            host=host.host,
-            nodename=host.nodename,
-            rejected_by=name,
-            reason=reasons[0] if reasons else "is not where the request asks to be",
-        )
-
-    def _weighings(
-        self, hosts: HostTable, standing: Standing, spec: RequestSpec, wanted: set[int]
-    ) -> dict[int, HostVerdict]:
-        rows = standing.rows
-        view = hosts.take(rows)
-        tables = [self._parts(unit, view, spec) for unit in self.weighers] if len(rows) > 1 else []
-        totals = standing.totals(hosts, spec)
-        return {
-            int(row): HostVerdict(
-                host=hosts.records[row].host,
-                nodename=hosts.records[row].nodename,
-                weight=float(totals[at]),
-                weights=tuple(parts[at] for parts in tables),
-            )
-            for at, row in enumerate(rows.tolist())
-            if row in wanted
-        }
-
-    @staticmethod
-    def _parts(unit: Weigher, hosts: Hosts, spec: RequestSpec) -> list[WeightPart]:
-        raw = unit.weigh(hosts, spec) if unit.applies(spec) else np.zeros(len(hosts))
-        normalized = _normalized(unit, raw) if unit.applies(spec) else np.zeros(len(hosts))
-        multipliers = np.broadcast_to(unit.multiplier(hosts), len(hosts))
-        columns = (raw, normalized, multipliers, multipliers * normalized)
-        return [
-            WeightPart(unit.name, *(float(value) for value in values))
-            for values in zip(*columns, strict=True)
-        ]
-
-
-def _normalized(unit: Weigher, raw: Values) -> Values:
-    clamped = clamp(raw, unit.minval, unit.maxval)
-    return normalize(clamped, unit.minval, unit.maxval)
 
 
 def resources_of(flavor: Flavor) -> PendingResource:

@@ -29,6 +29,7 @@ import numpy as np
 from scheduler_worker.model.aggregates import lowest, raw_values
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Rows, Values
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.normalize import clamp, normalize
 from scheduler_worker.scheduling.options import Options
 
 
@@ -74,7 +75,8 @@ class Filter(Unit):
     RUN_ON_REBUILD: ClassVar[bool] = False
     """True when a rebuild with a new image must be checked too; others pass every host then."""
     looks_at_rows: ClassVar[bool] = False
-    """Set for a class that writes the row face only: it is shown survivors, not all hosts."""
+    """True for a class that is shown survivors, not all hosts: it is set for those that write the
+    row face only, and may be set by those whose column face visits each row."""
 
     limits_of_facts: ClassVar[bool] = False
     """True when :meth:`limits` reads nothing but what the host reports of itself."""
@@ -82,7 +84,7 @@ class Filter(Unit):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _require_a_face(cls, Filter, "passes", "host_passes")
-        cls.looks_at_rows = cls.passes is Filter.passes
+        cls.looks_at_rows = cls.looks_at_rows or cls.passes is Filter.passes
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         """One boolean per host, in row order."""
@@ -133,6 +135,10 @@ class Weigher(Unit):
     def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
         """The raw value of one host. (Nova calls the request ``weight_properties`` here.)"""
         return float(self.weigh(only(host_state), weight_properties)[0])
+
+    def normalized(self, raw: Values) -> Values:
+        """Raw values as the pipeline adds them: cut to the bounds, then spread over 0..1."""
+        return normalize(clamp(raw, self.minval, self.maxval), self.minval, self.maxval)
 
     def default_multiplier(self) -> float:
         """The multiplier where no aggregate overrides it."""

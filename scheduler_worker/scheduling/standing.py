@@ -21,8 +21,8 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.normalize import clamp, normalize
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 
-_WORTH_A_REBUILD = 16
-"""When more than one in so many hosts has changed, all are judged anew."""
+_FEW, _ONE_IN = 5, 1000
+"""A host costs so much to judge again that all are judged anew when more than a few changed."""
 
 
 class Survey:
@@ -219,7 +219,7 @@ class Standing:
         changed, used = touched
         if not changed and not used:
             return True
-        if len(changed) + len(used) > 1 + len(hosts) // _WORTH_A_REBUILD or not self.survey.passed:
+        if len(changed) + len(used) > _FEW + len(hosts) // _ONE_IN or not self.survey.passed:
             return False
         for row in changed:
             self.selections.pop(row, None)

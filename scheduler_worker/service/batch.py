@@ -4,12 +4,16 @@ Threads that want the same cluster line up here. The first becomes the leader an
 lock on behalf of all; whoever joined meanwhile is served under the same hold, at most
 ``max_batch`` of them. Then the leader steps down, and the next in line leads. With nobody else
 about, a batch is one request and costs nothing extra.
+
+The line is in order of arrival, where each request counts as if it had come earlier by its head
+start. All wait at the same pace, so a head start never grows: nobody is overtaken by a request
+that comes later than the largest head start after it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
+from bisect import insort_left, insort_right
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar, cast
 
@@ -18,11 +22,20 @@ Answer = TypeVar("Answer")
 
 
 class Job(Generic[Asked, Answer]):
-    """A request in line, and its outcome once it has one."""
+    """A request in line, and its outcome once it has one. Times are of the monotonic clock."""
 
-    def __init__(self, asked: Asked, deadline_s: float) -> None:
+    def __init__(
+        self,
+        asked: Asked,
+        deadline_s: float,
+        *,
+        arrived_s: float = 0.0,
+        head_start_s: float = 0.0,
+    ) -> None:
         self.asked = asked
         self.deadline_s = deadline_s
+        self.head_start_s = head_start_s
+        self.rank_s = arrived_s - head_start_s
         self.attempts = 0
         self.leads = False
         self.woken = threading.Event()
@@ -48,7 +61,7 @@ class Batch(Generic[Asked, Answer]):
     """The line of one cluster in this process.
 
     ``serve(take)`` is called by the leader: it gets the lock, calls ``take()`` for the jobs, and
-    settles them; a job it leaves unsettled goes back to the head of the line.
+    settles them; a job it leaves unsettled goes back to its place in the line.
     """
 
     def __init__(
@@ -59,7 +72,7 @@ class Batch(Generic[Asked, Answer]):
     ) -> None:
         self._serve = serve
         self._max_batch = max_batch
-        self._line: deque[Job[Asked, Answer]] = deque()
+        self._line: list[Job[Asked, Answer]] = []
         self._taken: list[Job[Asked, Answer]] = []
         self._has_leader = False
         self._lock = threading.Lock()
@@ -67,7 +80,7 @@ class Batch(Generic[Asked, Answer]):
     def submit(self, job: Job[Asked, Answer]) -> Answer:
         """Line up, lead when it is this thread's turn, and return (or raise) the outcome."""
         with self._lock:
-            self._line.append(job)
+            insort_right(self._line, job, key=_rank_s)
             if not self._has_leader:
                 self._has_leader = job.leads = True
                 job.woken.set()
@@ -84,10 +97,18 @@ class Batch(Generic[Asked, Answer]):
         """Whether somebody is in line; then somebody will lead next."""
         return bool(self._line)
 
-    def earliest_deadline_s(self) -> float:
-        """The first deadline in the line; infinite for an empty one."""
+    def urgency(self) -> tuple[float, float]:
+        """The earliest deadline in the line, infinite for an empty one; its first's head start."""
         with self._lock:
-            return min((job.deadline_s for job in self._line), default=float("inf"))
+            earliest_s = min((job.deadline_s for job in self._line), default=float("inf"))
+            return earliest_s, self._line[0].head_start_s if self._line else 0.0
+
+    def drop_overdue(self, now_s: float) -> list[Job[Asked, Answer]]:
+        """Take those out of the line whose deadline is over."""
+        with self._lock:
+            overdue = [job for job in self._line if job.deadline_s <= now_s]
+            self._line = [job for job in self._line if job.deadline_s > now_s]
+            return overdue
 
     def _lead_once(self) -> None:
         try:
@@ -95,8 +116,9 @@ class Batch(Generic[Asked, Answer]):
         except BaseException as error:
             self._fail_all(error)
         with self._lock:
-            unsettled = [each for each in self._taken if not each.done]
-            self._line.extendleft(reversed(unsettled))
+            for job in reversed(self._taken):
+                if not job.done:
+                    insort_left(self._line, job, key=_rank_s)
             self._taken = []
 
     def _fail_all(self, error: BaseException) -> None:
@@ -112,8 +134,8 @@ class Batch(Generic[Asked, Answer]):
 
     def _take(self) -> Sequence[Job[Asked, Answer]]:
         with self._lock:
-            count = min(self._max_batch, len(self._line))
-            self._taken = [self._line.popleft() for _ in range(count)]
+            self._taken = self._line[: self._max_batch]
+            del self._line[: self._max_batch]
             return self._taken
 
     def _step_down(self) -> None:
@@ -124,3 +146,7 @@ class Batch(Generic[Asked, Answer]):
                 following.woken.set()
             else:
                 self._has_leader = False
+
+
+def _rank_s(job: Job[Asked, Answer]) -> float:
+    return job.rank_s

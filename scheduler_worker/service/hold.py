@@ -6,14 +6,26 @@ takes them back. Whoever uses a hold has the replica's lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
+from scheduler_worker.errors import SchedulerWorkerError, StaleFencingToken
 from scheduler_worker.model.claims import Claim, Reservation
-from scheduler_worker.model.hosts import HostTable
-from scheduler_worker.ports import Clock, ClusterLock, Grant, Guard, Seen, Transaction
+from scheduler_worker.ports import (
+    Clock,
+    ClusterLock,
+    Grant,
+    Guard,
+    Observer,
+    Seen,
+    Transaction,
+)
+from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.service import records
+from scheduler_worker.service.ground import Ground
 from scheduler_worker.service.replica import ClusterReplica, Fleet
 
 
@@ -23,46 +35,83 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     acquire_timeout_s: float = 30.0
     hold_timeout_s: float = 10.0
     max_batch: int = 64
+    ordering: Literal["priority", "fifo"] = "priority"
+    max_head_start_s: float = 2.0
     promise_ttl_s: float = 300.0
+    wait_timeout_s: float = 10.0
+    max_waiting: int = 32
+    max_promises: int = 100_000
+    remember_answers_s: float = 120.0
     max_attempts_to_commit: int = 8
     globals_max_age_s: float = 5.0
 
 
-class Hold:
-    """One grant and the replica it made current."""
+class Means(NamedTuple):
+    """What the use cases around a request work with."""
 
-    def __init__(
-        self,
-        grant: Grant,
-        replica: ClusterReplica,
-        *,
-        fleet: Fleet,
-        lock: ClusterLock,
-        clock: Clock,
-        limits: Limits,
-    ) -> None:
+    fleet: Fleet
+    lock: ClusterLock
+    pipeline: Callable[[], Pipeline]
+    clock: Clock
+    limits: Limits
+    observer: Observer
+
+    def ground(self, replica: ClusterReplica) -> Ground:
+        """The cluster's hosts as they are known now; the caller holds the replica's lock."""
+        return Ground(replica, self.fleet.prepare(replica), self.limits.max_promises)
+
+
+class Hold:
+    """One grant, and the replica that it makes current."""
+
+    def __init__(self, grant: Grant, replica: ClusterReplica, means: Means) -> None:
         self.grant = grant
         self.replica = replica
-        self._lock = lock
-        self._clock = clock
-        self._limits = limits
-        if grant.turn == 0:
+        self.ground: Ground
+        self.ended = False
+        self._means = means
+
+    @classmethod
+    def acquire(
+        cls, means: Means, replica: ClusterReplica, *, until_s: float, head_start_s: float = 0.0
+    ) -> Hold:
+        """Wait for the cluster's lock, at most until ``until_s`` of the clock.
+
+        Raises as :meth:`ClusterLock.acquire` does.
+        """
+        with replica.lock:
+            seen = replica.seen
+        grant = means.lock.acquire(
+            replica.scope,
+            timeout_s=max(0.0, until_s - means.clock.monotonic_s()),
+            seen=seen,
+            head_start_s=head_start_s,
+        )
+        means.observer.lock_granted(replica.scope, grant.waited_s)
+        return cls(grant, replica, means)
+
+    def open(self) -> None:
+        """Make :attr:`ground` of what is known now, ready to be decided on."""
+        if self.grant.turn == 0:
             # A hold that was kept was kept because there was nothing new to know.
-            replica.apply(grant.changes)
-        self.table: HostTable = fleet.prepare(replica)
-        self.table.now_s = self._store_time_s()
+            self.replica.apply(self.grant.changes)
+        self.ground = self._means.ground(self.replica)
+        self.ground.table.now_s = self._store_time_s()
+
+    def held_s(self) -> float:
+        """Seconds since the grant."""
+        granted_s = self.grant.ends_at_s - self._means.limits.hold_timeout_s
+        return max(0.0, self._means.clock.monotonic_s() - granted_s)
 
     def is_half_over(self) -> bool:
         """Half of a hold is for judgement; what does not fit into it goes to the next one."""
-        return self._clock.monotonic_s() > self.grant.ends_at_s - self._limits.hold_timeout_s / 2
+        return self.held_s() > self._means.limits.hold_timeout_s / 2
 
-    def commit(
-        self, wishes: Sequence[Sequence[Claim]], *, keep: bool = False
-    ) -> tuple[list[bool], Grant | None]:
+    def commit(self, wishes: Sequence[Sequence[Claim]], *, keep: bool = False) -> list[bool]:
         """Promise each group of claims whole, or take it back; then the lock goes on.
 
-        With ``keep``, and if nobody else waits, the second part of the answer is the hold to go on
-        with. Raises as :meth:`ClusterLock.commit` does; then all claims are taken back.
+        With ``keep``, and if nobody else waits, the hold has not :attr:`ended` afterwards. Raises
+        as :meth:`ClusterLock.commit` does; then all claims are taken back.
         """
         promises = [[self._promise(claim) for claim in claims] for claims in wishes]
         transactions = [
@@ -71,32 +120,45 @@ class Hold:
         ]
         keep_at = self.replica.seen.version if keep and not self.is_half_over() else None
         try:
-            written = self._lock.commit(self.grant, transactions, keep_at=keep_at)
-        except BaseException:
+            written = self._means.lock.commit(self.grant, transactions, keep_at=keep_at)
+        except BaseException as error:
             for claims in wishes:
-                self.give_up(claims)
+                self.ground.give_up(claims)
+            if isinstance(error, StaleFencingToken):
+                self._means.observer.commit_fenced(self.replica.scope)
+                self._end()
             raise
         for claims, made, applied in zip(wishes, promises, written.applied, strict=True):
             if applied:
-                for reservation in made:
-                    self.replica.keep(reservation)
-                    self.replica.versions[records.PROMISE + reservation.id] = written.version
+                self.replica.keep_all(made, written.version)
             else:
-                self.give_up(claims)
+                self._means.observer.commit_conflicted(self.replica.scope)
+                self.ground.give_up(claims)
         if written.before == self.replica.seen.version:
             # Nobody wrote in between: what was just promised is all that changed.
             self.replica.seen = Seen(self.replica.seen.epoch, written.version)
-        kept = msgspec.structs.replace(self.grant, turn=self.grant.turn + 1)
-        return list(written.applied), kept if written.kept else None
-
-    def give_up(self, claims: Iterable[Claim]) -> None:
-        """Take claims back that were decided and not committed."""
-        for claim in claims:
-            self.replica.give_up(claim.id)
+        if written.kept:
+            self.grant = msgspec.structs.replace(self.grant, turn=self.grant.turn + 1)
+        else:
+            self._end()
+        return list(written.applied)
 
     def release(self) -> None:
         """Hand the lock on without writing."""
-        self._lock.release(self.grant)
+        if not self.ended:
+            self._means.lock.release(self.grant)
+            self._end()
+
+    def release_quietly(self) -> None:
+        """The same, where a hold that cannot be released has to run out."""
+        with contextlib.suppress(SchedulerWorkerError):
+            self.release()
+        if not self.ended:
+            self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        self._means.observer.lock_ended(self.replica.scope, self.held_s())
 
     def _promise(self, claim: Claim) -> Reservation:
         now_s = self._store_time_s()
@@ -107,7 +169,7 @@ class Hold:
             nodename=claim.nodename,
             resources=claim.resources,
             created_at_s=now_s,
-            expires_at_s=now_s + self._limits.promise_ttl_s,
+            expires_at_s=now_s + self._means.limits.promise_ttl_s,
             token=self.grant.token.number,
             request_id=claim.request_id,
             project_id=claim.project_id,
@@ -115,8 +177,7 @@ class Hold:
 
     def _store_time_s(self) -> float:
         """The store's clock now: as it was told with the grant, and what has passed since."""
-        granted_s = self.grant.ends_at_s - self._limits.hold_timeout_s
-        return self.grant.changes.now_s + max(0.0, self._clock.monotonic_s() - granted_s)
+        return self.grant.changes.now_s + self.held_s()
 
 
 def _guards(claims: Iterable[Claim]) -> list[Guard]:

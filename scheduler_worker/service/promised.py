@@ -1,9 +1,10 @@
-"""Promises that live and answer a request that comes again."""
+"""Promises and remembered answers that serve a request that comes again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.hosts import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.pipeline import Request, may_use, resources_of
@@ -11,11 +12,11 @@ from scheduler_worker.service.replica import ClusterReplica
 
 
 def promised_rows(replica: ClusterReplica, table: HostTable, request: Request) -> Mapping[str, int]:
-    """The instances whose promise lives and still suits the request, with the row of the host."""
+    """The instances that have their host already, if it still suits the request, with its row."""
     kept: dict[str, int] = {}
     wanted = resources_of(request.spec.flavor)
     for uuid in request.instance_uuids:
-        for promise in replica.promises_of(uuid):
+        for promise in _earlier(replica, uuid, request.request_id):
             row = table.row_of(promise.host_uuid)
             if (
                 row is not None
@@ -23,7 +24,20 @@ def promised_rows(replica: ClusterReplica, table: HostTable, request: Request) -
                 and _still_suits(table, row, request.spec)
             ):
                 kept[uuid] = row
+                break
     return kept
+
+
+def _earlier(replica: ClusterReplica, uuid: str, request_id: str) -> Iterator[Reservation]:
+    """Live promises for the instance, then what this very request was answered before.
+
+    An instance that has become use may be asked for again by another request, to be moved or
+    resized: that one is decided anew.
+    """
+    yield from replica.promises_of(uuid)
+    answer = replica.answers.get(uuid)
+    if answer is not None and request_id and answer.request_id == request_id:
+        yield answer
 
 
 def _still_suits(table: HostTable, row: int, spec: RequestSpec) -> bool:

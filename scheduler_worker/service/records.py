@@ -1,8 +1,9 @@
 """How the words are packed into the records of the shared state.
 
 One letter and a colon begin each key. In a cluster's scope: ``h:`` a host by its uuid, ``i:`` the
-instances of a host name, ``p:`` a promise. In the global scope: ``a:`` an aggregate, ``c:`` a
-cluster's name. Values are JSON; readers ignore fields that a newer release added.
+instances of a host name, ``p:`` a promise, ``r:`` the remembered answer for an instance, which is
+the promise as it was. In the global scope: ``a:`` an aggregate, ``c:`` a cluster's name. Values
+are JSON; readers ignore fields and kinds of records that a newer release added.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.ports import Put
 
-HOST, INSTANCES, PROMISE, AGGREGATE, CLUSTER = "h:", "i:", "p:", "a:", "c:"
+HOST, INSTANCES, PROMISE, ANSWER = "h:", "i:", "p:", "r:"
+AGGREGATE, CLUSTER = "a:", "c:"
 
 Instances = dict[str, dict[str, Any]]
 """Instance uuid -> its facts."""
@@ -41,6 +43,11 @@ def put_instances(host: str, instances: Instances) -> Put:
 def put_promise(reservation: Reservation) -> Put:
     """A promise, which the store ends when it expires."""
     return Put(PROMISE + reservation.id, _encode(reservation), reservation.expires_at_s)
+
+
+def put_answer(reservation: Reservation, until_s: float) -> Put:
+    """A promise that has become use, remembered for the request that may come again."""
+    return Put(ANSWER + reservation.instance_uuid, _encode(reservation), until_s)
 
 
 def put_aggregate(aggregate: Aggregate) -> Put:

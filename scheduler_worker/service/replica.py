@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.hosts import HostTable
-from scheduler_worker.ports import GLOBAL, Change, Changes, Seen, Store
+from scheduler_worker.ports import GLOBAL, Change, Changes, Clock, Observer, Seen, Store
 from scheduler_worker.service import records
 
 
@@ -25,6 +25,22 @@ class Replica:
         self.seen = Seen()
         self.lock = threading.RLock()
         self.versions: dict[str, int] = {}
+        self._looking = threading.Lock()
+        self._looked_at_s = float("-inf")
+
+    def catch_up(self, store: Store, clock: Clock, since_s: float) -> None:
+        """Know everything that the store knew at ``since_s`` of the clock, without the lock.
+
+        Whoever asks at the same time shares one look.
+        """
+        with self._looking:
+            if self._looked_at_s > since_s:
+                return
+            looking_s = clock.monotonic_s()
+            changes = store.changes(self.scope, self.seen)
+            with self.lock:
+                self.apply(changes)
+            self._looked_at_s = looking_s
 
     def refresh(self, store: Store) -> Changes:
         """Catch up with the store; the caller holds ``lock``."""
@@ -87,22 +103,32 @@ class GlobalReplica(Replica):
 
 
 class ClusterReplica(Replica):
-    """One cluster's hosts, instances and live promises."""
+    """One cluster's hosts, instances, live promises and remembered answers."""
 
-    def __init__(self, scope: str) -> None:
+    def __init__(self, scope: str, observer: Observer) -> None:
         super().__init__(scope)
         self.table = HostTable()
         self.promises: dict[str, Reservation] = {}
+        self.answers: dict[str, Reservation] = {}
+        """Instance uuid -> the promise that became use a short while ago."""
+        self._observer = observer
+        self._expired = 0
 
-    def refresh(self, store: Store) -> Changes:
-        changes = super().refresh(store)
+    def apply(self, changes: Changes) -> None:
         self.table.now_s = changes.now_s
-        return changes
+        super().apply(changes)
+        if self._expired:
+            self._observer.promises_ended(self.scope, "expired", self._expired)
+            self._expired = 0
 
     def take(self, key: str, version: int, value: bytes | None) -> None:
         kind, name = key[:2], key[2:]
         if kind == records.PROMISE:
             self._take_promise(name, value)
+        elif kind == records.ANSWER and value is None:
+            self.answers.pop(name, None)
+        elif kind == records.ANSWER and value is not None:
+            self.answers[name] = records.read_promise(value)
         elif kind == records.HOST:
             if value is None:
                 self.table.remove(name)
@@ -114,23 +140,21 @@ class ClusterReplica(Replica):
 
     def _take_promise(self, promise_id: str, value: bytes | None) -> None:
         if value is None:
-            self.promises.pop(promise_id, None)
+            ended = self.promises.pop(promise_id, None)
+            self._expired += ended is not None and ended.expires_at_s <= self.table.now_s
             self.table.end_promise(promise_id)
         else:
-            self.keep(records.read_promise(value))
+            self._keep(records.read_promise(value))
 
-    def keep(self, reservation: Reservation) -> None:
-        """Hold a promise that the store holds."""
+    def keep_all(self, reservations: Iterable[Reservation], version: int) -> None:
+        """Hold promises that this process has just written."""
+        for each in reservations:
+            self._keep(each)
+            self.versions[records.PROMISE + each.id] = version
+
+    def _keep(self, reservation: Reservation) -> None:
         self.promises[reservation.id] = reservation
         self.table.promise(reservation)
-
-    def give_up(self, claim_id: str) -> None:
-        """Take back a claim that the store refused; a promise it would have replaced stays."""
-        before = self.promises.get(claim_id)
-        if before is None:
-            self.table.end_promise(claim_id)
-        else:
-            self.table.promise(before)
 
     def promises_of(self, instance_uuid: str) -> list[Reservation]:
         """The stored promises for an instance."""
@@ -139,10 +163,17 @@ class ClusterReplica(Replica):
 
 
 class Fleet:
-    """All replicas of this process; clusters appear as they are named."""
+    """All replicas of this process; clusters appear as they are named.
 
-    def __init__(self, store: Store, *, default_cluster: str) -> None:
+    The observer is told of promises that expired. Each process tells of all that it comes to know
+    of, so that what several processes tell must not be added up.
+    """
+
+    def __init__(
+        self, store: Store, *, default_cluster: str, observer: Observer | None = None
+    ) -> None:
         self.store = store
+        self._observer = observer or Observer()
         self.default_cluster = default_cluster
         self.globals = GlobalReplica()
         self._clusters: dict[str, ClusterReplica] = {}
@@ -161,7 +192,7 @@ class Fleet:
         """The replica of a cluster."""
         with self._lock:
             if name not in self._clusters:
-                self._clusters[name] = ClusterReplica(name)
+                self._clusters[name] = ClusterReplica(name, self._observer)
             return self._clusters[name]
 
     def clusters(self) -> list[ClusterReplica]:

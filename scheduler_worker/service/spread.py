@@ -7,72 +7,116 @@ is in. All instances are promised, or none stays promised.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from scheduler_worker.errors import Conflict, NoValidHost, SchedulerWorkerError
 from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.decisions import Decision, Diagnosis, Selection
-from scheduler_worker.ports import Store, Transaction
+from scheduler_worker.ports import Transaction
 from scheduler_worker.scheduling.pipeline import (
     NOT_ENOUGH_HOSTS,
     Pipeline,
     Request,
     with_group_host,
 )
-from scheduler_worker.scheduling.ranking import Dice
 from scheduler_worker.service import records
-from scheduler_worker.service.hold import Hold
-from scheduler_worker.service.promised import promised_rows
+from scheduler_worker.service.ground import Ground
+from scheduler_worker.service.hold import Hold, Means
+from scheduler_worker.service.replica import ClusterReplica
+from scheduler_worker.service.trail import Trail
 
 
-def decide(holds: Sequence[Hold], pipeline: Pipeline, request: Request, dice: Dice) -> Decision:
-    """Choose and consume over all held clusters; nothing stays consumed when it fails.
+def place(
+    means: Means, replicas: Sequence[ClusterReplica], trail: Trail, *, deadline_s: float
+) -> Decision:
+    """Promise hosts in all of these clusters at once, under all of their locks.
+
+    Raises:
+        NoValidHost: not every instance has a host, even over all clusters together.
+        ClusterLockTimeout, Conflict, StateUnavailable: nothing stays promised; try again.
+    """
+    holds: list[Hold] = []
+    trail.line_up(None, means.clock.monotonic_s())
+    with contextlib.ExitStack() as held:
+        for replica in sorted(replicas, key=lambda each: each.scope):
+            holds.append(Hold.acquire(means, replica, until_s=deadline_s))
+            held.callback(holds[-1].release_quietly)
+        for hold in holds:
+            held.enter_context(hold.replica.lock)
+            hold.open()
+        trail.decide(holds[-1].grant.token.number, means.clock.monotonic_s())
+        try:
+            decision = decide([each.ground for each in holds], means.pipeline(), trail.request)
+        except NoValidHost:
+            trail.refused_at.update({each.replica.scope: each.replica.seen for each in holds})
+            raise
+        trail.cluster = _commit(means, holds, decision)
+        trail.hold_s = holds[0].held_s()
+        return decision
+
+
+def decide(grounds: Sequence[Ground], pipeline: Pipeline, request: Request) -> Decision:
+    """Choose and consume over all of these clusters; nothing stays consumed when it fails.
 
     Raises:
         NoValidHost: not every instance has a host, even over all clusters together.
     """
+    if len(grounds) == 1:
+        return grounds[0].decide(request, pipeline)
     spec, claims, selections = request.spec, list[Claim](), list[tuple[Selection, ...]]()
     diagnosis = Diagnosis()
-    kept = [promised_rows(hold.replica, hold.table, request) for hold in holds]
+    kept = [ground.promised(request) for ground in grounds]
     try:
         for uuid in request.instance_uuids:
             at = next((n for n, rows in enumerate(kept) if uuid in rows), None)
             if at is None:
-                at = _best(pipeline.best_weights([hold.table for hold in holds], spec))
+                at = _best(pipeline.best_weights([each.table for each in grounds], spec))
             one = msgspec.structs.replace(request, spec=spec, instance_uuids=(uuid,))
-            part = pipeline.decide(holds[at].table, one, dice, kept[at])
+            part = grounds[at].decide(one, pipeline)
             claims += part.claims
             selections += part.selections
             diagnosis = part.diagnosis
             spec = with_group_host(spec, part.selections[0][0].service_host)
     except BaseException:
-        for hold in holds:
-            hold.give_up(_of(hold, claims))
+        give_up(grounds, claims)
         raise
     return Decision(selections=tuple(selections), claims=tuple(claims), diagnosis=diagnosis)
 
 
-def commit(holds: Sequence[Hold], decision: Decision, store: Store) -> None:
-    """Promise the claims in every cluster; when one refuses, the others' are given back.
+def give_up(grounds: Iterable[Ground], claims: Sequence[Claim]) -> None:
+    """Take claims back, each in its cluster."""
+    for ground in grounds:
+        ground.give_up(_of(ground, claims))
 
-    Raises:
-        Conflict: a host changed, or a hold ended, in the middle.
-    """
-    parts = [(hold, claims) for hold in holds if (claims := _of(hold, decision.claims))]
+
+def _commit(means: Means, holds: Sequence[Hold], decision: Decision) -> str:
+    """Promise the claims in every cluster, and name these; when one refuses, nothing stays."""
+    parts = [(hold, claims) for hold in holds if (claims := _of(hold.ground, decision.claims))]
     for at, (hold, claims) in enumerate(parts):
+        applied = False
         try:
-            [applied], _ = hold.commit([claims])
-        except SchedulerWorkerError:
-            applied = False
+            with contextlib.suppress(SchedulerWorkerError):
+                [applied] = hold.commit([claims])
+        finally:
+            if not applied:
+                _undo(means, parts[:at], parts[at + 1 :])
         if not applied:
-            for done, promised in parts[:at]:
-                puts = [records.gone(records.PROMISE + claim.id) for claim in promised]
-                store.write(done.replica.scope, [Transaction(puts)])
-            for waiting, wished in parts[at + 1 :]:
-                waiting.give_up(wished)
             raise Conflict("A host changed while several clusters were decided; try again.")
+    return "+".join(hold.replica.scope for hold, _ in parts)
+
+
+_Parts = Sequence[tuple[Hold, Sequence[Claim]]]
+
+
+def _undo(means: Means, promised: _Parts, wished: _Parts) -> None:
+    for hold, claims in wished:
+        hold.ground.give_up(claims)
+    for hold, claims in promised:
+        puts = [records.gone(records.PROMISE + claim.id) for claim in claims]
+        means.fleet.store.write(hold.replica.scope, [Transaction(puts)])
 
 
 def _best(weights: Sequence[float | None]) -> int:
@@ -82,5 +126,5 @@ def _best(weights: Sequence[float | None]) -> int:
     return min(fitting)[1]
 
 
-def _of(hold: Hold, claims: Sequence[Claim]) -> list[Claim]:
-    return [claim for claim in claims if hold.table.row_of(claim.host_uuid) is not None]
+def _of(ground: Ground, claims: Iterable[Claim]) -> list[Claim]:
+    return [claim for claim in claims if ground.table.row_of(claim.host_uuid) is not None]

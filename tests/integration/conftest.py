@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.amqp import Stage
+from tests.support.handlers import Gate
 from tests.support.workers import write_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,3 +46,19 @@ def nova_python() -> Path:
 def rabbit_vhost_url(rabbit_server) -> str:
     """A virtual host of the session's RabbitMQ that nobody else uses."""
     return rabbit_server.add_vhost(uuid.uuid4().hex)
+
+
+@pytest.fixture
+def stage(rabbit_server, tmp_path):
+    """A topic of the session's RabbitMQ that nobody else uses, to put servers and clients on."""
+    stage = Stage(rabbit_server, tmp_path)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def gate():
+    """A handler that waits; at the latest the test's end lets it pass."""
+    gate = Gate()
+    yield gate
+    gate.opened.set()

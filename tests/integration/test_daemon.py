@@ -1,7 +1,9 @@
 """The daemon: bad configurations, drain, reload, several processes, a Redis that goes away."""
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,9 +14,11 @@ from pathlib import Path
 import kombu
 import pytest
 
+from scheduler_worker.cli import signals
 from scheduler_worker.errors import SchedulerWorkerError, StateUnavailable
-from tests.support.servers import RedisServer, free_port
+from tests.support.servers import LOOPBACK, RedisServer, free_port
 from tests.support.services import host
+from tests.support.systemd import NotifySocket
 from tests.support.workers import WorkerProcess, connected, write_config
 
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 512, "root_gb": 1}, "num_instances": 1}
@@ -36,6 +40,7 @@ def run(config, *arguments) -> subprocess.CompletedProcess:
         ({"pending": {"ttl": 5}}, [], "[pending] ttl: 5 s must be longer"),
         ({"scheduler": {"max_attempts": 0}}, [], "max_attempts"),
         ({"state": {"url": "mysql://x"}}, [], "nothing serves 'mysql'"),
+        ({"monitoring": {"port": 65535}}, ["--instance", "1"], "[monitoring] port: 65536"),
         ({"DEFAULT": {"transport_url": "carrier-pigeon://x"}}, [], "transport_url"),
         ({}, ["--workers", "2"], "cannot share [state] url = memory://"),
         ({}, ["--no-such-option"], "no-such-option"),
@@ -57,6 +62,114 @@ def test_a_redis_that_cannot_be_reached_ends_the_start(tmp_path):
     said = done.stdout + done.stderr
     assert "The worker cannot start: The shared state at 127.0.0.1" in said
     assert "secret" not in said
+
+
+def test_a_monitoring_port_in_use_ends_the_start(tmp_path):
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run(write_config(tmp_path / "w.conf", monitoring={"port": port}))
+    assert done.returncode == 1
+    assert "The worker cannot start: [monitoring] port: cannot listen on" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_one_of_several_workers_listens_on_a_port_of_its_own(tmp_path):
+    port = free_port() - 2
+    config = write_config(tmp_path / "w.conf", monitoring={"port": port})
+    with WorkerProcess(config, "--instance", "2").ready():
+        socket.create_connection((LOOPBACK, port + 2)).close()
+
+
+@pytest.fixture
+def manager(tmp_path, monkeypatch):
+    """A service manager that wants a sign of life every three seconds."""
+    notify = NotifySocket(tmp_path / "notify")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(notify.path))
+    monkeypatch.setenv("WATCHDOG_USEC", "3000000")
+    yield notify
+    notify.close()
+
+
+def test_systemd_is_told_how_the_worker_is(tmp_path, manager):
+    with WorkerProcess(write_config(tmp_path / "w.conf")) as worker:
+        assert manager.next() == "STATUS=Starting"
+        assert manager.until("READY=1") == "READY=1\nSTATUS=Serving"
+        for _ in range(3):
+            manager.until("WATCHDOG=1", timeout_s=3)
+        worker.process.send_signal(signal.SIGHUP)
+        words = manager.until("RELOADING=1").splitlines()
+        sent_us = int(words[1].removeprefix("MONOTONIC_USEC="))
+        assert abs(time.monotonic() - sent_us / 1e6) < 10
+        manager.until("READY=1")
+        assert worker.stop() == 0
+        manager.until("STOPPING=1")
+
+
+def test_a_worker_that_stands_still_shows_no_life(tmp_path, manager):
+    with WorkerProcess(write_config(tmp_path / "w.conf")) as worker:
+        manager.until("WATCHDOG=1")
+        with worker.paused():
+            while manager.next(timeout_s=3) is not None:
+                pass
+        manager.until("WATCHDOG=1", timeout_s=3)
+
+
+def test_a_worker_whose_watchdog_bites_leaves_its_stacks(tmp_path):
+    with WorkerProcess(write_config(tmp_path / "w.conf")).ready() as worker:
+        worker.process.send_signal(signal.SIGABRT)
+        assert worker.process.wait(20) == -signal.SIGABRT
+        assert "Fatal Python error: Aborted" in worker.log
+        assert "daemon.py" in worker.log
+
+
+def test_every_thread_holds_the_signals_back(tmp_path):
+    """Or the kernel gives one to a thread of some library, and the process ends by it."""
+    watched = sum(1 << (number - 1) for number in signals.WATCHED)
+    with WorkerProcess(write_config(tmp_path / "w.conf")).ready() as worker:
+        tasks = list(Path(f"/proc/{worker.process.pid}/task").iterdir())
+        others = [each for each in tasks if each.name != str(worker.process.pid)]
+        assert others
+        for each in others:
+            status = (each / "status").read_text()
+            (blocked,) = re.findall(r"^SigBlk:\s*(\w+)", status, re.MULTILINE)
+            assert int(blocked, 16) & watched == watched, (each / "comm").read_text()
+
+
+def test_sigusr1_dumps_and_changes_nothing_else(tmp_path):
+    with WorkerProcess(write_config(tmp_path / "w.conf")).ready() as worker:
+        for times in range(1, 3):
+            worker.process.send_signal(signal.SIGUSR1)
+            _await_dumps(worker, times)
+        assert "-- MainThread (" in worker.log
+        assert worker.stop() == 0
+
+
+@pytest.mark.servers
+def test_the_supervisor_shows_life_while_all_its_workers_do(config, manager):
+    with WorkerProcess(config, "--workers", "2") as workers:
+        manager.until("READY=1")
+        for _ in range(3):
+            manager.until("WATCHDOG=1", timeout_s=3)
+        child = _children(workers)[1]
+        os.kill(child, signal.SIGSTOP)
+        while manager.next(timeout_s=3) is not None:
+            pass
+        os.kill(child, signal.SIGCONT)
+        manager.until("WATCHDOG=1", timeout_s=5)
+        workers.process.send_signal(signal.SIGUSR1)
+        _await_dumps(workers, 2)
+        assert workers.stop() == 0
+        manager.until("STOPPING=1")
+
+
+def _await_dumps(worker, number: int) -> None:
+    while worker.log.count(" clusters = ") < number:
+        threading.Event().wait(0.02)
+
+
+def _children(workers) -> list[int]:
+    pid = workers.process.pid
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_help_and_version():
@@ -125,9 +238,7 @@ def test_several_processes(config, rabbit_vhost_url):
         assert {each.service_host for each in placed} == {"h"}
         with pytest.raises(SchedulerWorkerError, match="No valid host"):
             client.select_destinations(SPEC, ["one too many"])
-        pid = workers.process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        os.kill(int(children[0]), signal.SIGKILL)
+        os.kill(_children(workers)[0], signal.SIGKILL)
         workers.await_log("starting it again")
         assert workers.stop() == 0
 

@@ -38,7 +38,7 @@ def shared_config(tmp_path, rabbit_vhost_url, redis_url):
             DEFAULT={"transport_url": rabbit_vhost_url, "host": name, "service_down_time": 600},
             state={"url": redis_url},
             cluster_lock={"hold_timeout": 2.0, "max_batch": 32},
-            pending={"ttl": ttl},
+            pending={"ttl": ttl, "wait_timeout": 0},
         )
 
     return make

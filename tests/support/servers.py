@@ -15,8 +15,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 LOOPBACK = "127.0.0.1"
 START_S = 90.0
@@ -71,8 +72,7 @@ class Server:
         """Start on the ports of the last time, or on free ones."""
         self.directory.mkdir(parents=True, exist_ok=True)
         for port in self.ports:
-            if not (self.directory / port).exists():
-                (self.directory / port).write_text(str(free_port()))
+            self._take_port(port)
         self._launch("pid", self.command(), self.environment())
         try:
             self._wait_until_ready()
@@ -93,7 +93,16 @@ class Server:
         self.stop()
         self.start()
 
-    def __enter__(self) -> Server:
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, the process stands still: it keeps its connections and answers nothing."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -155,6 +164,10 @@ class Server:
         except OSError:
             return False
 
+    def _take_port(self, name: str) -> None:
+        if not (self.directory / name).exists():
+            (self.directory / name).write_text(str(free_port()))
+
     def _number(self, name: str) -> int:
         return int((self.directory / name).read_text())
 
@@ -168,6 +181,10 @@ class RedisServer(Server):
     def url(self) -> str:
         return f"redis://{LOOPBACK}:{self.port}/0"
 
+    def options(self) -> Mapping[str, object]:
+        """What is asked of the server beside its place and its file."""
+        return {}
+
     def command(self) -> list[str]:
         options = {
             "port": self.port,
@@ -177,6 +194,8 @@ class RedisServer(Server):
             "appendfsync": "everysec",
             "save": "",
             "daemonize": "no",
+            "repl-diskless-sync-delay": 0,
+            **self.options(),
         }
         flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
         return [program("redis-server"), *flags]
@@ -189,6 +208,76 @@ class RedisServer(Server):
             raise ServerFailed(answer.partition("\r\n")[0])
 
 
+class RedisReplica(RedisServer):
+    """A replica of another Redis."""
+
+    def __init__(self, directory: Path, master: RedisServer) -> None:
+        super().__init__(directory)
+        self._master = master
+
+    def options(self) -> Mapping[str, object]:
+        return {"replicaof": f"{LOOPBACK} {self._master.port}"}
+
+
+class RedisSentinel(RedisServer):
+    """A sentinel that alone decides for ``blue``, whose first master is given."""
+
+    name = "Sentinel"
+
+    def __init__(self, directory: Path, master: RedisServer) -> None:
+        super().__init__(directory)
+        self._master = master
+
+    @property
+    def url(self) -> str:
+        return f"redis+sentinel://{LOOPBACK}:{self.port}/blue/0"
+
+    def command(self) -> list[str]:
+        file = self.directory / "sentinel.conf"  # the sentinel writes to it too
+        if not file.exists():
+            file.write_text(
+                f"port {self.port}\nbind {LOOPBACK}\ndir {self.directory.resolve()}\n"
+                f"sentinel monitor blue {LOOPBACK} {self._master.port} 1\n"
+                "sentinel down-after-milliseconds blue 1000\n"
+            )
+        return [program("redis-server"), str(file.resolve()), "--sentinel"]
+
+
+class TlsRedisServer(RedisServer):
+    """A Redis that also listens with TLS."""
+
+    ports = ("port", "tls_port")
+
+    def __init__(self, directory: Path, *, certificate: Path, key: Path) -> None:
+        super().__init__(directory)
+        self._files = {"tls-cert-file": certificate.resolve(), "tls-key-file": key.resolve()}
+
+    @property
+    def tls_port(self) -> int:
+        return self._number("tls_port")
+
+    def options(self) -> Mapping[str, object]:
+        return {"tls-port": self.tls_port, "tls-auth-clients": "no", **self._files}
+
+
+class RedisClusterServer(RedisServer):
+    """A member of a Redis Cluster, once it has met the others."""
+
+    ports = ("port", "bus_port")
+
+    def options(self) -> Mapping[str, object]:
+        return {
+            "cluster-enabled": "yes",
+            "cluster-port": self.bus_port,
+            "cluster-node-timeout": 2000,
+            "cluster-replica-validity-factor": 0,
+        }
+
+    @property
+    def bus_port(self) -> int:
+        return self._number("bus_port")
+
+
 class RabbitServer(Server):
     """A RabbitMQ of one node, with an epmd of its own; needs no privileges."""
 
@@ -198,6 +287,10 @@ class RabbitServer(Server):
     @property
     def url(self) -> str:
         return self.url_of("/")
+
+    def configuration(self) -> Mapping[str, object]:
+        """What stands in ``rabbitmq.conf``."""
+        return {}
 
     def url_of(self, vhost: str) -> str:
         """The URL of a virtual host, as oslo.messaging writes it."""
@@ -223,8 +316,10 @@ class RabbitServer(Server):
         program("rabbitmq-server", RABBIT_PROGRAMS)  # before epmd runs in vain
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "plugins").write_text("[].\n")
-        if not (self.directory / "epmd_port").exists():
-            (self.directory / "epmd_port").write_text(str(free_port()))
+        for port in self.ports:
+            self._take_port(port)
+        lines = [f"{name} = {value}\n" for name, value in self.configuration().items()]
+        (self.directory / "rabbitmq.conf").write_text("".join(lines))
         epmd = [program("epmd"), "-address", LOOPBACK, "-port", str(self._number("epmd_port"))]
         self._launch("epmd_pid", epmd, os.environ)
         super().start()
@@ -253,7 +348,7 @@ class RabbitServer(Server):
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(self._number("dist_port")),
             "RABBITMQ_CONF_ENV_FILE": str(home / "none"),
-            "RABBITMQ_CONFIG_FILE": str(home / "none"),
+            "RABBITMQ_CONFIG_FILE": str(home / "rabbitmq.conf"),
             "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
             "RABBITMQ_LOG_BASE": str(home / "logs"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "plugins"),
@@ -267,6 +362,27 @@ class RabbitServer(Server):
         address = f"{LOOPBACK}:{self.port}"
         with amqp.Connection(address, "guest", "guest", connect_timeout=2, read_timeout=5) as link:
             link.channel().close()
+
+
+class TlsRabbitServer(RabbitServer):
+    """A RabbitMQ that also listens with TLS, to those who show a certificate."""
+
+    ports = (*RabbitServer.ports, "tls_port")
+
+    def __init__(self, directory: Path, *, authority: Path, certificate: Path, key: Path) -> None:
+        super().__init__(directory)
+        self._files = {"cacertfile": authority, "certfile": certificate, "keyfile": key}
+
+    def tls_url(self, host: str = LOOPBACK) -> str:
+        return f"rabbit://guest:guest@{host}:{self._number('tls_port')}/"
+
+    def configuration(self) -> Mapping[str, object]:
+        return {
+            "listeners.ssl.default": f"{LOOPBACK}:{self._number('tls_port')}",
+            **{f"ssl_options.{name}": path.resolve() for name, path in self._files.items()},
+            "ssl_options.verify": "verify_peer",
+            "ssl_options.fail_if_no_peer_cert": "true",
+        }
 
 
 def program(name: str, *places: Path) -> str:

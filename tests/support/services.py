@@ -11,6 +11,7 @@ from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.ports import Observer, Outcome
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.filters.server_groups import ServerGroupAntiAffinityFilter
@@ -35,6 +36,38 @@ FILTERS: tuple[type[Filter], ...] = (
 WEIGHERS: tuple[type[Weigher], ...] = (RAMWeigher, CPUWeigher)
 
 
+class Recorder(Observer):
+    """Keeps what it is told: outcomes, and the other events as (name, scope, ...)."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+        self.events: list[tuple[Any, ...]] = []
+
+    def decided(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+    def lock_granted(self, scope: str, waited_s: float) -> None:
+        self.events.append(("granted", scope))
+
+    def lock_ended(self, scope: str, held_s: float) -> None:
+        self.events.append(("ended", scope))
+
+    def lock_timed_out(self, scope: str) -> None:
+        self.events.append(("timed out", scope))
+
+    def commit_fenced(self, scope: str) -> None:
+        self.events.append(("fenced", scope))
+
+    def commit_conflicted(self, scope: str) -> None:
+        self.events.append(("conflicted", scope))
+
+    def promises_ended(self, scope: str, how: str, count: int) -> None:
+        self.events.append((how, scope, count))
+
+    def state_failed(self) -> None:
+        self.events.append(("state failed",))
+
+
 class World:
     """One worker's use cases; ``beside`` makes another worker on the same state."""
 
@@ -44,22 +77,26 @@ class World:
         state: Any = None,
         clock: ManualClock | None = None,
         options: Options | None = None,
+        filters: tuple[type[Filter], ...] = FILTERS,
         **limits: Any,
     ) -> None:
         self.clock = clock or ManualClock()
-        self.limits = Limits(**limits)
+        self.limits = Limits(**{"wait_timeout_s": 0.0} | limits)
         self.state = state or MemoryState(self.clock, hold_timeout_s=self.limits.hold_timeout_s)
         options = options or Options()
+        self.filters = filters
         self.pipeline = Pipeline(
-            [each(options) for each in FILTERS], [each(options) for each in WEIGHERS], options
+            [each(options) for each in filters], [each(options) for each in WEIGHERS], options
         )
-        self.fleet = Fleet(self.state, default_cluster="default")
+        self.told = Recorder()
+        self.fleet = Fleet(self.state, default_cluster="default", observer=self.told)
         self.scheduler = Scheduler(
             fleet=self.fleet,
             lock=self.state,
             pipeline=lambda: self.pipeline,
             clock=self.clock,
             limits=self.limits,
+            observer=self.told,
         )
         self.inventory = Inventory(
             fleet=self.fleet, ratios=Ratios(1.0, 1.0, 1.0), promise_ttl_s=self.limits.promise_ttl_s
@@ -71,18 +108,15 @@ class World:
             state=self.state,
             clock=self.clock,
             options=self.pipeline.options,
+            filters=self.filters,
             **msgspec.structs.asdict(self.limits),
         )
 
     def report(self, *hosts: dict[str, Any]) -> dict[str, int]:
         return self.inventory.update_hosts([msgspec.convert(each, HostReport) for each in hosts])
 
-    def ask(
-        self, *uuids: str, vcpus: int = 1, memory_mb: int = 1024, alternates: int = 0, **spec: Any
-    ) -> Decision:
-        return self.scheduler.select(
-            request(*uuids, vcpus=vcpus, memory_mb=memory_mb, alternates=alternates, **spec)
-        )
+    def ask(self, *uuids: str, patience_s: float | None = None, **asked: Any) -> Decision:
+        return self.scheduler.select(request(*uuids, **asked), patience_s=patience_s)
 
     def place(self, *uuids: str, **spec: Any) -> list[str]:
         """The host of each instance."""
@@ -103,12 +137,19 @@ def host(name: str, **facts: Any) -> dict[str, Any]:
 
 
 def request(
-    *uuids: str, vcpus: int = 1, memory_mb: int = 1024, alternates: int = 0, **spec: Any
+    *uuids: str,
+    vcpus: int = 1,
+    memory_mb: int = 1024,
+    alternates: int = 0,
+    priority: int = 0,
+    request_id: str | None = None,
+    **spec: Any,
 ) -> Request:
     plain = {"flavor": {"vcpus": vcpus, "memory_mb": memory_mb}, "num_instances": len(uuids)} | spec
     return Request(
         spec=msgspec.convert(plain, RequestSpec),
         instance_uuids=uuids,
-        request_id=f"req-{uuid.uuid4()}",
+        request_id=f"req-{uuid.uuid4()}" if request_id is None else request_id,
         num_alternates=alternates,
+        priority=priority,
     )

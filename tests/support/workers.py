@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from scheduler_worker import conf
@@ -31,12 +32,21 @@ def write_config(path: Path, **groups: dict[str, object]) -> Path:
 
 
 class WorkerProcess:
-    """``scheduler-worker`` as a process; always ended when the block is left."""
+    """``scheduler-worker`` as a process; always ended when the block is left.
 
-    def __init__(self, config: Path, *arguments: str, name: str = "worker") -> None:
+    ``module`` may be another one that runs the same command.
+    """
+
+    def __init__(
+        self,
+        config: Path,
+        *arguments: str,
+        name: str = "worker",
+        module: str = "scheduler_worker",
+    ) -> None:
         self.log_path = config.with_name(f"{name}.log")
         self._log = self.log_path.open("w")
-        command = [sys.executable, "-m", "scheduler_worker", "--config-file", str(config)]
+        command = [sys.executable, "-m", module, "--config-file", str(config)]
         self.process = subprocess.Popen(
             [*command, *arguments], stdout=self._log, stderr=subprocess.STDOUT
         )
@@ -68,6 +78,15 @@ class WorkerProcess:
         """SIGKILL."""
         self.process.kill()
         self.process.wait(10)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, the process is stopped by SIGSTOP, as a virtual machine that is migrated."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def __enter__(self) -> WorkerProcess:
         return self

@@ -1,23 +1,30 @@
 """Benchmarks: how long a decision takes, how many requests per second come through.
 
     .venv/bin/python tools/bench decision --hosts 100 1000 10000 100000
-    .venv/bin/python tools/bench requests --hosts 1000 --json requests.json
+    .venv/bin/python tools/bench commit --hosts 1000 10000 --json commit.json
+    .venv/bin/python tools/bench lock
+    .venv/bin/python tools/bench rpc --outstanding 16
     .venv/bin/python tools/bench memory --hosts 10000
     .venv/bin/python tools/bench all
 
-Every figure has its comparison in the same run: a decision beside other sizes, a request beside an
-empty endpoint on the same transport. RabbitMQ and Redis are started privately, on free ports, and
-stopped again.
+Every figure has its comparison in the same run, measured in turn with it: our lock beside
+redis-py's, a worker beside empty endpoints, one process beside two. RabbitMQ and Redis are started
+privately, on free ports, and stopped again.
 """
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 
+import commit
 import decision
+import lock
 import memory
-import throughput
+import rpc
+
+KINDS = {"decision": decision, "memory": memory, "lock": lock, "commit": commit, "rpc": rpc}
 
 
 def main() -> int:
@@ -25,33 +32,21 @@ def main() -> int:
         prog="tools/bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
-    for name, module in (
-        ("decision", decision),
-        ("requests", throughput),
-        ("memory", memory),
-        ("all", None),
-    ):
+    for name, module in [*KINDS.items(), ("all", None)]:
         kind = kinds.add_parser(name, help=(module.__doc__ if module else "All of them.").strip())
         kind.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
         if module is not None:
             module.add_arguments(kind)
     arguments = parser.parse_args()
-    figures = _all(parser) if arguments.kind == "all" else _one(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and so leave no server behind
+    names = KINDS if arguments.kind == "all" else [arguments.kind]
+    figures = {}
+    for name in names:
+        told = parser.parse_args([name]) if arguments.kind == "all" else arguments
+        figures[name] = KINDS[name].run(told)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
     return 0
-
-
-def _one(arguments: argparse.Namespace) -> dict:
-    module = {"decision": decision, "requests": throughput, "memory": memory}[arguments.kind]
-    return {arguments.kind: module.run(arguments)}
-
-
-def _all(parser: argparse.ArgumentParser) -> dict:
-    figures: dict = {}
-    for kind in ("decision", "memory", "requests"):
-        figures |= _one(parser.parse_args([kind]))
-    return figures
 
 
 if __name__ == "__main__":

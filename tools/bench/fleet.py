@@ -1,6 +1,7 @@
 """Hosts and requests for the benchmarks: plain figures, no pretence of a real cloud."""
 
 import random
+import uuid
 from collections.abc import Iterator
 
 import msgspec
@@ -14,15 +15,16 @@ SHAPES = ((64, 262_144), (96, 393_216), (128, 1_048_576))
 ZONES = ("az1", "az2", "az3")
 
 
-def reports(count: int, *, room: int = 1) -> Iterator[dict]:
+def reports(count: int, *, room: int = 1, cluster: str = "default") -> Iterator[dict]:
     """First reports; ``room`` multiplies the capacity."""
     dice = random.Random(7)
     for number in range(count):
         vcpus, memory_mb = SHAPES[number % len(SHAPES)]
         used = dice.random() * 0.7
         yield {
-            "uuid": f"{number:08d}-0000-4000-8000-000000000000",
-            "host": f"host-{number:06d}",
+            "uuid": str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{number}.{cluster}")),
+            "host": f"{cluster}-{number:06d}",
+            "cluster": cluster,
             "vcpus": vcpus * room,
             "memory_mb": memory_mb * room,
             "local_gb": 4000 * room,
@@ -44,7 +46,7 @@ def reports(count: int, *, room: int = 1) -> Iterator[dict]:
 
 def aggregates(count: int) -> list[dict]:
     """One aggregate for each zone, and one for the odd hosts."""
-    names = [f"host-{number:06d}" for number in range(count)]
+    names = [f"default-{number:06d}" for number in range(count)]
     found = [
         {"id": at + 1, "uuid": f"agg-{at}", "name": zone, "hosts": names[at::3],
          "metadata": {"availability_zone": zone}}

@@ -1,4 +1,4 @@
-"""Prints figures as a table and returns them as they are."""
+"""Figures of several runs, their middle, and how they are printed."""
 
 from collections.abc import Sequence
 
@@ -19,3 +19,18 @@ def _text(value: object) -> str:
 def percentile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def middle(rows: Sequence[dict], name: str) -> dict:
+    """Of several measurements of the same the one whose figure is in the middle."""
+    return sorted(rows, key=lambda row: row[name])[len(rows) // 2]
+
+
+def ratio(rows: Sequence[dict], to: Sequence[dict], name: str) -> float:
+    """How many times as large a figure is as another that was measured in turn with it."""
+    return percentile([one[name] / other[name] for one, other in zip(rows, to, strict=True)], 0.5)
+
+
+def jain(counts: Sequence[float]) -> float:
+    """Jain's index of fairness: 1 when all have the same, 1/n when one has everything."""
+    return sum(counts) ** 2 / (len(counts) * sum(count * count for count in counts) or 1)

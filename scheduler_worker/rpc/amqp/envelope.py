@@ -153,9 +153,9 @@ def failure(call_id: str, error: WireError) -> bytes:
     return _reply({"result": None, "failure": json.dumps(told), "ending": True}, call_id)
 
 
-def defect(call_id: str, told: str) -> bytes:
-    """The last message to a caller whose call broke something here."""
-    return failure(call_id, WireError(OUR_MODULE, "InternalError", told, [told]))
+def defect_error(told: str) -> WireError:
+    """What a caller is told when something broke here."""
+    return WireError(OUR_MODULE, "InternalError", told, [told])
 
 
 def sign_of_life(call_id: str) -> bytes:

@@ -109,7 +109,10 @@ class Link:
             self.close()
             if "transient_nonexcl_queues" in str(error):
                 raise ConfigError(_TRANSIENT_REFUSED) from None
-            raise LinkLostError(f"{broker.address}: {error or type(error).__name__}") from None
+            hint = _TLS_HINT if isinstance(error, ssl.SSLError) else ""
+            raise LinkLostError(
+                f"{broker.address}: {error or type(error).__name__}{hint}"
+            ) from None
 
     # Queues
 
@@ -321,6 +324,8 @@ _TRANSIENT_REFUSED = (
     "RabbitMQ does not permit transient queues: set rabbit_quorum_queue = true and "
     "rabbit_transient_quorum_queue = true in [oslo_messaging_rabbit], here and for the clients"
 )
+
+_TLS_HINT = "; is it a TLS port, and is [oslo_messaging_rabbit] ssl_cert_file what it asks for?"
 
 
 def _explained(error: Exception, place: Place) -> str:

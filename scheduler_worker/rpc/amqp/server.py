@@ -7,7 +7,6 @@ The thread waits for the broker and for the slots at once. What a slot has done 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import random
 import threading
@@ -21,6 +20,7 @@ from scheduler_worker.errors import BusUnavailable, ConfigError, SchedulerWorker
 from scheduler_worker.ports import Observer
 from scheduler_worker.rpc.amqp import envelope, ledger
 from scheduler_worker.rpc.amqp.callers import LostCallers
+from scheduler_worker.rpc.amqp.lanes import Lanes
 from scheduler_worker.rpc.amqp.ledger import Delivery, Ledger, Work
 from scheduler_worker.rpc.amqp.link import Arrival, Link, LinkLostError
 from scheduler_worker.rpc.amqp.loop import Loop
@@ -36,6 +36,7 @@ _SHORTEST_BEAT_S = 0.05
 _AGAIN_S = 1.0
 _LONGEST_AGAIN_S = 15.0
 """After how long a cast is tried again that failed for a passing reason; then ever later."""
+_MOST_LANES = 100
 _CLOSE_S = 5.0
 """How long a stop waits for the farewell to the broker."""
 
@@ -43,13 +44,15 @@ _CLOSE_S = 5.0
 class _Job:
     """What is done about a message in hand."""
 
-    __slots__ = ("future", "is_parked", "taken_s")
+    __slots__ = ("future", "has_lane", "is_parked", "taken_s")
 
     def __init__(self) -> None:
         self.taken_s = time.monotonic()
         self.future: Future[None] | None = None
         self.is_parked = False
         """Whether it waits, without a slot, to be tried again."""
+        self.has_lane = False
+        """Whether another message was let in for it."""
 
 
 class AmqpServer:
@@ -84,7 +87,7 @@ class AmqpServer:
         self._lost_callers = LostCallers(
             self._loop, self._answer, patience_s=settings.find_caller_s, observer=observer
         )
-        self._lanes: list[int] = []
+        self._lanes = Lanes()
         self._last_tick_s = time.monotonic()
         self._problem: str | None = "has not started"
         self._guard = threading.Lock()
@@ -157,11 +160,11 @@ class AmqpServer:
     def _step_aside(self) -> Iterator[None]:
         """The slot serves others meanwhile, and one message more is taken for it."""
         with self._slots.step_aside():
-            self._loop.tell(self._open_lane)
+            self._loop.tell(self._lanes.open)
             try:
                 yield
             finally:
-                self._loop.tell(self._close_lane)
+                self._loop.tell(self._lanes.close)
 
     # The thread
 
@@ -256,9 +259,7 @@ class AmqpServer:
             "Consuming topic %s at %s%s", self._place.topic, address, " again" if again else ""
         )
         self._problem = None
-        for lane in self._lanes:
-            if self._link is not None:
-                self._link.open_lane(lane)
+        self._lanes.move(self._link)
         self._observer.bus_connected(again=again)
         self._consumes.set()
 
@@ -276,6 +277,7 @@ class AmqpServer:
         if self._link is not None:
             self._link.drop()
         self._link, self._problem = None, f"lost its connection: {error}"
+        self._lanes.move(None)
         self._owed.clear()
         self._observer.bus_lost()
         for work in self._ledger.lost():
@@ -288,11 +290,14 @@ class AmqpServer:
         return job is None or job.is_parked or (job.future is not None and job.future.cancel())
 
     def _forget(self, work: Work) -> None:
-        self._jobs.pop(work.request.id, None)
+        job = self._jobs.pop(work.request.id, None)
+        if job is not None:
+            self._unpark(job)
 
     def _drain(self, link: Link) -> None:
         self._problem = "is stopping"
         link.stop_consuming()
+        self._lanes.move(None)
         for work in self._ledger.in_hand:
             if self._is_not_begun(work):
                 self._ledger.give_back(work)
@@ -349,7 +354,7 @@ class AmqpServer:
         if job is None:
             job = self._jobs[work.request.id] = _Job()
             self._beat_later(work, job)
-        job.is_parked = False
+        self._unpark(job)
         job.future = self._slots.submit(self._work, work, job.taken_s)
 
     def _beat_later(self, work: Work, job: _Job) -> None:
@@ -370,20 +375,27 @@ class AmqpServer:
     # In a slot
 
     def _work(self, work: Work, taken_s: float) -> None:
-        request = work.request
-        waited_s = time.monotonic() - taken_s
+        try:
+            served = self._serve_one(work.request, time.monotonic() - taken_s)
+            answer = _written(work.request, served)
+        except BaseException:
+            # Whatever it is, the message must not stay in hand for ever.
+            LOG.exception("A slot broke down over %s", work.request.message.method)
+            told = "The request failed in the worker; its log says why"
+            served = Served(failure=envelope.defect_error(told))
+            answer = _written(work.request, served)
+        self._loop.tell(lambda: self._done(work, served, answer))
+
+    def _serve_one(self, request: envelope.Request, waited_s: float) -> Served:
         self._observer.request_taken(str(request.message.method), waited_s)
         if request.refusal is not None:
             LOG.warning("Refused a message: %s", request.refusal.message)
-            served = Served(failure=request.refusal)
-        else:
-            served = self._dispatcher.serve(
-                request.message,
-                patience_s=request.patience_s - waited_s,
-                step_aside=self._step_aside,
-            )
-        answer = _written(request, served)
-        self._loop.tell(lambda: self._done(work, served, answer))
+            return Served(failure=request.refusal)
+        return self._dispatcher.serve(
+            request.message,
+            patience_s=request.patience_s - waited_s,
+            step_aside=self._step_aside,
+        )
 
     # In the thread again
 
@@ -411,9 +423,22 @@ class AmqpServer:
             self._ledger.forget(work)
             self._forget(work)
         else:
-            self._jobs[work.request.id].is_parked = True
+            self._park(work)
             pause_s = min(_AGAIN_S * 2 ** (work.failures - 1), _LONGEST_AGAIN_S)
             self._loop.at(pause_s, lambda: self._retry(work))
+
+    def _park(self, work: Work) -> None:
+        """Up to a bound another message is taken for it: what fails holds up nothing else."""
+        job = self._jobs[work.request.id]
+        job.is_parked = True
+        job.has_lane = work.delivery.queue == self._place.queue and len(self._lanes) < _MOST_LANES
+        if job.has_lane:
+            self._lanes.open()
+
+    def _unpark(self, job: _Job) -> None:
+        if job.has_lane:
+            self._lanes.close()
+        job.is_parked = job.has_lane = False
 
     def _retry(self, work: Work) -> None:
         job = self._jobs.get(work.request.id)
@@ -424,19 +449,6 @@ class AmqpServer:
         """Say something to a caller, unless the broker is away or takes nothing."""
         if self._link is not None and not self._link.is_blocked:
             self._link.answer(queue, body)
-
-    # Lanes
-
-    def _open_lane(self) -> None:
-        lane = next(number for number in itertools.count() if number not in self._lanes)
-        self._lanes.append(lane)
-        if self._link is not None and self._problem is None:
-            self._link.open_lane(lane)
-
-    def _close_lane(self) -> None:
-        lane = self._lanes.pop()
-        if self._link is not None and self._problem is None:
-            self._link.close_lane(lane)
 
 
 def _written(request: envelope.Request, served: Served) -> bytes | None:
@@ -449,4 +461,4 @@ def _written(request: envelope.Request, served: Served) -> bytes | None:
     except (TypeError, ValueError) as error:
         LOG.exception("The answer of %s cannot be written", request.message.method)
         told = f"The answer cannot be written: {type(error).__name__}"
-        return envelope.defect(request.call_id, told)
+        return envelope.failure(request.call_id, envelope.defect_error(told))

@@ -13,21 +13,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from scheduler_worker.errors import RequestError
+from scheduler_worker.redaction import MASK, SECRET_NAME, without_user
 
 T = TypeVar("T")
 
-MASK = "***"
 SHOWN_CHARACTERS = 80
 """No value takes more room than this in an error."""
 _MAX_PATH = 200
 _MAX_REDACTED_DEPTH = 32
-
-_SECRET = re.compile(
-    r"token|passw|adminpass|secret|credential|private_key|hmac_key|user_data|service_catalog"
-    r"|database_connection|transport_url",
-    re.IGNORECASE,
-)
-_USER_INFO = re.compile(r"(?<=://)[^/\s]*@")
 
 _NAMES = {
     "int": "an integer",
@@ -79,7 +72,7 @@ def wrong(path: str, expected: str, value: Any) -> RequestError:
 
 def quoted(value: Any, path: str = "") -> str:
     """A value for an error or a log: secrets masked, at most about 80 characters."""
-    if _SECRET.search(path):
+    if SECRET_NAME.search(path):
         return MASK
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -98,7 +91,7 @@ def cut(text: str, characters: int = SHOWN_CHARACTERS) -> str:
 def redacted(value: Any, depth: int = 0) -> Any:
     """A copy of a plain value (or word) for logs, secret fields and passwords in URLs masked."""
     if isinstance(value, str):
-        return _USER_INFO.sub(f"{MASK}@", value)
+        return without_user(value)
     if depth > _MAX_REDACTED_DEPTH:
         return "..."
     if isinstance(value, msgspec.Struct):
@@ -115,7 +108,7 @@ def redacted(value: Any, depth: int = 0) -> Any:
 
 def _hides(key: Any, item: Any) -> bool:
     """Whether a field may not be shown; numbers, such as a fencing ``token``, are no secrets."""
-    return isinstance(item, (str, list, dict)) and bool(_SECRET.search(str(key)))
+    return isinstance(item, (str, list, dict)) and bool(SECRET_NAME.search(str(key)))
 
 
 def _request_error(message: str, value: Any, path: str, places: Mapping[str, str]) -> RequestError:

@@ -11,6 +11,7 @@ from scheduler_worker.errors import ComputeHostMetricNotFound, NoValidHost
 from scheduler_worker.scheduling.extra_specs import match
 from scheduler_worker.scheduling.normalize import clamp, normalize
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
+from scheduler_worker.scheduling.standing import Standing, Survey
 from tests.support.nova_cases import cases, options, spec, table
 
 FILTERS = {each.name: each.load() for each in entry_points(group="scheduler_worker.filters")}
@@ -50,8 +51,10 @@ def test_weighers(case):
             WEIGHERS["MetricsWeigher"](chosen).weigh(hosts, request)
         return
     if len(case["hosts"]) < 2:
-        weigh = Pipeline([], [unit(chosen) for unit in WEIGHERS.values()], chosen).weights
-        assert weigh(hosts, request).tolist() == [0.0], "a lone host is not weighed"
+        everything = Survey(hosts, request, (), first=("", np.ones(len(hosts), bool)))
+        units = [unit(chosen) for unit in WEIGHERS.values()]
+        totals = Standing(hosts, everything, units).totals(hosts, request)
+        assert totals.tolist() == [0.0], "a lone host is not weighed"
         return
     for name, expected in case["per_weigher"].items():
         if name in WEIGHERS:

@@ -32,13 +32,6 @@ def test_a_decision_is_a_promise(world):
     assert promise["expires_at_s"] == world.clock.time_s() + world.limits.promise_ttl_s
 
 
-def test_a_refusal_is_logged_with_the_filter_that_caused_it(world, caplog):
-    world.report(host("a", vcpus=1))
-    with caplog.at_level("INFO"), pytest.raises(NoValidHost):
-        world.ask("i1", vcpus=2)
-    assert "1 hosts; ComputeFilter 1->1; CoreFilter 1->0" in caplog.text
-
-
 def test_what_is_promised_is_not_promised_again(world):
     world.report(host("a"))
     for number in range(4):
@@ -200,13 +193,13 @@ def test_waiting_for_the_lock_is_bounded():
     outcome = []
 
     def ask():
-        with pytest.raises(ClusterLockTimeout, match="5 s"):
+        with pytest.raises(ClusterLockTimeout, match="cluster default was not granted within 6 s"):
             world.ask("i1")
         outcome.append("timeout")
 
     asking = threading.Thread(target=ask)
     asking.start()
-    while world.scheduler._batches.get("default") is None:
+    while "default" not in world.scheduler._lines:
         threading.Event().wait(0.001)
     world.clock.advance(6.0)
     asking.join(10)

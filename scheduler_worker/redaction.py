@@ -1,0 +1,58 @@
+"""What nobody may read in a log, an error or a dump: passwords, tokens, who we are at a server."""
+
+from __future__ import annotations
+
+import re
+
+MASK = "***"
+
+_SECRETS = (
+    "token|passw|adminpass|secret|credential|private_key|hmac_key|user_data|service_catalog"
+    "|database_connection|transport_url"
+)
+SECRET_NAME = re.compile(_SECRETS, re.IGNORECASE)
+"""In the name of a field whose value is not shown."""
+
+_USER_INFO = re.compile(r"(?<=://)[^\s'\"]{0,1000}@")
+_NAMED = re.compile(
+    rf"""
+    (?: {_SECRETS} ) [\w.-]{{0,64}}
+    \\*['"]? \s{{0,4}} [=:] \s{{0,4}}
+    (?P<value>
+        [\[{{(] [^\n]*                                   # of a list, all that follows
+      | b? (?P<quote> \\*['"] ) .*? (?: (?<!\\) (?P=quote) | $ )
+      | (?: bearer | basic ) \s+ [^\s,;&]+
+      | [^\s,;&'"]+
+    )
+    """,
+    re.MULTILINE | re.VERBOSE,
+)
+_NO_SECRETS = {"none", "null", "true", "false", MASK}
+
+
+def without_user(text: str) -> str:
+    """The text with ``***@`` in place of who logs in, in every URL."""
+    return _USER_INFO.sub(f"{MASK}@", text) if "://" in text else text
+
+
+def redacted(text: str) -> str:
+    """The text without what follows the name of a secret, and without users in URLs.
+
+    Numbers, such as a fencing ``token=17``, are shown.
+    """
+    text = without_user(text)
+    parts, end = [], 0
+    for found in _NAMED.finditer(_lowered(text)):
+        value = found["value"]
+        if not value.isdigit() and value not in _NO_SECRETS:
+            parts += [text[end : found.start("value")], MASK]
+            end = found.end()
+    return "".join([*parts, text[end:]])
+
+
+def _lowered(text: str) -> str:
+    """In small letters and of the same length: faster to search than without regard to case."""
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered
+    return "".join(each.lower() if each.isascii() else each for each in text)

@@ -1,0 +1,87 @@
+"""Which clusters may serve a request, and which of them first."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.service.hold import Means
+from scheduler_worker.service.replica import ClusterReplica
+
+CLUSTER_HINT = "cluster"
+"""The scheduler hint that names a cluster."""
+
+
+class Candidates:
+    """The clusters of the fleet, as one request sees them."""
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self._globals_read_s = float("-inf")
+
+    def freshen(self) -> None:
+        """Look for aggregates and new clusters, if that was not done a short while ago."""
+        now_s = self._means.clock.monotonic_s()
+        is_old = now_s - self._globals_read_s > self._means.limits.globals_max_age_s
+        if is_old or not self._means.fleet.names():
+            self._means.fleet.refresh_globals()
+            self._globals_read_s = now_s
+
+    def of(self, request: Request) -> Sequence[ClusterReplica]:
+        """The clusters that may serve the request, the most promising first.
+
+        Raises:
+            RequestError: it names a cluster that does not exist.
+        """
+        fleet = self._means.fleet
+        named = request.spec.hint(CLUSTER_HINT)
+        names = fleet.names()
+        if named is not None:
+            if not isinstance(named, str) or named not in names:
+                raise RequestError(
+                    "spec_obj.scheduler_hints.cluster",
+                    f"there is no cluster {named!r}; known are {', '.join(names) or 'none'}",
+                )
+            return [fleet.cluster(named)]
+        replicas = fleet.clusters()
+        return replicas if len(replicas) < 2 else self._ranked(replicas, request)
+
+    def _ranked(
+        self, replicas: Sequence[ClusterReplica], request: Request
+    ) -> Sequence[ClusterReplica]:
+        """By where an instance has its host already, then by the best weight.
+
+        A cluster that is not tried must not have promised a host to the request before, to another
+        worker say; so all are looked at now. Requests that come together share these looks.
+        """
+        store, clock = self._means.fleet.store, self._means.clock
+        now_s = clock.monotonic_s()
+        for replica in replicas:
+            replica.catch_up(store, clock, now_s)
+        keeping = {each.scope for each in replicas if self._keeps(each, request)}
+        scores = self._scores(replicas, request.spec)
+        fitting = [
+            each for each in replicas if each.scope in keeping or scores[each.scope] is not None
+        ]
+        return sorted(
+            fitting or replicas,
+            key=lambda each: (each.scope not in keeping, -(scores[each.scope] or 0.0)),
+        )
+
+    def _keeps(self, replica: ClusterReplica, request: Request) -> bool:
+        with replica.lock:
+            return bool(self._means.ground(replica).promised(request))
+
+    def _scores(
+        self, replicas: Sequence[ClusterReplica], spec: RequestSpec
+    ) -> dict[str, float | None]:
+        """The best weight in each cluster, as they look without their locks; None: nothing fits."""
+        with contextlib.ExitStack() as held:
+            for replica in replicas:
+                held.enter_context(replica.lock)
+            tables = [self._means.fleet.prepare(replica) for replica in replicas]
+            best = self._means.pipeline().best_weights(tables, spec)
+        return dict(zip((replica.scope for replica in replicas), best, strict=True))

@@ -1,0 +1,213 @@
+"""Decisions with their durable commits: many requests at a time, a Redis, and no message bus."""
+
+import argparse
+import contextlib
+import tempfile
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import fleet
+import processes
+from profiling import profiled
+from table import middle, percentile, ratio, show
+
+LIVE = 5000
+INSTANCES_AT_ONCE = 100
+WARM_UP_S = 0.4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--hosts", type=int, nargs="+", default=[1000, 10_000])
+    parser.add_argument("--submitters", type=int, default=64, help="threads of each process")
+    parser.add_argument("--seconds", type=float, default=1.0, help="for each measurement")
+    parser.add_argument("--repeat", type=int, default=5, help="measurements of each, in turn")
+    parser.add_argument("--alternates", type=int, default=0, help="for each request")
+    parser.add_argument("--profile", action="store_true", help="print where the time goes")
+
+
+def run(arguments: argparse.Namespace) -> list[dict]:
+    rows = []
+    for hosts in arguments.hosts:
+        rows += _alone(hosts, arguments)
+    if not arguments.profile:
+        rows += _together(arguments.hosts[0], arguments)
+    show("Decision and commit (of each the middle measurement)", rows)
+    return rows
+
+
+def _alone(hosts: int, arguments: argparse.Namespace) -> list[dict]:
+    """One process, in turn without promises and with many that live."""
+    found: dict[int, list[dict]] = {0: [], LIVE: []}
+    with processes.redis() as redis, _worker("a", hosts, redis, arguments) as worker:
+        for _ in range(arguments.repeat):
+            for live, rows in found.items():
+                worker.ask(("promise", live))
+                rows.append(_measured(hosts, live, redis, [worker], arguments))
+    return _middles(*found.values())
+
+
+def _together(hosts: int, arguments: argparse.Namespace) -> list[dict]:
+    """In turn one process on its cluster, and two on two."""
+    found: tuple[list[dict], list[dict]] = ([], [])
+    with contextlib.ExitStack() as stack:
+        redis = stack.enter_context(processes.redis())
+        workers = [stack.enter_context(_worker(name, hosts, redis, arguments)) for name in "ab"]
+        for _ in range(arguments.repeat):
+            for count, rows in enumerate(found, 1):
+                rows.append(_measured(hosts, 0, redis, workers[:count], arguments))
+    return _middles(*found)
+
+
+def _middles(first: list[dict], second: list[dict]) -> list[dict]:
+    """The middle of each, the second with how many times as fast it is as the first."""
+    name = "requests_per_s"
+    times = ratio(second, first, name)
+    return [middle(first, name) | {"ratio": 1.0}, middle(second, name) | {"ratio": times}]
+
+
+def _measured(
+    hosts: int,
+    live: int,
+    redis: processes.RedisServer,
+    workers: list[processes.Peer],
+    arguments: argparse.Namespace,
+) -> dict:
+    used_s = processes.cpu_s(redis.pid)
+    for each in workers:
+        each.send(("load", arguments.seconds))
+    found = [each.receive() for each in workers]
+    used_s = processes.cpu_s(redis.pid) - used_s
+    for each in workers:
+        each.ask(("release",))
+    times = [each for some in found for each in some["times_s"]]
+    asked = sum(some["asked"] for some in found)
+    return {
+        "hosts": hosts,
+        "processes": len(workers),
+        "clusters": len(workers),
+        "live_promises": live,
+        "requests_per_s": len(times) / arguments.seconds,
+        "batch_mean": asked / sum(some["commits"] for some in found),
+        "p50_ms": 1000 * percentile(times, 0.5),
+        "p99_ms": 1000 * percentile(times, 0.99),
+        "cpu_ms": 1000 * sum(some["cpu_s"] for some in found) / asked,
+        "redis_cpu_ms": 1000 * used_s / asked,
+    }
+
+
+@contextlib.contextmanager
+def _worker(
+    cluster: str, hosts: int, redis: processes.RedisServer, arguments: argparse.Namespace
+) -> Any:
+    with processes.peer(_serve, cluster, hosts, redis.url, arguments) as worker:
+        worker.receive()
+        yield worker
+
+
+def _serve(pipe: Any, cluster: str, hosts: int, url: str, arguments: argparse.Namespace) -> None:
+    with profiled(arguments.profile):
+        load = Load(cluster, hosts, url, arguments)
+        pipe.send("ready")
+        while (command := pipe.recv()) is not None:
+            name, *told = command
+            pipe.send(getattr(load, name)(*told))
+        load.close()
+
+
+class Load:
+    """A worker's use cases, and threads that ask them for hosts again and again.
+
+    The hosts are a hundred times as large as life, and what was promised is given back after each
+    measurement: none is ever full, and the state does not grow.
+    """
+
+    def __init__(self, cluster: str, hosts: int, url: str, arguments: argparse.Namespace) -> None:
+        from scheduler_worker import app, conf
+        from scheduler_worker.rpc.codec import decode_host_reports
+
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "worker.conf"
+            file.write_text(f"[DEFAULT]\nservice_down_time = 3600\n[state]\nurl = {url}\n")
+            self._worker = app.build(conf.load(["--config-file", str(file)]))
+        reports = list(fleet.reports(hosts, room=100, cluster=cluster))
+        for start in range(0, hosts, 1000):
+            self._worker.inventory.update_hosts(decode_host_reports(reports[start : start + 1000]))
+        self._arguments = arguments
+        hint = {"scheduler_hints": {"cluster": [cluster]}}
+        self._specs = [fleet.spec_of(fleet.plain(n, 2048 * n) | hint) for n in (1, 2, 4)]
+        self._promised: list[str] = []
+        self._commits = 0
+        self._count_commits()
+
+    def promise(self, count: int) -> None:
+        """Promises that live beside what is measured."""
+        for _ in range(0, count, INSTANCES_AT_ONCE):
+            self._ask(0, INSTANCES_AT_ONCE)
+
+    def release(self) -> None:
+        """Give back everything."""
+        for start in range(0, len(self._promised), 1000):
+            self._worker.inventory.release(self._promised[start : start + 1000])
+        self._promised.clear()
+
+    def load(self, seconds: float) -> dict:
+        """Ask from many threads. Raises the first error of any."""
+        times: list[float] = []
+        errors: list[Exception] = []
+        asked, commits, used_s = len(self._promised), self._commits, time.process_time()
+        begins_s = time.perf_counter() + WARM_UP_S
+        ends_s = begins_s + seconds
+
+        def work() -> None:
+            number = 0
+            while (began_s := time.perf_counter()) < ends_s and not errors:
+                try:
+                    self._ask(number, 1)
+                except Exception as error:
+                    errors.append(error)
+                number += 1
+                if begins_s <= (ended_s := time.perf_counter()) < ends_s:
+                    times.append(ended_s - began_s)
+
+        threads = [threading.Thread(target=work) for _ in range(self._arguments.submitters)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        if errors:
+            raise errors[0]
+        return {
+            "times_s": times,
+            "asked": len(self._promised) - asked,
+            "commits": self._commits - commits,
+            "cpu_s": time.process_time() - used_s,
+        }
+
+    def close(self) -> None:
+        self._worker.state.close()
+        self._worker.bus.close()
+
+    def _ask(self, number: int, instances: int) -> None:
+        from scheduler_worker.scheduling.pipeline import Request
+
+        uuids = tuple(str(uuid.uuid4()) for _ in range(instances))
+        request = Request(
+            spec=self._specs[number % len(self._specs)],
+            instance_uuids=uuids,
+            request_id=uuids[0],
+            num_alternates=self._arguments.alternates,
+        )
+        self._worker.scheduler.answered(self._worker.scheduler.select(request))
+        self._promised += uuids
+
+    def _count_commits(self) -> None:
+        commit = self._worker.state.commit
+
+        def counted(*told: Any, **named: Any) -> Any:
+            self._commits += 1
+            return commit(*told, **named)
+
+        self._worker.state.commit = counted
