@@ -69,7 +69,9 @@ class NovaDoor:
             request_id=context.request_id,
             num_alternates=self._alternates(spec, bool(return_objects and return_alternates)),
         )
-        decision = self._scheduler.select(request, patience_s=context.patience_s)
+        decision = self._scheduler.select(
+            request, patience_s=context.patience_s, step_aside=context.step_aside
+        )
         encode = codec.encode_selections if return_objects else codec.encode_destinations
         answer: list[Any] = encode(decision.selections)
         self._scheduler.answered(decision)

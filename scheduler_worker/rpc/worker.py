@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.errors import NoValidHost, RequestError, SchedulerWorkerError
+from scheduler_worker.errors import NoValidHost, RequestError, Undeliverable
 from scheduler_worker.model.decisions import Decision, Diagnosis
 from scheduler_worker.ports import Publisher
 from scheduler_worker.rpc import codec
@@ -100,15 +100,17 @@ class WorkerDoor:
                 instance_uuids,
                 bool(return_alternates),
                 codec.decode_patience(deadline_s),
+                codec.decode_priority(priority),
             )
             answer["selections"] = codec.encode_selections(decision.selections)
         except Exception as error:
             answer["error"] = _answered_error(error, named)
         try:
             self._cast(target, answer)
-        except SchedulerWorkerError:
+        except Undeliverable:
+            # Nobody will ever hear of these promises. After any other failure the answer may have
+            # got through, and the cast is done again: then it must find them.
             if decision is not None:
-                # Nobody will ever hear of these promises.
                 self._inventory.release([claim.instance_uuid for claim in decision.claims])
             raise
         finally:
@@ -133,6 +135,7 @@ class WorkerDoor:
         instance_uuids: Any,
         alternates: bool,
         patience_s: float | None,
+        priority: int,
     ) -> Decision:
         spec = codec.decode_request_spec(spec_obj)
         return self._scheduler.select(
@@ -142,8 +145,10 @@ class WorkerDoor:
                 or instance_ids(spec, context),
                 request_id=context.request_id,
                 num_alternates=self._scheduler.max_alternates if alternates else 0,
+                priority=priority,
             ),
             patience_s=patience_s,
+            step_aside=context.step_aside,
         )
 
     def confirm(self, context: Context, instance_uuids: Any) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from bisect import insort_left, insort_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar, cast
 
 Asked = TypeVar("Asked")
@@ -57,6 +57,39 @@ class Job(Generic[Asked, Answer]):
         return cast("Answer", self._answer)
 
 
+class Ranked(Generic[Asked, Answer]):
+    """Jobs in the order of their turns: by rank, then as they came."""
+
+    def __init__(self) -> None:
+        self._jobs: list[Job[Asked, Answer]] = []
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[Job[Asked, Answer]]:
+        return iter(self._jobs)
+
+    def add(self, job: Job[Asked, Answer]) -> None:
+        """A job comes."""
+        insort_right(self._jobs, job, key=_rank_s)
+
+    def put_back(self, job: Job[Asked, Answer]) -> None:
+        """A job that was taken comes back, before those of its rank."""
+        insort_left(self._jobs, job, key=_rank_s)
+
+    def take(self, count: int) -> list[Job[Asked, Answer]]:
+        """The first jobs, at most so many."""
+        taken = self._jobs[:count]
+        del self._jobs[:count]
+        return taken
+
+    def take_overdue(self, now_s: float) -> list[Job[Asked, Answer]]:
+        """The jobs whose deadline is over."""
+        overdue = [job for job in self._jobs if job.deadline_s <= now_s]
+        self._jobs = [job for job in self._jobs if job.deadline_s > now_s]
+        return overdue
+
+
 class Batch(Generic[Asked, Answer]):
     """The line of one cluster in this process.
 
@@ -72,7 +105,7 @@ class Batch(Generic[Asked, Answer]):
     ) -> None:
         self._serve = serve
         self._max_batch = max_batch
-        self._line: list[Job[Asked, Answer]] = []
+        self._line: Ranked[Asked, Answer] = Ranked()
         self._taken: list[Job[Asked, Answer]] = []
         self._has_leader = False
         self._lock = threading.Lock()
@@ -80,7 +113,7 @@ class Batch(Generic[Asked, Answer]):
     def submit(self, job: Job[Asked, Answer]) -> Answer:
         """Line up, lead when it is this thread's turn, and return (or raise) the outcome."""
         with self._lock:
-            insort_right(self._line, job, key=_rank_s)
+            self._line.add(job)
             if not self._has_leader:
                 self._has_leader = job.leads = True
                 job.woken.set()
@@ -101,14 +134,12 @@ class Batch(Generic[Asked, Answer]):
         """The earliest deadline in the line, infinite for an empty one; its first's head start."""
         with self._lock:
             earliest_s = min((job.deadline_s for job in self._line), default=float("inf"))
-            return earliest_s, self._line[0].head_start_s if self._line else 0.0
+            return earliest_s, next((job.head_start_s for job in self._line), 0.0)
 
     def drop_overdue(self, now_s: float) -> list[Job[Asked, Answer]]:
         """Take those out of the line whose deadline is over."""
         with self._lock:
-            overdue = [job for job in self._line if job.deadline_s <= now_s]
-            self._line = [job for job in self._line if job.deadline_s > now_s]
-            return overdue
+            return self._line.take_overdue(now_s)
 
     def _lead_once(self) -> None:
         try:
@@ -118,15 +149,13 @@ class Batch(Generic[Asked, Answer]):
         with self._lock:
             for job in reversed(self._taken):
                 if not job.done:
-                    insort_left(self._line, job, key=_rank_s)
+                    self._line.put_back(job)
             self._taken = []
 
     def _fail_all(self, error: BaseException) -> None:
         """What failed for the jobs at hand, or before any was taken, failed for the whole line."""
         with self._lock:
-            failed = self._taken or list(self._line)
-            if failed is not self._taken:
-                self._line.clear()
+            failed = self._taken or self._line.take(len(self._line))
             self._taken = []
         for each in failed:
             if not each.done:
@@ -134,14 +163,13 @@ class Batch(Generic[Asked, Answer]):
 
     def _take(self) -> Sequence[Job[Asked, Answer]]:
         with self._lock:
-            self._taken = self._line[: self._max_batch]
-            del self._line[: self._max_batch]
+            self._taken = self._line.take(self._max_batch)
             return self._taken
 
     def _step_down(self) -> None:
         with self._lock:
-            if self._line:
-                following = self._line[0]
+            following = next(iter(self._line), None)
+            if following is not None:
                 following.leads = True
                 following.woken.set()
             else:

@@ -30,8 +30,8 @@ class Candidates:
             self._means.fleet.refresh_globals()
             self._globals_read_s = now_s
 
-    def of(self, request: Request) -> Sequence[ClusterReplica]:
-        """The clusters that may serve the request, the most promising first.
+    def serving(self, request: Request) -> Sequence[ClusterReplica]:
+        """The clusters that may serve the request: the one that it names, or all.
 
         Raises:
             RequestError: it names a cluster that does not exist.
@@ -46,17 +46,19 @@ class Candidates:
                     f"there is no cluster {named!r}; known are {', '.join(names) or 'none'}",
                 )
             return [fleet.cluster(named)]
-        replicas = fleet.clusters()
-        return replicas if len(replicas) < 2 else self._ranked(replicas, request)
+        return fleet.clusters()
 
-    def _ranked(
+    def promising(
         self, replicas: Sequence[ClusterReplica], request: Request
     ) -> Sequence[ClusterReplica]:
-        """By where an instance has its host already, then by the best weight.
+        """Those that seem to have a host for it, if any has: the most promising first.
 
-        A cluster that is not tried must not have promised a host to the request before, to another
-        worker say; so all are looked at now. Requests that come together share these looks.
+        That is where an instance has its host already, then where the best weight is. In none of
+        the others may an earlier delivery of the request have a promise, made by another worker
+        say; so all are looked at now. Requests that come together share these looks.
         """
+        if len(replicas) < 2:
+            return replicas
         store, clock = self._means.fleet.store, self._means.clock
         now_s = clock.monotonic_s()
         for replica in replicas:

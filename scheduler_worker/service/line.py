@@ -106,12 +106,17 @@ class ClusterLine:
         pipeline = self._means.pipeline()
         decided: _Decided = []
         refused: _Refused = []
+        wanted: set[str] = set()
         for number, job in enumerate(jobs):
             if number and hold.is_half_over():
                 break
             if job.deadline_s <= self._now_s():
                 self._time_out(job)
                 continue
+            if not wanted.isdisjoint(job.asked.request.instance_uuids):
+                # The same instance once more: the next hold will find what this one promises.
+                continue
+            wanted.update(job.asked.request.instance_uuids)
             job.attempts += 1
             trail = job.asked
             trail.decide(hold.grant.token.number, self._now_s())

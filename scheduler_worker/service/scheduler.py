@@ -100,7 +100,8 @@ class Scheduler:
         self._candidates.freshen()
         wait_until_s: float | None = None
         while True:
-            candidates = self._candidates.of(trail.request)
+            serving = self._candidates.serving(trail.request)
+            candidates = self._candidates.promising(serving, trail.request)
             if trail.request.spec.is_rebuild_check:
                 return self._checked(candidates, trail)
             now_s = clock.monotonic_s()
@@ -111,7 +112,8 @@ class Scheduler:
                 refused = error
             if wait_until_s is None:
                 wait_until_s = min(patient_until_s, clock.monotonic_s() + limits.wait_timeout_s)
-            if not self._room.wait(trail, candidates, until_s=wait_until_s, step_aside=step_aside):
+            in_order = [*candidates, *(each for each in serving if each not in candidates)]
+            if not self._room.wait(trail, in_order, until_s=wait_until_s, step_aside=step_aside):
                 raise refused
 
     def _decided(
@@ -190,7 +192,7 @@ class Scheduler:
         self._means.fleet.refresh_globals()
         return {
             replica.scope: self._explain(replica, request, hosts, limit)
-            for replica in self._candidates.of(request)
+            for replica in self._candidates.promising(self._candidates.serving(request), request)
         }
 
     def _explain(

@@ -45,13 +45,13 @@ class WaitingRoom:
             watch.close()
 
     def wait(
-        self, trail: Trail, candidates: Clusters, *, until_s: float, step_aside: StepAside
+        self, trail: Trail, serving: Clusters, *, until_s: float, step_aside: StepAside
     ) -> bool:
-        """Wait until the request would fit; ``candidates`` have just refused it.
+        """Wait until the request would fit; none of the clusters has a host for it now.
 
         False when it does not fit even without pending promises, when too many wait already, or
-        after ``until_s``. Where several clusters give hope, the first of them is watched: the
-        candidates come in the order in which they suit.
+        after ``until_s``. Where several clusters give hope, the first of them is watched: they
+        come in the order in which they suit.
 
         Raises:
             Conflict: the worker stops.
@@ -59,7 +59,7 @@ class WaitingRoom:
         """
         if until_s <= self._means.clock.monotonic_s():
             return False
-        clusters = self._hopeful(candidates, trail.request)
+        clusters = self._hopeful(serving, trail.request)
         if clusters is None:
             return False
         with self._seat() as seated:
@@ -108,13 +108,13 @@ class WaitingRoom:
 
     # Looking, without the clusters' locks
 
-    def _hopeful(self, candidates: Clusters, request: Request) -> Clusters | None:
+    def _hopeful(self, serving: Clusters, request: Request) -> Clusters | None:
         """The first cluster that could take the request, or all of them if only these could."""
-        for replica in candidates:
+        for replica in serving:
             if self._would_fit([replica], request):
                 return [replica]
-        if len(candidates) > 1 and len(request.instance_uuids) > 1:
-            return candidates if self._would_fit(candidates, request) else None
+        if len(serving) > 1 and len(request.instance_uuids) > 1:
+            return serving if self._would_fit(serving, request) else None
         return None
 
     def _fits(self, clusters: Clusters, request: Request) -> bool:

@@ -22,6 +22,7 @@ from scheduler_worker.rpc.codec.arguments import (
     decode_name,
     decode_names,
     decode_patience,
+    decode_priority,
 )
 from scheduler_worker.rpc.codec.inventory import (
     decode_aggregate,
@@ -50,6 +51,7 @@ __all__ = [
     "decode_name",
     "decode_names",
     "decode_patience",
+    "decode_priority",
     "decode_request_spec",
     "decode_selection",
     "encode_destinations",

@@ -11,6 +11,7 @@ from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import MAX_INSTANCES
 from scheduler_worker.rpc.codec.primitives import plain
 from scheduler_worker.rpc.codec.typed import quoted, typed, wrong
+from scheduler_worker.scheduling.ease import MAX_PRIORITY
 
 T = TypeVar("T")
 Default = TypeVar("Default", int, None)
@@ -22,6 +23,7 @@ MAX_PATIENCE_S = 86_400.0
 _Name = Annotated[str, Meta(min_length=1, max_length=255)]
 _Names = Annotated[tuple[_Name, ...], Meta(max_length=MAX_NAMES)]
 _Limit = Annotated[int, Meta(ge=1, le=MAX_NAMES)]
+_Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 _Patience = Annotated[float, Meta(gt=0.0, le=MAX_PATIENCE_S)]
 
 
@@ -61,6 +63,12 @@ def decode_patience(value: Any, path: str = "deadline_s") -> float | None:
         return None
     seconds: float = typed(value, _Patience, path)
     return seconds
+
+
+def decode_priority(value: Any, path: str = "priority") -> int:
+    """How the caller ranks a request, from -100 to 100; 0 where it does not."""
+    priority: int = typed(0 if value is None else value, _Priority, path)
+    return priority
 
 
 def decode_instance_uuids(value: Any, path: str = "instance_uuids") -> tuple[str, ...] | None:

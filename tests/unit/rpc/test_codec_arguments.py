@@ -63,6 +63,12 @@ def test_limit_and_patience():
         assert refused(codec.decode_patience, bad).startswith("deadline_s: expected a number")
 
 
+def test_priorities():
+    assert [codec.decode_priority(value) for value in (None, 0, -100, 100)] == [0, 0, -100, 100]
+    for bad in (101, -101, True, "1", 0.5):
+        assert refused(codec.decode_priority, bad).startswith("priority: expected an integer")
+
+
 def test_a_type_of_the_callers_choice():
     class Target(msgspec.Struct, forbid_unknown_fields=True):
         topic: str

@@ -98,6 +98,45 @@ def test_one_bad_job_does_not_hurt_the_others():
     assert batch.submit(job("good")) == "good"
 
 
+def test_a_head_start_overtakes_those_shortly_before():
+    served, first_leads, go = [], threading.Event(), threading.Event()
+
+    def serve(take):
+        first_leads.set()
+        assert go.wait(10)
+        for each in take():
+            served.append(each.asked)
+            each.succeed(each.asked)
+
+    batch = Batch(serve, max_batch=1)
+    comings = [("slow", 1.0, 0.0), ("late", 4.0, 2.0), ("easy", 2.0, 2.0)]
+    with ThreadPoolExecutor(4) as pool:
+        pool.submit(batch.submit, Job("first", 100.0))
+        assert first_leads.wait(10)
+        for asked, arrived_s, head_start_s in comings:
+            coming = Job(asked, 100.0, arrived_s=arrived_s, head_start_s=head_start_s)
+            pool.submit(batch.submit, coming)
+        while len(batch._line) < 4:
+            threading.Event().wait(0.001)
+        assert batch.urgency() == (100.0, 0.0)
+        go.set()
+    assert served == ["first", "easy", "slow", "late"]
+
+
+def test_who_is_overdue_leaves_the_line_wherever_it_stands():
+    calls = []
+
+    def serve(take):
+        calls.append(1)
+        for each in batch.drop_overdue(now_s=5.0):
+            each.fail(TimeoutError())
+
+    batch = Batch(serve, max_batch=1)
+    with pytest.raises(TimeoutError):
+        batch.submit(Job("x", 5.0, arrived_s=3.0))
+    assert calls == [1]
+
+
 def test_many_threads_are_all_served():
     lock = threading.Lock()
 

@@ -210,6 +210,73 @@ def test_waiting_for_the_lock_is_bounded():
         world.state.commit(grant, [])
 
 
+@pytest.mark.parametrize(
+    ("ordering", "asked", "head_start_s"),
+    [
+        ("priority", {"vcpus": 0, "memory_mb": 0, "priority": 100}, 2.0),
+        ("priority", {"vcpus": 0, "memory_mb": 0}, 1.0),
+        ("priority", {"vcpus": 4, "memory_mb": 8192, "priority": -100}, 0.0),
+        ("fifo", {"vcpus": 0, "memory_mb": 0, "priority": 100}, 0.0),
+    ],
+)
+def test_the_head_start_of_who_leads_counts_among_the_workers(
+    monkeypatch, ordering, asked, head_start_s
+):
+    world = World(ordering=ordering, max_head_start_s=2.0)
+    world.report(host("a"))
+    acquire, given = world.state.acquire, []
+
+    def spied(scope, **how):
+        given.append(how["head_start_s"])
+        return acquire(scope, **how)
+
+    monkeypatch.setattr(world.state, "acquire", spied)
+    world.ask("i1", **asked)
+    assert given == [head_start_s]
+
+
+def test_a_refusal_stands_only_if_what_was_promised_before_it_was_promised(world, monkeypatch):
+    """Both are decided under one hold, and the host grows before the commit."""
+    world.report(host("a", vcpus=1))
+    other, commit = world.beside(), world.state.commit
+
+    def overtaken(grant, transactions, **keep):
+        monkeypatch.setattr(world.state, "commit", commit)
+        other.report({"host": "a", "vcpus": 2})
+        return commit(grant, transactions, **keep)
+
+    monkeypatch.setattr(world.state, "commit", overtaken)
+    blocking = world.state.acquire("default", timeout_s=1, seen=Seen())
+    with ThreadPoolExecutor(2) as pool:
+        asking = [pool.submit(world.place, each) for each in ("i1", "i2")]
+        while "default" not in world.scheduler._lines:
+            threading.Event().wait(0.001)
+        while len(world.scheduler._lines["default"]._batch._line) < 2:
+            threading.Event().wait(0.001)
+        world.state.release(blocking)
+        assert [each.result(10) for each in asking] == [["a"], ["a"]]
+
+
+def test_a_failed_attempt_leaves_an_earlier_promise_in_force(world):
+    world.report(host("a", memory_mb=4096))
+    world.place("i1")
+    with pytest.raises(NoValidHost):
+        world.place("i1", "i2", memory_mb=3072)
+    assert world.fleet.cluster("default").table.state(0).free_ram_mb == 3072
+
+
+def test_more_promises_than_a_cluster_may_have_are_refused():
+    world = World(max_promises=2)
+    world.report(host("a"))
+    world.place("i1", "i2")
+    with pytest.raises(NoValidHost, match=r"2 promises already.*max_per_cluster"):
+        world.place("i3")
+    assert world.place("i1", "i2") == ["a", "a"], "who has promises keeps them"
+    world.inventory.release(["i1"])
+    assert world.place("i3") == ["a"]
+    assert world.fleet.cluster("default").table.state(0).vcpus_used == 2
+
+
 def test_a_unit_that_breaks_fails_its_request_only(world, monkeypatch):
     world.report(host("a"))
     broken = world.pipeline.filters[1]

@@ -1,0 +1,234 @@
+"""Instances on hosts: cells, pages, overcommitment, order, networks and devices nearby."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_worker.model.requests import NetworkMetadata
+from scheduler_worker.scheduling.numa.cells import Ratios
+from scheduler_worker.scheduling.numa.fit import Fitted, fit
+from tests.support.topologies import (
+    devices,
+    host,
+    host_cell,
+    instance_cell,
+    pages,
+    pool,
+    pools,
+    wanted,
+)
+
+GIB = 1024
+SMALL, LARGE, ANY = -1, -2, -3
+
+
+def fitted(where, what, *, cpu=1.0, ram=1.0, pci=(), packs=False):
+    return fit(where, pools(*pci), what, Ratios(cpu, ram), packs=packs)
+
+
+def cells_of(found):
+    """The host cells that were chosen; the reason when there are none."""
+    return [use.id for use in found.cells] if isinstance(found, Fitted) else found
+
+
+def two_cells(**second):
+    return host(host_cell(0), host_cell(1, **second))
+
+
+# CPUs and memory
+
+
+def test_pinned_cpus_are_those_that_nobody_has():
+    found = fitted(host(host_cell(pinned_cpus=[0, 1])), wanted(instance_cell(pinned=2)))
+    assert found.cells[0].pinned == (2, 3)
+
+
+def test_pinned_cpus_and_memory_are_never_overcommitted():
+    one = host(host_cell(pinned_cpus=[0], memory_usage=7 * GIB))
+    assert cells_of(fitted(one, wanted(instance_cell(pinned=3)), cpu=16.0)) == [0]
+    assert "4 CPUs to pin, 3 are free" in fitted(one, wanted(instance_cell(pinned=4)), cpu=16.0)
+    much = wanted(instance_cell(pinned=1, memory=2 * GIB))
+    assert "7168 are used of 8192" in fitted(one, much, ram=4.0)
+
+
+def test_shared_cpus_and_memory_are_overcommitted_by_the_ratios():
+    one = host(host_cell(cpu_usage=5, memory_usage=7 * GIB))
+    what = wanted(instance_cell(shared=2, memory=2 * GIB))
+    assert cells_of(fitted(one, what, cpu=2.0, ram=1.5)) == [0]
+    assert "2 CPUs, 5 are used of 4 x 1.5" in fitted(one, what, cpu=1.5, ram=1.5)
+    assert "7168 are used of 8192 x 1" in fitted(one, what, cpu=2.0, ram=1.0)
+
+
+def test_one_instance_never_exceeds_the_cell_whatever_the_ratios():
+    assert "needs 5 CPUs" in fitted(host(host_cell()), wanted(instance_cell(shared=5)), cpu=16.0)
+    much = wanted(instance_cell(shared=1, memory=9 * GIB))
+    assert "needs 9216 MiB" in fitted(host(host_cell()), much, ram=16.0)
+
+
+def test_mixed_cells_take_of_both():
+    found = fitted(
+        host(host_cell(cpuset=[0, 1], pcpuset=[2, 3])), wanted(instance_cell(pinned=2, shared=2))
+    )
+    assert (found.cells[0].pinned, found.cells[0].cpus) == ((2, 3), 2)
+
+
+def test_emulator_threads_are_on_the_first_cell():
+    found = fitted(
+        two_cells(),
+        wanted(instance_cell(0, pinned=2), instance_cell(1, pinned=2), emulator="isolate"),
+    )
+    assert [len(use.pinned) for use in found.cells] == [3, 2]
+
+
+# Pages
+
+
+@pytest.mark.parametrize(
+    ("asks", "gets"),
+    [(SMALL, 4), (LARGE, 1048576), (ANY, 1048576), (2048, 2048), (None, 4), (0, 4)],
+)
+def test_pages_are_of_the_size_that_is_asked_for(asks, gets):
+    one = host(host_cell(mempages=pages((2048, 4096), (4, 2**21), (1048576, 8))))
+    found = fitted(one, wanted(instance_cell(pinned=1, pagesize=asks)))
+    assert found.cells[0].page_kb == gets
+
+
+def test_large_pages_are_not_the_smallest():
+    one = host(host_cell(mempages=pages((4, 2**21))))
+    assert "larger than the smallest" in fitted(
+        one, wanted(instance_cell(shared=1, pagesize=LARGE))
+    )
+    assert cells_of(fitted(one, wanted(instance_cell(shared=1, pagesize=ANY)))) == [0]
+
+
+def test_memory_is_whole_pages():
+    one = host(host_cell(mempages=pages((2048, 4096), (1048576, 8))))
+    odd = wanted(instance_cell(shared=1, memory=1536, pagesize=LARGE))
+    assert "pages larger" in fitted(one, odd)
+    assert (
+        fitted(one, wanted(instance_cell(shared=1, memory=1536, pagesize=ANY))).cells[0].page_kb
+        == 2048
+    )
+
+
+def test_reserved_pages_are_not_free():
+    said = [{"size_kb": 2048, "total": 1024, "used": 256, "reserved": 256}]
+    one = host(host_cell(mempages=said))
+    assert cells_of(fitted(one, wanted(instance_cell(shared=1, pagesize=2048)))) == [0]
+    more = wanted(instance_cell(shared=1, memory=1026, pagesize=2048))
+    assert "in pages of 2048 KiB" in fitted(one, more)
+
+
+def test_a_cell_without_pages_has_none_to_give():
+    assert "in pages" in fitted(host(host_cell()), wanted(instance_cell(shared=1, pagesize=SMALL)))
+
+
+def test_small_pages_are_overcommitted_for_who_shares_only():
+    one = host(host_cell(mempages=pages((4, 2**21), used=2**21)))
+    assert cells_of(fitted(one, wanted(instance_cell(shared=1)))) == [0]
+    assert "in pages" in fitted(one, wanted(instance_cell(pinned=1)))
+
+
+# Which cells
+
+
+def test_more_cells_than_the_host_has():
+    what = wanted(instance_cell(0, pinned=1), instance_cell(1, pinned=1))
+    assert fitted(host(host_cell()), what) == "has 1 NUMA cells, the instance 2"
+
+
+def test_every_cell_gets_a_cell_of_its_own():
+    what = wanted(instance_cell(0, pinned=1), instance_cell(1, pinned=4))
+    assert cells_of(fitted(two_cells(), what)) == [0, 1]
+    assert cells_of(fitted(two_cells(pinned_cpus=[4]), what)) == [1, 0]
+    both = wanted(instance_cell(0, pinned=4), instance_cell(1, pinned=4))
+    assert "NUMA cell 1" in fitted(two_cells(pinned_cpus=[4]), both)
+
+
+def test_a_later_cell_can_drive_the_first_from_its_place():
+    where = host(host_cell(0), host_cell(1, pinned_cpus=[4]), host_cell(2, pinned_cpus=[8, 9, 10]))
+    what = wanted(
+        instance_cell(0, pinned=2), instance_cell(1, pinned=1), instance_cell(2, pinned=4)
+    )
+    assert cells_of(fitted(where, what)) == [1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("first", "spread", "packed"),
+    [
+        ({"memory_usage": 512}, 1, 0),
+        ({"memory_usage": 512, "cpu_usage": 0}, 1, 0),
+        ({"memory_usage": 0, "cpu_usage": 1}, 1, 0),
+    ],
+)
+def test_shared_cpus_go_where_fewer_are_used_then_where_memory_is(first, spread, packed):
+    where, what = host(host_cell(0, **first), host_cell(1)), wanted(instance_cell(shared=1))
+    assert cells_of(fitted(where, what)) == [spread]
+    assert cells_of(fitted(where, what, packs=True)) == [packed]
+
+
+def test_pinned_cpus_go_where_more_are_free():
+    where, what = two_cells(pinned_cpus=[4]), wanted(instance_cell(pinned=1))
+    assert cells_of(fitted(where, what)) == [0]
+    assert cells_of(fitted(where, what, packs=True)) == [1]
+
+
+def test_devices_draw_those_who_ask_for_one_and_keep_others_away():
+    pci = [pool(numa_node=1)]
+    for packs in (False, True):
+        plain, asking = (
+            wanted(instance_cell(pinned=1)),
+            wanted(instance_cell(pinned=1), devices=(devices(numa_policy="preferred"),)),
+        )
+        assert cells_of(fitted(two_cells(), plain, pci=pci, packs=packs)) == [0]
+        assert cells_of(fitted(two_cells(), asking, pci=pci, packs=packs)) == [1]
+
+
+def test_a_host_of_sixteen_cells_that_cannot_do_it_says_so_soon():
+    """All arrangements would be half a billion."""
+    where = host(*(host_cell(number, pinned_cpus=[4 * number]) for number in range(16)))
+    what = wanted(*(instance_cell(number, pinned=3 + number // 7) for number in range(8)))
+    assert "CPUs to pin" in fitted(where, what)
+
+
+# What is near
+
+
+def networks(*said):
+    return [{"physnets": names, "tunneled": tunneled} for names, tunneled in said]
+
+
+@pytest.mark.parametrize(
+    ("physnets", "tunneled", "cells"),
+    [
+        (["a"], False, [0]),
+        (["b"], False, [1]),
+        (["a", "b"], False, "has the networks on other NUMA cells"),
+        (["nowhere"], False, [0]),
+        ([], True, [1]),
+        (["a"], True, "has the networks on other NUMA cells"),
+        ([], False, [0]),
+    ],
+)
+def test_networks_are_on_the_cells_that_have_them(physnets, tunneled, cells):
+    first, second = networks((["a"], False), (["b"], True))
+    where = host(host_cell(0, network_metadata=first), host_cell(1, network_metadata=second))
+    network = NetworkMetadata(physnets=tuple(physnets), tunneled=tunneled)
+    assert cells_of(fitted(where, wanted(instance_cell(shared=1), network=network))) == cells
+
+
+def test_tunnels_without_a_cell_of_their_own_are_everywhere():
+    network = NetworkMetadata(tunneled=True)
+    assert cells_of(fitted(two_cells(), wanted(instance_cell(shared=1), network=network))) == [0]
+
+
+def test_devices_decide_between_arrangements():
+    what = wanted(instance_cell(pinned=1), devices=(devices(numa_policy="required"),))
+    where = two_cells(pinned_cpus=[4, 5, 6])
+    found = fitted(where, what, pci=[pool(numa_node=1)])
+    assert cells_of(found) == [1]
+    assert [(each.numa_node, each.count) for each in found.devices] == [(1, 1)]
+    full = two_cells(pinned_cpus=[4, 5, 6, 7])
+    assert (
+        fitted(full, what, pci=[pool(numa_node=1)]) == "has too few PCI devices near the NUMA cells"
+    )

@@ -1,0 +1,226 @@
+"""Which PCI devices serve a request: each step, and what is taken."""
+
+import pytest
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.topology import count_devices, devices_taken
+from scheduler_worker.scheduling.pci.pools import devices_for
+from scheduler_worker.scheduling.pci.requests import pci_requests, providers_of
+from tests.support.hosts import request_spec
+from tests.support.topologies import devices, host, host_cell, pool, pools
+
+VF = {"dev_type": "type-VF"}
+
+
+def taken(some, *requests, on=None, cells=()):
+    """(address, count) of what is taken; ``on`` are the ids of the instance's cells."""
+    found = devices_for(
+        requests,
+        pools(*some),
+        None if on is None else [cell for cell in cells if cell.id in on],
+        cells,
+    )
+    return None if found is None else [(each.value("address"), each.count) for each in found]
+
+
+# Which devices
+
+
+@pytest.mark.parametrize(
+    ("spec", "suits"),
+    [
+        ({"vendor_id": "8086"}, True),
+        ({"vendor_id": "8086", "product_id": "1520"}, True),
+        ({"vendor_id": "10de"}, False),
+        ({"physical_network": "physnet1"}, True),
+        ({"physical_network": None}, False),
+        ({"no_such_tag": None}, True),
+        ({"resource_class": "CUSTOM_X", "traits": "A,B"}, True),
+        ({}, True),
+    ],
+)
+def test_every_key_of_a_spec_is_the_pools(spec, suits):
+    plain = {"requests": [{"count": 1, "spec": [spec], "alias_name": "a"}]}
+    [request] = pci_requests(request_spec(pci_requests=plain))
+    assert request.suits(pool(physical_network="PhysNet1")) == suits
+
+
+def test_one_of_several_specs_is_enough():
+    asked = devices(1, {"vendor_id": "10de"}, {"product_id": "1520"})
+    assert taken([pool(address="a")], asked) == [("a", 1)]
+
+
+def test_devices_come_from_several_pools_those_with_fewest_tags_first():
+    some = [pool(2, address="a", more="x"), pool(1, address="b")]
+    assert taken(some, devices(2)) == [("b", 1), ("a", 1)]
+    assert taken(some, devices(4)) is None
+
+
+def test_requests_are_served_one_after_the_other():
+    some = [pool(1, address="a"), pool(1, address="b", product_id="9")]
+    narrow, wide = devices(1, {"product_id": "1520"}), devices(1)
+    assert taken(some, narrow, wide) == [("a", 1), ("b", 1)]
+    assert taken(some, narrow, narrow) is None
+
+
+@pytest.mark.parametrize("kind", ["type-PF", "vdpa"])
+def test_physical_functions_and_vdpa_are_for_those_who_ask(kind):
+    some = [pool(address="a", dev_type=kind)]
+    assert taken(some, devices(1)) is None
+    assert taken(some, devices(1, {"dev_type": kind})) == [("a", 1)]
+
+
+@pytest.mark.parametrize("text", ["true", "True", "1"])
+def test_remotely_managed_devices_are_for_those_who_ask(text):
+    some = [pool(address="a", remote_managed=text)]
+    assert taken(some, devices(1)) is None
+    assert taken(some, devices(1, {"remote_managed": text})) == [("a", 1)]
+
+
+@pytest.mark.parametrize(("asked", "address"), [("true", "a"), ("false", "b")])
+def test_devices_that_can_migrate_or_that_cannot(asked, address):
+    some = [
+        pool(address="c"),
+        pool(address="a", live_migratable="true"),
+        pool(address="b", live_migratable="false"),
+    ]
+    assert taken(some, devices(1, {"live_migratable": asked})) == [(address, 1)]
+    undecided = devices(1, {"live_migratable": "true"}, {"live_migratable": "false"})
+    assert taken(some, undecided) == [("a", 1)]
+    assert taken(some, devices(1)) == [("c", 1)]
+
+
+# Where
+
+
+CELLS = host(*(host_cell(number, socket=number // 2) for number in range(4))).cells
+HERE, NEAR, FAR, NOWHERE = (
+    pool(1, 0, address="here"),
+    pool(1, 1, address="near"),
+    pool(1, 2, address="far"),
+    pool(1, None, address="nowhere"),
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "some", "gets"),
+    [
+        ("required", [HERE, NOWHERE], [("here", 1)]),
+        ("required", [NEAR, NOWHERE], None),
+        ("legacy", [HERE, NOWHERE], [("here", 1)]),
+        ("legacy", [NEAR, NOWHERE], [("nowhere", 1)]),
+        ("legacy", [NEAR], None),
+        ("preferred", [FAR, NOWHERE, HERE], [("here", 1)]),
+        ("preferred", [FAR, NOWHERE], [("nowhere", 1)]),
+        ("preferred", [FAR], [("far", 1)]),
+        ("socket", [FAR, NEAR, NOWHERE], [("near", 1)]),
+        ("socket", [FAR, NOWHERE], None),
+    ],
+)
+def test_numa_policies(policy, some, gets):
+    assert taken(some, devices(numa_policy=policy), on=[0], cells=CELLS) == gets
+
+
+def test_without_a_topology_any_device_is_near():
+    assert taken([FAR], devices(numa_policy="required")) == [("far", 1)]
+
+
+def test_sockets_have_to_be_told():
+    cells = host(host_cell(0, socket=0), host_cell(1)).cells
+    assert taken([NEAR], devices(numa_policy="socket"), on=[0], cells=cells) is None
+
+
+def test_devices_far_away_make_up_for_what_is_missing():
+    asked = devices(3, numa_policy="preferred")
+    assert taken([FAR, NOWHERE, HERE], asked, on=[0], cells=CELLS) == [
+        ("here", 1),
+        ("nowhere", 1),
+        ("far", 1),
+    ]
+
+
+# Resource providers
+
+
+def test_devices_of_the_providers_that_were_chosen():
+    some = [pool(4, address="a", rp_uuid="p"), pool(4, address="b", rp_uuid="q")]
+    assert taken(some, devices(2, providers=("q", "q"))) == [("b", 2)]
+    assert taken(some, devices(2, providers=("p", "q"))) == [("a", 1), ("b", 1)]
+    assert taken(some, devices(5, providers=("q",) * 5)) is None
+    assert taken(some, devices(1, providers=("r",))) is None
+
+
+def test_a_provider_of_several_pools_is_ambiguous():
+    some = [pool(1, address="a", rp_uuid="p"), pool(1, address="b", rp_uuid="p")]
+    assert taken(some, devices(1, providers=("p",))) is None
+    assert taken(some, devices(1)) == [("a", 1)]
+
+
+@pytest.mark.parametrize(
+    ("alias", "groups", "providers"),
+    [
+        ("a", [], ("x", "y")),
+        ("a", [("id-0", "p"), ("id-1", "q"), ("other-0", "r")], ("p", "q")),
+        ("a", [("other-0", "r")], ()),
+        (None, [("id-0", "p")], ("x", "y")),
+    ],
+)
+def test_providers_are_those_of_the_requests_groups(alias, groups, providers):
+    spec = {"vendor_id": "8086", "rp_uuids": "x,y"}
+    asked = {"count": 2, "spec": [spec], "alias_name": alias, "request_id": "id"}
+    [request] = pci_requests(
+        request_spec(
+            pci_requests={"requests": [asked]},
+            requested_resources=[
+                {"requester_id": name, "provider_uuids": [uuid]} for name, uuid in groups
+            ],
+        )
+    )
+    assert request.providers == providers
+
+
+def test_groups_are_told_the_providers_of_their_devices():
+    plain = [{"count": 2, "request_id": "x"}, {"count": 1, "request_id": "y"}]
+    plain = [each | {"spec": [{"vendor_id": "8086"}], "alias_name": "a"} for each in plain]
+    spec = request_spec(pci_requests={"requests": plain})
+    some = pools(pool(1, rp_uuid="p"), pool(1, rp_uuid="q"), pool(1, rp_uuid="r"))
+    chosen = devices_for(pci_requests(spec), some)
+    assert providers_of(spec, chosen) == {"x-0": "p", "x-1": "q", "y-0": "r"}
+    assert providers_of(spec, pools(pool(3))) == {}
+
+
+def test_requests_that_differ_in_their_ids_only_are_equal():
+    def of(request_id):
+        asked = {"count": 1, "spec": [{"vendor_id": "8086"}], "request_id": request_id}
+        return pci_requests(request_spec(pci_requests={"requests": [asked]}))
+
+    assert of("one") == of("two")
+
+
+@pytest.mark.parametrize(
+    "asked", [{"count": -1}, {"count": "x"}, {"count": 1, "numa_policy": "near"}, {}]
+)
+def test_requests_that_cannot_be_read_are_refused(asked):
+    with pytest.raises(RequestError, match=r"spec_obj\.pci_requests"):
+        pci_requests(request_spec(pci_requests={"requests": [asked]}))
+
+
+# What is left
+
+
+def test_devices_are_taken_and_given_back():
+    some = pools(pool(2, 0, address="a"), pool(1, 1, address="b"))
+    found = devices_for([devices(3)], some)
+    left = devices_taken(some, found)
+    assert count_devices(left) == 0
+    assert devices_for([devices(1)], left) is None
+    assert devices_taken(left, found, -1) == some
+
+
+def test_devices_that_a_host_reports_no_longer_are_passed_over():
+    assert devices_taken((), [pool(1)]) == ()
+
+
+def test_what_is_no_pool_is_left_out():
+    assert pools() == ()
+    assert len(pools(pool(1), {"vendor_id": "8086"})) == 1
