@@ -40,6 +40,7 @@ from scheduler_worker.service.units import Registered, build_pipeline
 LOG = logging.getLogger(__name__)
 
 EMBEDDED_BUS = "local:/"
+_REDIS = {"redis", "rediss", "unix", "redis+sentinel", "redis+cluster", "rediss+cluster"}
 
 
 class Worker:
@@ -254,17 +255,18 @@ def open_state(settings: Settings, clock: Clock) -> State:
         return MemoryState(
             clock, hold_timeout_s=settings.hold_timeout_s, offer_s=settings.offer_timeout_s
         )
-    if scheme in {"redis", "rediss", "redis+sentinel", "unix"}:
+    if scheme in _REDIS:
         return RedisState(
             settings.state_url,
             clock=clock,
             prefix=settings.state_prefix,
             hold_timeout_s=settings.hold_timeout_s,
             offer_s=settings.offer_timeout_s,
+            wait_replicas=settings.wait_replicas,
         )
     raise ConfigError(
-        f"[state] url: nothing serves {scheme!r}; use memory://, redis://, rediss:// or "
-        "redis+sentinel://"
+        f"[state] url: nothing serves {scheme!r}; use memory://, redis://, rediss://, "
+        "redis+sentinel:// or redis+cluster://"
     )
 
 

@@ -70,13 +70,15 @@ class RedisEngine(Engine):
         return self._states[-1]
 
     def waiters(self) -> int:
-        state = self._states[0]
-        queue = f"{state._base(SCOPE)}queue"
-        return int(state._server.call(lambda redis: redis.zcard(queue)))
+        return self._count("queue")
 
     def watchers(self) -> int:
-        watchers = f"{self._states[0]._base(SCOPE)}watchers"
-        return int(self._states[0]._server.call(lambda redis: redis.zcard(watchers)))
+        return self._count("watchers")
+
+    def _count(self, name: str) -> int:
+        key = f"{self._states[0]._base(SCOPE)}{name}"
+        count: int = self._states[0]._server.command(key, "ZCARD", key)
+        return count
 
     def close(self) -> None:
         for state in self._states:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,16 +12,18 @@ from typing import Any
 import pytest
 import redis
 
-from scheduler_worker.backends.redis.engine import RedisState, _packed
+from scheduler_worker.backends.redis.engine import RedisState, _known, _packed
 from scheduler_worker.errors import StaleFencingToken, StateUnavailable
-from scheduler_worker.ports import ABSENT, Seen
-from tests.support.servers import RedisServer, Server, ServerFailed, free_port
+from scheduler_worker.ports import ABSENT, Grant, Seen
+from tests.support.proxy import Proxy
+from tests.support.servers import LOOPBACK, RedisServer, Server, ServerFailed, free_port
 
 from .conftest import SCOPE, RedisEngine, eventually
-from .test_state import NEVER, acquire, guarded, put, records, seen, told
+from .test_state import LONG_AGO_S, NEVER, acquire, guarded, put, records, seen, told
 
 pytestmark = pytest.mark.servers
 
+ROOT = Path(__file__).resolve().parents[2]
 MICRO = 1_000_000
 
 
@@ -44,10 +47,26 @@ def own_server(redis_server: Server, tmp_path: Path) -> Iterator[RedisServer]:
     server.kill()
 
 
+def release_script(state: RedisState, grant: Grant) -> tuple[Any, ...]:
+    keys, args = state._parts(SCOPE, (grant.owner,))
+    state._run("leave", SCOPE, ("nobody",))  # the server knows the script afterwards
+    return (state._server._scripts["leave"].sha, len(keys), *keys, *args)
+
+
+def meta(state: RedisState) -> str:
+    return f"{state._base(SCOPE)}meta"
+
+
 def ask(state: RedisState, owner: str, patience_s: float = 10.0, hold_s: float = 20.0) -> Any:
     """One step of ``acquire``, of a process that dies right afterwards."""
-    args = (owner, int(hold_s * MICRO), int(patience_s * MICRO), "", 0, 1000)
-    return state._run("acquire", SCOPE, args)
+    args = (owner, int(hold_s * MICRO), int(patience_s * MICRO), "", 0, 1000, 0)
+    return state._run("acquire", SCOPE, args).value
+
+
+def watch(state: RedisState, owner: str, known: Seen, patience_s: float = 10.0) -> Any:
+    """One step of ``await_change``, of a process that dies right afterwards."""
+    args = (owner, int(patience_s * MICRO), *_known(known))
+    return state._run("watch", SCOPE, args).value
 
 
 class TestDeadPeers:
@@ -109,6 +128,43 @@ class TestDeadPeers:
         ask(state, "dead", hold_s=0.3)
         assert 0.1 < acquire(state).waited_s < 5
 
+    def test_a_nudge_that_is_lost_costs_a_second_at_most(
+        self, redis_engine: RedisEngine, client: redis.Redis
+    ) -> None:
+        state = redis_engine.open(offer_s=20.0)
+        grant = acquire(state)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(acquire, state)
+            eventually(lambda: client.info("clients")["blocked_clients"] == 1)
+            with client.pipeline() as pipeline:  # no nudge is seen by who waits for it
+                pipeline.evalsha(*release_script(state, grant)).delete(*state._waiting).execute()
+            assert waiting.result().waited_s < 5, "an offer would be 20 s"
+
+    def test_a_dead_watcher_is_forgotten_at_its_time(
+        self, state: RedisState, redis_engine: RedisEngine
+    ) -> None:
+        known = seen(state.changes(SCOPE, NEVER))
+        watch(state, "dead", known, patience_s=0.05)
+        assert redis_engine.watchers() == 1
+        eventually(lambda: watch(state, "lives", known) and redis_engine.watchers() == 1)
+
+    def test_who_waited_in_vain_for_a_change_leaves_nothing(
+        self, state: RedisState, redis_engine: RedisEngine
+    ) -> None:
+        state.write(SCOPE, [put("a")])
+        known = seen(state.changes(SCOPE, NEVER))
+        assert not state.await_change(SCOPE, known, timeout_s=0.1)
+        assert redis_engine.watchers() == 0
+
+    def test_watchers_are_told_once(self, state: RedisState, client: redis.Redis) -> None:
+        known = seen(state.changes(SCOPE, NEVER))
+        watch(state, "one", known)
+        watch(state, "two", known)
+        for _ in range(3):
+            state.write(SCOPE, [put("a")])
+        for owner in ("one", "two"):
+            assert client.llen(f"{state._base(SCOPE)}wake:{owner}") == 1
+
 
 class TestLostReplies:
     """redis-py may run a script again when its reply was lost."""
@@ -127,9 +183,34 @@ class TestLostReplies:
     def test_a_write_answers_the_same(self, state: RedisState) -> None:
         transactions = [guarded("a", ABSENT), guarded("b", 99)]
         args = ("call", 60_000, *_packed(transactions))
-        first = state._run("write", SCOPE, args, memo="call:call")
+        first = state._run("write", SCOPE, args, memo="call:call").value
         assert first.endswith(b" 10")
-        assert state._run("write", SCOPE, args, memo="call:call") == first
+        assert state._run("write", SCOPE, args, memo="call:call").value == first
+
+    def test_a_wait_for_a_change_is_entered_once(
+        self, state: RedisState, redis_engine: RedisEngine, client: redis.Redis
+    ) -> None:
+        known = seen(state.changes(SCOPE, NEVER))
+        assert watch(state, "me", known)[0] == watch(state, "me", known)[0] == 0
+        assert redis_engine.watchers() == 1
+        state.write(SCOPE, [put("a")])
+        assert client.llen(f"{state._base(SCOPE)}wake:me") == 1
+
+    def test_the_holder_is_found_when_the_reply_to_its_acquire_was_lost(
+        self, redis_server: RedisServer, state: RedisState
+    ) -> None:
+        with Proxy(redis_server.port) as proxy, ThreadPoolExecutor(1) as pool:
+            url = f"redis://{LOOPBACK}:{proxy.port}/0"
+            behind = RedisState(url, hold_timeout_s=60.0, prefix=state._prefix)
+            pool.submit(behind.ping).result()  # the thread has its connection
+            with proxy.stalled("to_client"):
+                granting = pool.submit(acquire, behind)
+                eventually(lambda: state._server.command("k", "HGET", meta(state), "holder"))
+                proxy.cut()
+            grant = granting.result()
+            assert grant.waited_s < 5, "a hold would be 60 s"
+            assert behind.commit(grant, [put("a")]).applied == (True,)
+            behind.close()
 
 
 class TestAnotherLife:
@@ -147,9 +228,19 @@ class TestAnotherLife:
         self, state: RedisState, client: redis.Redis
     ) -> None:
         grant = acquire(state)
-        client.hset(f"{state._base(SCOPE)}meta", "epoch", "another")
+        client.hset(meta(state), "epoch", "another")
         with pytest.raises(StaleFencingToken):
             state.commit(grant, [put("b")])
+
+    def test_the_same_token_of_another_holder_is_refused(
+        self, state: RedisState, client: redis.Redis
+    ) -> None:
+        grant = acquire(state)
+        client.hset(meta(state), "holder", "got the same number after a failover")
+        with pytest.raises(StaleFencingToken):
+            state.commit(grant, [put("b")])
+        state.release(grant)
+        assert client.hget(meta(state), "holder") == b"got the same number after a failover"
 
     def test_versions_and_tokens_of_the_new_life_are_larger(
         self, state: RedisState, client: redis.Redis
@@ -220,6 +311,23 @@ class TestUnreachable:
         assert "secret" not in str(caught.value)
         with pytest.raises(StateUnavailable):
             state.ping()
+        state.close()
+
+    def test_a_server_that_hangs_is_given_up_within_the_bound(
+        self, own_server: RedisServer
+    ) -> None:
+        state = RedisState(
+            own_server.url, hold_timeout_s=5.0, socket_timeout_s=0.3, retry_for_s=0.3
+        )
+        grant = acquire(state)
+        started_s = time.monotonic()
+        with own_server.paused():
+            with pytest.raises(StateUnavailable):
+                state.commit(grant, [put("a")])
+            with pytest.raises(StateUnavailable):
+                state.await_change(SCOPE, seen(grant.changes), timeout_s=20)
+            assert time.monotonic() - started_s < 5
+        assert state.commit(grant, [put("a")]).applied == (True,), "the first may have come late"
         state.close()
 
     def test_it_recovers_by_itself(self, own_server: RedisServer) -> None:
@@ -310,6 +418,35 @@ class TestOperators:
         assert "INFO" in state.check()[0]
         state.close()
 
+    def test_the_account_of_the_documents_may_do_everything(
+        self, redis_url: str, client: redis.Redis
+    ) -> None:
+        commands = re.findall(r"(?<=\s)\+[a-z|]+", (ROOT / "docs/state.md").read_text())
+        client.acl_setuser(
+            "worker", enabled=True, nopass=True, keys=["scheduler_worker:*"], commands=commands
+        )
+        url = redis_url.replace("//", "//worker:any@")
+        state = RedisState(url, hold_timeout_s=5.0, max_changes=10, max_tombstones=2)
+        state.ping()
+        assert state.check() == []
+        state.write(SCOPE, [put(f"k{n}") for n in range(30)], once="x")
+        state.write(SCOPE, [put("k0"), *(put(f"k{n}", None) for n in range(5))])
+        state.write(SCOPE, [put("p", b"", LONG_AGO_S), put("q", b"", 2e9)])
+        grant = acquire(state)
+        assert len(told(grant.changes)) == 26
+        with ThreadPoolExecutor(2) as pool:
+            waiting = pool.submit(acquire, state)
+            eventually(lambda: client.info("clients")["blocked_clients"] == 1)
+            state.commit(grant, [put("q")])
+            state.release(waiting.result())
+            known = seen(state.changes(SCOPE, NEVER))
+            watching = pool.submit(state.await_change, SCOPE, known, timeout_s=20)
+            eventually(lambda: client.info("clients")["blocked_clients"] == 1)
+            state.close()
+            with pytest.raises(StateUnavailable, match="closed"):
+                watching.result()
+        assert [each for each in client.acl_log() if each["username"] == "worker"] == []
+
     def test_prefixes_share_nothing(self, redis_url: str) -> None:
         one = RedisState(redis_url, hold_timeout_s=5.0, prefix="one")
         two = RedisState(redis_url, hold_timeout_s=5.0, prefix="two")
@@ -327,10 +464,14 @@ class TestOperators:
         ask(state, "waits")
         state.write(SCOPE, [put("a", b"", 2e9), put("b"), put("b", None)], once="x")
         state.commit(grant, [])
+        watch(state, "watches", seen(state.changes(SCOPE, NEVER)))
         keys = client.keys("*")
         assert {b"{rack%201}"} == {key[key.index(b"{") : key.index(b"}") + 1] for key in keys}
         kinds = {key.rpartition(b"}:")[2].partition(b":")[0] for key in keys}
-        assert kinds == set(b"meta records changed expiry gone queue patience wake memo".split())
+        assert kinds == {
+            *(b"meta", b"records", b"changed", b"expiry", b"gone"),
+            *(b"queue", b"patience", b"watchers", b"wake", b"memo"),
+        }
 
     def test_nothing_is_left_of_those_who_came_and_went(
         self, redis_engine: RedisEngine, client: redis.Redis

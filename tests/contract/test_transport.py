@@ -24,6 +24,7 @@ from scheduler_worker.rpc.contract import Context, Endpoint
 from scheduler_worker.rpc.server import Server
 from scheduler_worker.rpc.transport import Bus, Client
 from scheduler_worker.rpc.wire_errors import to_wire
+from tests.support.handlers import Gate, echo, in_thread
 
 SOON_S = 10.0
 """A bound on what happens at once; reached only by a test that fails."""
@@ -91,10 +92,6 @@ def serve(bus: Bus, topic: str, kind: str) -> Iterator[Serve]:
 @pytest.fixture
 def client(bus: Bus, topic: str) -> Client:
     return bus.client(topic, timeout_s=SOON_S)
-
-
-def echo(_context: Context, value: Any) -> Any:
-    return value
 
 
 # Values
@@ -308,42 +305,11 @@ def test_namespaces_are_apart(serve: Serve, bus: Bus, topic: str, client: Client
 # Time
 
 
-class Gate:
-    """A handler that waits until the test lets it pass."""
-
-    def __init__(self) -> None:
-        self.entered = threading.Semaphore(0)
-        self.opened = threading.Event()
-
-    def __call__(self, _context: Context) -> str:
-        self.entered.release()
-        assert self.opened.wait(SOON_S)
-        return "passed"
-
-    def wait_for(self, number: int) -> None:
-        for _ in range(number):
-            assert self.entered.acquire(timeout=SOON_S)
-
-
 @pytest.fixture
 def gate() -> Iterator[Gate]:
     gate = Gate()
     yield gate
     gate.opened.set()
-
-
-def in_thread(work: Callable[[], Any]) -> queue.SimpleQueue[Any]:
-    """Start the work; its result or its error comes out of the queue."""
-    results: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            results.put(work())
-        except Exception as error:
-            results.put(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return results
 
 
 def test_a_call_times_out(serve: Serve, bus: Bus, topic: str, gate: Gate) -> None:

@@ -47,7 +47,8 @@ local function nudge(owner)
   redis.call('PEXPIRE', wake_list(owner), NUDGE_MS)
 end
 
--- Those who wait for a change hear of it once, and then look for themselves.
+-- Those who wait for a change hear of it once, and then look for themselves. While nobody waits,
+-- it costs a look at meta, which is there anyway.
 local new_version
 local function tell_watchers()
   if not new_version or meta.watched == 0 then return end

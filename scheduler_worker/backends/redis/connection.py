@@ -1,4 +1,4 @@
-"""The way to one Redis: addresses, bounded retries, and waiting on connections of its own.
+"""Bounded retries, and one kind of error, for whatever is asked of Redis.
 
 Every error leaves as :class:`StateUnavailable`, naming host and port and never the password. What
 is said to Redis, and what it means, is the engine's matter.
@@ -6,113 +6,107 @@ is said to Redis, and what it means, is the engine's matter.
 
 from __future__ import annotations
 
-import hashlib
-import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
 
 import tenacity
-from redis import Redis, exceptions
-from redis.backoff import NoBackoff
-from redis.connection import ConnectionPool
-from redis.retry import Retry
-from redis.sentinel import Sentinel, SentinelConnectionPool
+from redis import exceptions
 
-from scheduler_worker.errors import ConfigError, StateUnavailable
+from scheduler_worker.backends.redis.addresses import open_nodes, without_account
+from scheduler_worker.backends.redis.nodes import (
+    LONGEST_WAIT_S,
+    Answer,
+    Node,
+    Script,
+    is_passing,
+)
+from scheduler_worker.errors import StateUnavailable
 
 T = TypeVar("T")
 
-PASSING = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ReadOnlyError)
-"""Errors of a server that restarts, loads or fails over; the same command may succeed soon."""
-
-LONGEST_WAIT_S = 1.0
-"""A nudge can be lost with its connection, so nobody waits for one longer than this."""
-
 AFTER_LOST_WAIT_S = 0.1
-SENTINEL_PORT = 26379
+SHORTEST_WAIT_S = 0.01
+FAREWELL_MS = 10_000
 SCRIPTS = ("acquire", "changes", "commit", "leave", "watch", "write")
 
 
 class Server:
-    """Runs scripts on a Redis; connects when it is first used; safe for threads.
+    """Runs scripts on whichever Redis has their keys; safe for threads.
 
-    Attributes:
-        address: ``host:port`` as configured, for messages.
-        life: names the server process (and its line of replication) that answered last. Another
-            life may have lost what was written last in the one before.
+    It connects when it is first used. ``address`` is ``host:port`` as configured, for messages.
     """
 
     def __init__(
-        self, url: str, *, connect_timeout_s: float, socket_timeout_s: float, retry_for_s: float
+        self,
+        url: str,
+        *,
+        connect_timeout_s: float,
+        socket_timeout_s: float,
+        retry_for_s: float,
+        wait_replicas: int,
     ) -> None:
-        self.address = _address(url)
-        self.life = ""
+        self.address = without_account(url)
+        self._wait_replicas = wait_replicas
         self._closed = threading.Event()
-        options = {
-            "socket_connect_timeout": connect_timeout_s,
-            "retry": Retry(NoBackoff(), 0),  # repeated here, once, and within bounds
-            "protocol": 2,
-        }
-        commands = _pool(
-            url, socket_timeout=socket_timeout_s, redis_connect_func=self._greet, **options
+        self._nodes = open_nodes(
+            url, connect_timeout_s=connect_timeout_s, socket_timeout_s=socket_timeout_s
         )
-        waits = _pool(url, socket_timeout=socket_timeout_s + LONGEST_WAIT_S, **options)
-        self._redis: Any = Redis(connection_pool=commands)
-        self._waits: Any = Redis(connection_pool=waits)
-        lines = _Lines(commands)
-        self._scripts = {name: _Script(lines, _script(name)) for name in SCRIPTS}
+        self._scripts = {name: _script(name) for name in SCRIPTS}
         self._retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(self._is_passing),
+            retry=tenacity.retry_if_exception(self._may_be_repeated),
             stop=tenacity.stop_after_delay(retry_for_s),
             wait=tenacity.wait_random_exponential(multiplier=0.02, max=0.5),
             sleep=tenacity.sleep_using_event(self._closed),
             reraise=True,
         )
 
-    def run(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """What the script answers. It may run twice, so it must bear that."""
-        return self.call(lambda _: self._scripts[script](keys, args))
+    def run(
+        self, script: str, keys: Sequence[str], args: Sequence[Any], *, lasting: bool = False
+    ) -> Answer:
+        """What the script answers. It may run twice, so it must bear that.
 
-    def run_once(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        What is ``lasting`` is answered when as many replicas as configured have got it.
+        """
+        text, replicas = self._scripts[script], self._wait_replicas if lasting else 0
+        return self._repeated(
+            lambda: self._use(keys[0], lambda node: node.run(text, keys, args, replicas))
+        )
+
+    def run_once(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> None:
         """As :meth:`run`, for a farewell that is not worth waiting for."""
-        return self._telling(lambda: self._scripts[script](keys, args))
+        text = self._scripts[script]
+        self._telling(lambda: self._use(keys[0], lambda node: node.run(text, keys, args)))
 
-    def call(self, function: Callable[[Any], T]) -> T:
-        """What ``function`` makes of the client, repeated while the error may pass."""
-        if self._closed.is_set():
-            raise StateUnavailable(
-                f"The connection to the shared state at {self.address} is closed"
-            )
-        try:
-            return function(self._redis)
-        except PASSING:
-            return self._telling(lambda: self._retrying(function, self._redis))
-        except exceptions.RedisError as error:
-            raise self._unavailable(error) from error
+    def command(self, key: str, *words: Any) -> Any:
+        """What the holder of the key replies to a command. It may be sent twice."""
+        return self._repeated(lambda: self._use(key, lambda node: node.command(*words)))
+
+    def of_each(self, function: Callable[[Node], T]) -> Mapping[str, T]:
+        """What the function makes of each server that holds keys, by the server's name."""
+        return self._repeated(
+            lambda: {name: self._on(node, function) for name, node in self._nodes.all().items()}
+        )
 
     def wait_for_nudge(self, key: str, timeout_s: float) -> None:
         """Return when somebody pushes to the list, or for no reason; never later than asked."""
-        timeout_s = max(0.01, min(timeout_s, LONGEST_WAIT_S))  # 0 would be for ever
+        timeout_s = max(SHORTEST_WAIT_S, min(timeout_s, LONGEST_WAIT_S))  # 0 would be for ever
         try:
-            self._waits.blpop([key], timeout=timeout_s)
-        except PASSING:
-            self._closed.wait(min(timeout_s, AFTER_LOST_WAIT_S))
+            self._nodes.of(key).wait(key, timeout_s)
         except exceptions.RedisError as error:
-            raise self._unavailable(error) from error
+            if not is_passing(error):
+                raise self._unavailable(error) from error
+            self._closed.wait(min(timeout_s, AFTER_LOST_WAIT_S))
 
-    def nudge(self, keys: Iterable[str]) -> None:
-        """Wake those who wait on these lists in other threads."""
-        with self._redis.pipeline(transaction=False) as pipeline:
-            for key in keys:
-                pipeline.rpush(key, "1").pexpire(key, 10_000)
-            self._telling(pipeline.execute)
+    def nudge(self, key: str) -> None:
+        """Wake who waits at the list in another thread, though every call is refused now."""
 
-    def info(self) -> dict[str, Any] | None:
-        """What the server says of itself; None when this account may not ask."""
-        return self.call(_info)
+        def push(node: Node) -> None:
+            node.command("RPUSH", key, "1")
+            node.command("PEXPIRE", key, FAREWELL_MS)
+
+        self._telling(lambda: self._use(key, push))
 
     def refuse(self) -> None:
         """From now on every call is refused, and nothing is repeated."""
@@ -120,22 +114,34 @@ class Server:
 
     def disconnect(self) -> None:
         """Give back all connections."""
-        self._redis.connection_pool.disconnect()
-        self._waits.connection_pool.disconnect()
+        self._nodes.disconnect()
 
-    def _greet(self, connection: Any) -> None:
-        """Finish connecting, and learn whose server it is."""
-        connection.on_connect()
-        connection.send_command("INFO")
+    def _use(self, key: str, function: Callable[[Node], T]) -> T:
+        return self._on(self._nodes.of(key), function)
+
+    def _on(self, node: Node, function: Callable[[Node], T]) -> T:
         try:
-            info = connection.read_response()
-        except exceptions.ResponseError:
-            return  # the account may not ask: a lost tail then goes unnoticed, see check()
-        found = re.findall(rb"^(?:run_id|master_replid):(\w{12})", info, re.MULTILINE)
-        self.life = b"".join(found).decode()
+            return function(node)
+        except exceptions.RedisError as error:
+            if is_passing(error):
+                self._nodes.lost(node)
+            raise
 
-    def _is_passing(self, error: BaseException) -> bool:
-        return isinstance(error, PASSING) and not self._closed.is_set()
+    def _repeated(self, function: Callable[[], T]) -> T:
+        """What it answers, repeated while the error may pass."""
+        if self._closed.is_set():
+            raise StateUnavailable(
+                f"The connection to the shared state at {self.address} is closed"
+            )
+        try:
+            return function()
+        except exceptions.RedisError as error:
+            if not is_passing(error):
+                raise self._unavailable(error) from error
+        return self._telling(lambda: self._retrying(function))
+
+    def _may_be_repeated(self, error: BaseException) -> bool:
+        return is_passing(error) and not self._closed.is_set()
 
     def _telling(self, function: Callable[[], T]) -> T:
         try:
@@ -147,102 +153,7 @@ class Server:
         return StateUnavailable(f"The shared state at {self.address} cannot be used: {error}")
 
 
-class _Line:
-    """A thread's own connection; it goes back to the pool with the thread."""
-
-    def __init__(self, pool: ConnectionPool) -> None:
-        self._pool = pool
-        self.connection: Any = pool.get_connection()
-
-    def __del__(self) -> None:
-        if hasattr(self, "connection"):
-            self._pool.release(self.connection)
-
-
-class _Lines(threading.local):
-    """A line for each thread, made when it first needs one."""
-
-    def __init__(self, pool: ConnectionPool) -> None:
-        self._pool = pool
-        self._mine: _Line | None = None
-
-    def mine(self) -> Any:
-        """The calling thread's connection, which connects again by itself when it was lost."""
-        if self._mine is None:
-            self._mine = _Line(self._pool)
-        return self._mine.connection
-
-
-class _Script:
-    """A script, run on the thread's own connection.
-
-    The client's own way to a command (the pool's bookkeeping, observers, parsers of replies by
-    command) costs as much as the round trip; a script's reply needs none of it.
-    """
-
-    def __init__(self, lines: _Lines, text: str) -> None:
-        self._lines = lines
-        self._text = text
-        self._sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-
-    def __call__(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        connection = self._lines.mine()
-        connection.send_command("EVALSHA", self._sha, len(keys), *keys, *args)
-        try:
-            return connection.read_response()
-        except exceptions.NoScriptError:
-            connection.send_command("EVAL", self._text, len(keys), *keys, *args)
-            return connection.read_response()
-
-
-def _script(name: str) -> str:
+def _script(name: str) -> Script:
     folder = resources.files(__package__)
-    return "".join((folder / f"{part}.lua").read_text("utf-8") for part in ("common", name))
-
-
-def _info(redis: Any) -> dict[str, Any] | None:
-    try:
-        info: dict[str, Any] = redis.info()
-    except exceptions.NoPermissionError:
-        return None
-    return info
-
-
-def _address(url: str) -> str:
-    """Where the URL points, without user and password."""
-    parts = urlsplit(url)
-    return parts.netloc.rpartition("@")[2] or parts.path
-
-
-def _pool(url: str, **options: Any) -> ConnectionPool:
-    try:
-        if url.startswith("redis+sentinel:"):
-            return _sentinel_pool(url, options)
-        return ConnectionPool.from_url(url, **options)
-    except ValueError as error:
-        raise ConfigError(f"[state] url for {_address(url)} cannot be used: {error}") from error
-
-
-def _sentinel_pool(url: str, options: Mapping[str, Any]) -> ConnectionPool:
-    """``redis+sentinel://user:password@host:port,host:port/service/db``."""
-    parts = urlsplit(url)
-    credentials, _, hosts = parts.netloc.rpartition("@")
-    user, _, password = credentials.partition(":")
-    service, _, database = parts.path.strip("/").partition("/")
-    if not hosts or not service:
-        raise ValueError("write redis+sentinel://host:port,host:port/service/db")
-    timeouts = {key: value for key, value in options.items() if key.startswith("socket_")}
-    sentinel = Sentinel([_host_port(each) for each in hosts.split(",")], sentinel_kwargs=timeouts)
-    return SentinelConnectionPool(
-        service,
-        sentinel,
-        db=int(database or 0),
-        username=unquote(user) or None,
-        password=unquote(password) or None,
-        **options,
-    )
-
-
-def _host_port(text: str) -> tuple[str, int]:
-    parts = urlsplit(f"//{text}")
-    return parts.hostname or "localhost", parts.port or SENTINEL_PORT
+    parts = ("common", name)
+    return Script("".join((folder / f"{part}.lua").read_text("utf-8") for part in parts))

@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from scheduler_worker.backends.clock import SystemClock
+from scheduler_worker.backends.redis.advice import advice
 from scheduler_worker.backends.redis.connection import Server
+from scheduler_worker.backends.redis.nodes import Answer, Node
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
 from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.ports import (
@@ -43,7 +45,6 @@ REPEAT_MS = 60_000
 UNLIMITED = 2**52
 PAGE = 1_000
 CLOSE_S = 2.0
-OLDEST_REDIS = (6, 2)
 
 
 class RedisState:
@@ -52,10 +53,13 @@ class RedisState:
     It connects when it is first used. A scope with more than ``max_changes`` changes to tell is
     read in pages. Of deleted records the last ``max_tombstones`` of a scope are remembered; who
     has not looked for longer gets everything. A command that fails for a reason that may pass is
-    repeated for ``retry_for_s``, then StateUnavailable is raised.
+    repeated for ``retry_for_s``, then StateUnavailable is raised. So it is when fewer than
+    ``wait_replicas`` replicas have got a commit or a write; it is done then, and a repetition finds
+    it and waits again.
 
-    ``url`` is ``redis://``, ``rediss://``, ``unix://`` or
-    ``redis+sentinel://host:port,host:port/service/db``; ConfigError when it is none of them.
+    ``url`` is ``redis://``, ``rediss://``, ``unix://``,
+    ``redis+sentinel://host:port,host:port/service/db`` or ``redis+cluster://host:port,host:port``
+    (with TLS ``rediss+...``); ConfigError when it is none of them.
     """
 
     characteristics = Characteristics(spans_processes=True, survives_restart=True)
@@ -73,6 +77,7 @@ class RedisState:
         connect_timeout_s: float = 2.0,
         socket_timeout_s: float = 5.0,
         retry_for_s: float = 5.0,
+        wait_replicas: int = 0,
     ) -> None:
         self._clock = clock or SystemClock()
         self._prefix = prefix
@@ -80,11 +85,13 @@ class RedisState:
         self._max_changes = max_changes
         self._max_tombstones = max_tombstones
         self._offer_s = offer_s
+        self._wait_replicas = wait_replicas
         self._server = Server(
             url,
             connect_timeout_s=connect_timeout_s,
             socket_timeout_s=socket_timeout_s,
             retry_for_s=retry_for_s,
+            wait_replicas=wait_replicas,
         )
         self._known_keys: dict[str, tuple[str, ...]] = {}
         self._waiting: set[str] = set()
@@ -120,7 +127,8 @@ class RedisState:
     ) -> Written:
         token, keep = grant.token, "" if keep_at is None else keep_at
         args = (grant.owner, token.number, token.epoch, MEMO_MS, keep, *_packed(transactions))
-        answer = self._run("commit", grant.scope, args, memo=f"commit:{grant.owner}:{grant.turn}")
+        memo = f"commit:{grant.owner}:{grant.turn}"
+        answer = self._run("commit", grant.scope, args, memo=memo).value
         if answer is None:
             raise StaleFencingToken(
                 f"The hold of {grant.scope!r} with token {token.number} had ended before its "
@@ -133,53 +141,53 @@ class RedisState:
         self._run("leave", grant.scope, (grant.owner,))
 
     def changes(self, scope: str, seen: Seen) -> Changes:
-        life, known = self._server.life, self._known(seen)
-        return self._told(scope, life, self._run("changes", scope, (*known, self._max_changes)))
+        args = (*_known(seen), self._max_changes)
+        return self._told(scope, seen, self._run("changes", scope, args))
 
     def await_change(self, scope: str, seen: Seen, *, timeout_s: float) -> bool:
         ends_s = self._clock.monotonic_s() + timeout_s
-        with self._waiting_for(scope, uuid.uuid4().hex) as wake_list:
-            owner = wake_list.rpartition(":")[2]
+        owner = uuid.uuid4().hex
+        with self._waiting_for(scope, owner) as wake_list:
             while True:
                 left_s = ends_s - self._clock.monotonic_s()
-                args = (owner, _micro(max(left_s, 0.0)), *self._known(seen))
-                changed, *until_us = self._run("watch", scope, args)
-                if changed or left_s <= 0:
-                    return bool(changed)
-                self._server.wait_for_nudge(wake_list, min(left_s, int(until_us[0]) / MICRO))
+                args = (owner, _micro(max(left_s, 0.0)), *_known(seen))
+                answer = self._run("watch", scope, args)
+                changed, until_us = answer.value
+                if changed or answer.life != _life(seen):
+                    return True
+                if left_s <= 0:
+                    return False
+                self._server.wait_for_nudge(wake_list, min(left_s, int(until_us) / MICRO))
 
     def write(
         self, scope: str, transactions: Sequence[Transaction], *, once: str | None = None
     ) -> Written:
         call = uuid.uuid4().hex
         memo, memo_ms = (f"call:{call}", REPEAT_MS) if once is None else (f"once:{once}", MEMO_MS)
-        answer = self._run("write", scope, (call, memo_ms, *_packed(transactions)), memo=memo)
+        args = (call, memo_ms, *_packed(transactions))
+        answer = self._run("write", scope, args, memo=memo).value
         answered, _, written = answer.partition(b" ")
         is_first = answered == call.encode()
         return _written(written) if is_first else _written(written)._replace(before=-1)
 
     def ping(self) -> None:
-        self._server.call(lambda redis: redis.ping())
+        self._server.of_each(lambda node: node.command("PING"))
 
     def check(self) -> list[str]:
-        """Sentences about settings of the server that endanger what is stored; for an operator.
-
-        Raises StateUnavailable.
-        """
-        info = self._server.info()
-        if info is None:
-            return [
-                f"Redis at {self._server.address} refuses INFO to this account: its settings are "
-                "not checked, and writes lost in a failover may go unnoticed; allow +info"
-            ]
-        return list(_warnings(self._server.address, info))
+        said = self._server.of_each(Node.info)
+        return [
+            sentence
+            for name, info in said.items()
+            for sentence in advice(f"Redis at {name}", info, self._wait_replicas)
+        ]
 
     def close(self) -> None:
         self._server.refuse()
         with self._waiting_changed:
             if self._waiting:
                 with contextlib.suppress(StateUnavailable):
-                    self._server.nudge(self._waiting)
+                    for wake_list in self._waiting:
+                        self._server.nudge(wake_list)
                 self._waiting_changed.wait_for(lambda: not self._waiting, CLOSE_S)
         self._server.disconnect()
 
@@ -204,31 +212,27 @@ class RedisState:
         self, scope: str, owner: str, patience_s: float, seen: Seen, head_start_s: float
     ) -> tuple[FencingToken, Changes] | float:
         """What a grant consists of; or the seconds after which to ask again."""
-        life, known = self._server.life, self._known(seen)
         times_us = (_micro(self._hold_timeout_s), _micro(patience_s))
-        args = (owner, *times_us, *known, self._max_changes, _micro(head_start_s))
-        granted, *reply = self._run("acquire", scope, args)
+        args = (owner, *times_us, *_known(seen), self._max_changes, _micro(head_start_s))
+        answer = self._run("acquire", scope, args)
+        granted, *reply = answer.value
         if not granted:
             return int(reply[0]) / MICRO
         number, changes = reply
         token = FencingToken(int(number), changes[0][2].decode())
-        return token, self._told(scope, life, changes)
+        return token, self._told(scope, seen, Answer(changes, answer.life))
 
-    def _known(self, seen: Seen) -> Seen:
-        """What still counts of what the caller has seen, in the store's terms."""
-        epoch, _, life = seen.epoch.partition(".")
-        return Seen(epoch, seen.version) if life == self._server.life else Seen()
-
-    def _told(self, scope: str, life: str, reply: Sequence[Any]) -> Changes:
-        """The changes in a script's reply, which was asked for in this life of the server."""
-        if life and life != self._server.life:
-            return self.changes(scope, Seen())
-        head, *rest = reply
+    def _told(self, scope: str, seen: Seen, answer: Answer) -> Changes:
+        """The changes in an answer to a caller that has seen so much."""
+        head, *rest = answer.value
+        epoch = f"{head[2].decode()}.{answer.life}"
         if not rest:
-            return self._in_pages(scope, head)
+            return self._in_pages(scope, Seen(epoch, int(head[0])))
         (keys, values), reset = rest, bool(head[3])
+        if not reset and answer.life != _life(seen):
+            return self.changes(scope, Seen())
         return Changes(
-            epoch=f"{head[2].decode()}.{self._server.life}",
+            epoch=epoch,
             version=int(head[0]),
             now_s=int(head[1]) / MICRO,
             entries=[
@@ -239,16 +243,15 @@ class RedisState:
             reset=reset,
         )
 
-    def _in_pages(self, scope: str, head: Sequence[Any]) -> Changes:
+    def _in_pages(self, scope: str, begun: Seen) -> Changes:
         """Everything, when it is too much for one reply.
 
-        A record may be newer than its page; then it is also among what changed since the head,
-        which is read last and wins.
+        A record may be newer than its page; then it is also among what changed since it was
+        begun, which is read last and wins.
         """
-        life = self._server.life
         found = {change.key: change for change in self._pages(scope)}
-        reply = self._run("changes", scope, (head[2], head[0], UNLIMITED))
-        later = self._told(scope, life, reply)
+        answer = self._run("changes", scope, (*_known(begun), UNLIMITED))
+        later = self._told(scope, begun, answer)
         if later.reset:
             return later
         found.update((change.key, change) for change in later.entries)
@@ -268,18 +271,22 @@ class RedisState:
             yield from page
 
     def _page(self, scope: str, cursor: int) -> tuple[int, list[Change]]:
-        base, call = self._base(scope), self._server.call
-        cursor, found = call(lambda redis: redis.hscan(f"{base}records", cursor, count=PAGE))
-        if not found:
-            return cursor, []
-        versions = call(lambda redis: redis.zmscore(f"{base}changed", list(found)))
-        return cursor, [
-            Change(key.decode(), int(version or 0), value)
-            for (key, value), version in zip(found.items(), versions, strict=True)
+        _, records, changed, *_ = self._keys(scope)
+        ask = self._server.command
+        following, found = ask(records, "HSCAN", records, cursor, "COUNT", PAGE)
+        keys = found[::2]
+        versions = ask(changed, "ZMSCORE", changed, *keys) if keys else ()
+        return int(following), [
+            Change(key.decode(), int(float(version or 0)), value)
+            for key, value, version in zip(keys, found[1::2], versions, strict=True)
         ]
 
-    def _run(self, script: str, scope: str, args: Sequence[Any], *, memo: str | None = None) -> Any:
-        return self._server.run(script, *self._parts(scope, args, memo))
+    def _run(
+        self, script: str, scope: str, args: Sequence[Any], *, memo: str | None = None
+    ) -> Answer:
+        """What the script answers; one that leaves a memo has written what must last."""
+        parts = self._parts(scope, args, memo)
+        return self._server.run(script, *parts, lasting=memo is not None)
 
     def _parts(
         self, scope: str, args: Sequence[Any], memo: str | None = None
@@ -301,6 +308,16 @@ class RedisState:
     def _base(self, scope: str) -> str:
         """Begins every key of a scope; what is in braces keeps them on one shard of a cluster."""
         return f"{self._prefix}:{{{quote(scope, safe='@')}}}:"
+
+
+def _life(seen: Seen) -> str:
+    """The second half of a caller's epoch: which life of the server it has seen."""
+    return seen.epoch.partition(".")[2]
+
+
+def _known(seen: Seen) -> Seen:
+    """What a caller has seen, in the store's terms."""
+    return Seen(seen.epoch.partition(".")[0], seen.version)
 
 
 def _micro(seconds: float) -> int:
@@ -328,20 +345,3 @@ def _written(answer: bytes) -> Written:
     """Of ``b"<version> <version before> <a digit for each transaction>"``."""
     version, before, applied = answer.decode().split(" ")
     return Written(int(version), tuple(digit == "1" for digit in applied), int(before))
-
-
-def _warnings(address: str, info: Mapping[str, Any]) -> Iterator[str]:
-    if not info.get("aof_enabled"):
-        yield (
-            f"Redis at {address} keeps no append-only file: a restart may forget promises; set "
-            "appendonly yes"
-        )
-    policy = info.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
-        yield (
-            f"Redis at {address} may evict promises (maxmemory-policy {policy}); set "
-            "maxmemory-policy noeviction"
-        )
-    version = str(info.get("redis_version", ""))
-    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_REDIS:
-        yield f"Redis at {address} is of version {version}; 6.2 is the oldest that serves"

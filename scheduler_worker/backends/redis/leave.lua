@@ -1,8 +1,9 @@
--- Gives up a hold, an offer or a place in the queue, whichever there is.
+-- Gives up a hold, an offer, a place in the queue or the wait for a change, whichever there is.
 -- ARGV: owner
 local owner = ARGV[4]
 if meta.holder == owner then meta.holder = nil end
 drop_waiter(owner)
+redis.call('ZREM', WATCHERS, owner)
 settle()
 save()
 return 1

@@ -152,7 +152,7 @@ class AmqpServer:
             "waiting": self._slots.waiting,
             "in_hand": len(self._ledger.in_hand),
             "parked": sum(job.is_parked for job in list(self._jobs.values())),
-            "aside": len(self._lanes),
+            "lanes": len(self._lanes),
             "tick_age_s": round(self.tick_age_s(), 3),
         }
 

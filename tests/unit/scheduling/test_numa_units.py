@@ -131,9 +131,16 @@ def test_requests_for_the_same_are_of_one_class():
     assert NUMA.reads(one) != NUMA.reads(pinning(pci_requests=devices(2)))
 
 
-@pytest.mark.parametrize("cell", [{"memory": -1}, {"pagesize": -4}, {"cpu_policy": "pinned"}])
+@pytest.mark.parametrize(
+    "cell",
+    [1, {}]
+    + [
+        instance_cell(pinned=1) | wrong
+        for wrong in ({"memory": -1}, {"pagesize": -4}, {"cpu_policy": "pinned"}, {"cpuset": [-1]})
+    ],
+)
 def test_a_topology_that_cannot_be_read_is_refused(cell):
-    spec = request_spec(numa_topology=asked(instance_cell(pinned=1) | cell))
+    spec = request_spec(numa_topology=asked(cell))
     with pytest.raises(RequestError, match=r"spec_obj\.numa_topology"):
         NUMA.passes(hosts(a={}), spec)
 
@@ -145,6 +152,22 @@ def test_old_cells_pin_what_they_list():
         b={"numa_topology": cells(host_cell(pinned_cpus=[0]))},
     )
     assert verdicts(NUMA, table, request_spec(numa_topology={"cells": [old]})) == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("said", "passes"),
+    [
+        (host_cell(), True),
+        ({key: value for key, value in host_cell().items() if key != "pcpuset"}, True),
+        ({key: value for key, value in host_cell().items() if key != "memory"}, False),
+        (host_cell(cpuset=[2**40]), False),
+        (host_cell(siblings=[0]), False),
+        ([], False),
+    ],
+)
+def test_reports_that_cannot_be_read_are_none(said, passes):
+    table = hosts(a={"numa_topology": cells(said)})
+    assert verdicts(NUMA, table, pinning()) == [passes]
 
 
 # PciPassthroughFilter

@@ -221,6 +221,10 @@ def test_devices_that_a_host_reports_no_longer_are_passed_over():
     assert devices_taken((), [pool(1)]) == ()
 
 
+def test_pools_of_the_same_devices_are_one():
+    assert pools(pool(1), pool(2), pool(1, 0)) == (pool(3), pool(1, 0))
+
+
 def test_what_is_no_pool_is_left_out():
     assert pools() == ()
     assert len(pools(pool(1), {"vendor_id": "8086"})) == 1

@@ -1,0 +1,102 @@
+"""What ``[state] url`` may say of Redis: one server, sentinels, or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from redis import exceptions
+from redis.backoff import NoBackoff
+from redis.connection import ConnectionPool, SSLConnection, parse_url
+from redis.retry import Retry
+from redis.sentinel import Sentinel, SentinelConnectionPool
+
+from scheduler_worker.backends.redis.nodes import Address, ClusterNodes, Node, Nodes, OneNode
+from scheduler_worker.errors import ConfigError
+
+REDIS_PORT = 6379
+SENTINEL_PORT = 26379
+UNLIMITED = 2**31
+"""Connections of a pool: each thread has one, and redis-py would refuse the 101st."""
+
+OpenPool = Callable[..., ConnectionPool]
+
+
+def without_account(url: str) -> str:
+    """Where the URL points, for messages: without user, password and options."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] or parts.path
+
+
+def open_nodes(url: str, *, connect_timeout_s: float, socket_timeout_s: float) -> Nodes:
+    """The servers that the URL names; nothing is connected yet. Raises ConfigError.
+
+    The URL's query gives options to redis-py's connections, such as ``ssl_ca_certs``.
+    """
+    options = {
+        "socket_connect_timeout": connect_timeout_s,
+        "retry": Retry(NoBackoff(), 0),  # repeated by the caller, once, and within bounds
+        "protocol": 2,
+        "max_connections": UNLIMITED,
+    }
+    node = partial(Node, socket_timeout_s=socket_timeout_s)
+    parts = urlsplit(url)
+    name, kind = without_account(url), parts.scheme.partition("+")[2]
+    try:
+        if kind == "cluster":
+            seeds, open_pool = _cluster(parts, options)
+            return ClusterNodes(seeds, lambda at: node(partial(open_pool, **at._asdict())))
+        if kind == "sentinel":
+            return OneNode(
+                name, node(_sentinel(parts, options | {"socket_timeout": socket_timeout_s}))
+            )
+        return OneNode(name, node(_checked(partial(ConnectionPool.from_url, url, **options))))
+    except (ValueError, TypeError, exceptions.RedisError) as error:
+        raise ConfigError(f"[state] url for {name} cannot be used: {error}") from error
+
+
+def _cluster(parts: SplitResult, options: dict[str, Any]) -> tuple[list[Address], OpenPool]:
+    """``redis+cluster://user:password@host:port,host:port``."""
+    if parts.path.strip("/0"):
+        raise ValueError("a cluster has no databases; write redis+cluster://host:port,host:port")
+    return _hosts(parts, REDIS_PORT), _checked(partial(ConnectionPool, **_common(parts), **options))
+
+
+def _sentinel(parts: SplitResult, options: dict[str, Any]) -> OpenPool:
+    """``redis+sentinel://user:password@host:port,host:port/service/db``."""
+    service, _, database = parts.path.strip("/").partition("/")
+    if not service:
+        raise ValueError("write redis+sentinel://host:port,host:port/service/db")
+    common = _common(parts)
+    options["ssl"] = common.pop("connection_class", None) is SSLConnection
+    of_sentinels = options | {key: common[key] for key in common if key.startswith("ssl_")}
+    sentinel = Sentinel(_hosts(parts, SENTINEL_PORT), sentinel_kwargs=of_sentinels)
+    open_pool = partial(SentinelConnectionPool, service, sentinel)
+    return _checked(partial(open_pool, db=int(database or 0), **common, **options))
+
+
+def _common(parts: SplitResult) -> dict[str, Any]:
+    """What the connections to all hosts of the URL share: account, TLS, the query's options."""
+    account, at, _ = parts.netloc.rpartition("@")
+    base = parts.scheme.partition("+")[0]
+    common: dict[str, Any] = parse_url(f"{base}://{account}{at}?{parts.query}")
+    return common
+
+
+def _hosts(parts: SplitResult, port: int) -> list[Address]:
+    found = []
+    for each in parts.netloc.rpartition("@")[2].split(","):
+        place = urlsplit(f"//{each}")
+        if not place.hostname:
+            raise ValueError("it names no host")
+        found.append(Address(place.hostname, place.port or port))
+    return found
+
+
+def _checked(open_pool: OpenPool) -> OpenPool:
+    """The same, after a look whether connections take its options: else they fail when used."""
+    pool = open_pool()
+    pool.connection_class(**pool.connection_kwargs)
+    return open_pool

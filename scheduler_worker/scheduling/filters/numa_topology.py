@@ -1,0 +1,98 @@
+"""NUMA topologies, and the PCI devices and networks that have to be near."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from scheduler_worker.model.hosts import Hosts, HostState, Mask
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.model.topology import NUMATopology, PCIPools
+from scheduler_worker.scheduling.numa.cells import Ratios
+from scheduler_worker.scheduling.numa.fit import Wanted, fit
+from scheduler_worker.scheduling.numa.hosts import ratios_of, topologies, topology_of
+from scheduler_worker.scheduling.numa.requests import wanted, wants_threads
+from scheduler_worker.scheduling.pci.hosts import pools, pools_of
+from scheduler_worker.scheduling.plugin import Filter
+
+
+class NUMATopologyFilter(Filter):
+    """Passes hosts whose cells have the CPUs, memory and pages for the instance's, one for each.
+
+    Where the flavor or image wants pinned threads of one core, a host whose cores have one thread
+    does not pass, even if no topology is asked for.
+    """
+
+    looks_at_rows = True
+    limits_of_facts = True
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return bool(spec.numa_topology) or wants_threads(spec)
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return wanted(spec), wants_threads(spec)
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        asked, threads = wanted(spec), wants_threads(spec)
+        none: list[PCIPools] = [()] * len(hosts)
+        devices = pools(hosts).tolist() if asked and asked.devices else none
+        ratios = zip(
+            hosts.cpu_allocation_ratio.tolist(), hosts.ram_allocation_ratio.tolist(), strict=True
+        )
+        known: dict[Hashable, bool] = {}
+        passed = np.empty(len(hosts), bool)
+        kinds = zip(topologies(hosts).tolist(), devices, ratios, strict=True)
+        for row, kind in enumerate(kinds):
+            fits = known.get(kind)
+            if fits is None:
+                topology, some, ratio = kind
+                fits = _complaint(topology, some, asked, Ratios(*ratio), threads=threads) is None
+                known[kind] = fits
+            passed[row] = fits
+        return passed
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        return self._complaint_of(host_state, spec_obj) is None
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        return self._complaint_of(host_state, spec) or super().reason(host_state, spec)
+
+    def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
+        if not spec.numa_topology:
+            return {}
+        found = {
+            "cpu_allocation_ratio": host_state.cpu_allocation_ratio,
+            "ram_allocation_ratio": host_state.ram_allocation_ratio,
+        }
+        if spec.network_metadata is not None:
+            found["network_metadata"] = msgspec.to_builtins(spec.network_metadata)
+        return {"numa_topology": found}
+
+    def _complaint_of(self, host: HostState, spec: RequestSpec) -> str | None:
+        return _complaint(
+            topology_of(host),
+            pools_of(host),
+            wanted(spec),
+            ratios_of(host),
+            threads=wants_threads(spec),
+        )
+
+
+def _complaint(
+    topology: NUMATopology | None,
+    pools: PCIPools,
+    asked: Wanted | None,
+    ratios: Ratios,
+    *,
+    threads: bool,
+) -> str | None:
+    """Why a host cannot take the instance; None when it can."""
+    if topology is None:
+        return "reports no NUMA topology" if asked else None
+    if threads and all(cell.threads_per_core < 2 for cell in topology.cells):
+        return "has one thread for each core"
+    fitted = fit(topology, pools, asked, ratios) if asked else None
+    return fitted if isinstance(fitted, str) else None

@@ -1,0 +1,113 @@
+"""Whether one cell of an instance fits one cell of a host, and what it would take from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from scheduler_worker.model.topology import (
+    ANY_PAGES,
+    LARGE_PAGES,
+    SMALL_PAGES,
+    CPUs,
+    InstanceNUMACell,
+    NUMACell,
+    NUMAPages,
+    NUMAUse,
+    numbers,
+)
+from scheduler_worker.scheduling.numa.pinning import pinned
+
+
+class Ratios(msgspec.Struct, frozen=True):
+    """How far shared CPUs and memory of a cell may be promised."""
+
+    cpu: float = 1.0
+    ram: float = 1.0
+
+
+def fit_cell(
+    host: NUMACell, cell: InstanceNUMACell, reserved: int, ratios: Ratios
+) -> NUMAUse | str:
+    """What the cell would take with ``reserved`` CPUs for emulator threads; else why it cannot.
+
+    The reason is one clause.
+    """
+    pages = _pages(host, cell)
+    complaint = _memory_complaint(host, cell, pages) or _sharing_complaint(host, cell, ratios)
+    if complaint:
+        return complaint
+    held = _pinned(host, cell, reserved) if cell.pins else 0
+    if isinstance(held, str):
+        return held
+    return NUMAUse(
+        id=host.id,
+        memory=cell.memory,
+        cpus=len(cell.cpuset),
+        pinned=numbers(held),
+        page_kb=pages.size_kb if pages else None,
+    )
+
+
+def _pinned(host: NUMACell, cell: InstanceNUMACell, reserved: int) -> CPUs | str:
+    free, vcpus = host.free_pcpus, len(cell.pcpuset)
+    if free.bit_count() < vcpus + reserved:
+        return f"needs {vcpus + reserved} CPUs to pin, {free.bit_count()} are free"
+    held = pinned(host, vcpus, reserved, cell.cpu_thread_policy)
+    if held is None:
+        return f"cannot pin {vcpus} CPUs with thread policy {cell.cpu_thread_policy}"
+    return held
+
+
+def _memory_complaint(
+    host: NUMACell, cell: InstanceNUMACell, pages: NUMAPages | None
+) -> str | None:
+    if cell.pagesize or host.mempages:
+        if pages is None:
+            return f"has no room for {cell.memory} MiB in pages{_page_text(cell.pagesize)}"
+    elif cell.memory > (host.free_memory if cell.pins else host.memory):
+        return f"needs {cell.memory} MiB, {host.memory_usage} are used of {host.memory}"
+    return None
+
+
+def _sharing_complaint(host: NUMACell, cell: InstanceNUMACell, ratios: Ratios) -> str | None:
+    """Why vCPUs cannot float here, or with them memory not be overcommitted."""
+    if not cell.shares:
+        return None
+    total, wanted = host.cpuset.bit_count(), len(cell.cpuset)
+    if wanted > total or host.cpu_usage + wanted > total * ratios.cpu:
+        return f"needs {wanted} CPUs, {host.cpu_usage} are used of {total} x {ratios.cpu:g}"
+    if host.memory_usage + cell.memory > host.memory * ratios.ram:
+        used = f"{host.memory_usage} are used of {host.memory} x {ratios.ram:g}"
+        return f"needs {cell.memory} MiB, {used}"
+    return None
+
+
+def _pages(host: NUMACell, cell: InstanceNUMACell) -> NUMAPages | None:
+    """The pages for the cell's memory: of a size that it asks for, else of the smallest.
+
+    Memory that is neither pinned nor asked for in pages may be overcommitted: then all pages count,
+    not the free ones.
+    """
+    wanted_kb = cell.memory * 1024
+    for pages in _candidates(host, cell.pagesize):
+        count = pages.free if cell.pagesize or cell.pins else pages.total
+        if wanted_kb <= count * pages.size_kb and not wanted_kb % pages.size_kb:
+            return pages
+    return None
+
+
+def _candidates(host: NUMACell, pagesize: int | None) -> Sequence[NUMAPages]:
+    if pagesize and pagesize > 0:
+        return [pages for pages in host.mempages if pages.size_kb == pagesize]
+    if pagesize == ANY_PAGES:
+        return host.mempages[::-1]
+    return host.mempages[:0:-1] if pagesize == LARGE_PAGES else host.mempages[:1]
+
+
+def _page_text(pagesize: int | None) -> str:
+    names = {SMALL_PAGES: " of the smallest size", LARGE_PAGES: " larger than the smallest"}
+    if pagesize and pagesize > 0:
+        return f" of {pagesize} KiB"
+    return names.get(pagesize or 0, "")

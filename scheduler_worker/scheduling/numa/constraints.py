@@ -1,0 +1,268 @@
+"""The topology that a flavor's extra specs and an image's properties ask for.
+
+Callers that speak Nova's objects send it ready made; this is for those that send a flavor alone.
+The extra spec of a name is ``hw:name``, the property ``hw_name``:
+
+* ``numa_nodes``. They are alike, unless ``numa_cpus.0``, ``numa_mem.0`` (MiB) and so on say what
+  each has; the properties ``hw_numa_cpus`` and ``hw_numa_mem`` are lists.
+* ``cpu_policy`` (shared, dedicated, mixed), ``cpu_thread_policy`` (prefer, isolate, require) and
+  ``emulator_threads_policy`` (share, isolate).
+* ``cpu_dedicated_mask``, or ``cpu_realtime`` with ``cpu_realtime_mask``: the pinned vCPUs of
+  ``mixed``, see :mod:`~scheduler_worker.scheduling.numa.cpu_sets`.
+* ``mem_page_size``: small, large, any, or a size: ``2048`` (KiB), ``2MB``, ``1GB``.
+
+Pinned CPUs, a page size and persistent memory (``hw:pmem``) need a node: there is one then, at
+least. The flavor is the operator's word and the image the user's: it may add to it, and choose
+where the flavor leaves a choice, but not contradict.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.requests import Flavor
+from scheduler_worker.model.topology import (
+    ANY_PAGES,
+    LARGE_PAGES,
+    SMALL_PAGES,
+    InstanceNUMATopology,
+)
+from scheduler_worker.scheduling.numa.cpu_sets import cpu_set
+from scheduler_worker.scheduling.pci.requests import is_true
+
+_POLICIES = ("shared", "dedicated", "mixed")
+_THREADS = ("prefer", "isolate", "require")
+_EMULATOR = ("share", "isolate")
+_REFUSED = {"shared": {"dedicated", "mixed"}, "mixed": {"dedicated"}}
+"""What an image may not ask for under a flavor's CPU policy."""
+_PAGES = {"small": SMALL_PAGES, "large": LARGE_PAGES, "any": ANY_PAGES}
+_PAGE_SIZE = re.compile(r"([1-9][0-9]{0,8})\s*(?:([KMG])i?B?)?\Z", re.IGNORECASE)
+_MOST_VCPUS = 2**16
+_KIB = {"K": 1, "M": 2**10, "G": 2**20}
+
+Share = tuple[frozenset[int], int]
+"""The vCPUs of a node and its MiB."""
+
+
+def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> InstanceNUMATopology | None:
+    """What an instance asks of NUMA cells; None when it asks for nothing.
+
+    Raises:
+        RequestError: names the extra spec or property that makes no sense, or contradicts.
+
+    """
+    asked = _Asked(flavor, properties)
+    policy, pagesize, nodes = _cpu_policy(asked), _pagesize(asked), _nodes(asked)
+    pins = policy in {"dedicated", "mixed"}
+    threads, emulator = _thread_policy(asked, pins=pins), _emulator_policy(asked, pins=pins)
+    if not (nodes or pins or pagesize or asked.flavor("pmem")):
+        return None
+    dedicated = _dedicated(asked, policy)
+    cells = [
+        {
+            "id": number,
+            "memory": memory,
+            "cpuset": cpus - dedicated,
+            "pcpuset": cpus & dedicated,
+            "pagesize": pagesize,
+            "cpu_policy": policy,
+            "cpu_thread_policy": threads,
+        }
+        for number, (cpus, memory) in enumerate(_shares(asked, nodes or 1))
+    ]
+    return msgspec.convert(
+        {"cells": cells, "emulator_threads_policy": emulator}, InstanceNUMATopology
+    )
+
+
+class _Asked:
+    """What a flavor and an image say, by the names that they have in common."""
+
+    def __init__(self, flavor: Flavor, properties: Mapping[str, Any]) -> None:
+        self._extra_specs = flavor.extra_specs
+        self._properties = properties
+        self.memory_mb = flavor.memory_mb
+        self.count = flavor.vcpus
+
+    @cached_property
+    def vcpus(self) -> frozenset[int]:
+        if not 0 < self.count <= _MOST_VCPUS:
+            problem = f"is {self.count}; a NUMA topology is for 1 to {_MOST_VCPUS}"
+            raise RequestError("spec_obj.flavor.vcpus", problem)
+        return frozenset(range(self.count))
+
+    def flavor(self, name: str) -> str | None:
+        return self._extra_specs.get(f"hw:{name}")
+
+    def image(self, name: str) -> Any:
+        return self._properties.get(f"hw_{name}")
+
+    def either(self, name: str) -> Any:
+        """The flavor's word, else the image's; both must not speak."""
+        flavor, image = self.flavor(name), self.image(name)
+        if flavor is not None and image is not None:
+            raise self.wrong(name, "is the flavor's to say, and it says something", of_image=True)
+        return image if flavor is None else flavor
+
+    def choices(self, name: str, allowed: Collection[str]) -> tuple[str | None, str | None]:
+        """What flavor and image choose of the allowed words."""
+        for value, of_image in ((self.flavor(name), False), (self.image(name), True)):
+            if value is not None and value not in allowed:
+                problem = f"{str(value)[:40]!r} is none of {', '.join(allowed)}"
+                raise self.wrong(name, problem, of_image=of_image)
+        return self.flavor(name), self.image(name)
+
+    def wrong(self, name: str, problem: str, *, of_image: bool = False) -> RequestError:
+        if of_image or self.flavor(name) is None:
+            return RequestError(f"spec_obj.image.properties.hw_{name}", problem)
+        return RequestError(f"spec_obj.flavor.extra_specs.hw:{name}", problem)
+
+
+def _cpu_policy(asked: _Asked) -> str | None:
+    flavor, image = asked.choices("cpu_policy", _POLICIES)
+    if flavor and image in _REFUSED.get(flavor, ()):
+        raise asked.wrong("cpu_policy", f"{image!r} is not for a {flavor} flavor", of_image=True)
+    return flavor or image
+
+
+def _thread_policy(asked: _Asked, *, pins: bool) -> str | None:
+    """The image chooses where the flavor says nothing, or ``prefer``."""
+    flavor, image = asked.choices("cpu_thread_policy", _THREADS)
+    if flavor not in {None, "prefer", image} and image:
+        problem = f"{image!r} is not for a flavor that says {flavor!r}"
+        raise asked.wrong("cpu_thread_policy", problem, of_image=True)
+    policy = image or flavor
+    if policy and not pins:
+        raise asked.wrong("cpu_thread_policy", "needs cpu_policy dedicated or mixed")
+    return policy
+
+
+def _emulator_policy(asked: _Asked, *, pins: bool) -> str | None:
+    flavor, image = asked.choices("emulator_threads_policy", _EMULATOR)
+    if flavor and image and flavor != image:
+        problem = f"{image!r} is not for a flavor that says {flavor!r}"
+        raise asked.wrong("emulator_threads_policy", problem, of_image=True)
+    policy = flavor or image
+    if policy == "isolate" and not pins:
+        raise asked.wrong("emulator_threads_policy", "isolate needs cpu_policy dedicated or mixed")
+    return policy
+
+
+def _pagesize(asked: _Asked) -> int | None:
+    """KiB, or one of the negatives. The image chooses where the flavor says large or any."""
+    flavor, image = (
+        None if value is None else _page_size(asked, value, of_image=of_image)
+        for value, of_image in (
+            (asked.flavor("mem_page_size"), False),
+            (asked.image("mem_page_size"), True),
+        )
+    )
+    if image is None:
+        return flavor
+    if flavor not in {LARGE_PAGES, ANY_PAGES}:
+        problem = "is only for flavors whose hw:mem_page_size is large or any"
+        raise asked.wrong("mem_page_size", problem, of_image=True)
+    return image
+
+
+def _page_size(asked: _Asked, value: Any, *, of_image: bool) -> int:
+    text = str(value).strip()
+    matched = _PAGE_SIZE.match(text)
+    if text in _PAGES:
+        return _PAGES[text]
+    if not matched:
+        problem = f"{text[:40]!r} is none of small, large, any, or a size such as 2048, 2MB, 1GB"
+        raise asked.wrong("mem_page_size", problem, of_image=of_image)
+    return int(matched[1]) * _KIB[(matched[2] or "K").upper()]
+
+
+def _nodes(asked: _Asked) -> int:
+    """How many nodes are asked for; 0 when that is not said."""
+    value = asked.either("numa_nodes")
+    nodes = 0 if value is None else _number(asked, "numa_nodes", value, least=1)
+    if nodes > asked.count:
+        raise asked.wrong("numa_nodes", f"{nodes} cannot share {asked.count} vCPUs")
+    return nodes
+
+
+def _number(asked: _Asked, name: str, value: Any, least: int) -> int:
+    text = str(value)
+    if not re.match(r"[0-9]{1,12}\Z", text) or int(text) < least:
+        raise asked.wrong(name, f"{text[:40]!r} is not an integer >= {least}")
+    return int(text)
+
+
+def _dedicated(asked: _Asked, policy: str | None) -> frozenset[int]:
+    """The vCPUs that are pinned."""
+    mask = asked.flavor("cpu_dedicated_mask")
+    if policy != "mixed":
+        if mask is not None:
+            raise asked.wrong("cpu_dedicated_mask", "needs hw:cpu_policy mixed")
+        return asked.vcpus if policy == "dedicated" else frozenset()
+    name = "cpu_dedicated_mask"
+    if mask is None and is_true(asked.flavor("cpu_realtime")):
+        name = "cpu_realtime_mask"
+        mask = asked.image(name) or asked.flavor(name)
+    if mask is None:
+        raise asked.wrong("cpu_policy", "mixed needs hw:cpu_dedicated_mask or a real-time mask")
+    dedicated = _cpus(asked, name, mask)
+    if not dedicated or dedicated == asked.vcpus:
+        raise asked.wrong(name, "has to name some vCPUs, and not all")
+    return dedicated
+
+
+def _cpus(asked: _Asked, name: str, value: Any) -> frozenset[int]:
+    text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    try:
+        return cpu_set(text, asked.vcpus)
+    except ValueError as error:
+        raise asked.wrong(name, str(error)) from None
+
+
+def _shares(asked: _Asked, nodes: int) -> Sequence[Share]:
+    """What each node has."""
+    cpus, memory = _of_nodes(asked, "numa_cpus", nodes), _of_nodes(asked, "numa_mem", nodes)
+    if not cpus and not memory:
+        return _equal_shares(asked, nodes)
+    if not cpus or not memory:
+        missing, other = ("numa_mem", "numa_cpus") if cpus else ("numa_cpus", "numa_mem")
+        raise asked.wrong("numa_nodes", f"needs {missing} of each node, as {other} is given")
+    shares = [
+        (_cpus(asked, name, some), _number(asked, other, size, least=0))
+        for (name, some), (other, size) in zip(cpus, memory, strict=True)
+    ]
+    placed = [cpu for some, _ in shares for cpu in some]
+    if len(placed) != len(asked.vcpus) or set(placed) != asked.vcpus:
+        raise asked.wrong("numa_nodes", "needs every vCPU in numa_cpus of exactly one node")
+    if sum(size for _, size in shares) != asked.memory_mb:
+        raise asked.wrong("numa_nodes", f"needs numa_mem that adds up to {asked.memory_mb} MiB")
+    return shares
+
+
+def _of_nodes(asked: _Asked, name: str, nodes: int) -> list[tuple[str, Any]]:
+    """What is said of each node and under which name; empty when nothing is said of any."""
+    listed = asked.image(name)
+    named = [(f"{name}.{node}", asked.flavor(f"{name}.{node}")) for node in range(nodes)]
+    values = [(each, value) for each, value in named if value is not None]
+    if listed is not None:
+        if values:
+            raise asked.wrong(name, "is the flavor's to say, and it says something", of_image=True)
+        values = [(name, value) for value in listed]
+    if values and len(values) != nodes:
+        raise asked.wrong("numa_nodes", f"needs {name} of each of the {nodes} nodes")
+    return values
+
+
+def _equal_shares(asked: _Asked, nodes: int) -> Sequence[Share]:
+    count, memory = len(asked.vcpus), asked.memory_mb
+    if count % nodes or memory % nodes:
+        problem = f"{nodes} cannot share {count} vCPUs and {memory} MiB evenly"
+        raise asked.wrong("numa_nodes", problem)
+    each = count // nodes
+    return [(frozenset(range(at, at + each)), memory // nodes) for at in range(0, count, each)]

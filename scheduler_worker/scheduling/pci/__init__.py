@@ -1,0 +1,1 @@
+"""PCI devices: which of a host's pools serve an instance's requests."""

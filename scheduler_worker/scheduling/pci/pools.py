@@ -1,0 +1,122 @@
+"""Which pools of a host serve PCI requests, step by step.
+
+For one request the pools are narrowed to those of suitable devices, then by NUMA affinity, then
+by what is only given to those who ask for it (physical functions, vdpa, remote management), then
+by whether a device can migrate, then by the resource providers that were chosen before. From what
+is left devices are taken in order. Several requests are served one after the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from scheduler_worker.model.topology import (
+    NUMACell,
+    PCIPool,
+    PCIPools,
+    count_devices,
+    devices_taken,
+)
+from scheduler_worker.scheduling.pci.requests import PCIRequest, is_true
+
+Cells = Sequence[NUMACell]
+
+
+def devices_for(
+    requests: Iterable[PCIRequest],
+    pools: PCIPools,
+    cells: Cells | None = None,
+    host_cells: Cells = (),
+) -> PCIPools | None:
+    """The devices that would be taken, as pools of as many; None when there are too few.
+
+    ``cells`` are those of ``host_cells`` that the instance is on; None: it has no NUMA topology,
+    and any device will do.
+    """
+    found: PCIPools = ()
+    for request in requests:
+        suitable = _suitable(request, pools, cells, host_cells)
+        if request.providers:
+            taken = _of_providers(request, suitable, pools)
+        else:
+            taken = _first(suitable, request.count)
+        if taken is None:
+            return None
+        found += taken
+        pools = devices_taken(pools, taken)
+    return found
+
+
+def _suitable(
+    request: PCIRequest, pools: PCIPools, cells: Cells | None, host_cells: Cells
+) -> list[PCIPool]:
+    found = [pool for pool in pools if pool.count > 0 and request.suits(pool)]
+    if cells is not None:
+        found = _near(request, found, cells, host_cells)
+    wants_function = request.asks_for("dev_type", "type-PF")
+    wants_vdpa = request.asks_for("dev_type", "vdpa")
+    return [
+        pool
+        for pool in found
+        if (wants_function or pool.value("dev_type") != "type-PF")
+        and (wants_vdpa or pool.value("dev_type") != "vdpa")
+        and (request.is_remote_managed or not is_true(pool.value("remote_managed")))
+        and _migrates_as_asked(request, pool)
+    ]
+
+
+def _migrates_as_asked(request: PCIRequest, pool: PCIPool) -> bool:
+    """Who asks for devices that migrate, or that do not, gets those that say so of themselves."""
+    wanted = request.live_migratable
+    return wanted is None or pool.value("live_migratable") == ("true" if wanted else "false")
+
+
+def _near(
+    request: PCIRequest, pools: list[PCIPool], cells: Cells, host_cells: Cells
+) -> list[PCIPool]:
+    """The pools that the request's NUMA policy allows, nearest first."""
+    nodes = {cell.id for cell in cells}
+    near = [pool for pool in pools if pool.numa_node in nodes]
+    policy = request.numa_policy
+    if policy == "required" or count_devices(near) >= request.count:
+        return near
+    if policy == "socket":
+        return _on_sockets(pools, cells, host_cells)
+    near += [pool for pool in pools if pool.numa_node is None]
+    if policy == "legacy" or count_devices(near) >= request.count:
+        return near
+    return near + [pool for pool in pools if pool not in near]
+
+
+def _on_sockets(pools: list[PCIPool], cells: Cells, host_cells: Cells) -> list[PCIPool]:
+    if any(cell.socket is None for cell in host_cells):
+        return []
+    sockets = {cell.socket for cell in cells}
+    nodes = {cell.id for cell in host_cells if cell.socket in sockets}
+    return [pool for pool in pools if pool.numa_node in nodes]
+
+
+def _first(pools: Iterable[PCIPool], missing: int) -> PCIPools | None:
+    taken = []
+    for pool in pools:
+        if not missing:
+            break
+        taken.append(pool.with_count(min(pool.count, missing)))
+        missing -= taken[-1].count
+    return None if missing else tuple(taken)
+
+
+def _of_providers(
+    request: PCIRequest, suitable: Iterable[PCIPool], pools: PCIPools
+) -> PCIPools | None:
+    """From the pool of each provider as many devices as were chosen there.
+
+    A provider whose devices are in several pools cannot be served: which of them was meant?
+    """
+    wanted: Counter[str | None] = Counter(request.providers)
+    spread = Counter(pool.value("rp_uuid") for pool in pools)
+    chosen = [pool for pool in suitable if 0 < wanted[pool.value("rp_uuid")] <= pool.count]
+    if any(spread[provider] > 1 for provider in wanted) or count_devices(chosen) < request.count:
+        return None
+    return tuple(pool.with_count(wanted[pool.value("rp_uuid")]) for pool in chosen)

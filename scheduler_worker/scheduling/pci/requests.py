@@ -1,0 +1,138 @@
+"""What a request asks of PCI devices, freed of the ids that differ from request to request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.model.topology import PCINUMAPolicy, PCIPool, PCIPools
+
+NOT_MATCHED = frozenset({"resource_class", "traits", "rp_uuids"})
+"""Keys of a spec that say something to placement, and nothing about the device."""
+
+_TRUE = frozenset({"1", "t", "true", "on", "y", "yes"})
+
+Spec = tuple[tuple[str, str | None], ...]
+
+
+class PCIRequest(msgspec.Struct, frozen=True):
+    """So many devices, each of which is as *one* of the specs says."""
+
+    count: int
+    specs: tuple[Spec, ...]
+    numa_policy: PCINUMAPolicy = "legacy"
+    providers: tuple[str, ...] = ()
+    """The resource provider of each device where that was chosen before; empty: any pool does."""
+
+    def suits(self, pool: PCIPool) -> bool:
+        """Whether the devices of a pool are as one of the specs says."""
+        return any(
+            all(_alike(pool.value(key), wanted) for key, wanted in spec) for spec in self.specs
+        )
+
+    def asks_for(self, key: str, value: str) -> bool:
+        """Whether some spec names this value."""
+        return any((key, value) in spec for spec in self.specs)
+
+    @property
+    def is_remote_managed(self) -> bool:
+        """Whether some spec asks for a device that is managed remotely."""
+        return any(is_true(dict(spec).get("remote_managed")) for spec in self.specs)
+
+    @property
+    def live_migratable(self) -> bool | None:
+        """Whether all specs ask for devices that can move with a running instance, or that cannot;
+        None: neither.
+        """
+        said = {dict(spec).get("live_migratable") for spec in self.specs}
+        return {"true": True, "false": False}.get(said.pop() or "") if len(said) == 1 else None
+
+
+def _alike(found: str | None, wanted: str | None) -> bool:
+    if found is None or wanted is None:
+        return found is wanted
+    return found.lower() == wanted.lower()
+
+
+def is_true(text: str | None) -> bool:
+    """What operators write for yes."""
+    return text is not None and text.strip().lower() in _TRUE
+
+
+class _InstancePCIRequest(msgspec.Struct, frozen=True):
+    """A request as it comes; ``alias_name`` is None for a port's."""
+
+    count: Annotated[int, Meta(ge=0)]
+    spec: tuple[dict[str, str | None], ...] = ()
+    alias_name: str | None = None
+    request_id: str | None = None
+    numa_policy: PCINUMAPolicy | None = None
+
+
+class _InstancePCIRequests(msgspec.Struct, frozen=True):
+    requests: tuple[_InstancePCIRequest, ...] = ()
+
+
+def pci_requests(spec: RequestSpec) -> tuple[PCIRequest, ...]:
+    """The devices that are asked for, in order. Raises RequestError when they cannot be read."""
+    asked = _asked(spec)
+    if not asked:
+        return ()
+    mapping = {
+        group.requester_id or "": group.provider_uuids
+        for group in spec.requested_resources or ()
+        if group.provider_uuids
+    }
+    return tuple(
+        PCIRequest(
+            each.count,
+            tuple(_matched(some) for some in each.spec),
+            each.numa_policy or "legacy",
+            tuple(_providers(each, mapping)),
+        )
+        for each in asked
+    )
+
+
+def providers_of(spec: RequestSpec, devices: PCIPools) -> dict[str, str]:
+    """The resource provider of each device that was chosen, by the group that stands for it."""
+    chosen = (pool.value("rp_uuid") for pool in devices for _ in range(pool.count))
+    found = {}
+    for request in _asked(spec):
+        for number, provider in zip(range(request.count), chosen, strict=False):
+            if provider:
+                found[f"{request.request_id}-{number}"] = provider
+    return found
+
+
+def _asked(spec: RequestSpec) -> tuple[_InstancePCIRequest, ...]:
+    if not spec.pci_requests or not spec.pci_requests.get("requests"):
+        return ()
+    try:
+        return msgspec.convert(spec.pci_requests, _InstancePCIRequests).requests
+    except msgspec.ValidationError as error:
+        raise RequestError("spec_obj.pci_requests", str(error)) from None
+
+
+def _matched(spec: Mapping[str, str | None]) -> Spec:
+    return tuple(sorted(item for item in spec.items() if item[0] not in NOT_MATCHED))
+
+
+def _providers(request: _InstancePCIRequest, mapping: Mapping[str, Sequence[str]]) -> Iterable[str]:
+    """The provider of each device: from the groups that were made of the request, if any were.
+
+    A port's devices, and those of requests without groups, may name theirs in the spec.
+    """
+    if request.alias_name is None or not mapping:
+        named = (request.spec[0].get("rp_uuids") if request.spec else None) or ""
+        return [each for each in named.split(",") if each]
+    return [
+        providers[0]
+        for requester, providers in mapping.items()
+        if request.request_id and requester.startswith(request.request_id)
+    ]

@@ -1,0 +1,27 @@
+"""Hosts with few PCI devices, to keep the others for those who ask for devices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler_worker.model.hosts import Hosts, Values
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.pci.hosts import free_devices
+from scheduler_worker.scheduling.plugin import Weigher
+
+_MOST = 99
+"""More free devices than these make no difference."""
+
+
+class PCIWeigher(Weigher):
+    """Prefers hosts with fewer free PCI devices, whatever is requested.
+
+    A request for devices is narrowed by its filter; every other one had better go elsewhere.
+    """
+
+    reads_request = False
+    option = "pci_weight_multiplier"
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        few: Values = 1.0 + _MOST - np.minimum(free_devices(hosts), _MOST)
+        return few

@@ -1,0 +1,393 @@
+"""More than one Redis: replicas that must have a promise, sentinels, a cluster; and TLS."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import redis
+from redis.crc import key_slot
+
+from scheduler_worker.backends.redis.engine import RedisState
+from scheduler_worker.errors import StaleFencingToken, StateUnavailable
+from scheduler_worker.ports import ABSENT
+from tests.support.certificates import Authority
+from tests.support.proxy import Proxy
+from tests.support.servers import (
+    LOOPBACK,
+    RedisClusterServer,
+    RedisReplica,
+    RedisSentinel,
+    RedisServer,
+    Server,
+    TlsRedisServer,
+)
+
+from .conftest import SCOPE, eventually
+from .test_state import NEVER, acquire, guarded, put, records, seen, told
+
+pytestmark = pytest.mark.servers
+
+SLOTS = 16384
+LONG_S = 30.0
+ELSEWHERE = "rack 2"
+"""A scope of another shard than SCOPE."""
+
+
+def ask(server: RedisServer, *words: Any) -> Any:
+    with redis.Redis(LOOPBACK, server.port) as client:
+        return client.execute_command(*words)
+
+
+def is_followed(master: RedisServer) -> bool:
+    """Whether a replica gets what is written."""
+    with redis.Redis(LOOPBACK, master.port, single_connection_client=True) as client:
+        client.set(f"{{{quote(SCOPE)}}}", "")
+        return client.wait(1, 100) == 1
+
+
+@pytest.fixture
+def started(redis_server: Server) -> Iterator[Any]:
+    """Starts servers that the test may kill (``redis_server`` says whether there can be any)."""
+    running: list[RedisServer] = []
+
+    def start(server: RedisServer) -> Any:
+        server.start()
+        running.append(server)
+        return server
+
+    yield start
+    for server in reversed(running):
+        server.kill()
+
+
+@pytest.fixture
+def master(started: Any, tmp_path: Path) -> RedisServer:
+    return started(RedisServer(tmp_path / "master"))
+
+
+@pytest.fixture
+def replica(started: Any, tmp_path: Path, master: RedisServer) -> RedisReplica:
+    replica = started(RedisReplica(tmp_path / "replica", master))
+    eventually(lambda: is_followed(master))
+    return replica
+
+
+class TestReplicas:
+    @pytest.fixture
+    def state(self, master: RedisServer) -> Iterator[RedisState]:
+        state = RedisState(master.url, hold_timeout_s=20.0, wait_replicas=1)
+        yield state
+        state.close()
+
+    def test_what_is_answered_is_on_the_replica(
+        self, state: RedisState, replica: RedisReplica
+    ) -> None:
+        assert state.commit(acquire(state), [put("a", b"1")]).applied == (True,)
+        assert ask(replica, "HGETALL", f"{state._base(SCOPE)}records") == {b"a": b"1"}
+
+    def test_what_only_the_master_has_is_not_answered_until_it_is_repeated(
+        self, state: RedisState, master: RedisServer, replica: RedisReplica
+    ) -> None:
+        hasty = RedisState(master.url, hold_timeout_s=20.0, wait_replicas=1, socket_timeout_s=0.4)
+        grant = acquire(state)
+        with replica.paused():
+            for _ in range(2):
+                with pytest.raises(StateUnavailable, match=r"on 0 of the 1 replicas"):
+                    hasty.commit(grant, [guarded("a", ABSENT)])
+            with pytest.raises(StateUnavailable, match="wait_replicas"):
+                hasty.write(SCOPE, [put("b")])
+        hasty.close()
+        eventually(lambda: is_followed(master))
+        assert state.commit(grant, [guarded("a", ABSENT)]).applied == (True,)
+
+    def test_a_refused_commit_is_refused_without_them(
+        self, state: RedisState, replica: RedisReplica
+    ) -> None:
+        grant = acquire(state)
+        state.release(grant)
+        with replica.paused(), pytest.raises(StaleFencingToken):
+            state.commit(grant, [put("a")])
+
+    def test_a_name_that_leads_to_another_server_is_followed(
+        self, master: RedisServer, replica: RedisReplica
+    ) -> None:
+        with Proxy(master.port) as proxy:
+            state = RedisState(f"redis://{LOOPBACK}:{proxy.port}/0", hold_timeout_s=20.0)
+            state.write(SCOPE, [put("a", b"1")])
+            known = seen(state.changes(SCOPE, NEVER))
+            eventually(lambda: is_followed(master))
+            ask(replica, "REPLICAOF", "NO", "ONE")
+            ask(master, "REPLICAOF", LOOPBACK, replica.port)
+            proxy._server_port = replica.port  # those who are connected stay where they are
+            state.write(SCOPE, [put("b", b"2")])
+            again = state.changes(SCOPE, known)
+            assert (again.reset, told(again)) == (True, {"a": b"1", "b": b"2"})
+            state.close()
+
+    def test_an_operator_is_told_of_settings_that_lose_promises(
+        self, state: RedisState, master: RedisServer
+    ) -> None:
+        assert "wait_replicas" in " ".join(state.check())
+
+    def test_replicas_that_need_not_keep_up_are_warned_of(
+        self, state: RedisState, master: RedisServer, replica: RedisReplica
+    ) -> None:
+        eventually(lambda: "min-replicas-to-write" in " ".join(state.check()))
+        ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
+        assert state.check() == []
+
+    def test_a_master_without_enough_replicas_is_waited_for(
+        self, started: Any, master: RedisServer
+    ) -> None:
+        state = RedisState(master.url, hold_timeout_s=20.0, retry_for_s=LONG_S)
+        ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(state.write, SCOPE, [put("a")])
+            eventually(lambda: "errorstat_NOREPLICAS" in ask(master, "INFO", "errorstats"))
+            ask(master, "CONFIG", "SET", "min-replicas-to-write", "0")
+            assert writing.result().applied == (True,)
+        state.close()
+
+
+class TestSentinel:
+    @pytest.fixture
+    def sentinel(
+        self, started: Any, tmp_path: Path, master: RedisServer, replica: RedisReplica
+    ) -> RedisSentinel:
+        sentinel = started(RedisSentinel(tmp_path / "sentinel", master))
+        known = [{b"master-link-status": b"ok"}]
+        eventually(
+            lambda: (
+                [
+                    {key: each[key] for key in known[0]}
+                    for each in ask(sentinel, "SENTINEL", "REPLICAS", "blue")
+                ]
+                == known
+            )
+        )
+        return sentinel
+
+    def test_the_state_goes_on_with_the_next_master(
+        self, sentinel: RedisSentinel, master: RedisServer, replica: RedisReplica
+    ) -> None:
+        state = RedisState(sentinel.url, hold_timeout_s=20.0, retry_for_s=LONG_S)
+        ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
+        written = state.write(SCOPE, [put("a", b"1")])
+        held = acquire(state)
+        known = seen(held.changes)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(acquire, state)
+            eventually(lambda: ask(master, "INFO", "clients")["blocked_clients"] == 1)
+            ask(sentinel, "SENTINEL", "FAILOVER", "blue")
+            eventually(lambda: ask(replica, "ROLE")[0] == b"master")
+            master_address = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "blue")
+            eventually(lambda: int(ask(sentinel, *master_address)[1]) == replica.port)
+            # The one before takes itself for the master still, but has no replica.
+            committed = state.commit(held, [guarded("a", written.version, b"2")])
+            assert committed.applied == (True,)
+            again = state.changes(SCOPE, known)
+            assert (again.reset, told(again)) == (True, {"a": b"2"})
+            assert again.epoch != known.epoch
+            assert told(waiting.result().changes) == {"a": b"2"}
+        state.close()
+
+
+class TestTls:
+    @pytest.fixture
+    def authority(self, tmp_path: Path) -> Authority:
+        return Authority(tmp_path)
+
+    @pytest.fixture
+    def server(self, started: Any, tmp_path: Path, authority: Authority) -> TlsRedisServer:
+        certificate, key = authority.issue("redis", f"IP:{LOOPBACK}")
+        return started(TlsRedisServer(tmp_path / "tls", certificate=certificate, key=key))
+
+    def test_a_server_of_a_known_authority_is_used(
+        self, server: TlsRedisServer, authority: Authority
+    ) -> None:
+        url = f"rediss://{LOOPBACK}:{server.tls_port}/0?ssl_ca_certs={authority.path}"
+        state = RedisState(url, hold_timeout_s=20.0)
+        assert state.commit(acquire(state), [put("a")]).applied == (True,)
+        assert state.check() == []
+        state.close()
+
+    @pytest.mark.parametrize("host", [LOOPBACK, "localhost"])
+    def test_any_other_is_refused(
+        self, server: TlsRedisServer, authority: Authority, tmp_path: Path, host: str
+    ) -> None:
+        stranger = Authority(tmp_path, "stranger")
+        trusted = stranger if host == LOOPBACK else authority  # its certificate names the address
+        url = f"rediss://:secret@{host}:{server.tls_port}/0?ssl_ca_certs={trusted.path}"
+        state = RedisState(url, hold_timeout_s=20.0, retry_for_s=0.2)
+        with pytest.raises(StateUnavailable, match="certificate verify failed") as caught:
+            state.ping()
+        assert "secret" not in str(caught.value)
+        state.close()
+
+
+def slot_of(scope: str) -> int:
+    return key_slot(quote(scope).encode())
+
+
+class Cluster:
+    """Three masters with a third of the slots each, and a replica of the one that has SCOPE."""
+
+    def __init__(self, servers: Sequence[RedisClusterServer]) -> None:
+        self.servers = servers
+        masters, replica = servers[:3], servers[3]
+        bounds = [SLOTS * n // 3 for n in range(4)]
+        for n, server in enumerate(masters):
+            ask(server, "CLUSTER", "ADDSLOTSRANGE", bounds[n], bounds[n + 1] - 1)
+            ask(server, "CLUSTER", "SET-CONFIG-EPOCH", n + 1)
+            ask(replica, "CLUSTER", "MEET", LOOPBACK, server.port, server.bus_port)
+        for each in servers:
+            eventually(lambda each=each: self._agrees(each), LONG_S)
+        ask(replica, "CLUSTER", "REPLICATE", ask(self.owner(), "CLUSTER", "MYID"))
+        eventually(lambda: is_followed(self.owner()))
+        eventually(lambda: self.replica() is replica, LONG_S)
+
+    @property
+    def url(self) -> str:
+        """Names two of them."""
+        first, second, *_ = self.servers
+        return f"redis+cluster://{LOOPBACK}:{first.port},{LOOPBACK}:{second.port}"
+
+    def owner(self, scope: str = SCOPE) -> RedisClusterServer:
+        """Who has the scope."""
+        return self._holders(scope)[0]
+
+    def replica(self) -> RedisClusterServer | None:
+        """Of the owner of SCOPE."""
+        return (*self._holders(SCOPE), None)[1]
+
+    def _holders(self, scope: str) -> list[RedisClusterServer]:
+        by_port = {server.port: server for server in self.servers}
+        running = next(server for server in self.servers if server.is_running)
+        for first, last, *holders in ask(running, "CLUSTER", "SLOTS"):
+            if first <= slot_of(scope) <= last:
+                return [by_port[port] for _, port, *_ in holders]
+        raise AssertionError("nobody has it")
+
+    def _agrees(self, server: RedisClusterServer) -> bool:
+        said = ask(server, "CLUSTER", "INFO")
+        return b"cluster_state:ok" in said and b"known_nodes:4" in said
+
+
+@pytest.fixture(scope="module")
+def cluster(redis_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with contextlib.ExitStack() as stack:
+        folder = tmp_path_factory.mktemp("cluster")
+        servers = [RedisClusterServer(folder / str(n)) for n in range(4)]
+        for server in servers:
+            stack.callback(server.kill)
+            server.start()
+        yield Cluster(servers)
+
+
+class TestCluster:
+    @pytest.fixture
+    def state(self, cluster: Cluster) -> Iterator[RedisState]:
+        state = RedisState(
+            cluster.url, prefix=uuid.uuid4().hex, hold_timeout_s=20.0, retry_for_s=LONG_S
+        )
+        yield state
+        state.close()
+
+    def test_clusters_spread_over_the_servers(self, cluster: Cluster, state: RedisState) -> None:
+        for n in range(20):
+            scope = f"rack {n}"
+            grant = state.acquire(scope, timeout_s=1.0, seen=NEVER)
+            written = state.commit(grant, [put("a", b"%d" % n)])
+            assert records(state, scope) == {"a": b"%d" % n}
+            assert written.before == grant.changes.version
+        state.ping()
+        assert len(state._server._nodes.all()) == 3
+        counts = [ask(server, "DBSIZE") for server in cluster.servers]
+        assert len([count for count in counts if count]) >= 3
+
+    def test_waiters_are_woken_and_large_scopes_are_read(self, cluster: Cluster) -> None:
+        state = RedisState(
+            cluster.url, hold_timeout_s=20.0, prefix=uuid.uuid4().hex, max_changes=10
+        )
+        state.write(SCOPE, [put(f"k{n}") for n in range(2000)])
+        grant = acquire(state)
+        assert len(told(grant.changes)) == 2000
+        with ThreadPoolExecutor(2) as pool:
+            known = seen(grant.changes)
+            watching = pool.submit(state.await_change, SCOPE, known, timeout_s=LONG_S)
+            waiting = pool.submit(acquire, state)
+            eventually(lambda: ask(cluster.owner(), "INFO", "clients")["blocked_clients"] == 2)
+            state.commit(grant, [put("k0", b"new")])
+            assert waiting.result().waited_s < 20
+            assert watching.result()
+        state.close()
+
+    def test_the_state_goes_on_after_a_failover(self, cluster: Cluster, state: RedisState) -> None:
+        takeover = ("CLUSTER", "FAILOVER", "TAKEOVER")
+        self.goes_on_after(cluster, state, lambda: ask(cluster.replica(), *takeover))
+
+    def test_the_state_goes_on_after_a_crash(self, cluster: Cluster, state: RedisState) -> None:
+        crashed = cluster.owner()
+        self.goes_on_after(cluster, state, crashed.kill)
+        crashed.start()
+        eventually(lambda: cluster.replica() is crashed, LONG_S)
+
+    def goes_on_after(
+        self, cluster: Cluster, state: RedisState, happens: Callable[[], Any]
+    ) -> None:
+        assert cluster.owner(ELSEWHERE) is not cluster.owner()
+        state.write(ELSEWHERE, [put("a")])
+        unmoved = seen(state.changes(ELSEWHERE, NEVER))
+        written = state.write(SCOPE, [put("a", b"1")])
+        known = seen(state.changes(SCOPE, NEVER))
+        held, before = acquire(state), cluster.owner()
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(acquire, state)
+            eventually(lambda: ask(before, "INFO", "clients")["blocked_clients"] == 1)
+            eventually(lambda: cluster.replica() is not None and is_followed(before))
+            happens()
+            eventually(lambda: cluster.owner() is not before, LONG_S)
+            again = state.changes(SCOPE, known)
+            assert (again.reset, told(again)) == (True, {"a": b"1"})
+            assert again.epoch != known.epoch
+            assert not state.changes(ELSEWHERE, unmoved).reset, "its server went on"
+            committed = state.commit(held, [guarded("a", written.version, b"2")])
+            assert committed.applied == (True,)
+            assert told(waiting.result().changes) == {"a": b"2"}
+
+    def test_a_slot_that_moves_is_waited_for(self, cluster: Cluster, state: RedisState) -> None:
+        written = state.write(ELSEWHERE, [put("a", b"1")])
+        source, slot = cluster.owner(ELSEWHERE), slot_of(ELSEWHERE)
+        target = next(
+            cluster.owner(f"rack {n}")
+            for n in range(20)
+            if cluster.owner(f"rack {n}") not in {source, cluster.owner()}
+        )
+        ids = {each: ask(each, "CLUSTER", "MYID") for each in (source, target)}
+        ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+        ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(
+                state.write, ELSEWHERE, [guarded("a", written.version, b"2")], once="x"
+            )
+            eventually(lambda: "errorstat_TRYAGAIN" in ask(source, "INFO", "errorstats"))
+            keys = ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 100)
+            ask(source, "MIGRATE", LOOPBACK, target.port, "", 0, 5000, "KEYS", *keys)
+            for each in (target, source):
+                ask(each, "CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+            assert writing.result().applied == (True,)
+        assert records(state, ELSEWHERE) == {"a": b"2"}
+
+    def test_a_server_that_is_no_cluster_says_so(self, redis_server: RedisServer) -> None:
+        url = f"redis+cluster://{LOOPBACK}:{redis_server.port}"
+        state = RedisState(url, hold_timeout_s=20.0)
+        with pytest.raises(StateUnavailable, match="cluster support disabled"):
+            state.ping()
+        state.close()

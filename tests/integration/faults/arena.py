@@ -1,0 +1,259 @@
+"""Three workers, one RabbitMQ, one Redis and sixteen tenants, to break things between them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from scheduler_worker import conf
+from scheduler_worker.client import SchedulerClient
+from scheduler_worker.errors import BackendError
+from scheduler_worker.rpc import worker
+from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.transport import Bus, Client
+from scheduler_worker.rpc.wire_errors import to_wire
+from tests.integration.faults.books import Auditor, Books
+from tests.integration.faults.tenants import Mailbox, Racks, Reporter, Served, Tenant
+from tests.support.handlers import eventually
+from tests.support.proxy import Proxy
+from tests.support.servers import RabbitServer, RedisServer
+from tests.support.workers import WorkerProcess, write_config
+
+CLUSTERS = {"east": ("e1", "e2", "e3", "e4"), "west": ("w1", "w2", "w3", "w4")}
+VCPUS = 5
+TENANTS = 16
+STEADY = 80
+"""So many requests are served before a fault, and after it, before its figures are taken."""
+BACK_S = 20.0
+"""Within so long after a fault every tenant is served again."""
+TTL_S = 20.0
+HOLD_S = 1.0
+
+SETTINGS: dict[str, dict[str, object]] = {
+    "rpc": {"slots": 4},
+    "cluster_lock": {"hold_timeout": HOLD_S, "max_batch": 16, "acquire_timeout": 8},
+    "pending": {"ttl": TTL_S, "wait_timeout": 0.5},
+}
+RABBIT: dict[str, object] = {
+    "amqp_durable_queues": True,
+    "heartbeat_timeout_threshold": 2,
+    "rabbit_interval_max": 2,
+}
+
+
+class Figures(msgspec.Struct):
+    """What a fault cost; times in seconds."""
+
+    fault: str
+    lasted_s: float
+    recovery_s: float
+    """From its end until somebody was served who asked after it."""
+    all_back_s: float
+    """From its end until everybody was."""
+    workers_back_s: float
+    """From its end until every worker answered that was asked by its name."""
+    longest_outage_s: float
+    """The longest time, from its beginning on, in which nobody was served."""
+    longest_wait_s: float
+    """How long a tenant waited at most, its own repetitions included."""
+    served: int
+    placed: int
+    errors: dict[str, int]
+    """What tenants met, and repeated their requests after."""
+
+
+class Arena:
+    """Everything runs between ``start`` and ``stop``; faults come one after another."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.rabbit = RabbitServer(directory / "rabbit")
+        self.redis = RedisServer(directory / "redis")
+        self.workers: dict[str, WorkerProcess] = {}
+        self.figures: list[Figures] = []
+        self._starts = 0
+        self._open = contextlib.ExitStack()
+
+    def start(self) -> None:
+        """Servers, three workers (the third behind proxies), hosts, tenants, an auditor."""
+        open_ = self._open
+        for server in (self.rabbit, self.redis):
+            open_.enter_context(server)
+        self.bus_proxy = open_.enter_context(Proxy(self.rabbit.port))
+        self.state_proxy = open_.enter_context(Proxy(self.redis.port))
+        open_.callback(self._end_workers)
+        for name in ("one", "two", "three"):
+            self.start_worker(name)
+        for each in self.workers.values():
+            each.ready()
+        self._start_tenants()
+        self.auditor = Auditor(Books(self.redis.url, "faults", tuple(CLUSTERS)))
+        self.auditor.start()
+        open_.callback(self.auditor.stop)
+
+    def start_worker(self, name: str, **more: dict[str, object]) -> WorkerProcess:
+        """Not yet ready; ``more`` are groups of options."""
+        self._starts += 1
+        rabbit, redis = self.rabbit.url, self.redis.url
+        if name == "three":
+            rabbit = rabbit.replace(f":{self.rabbit.port}/", f":{self.bus_proxy.port}/")
+            redis = redis.replace(f":{self.redis.port}/", f":{self.state_proxy.port}/")
+        groups = {
+            "DEFAULT": {"transport_url": rabbit, "host": name, "service_down_time": 600},
+            "state": {"url": redis, "prefix": "faults"},
+            "oslo_messaging_rabbit": RABBIT,
+            **SETTINGS,
+            **more,
+        }
+        label = f"{name}-{self._starts}"
+        config = write_config(self.directory / f"{label}.conf", **groups)
+        self.workers[name] = WorkerProcess(config, name=label)
+        return self.workers[name]
+
+    def _end_workers(self) -> None:
+        for each in self.workers.values():
+            each.__exit__()
+
+    def _start_tenants(self) -> None:
+        self.served, self._mailbox = Served(), Mailbox()
+        self.racks = Racks(CLUSTERS, VCPUS)
+        path = write_config(self.directory / "client.conf", oslo_messaging_rabbit=RABBIT)
+        self._bus = bus = Bus(conf.load(["--config-file", str(path)]), url=self.rabbit.url)
+        self._open.enter_context(bus)
+        answers = bus.server(
+            "tenants",
+            "arena",
+            [Endpoint(None, "1.0", {"destinations_selected": self._mailbox.take})],
+            translate=to_wire,
+        )
+        answers.start()
+        self._open.callback(answers.stop, 1.0)
+        self.client = SchedulerClient(bus, timeout_s=5.0)
+        for cluster in CLUSTERS:
+            self.client.update_hosts(self.racks.reports(cluster))
+        cast = bus.client("scheduler", namespace=worker.NAMESPACE, version=worker.VERSION).cast
+        self._reporters = [Reporter(cluster, self.racks, cast) for cluster in CLUSTERS]
+        self._tenants = [
+            Tenant(f"tenant-{number}", self.client, self.racks, self._mailbox, self.served)
+            for number in range(TENANTS)
+        ]
+        for each in (*self._reporters, *self._tenants):
+            each.start()
+
+    # Faults
+
+    @contextlib.contextmanager
+    def fault(self, name: str) -> Iterator[None]:
+        """Inside, something is broken; afterwards everybody is served again, and all is true."""
+        self.serve_some()
+        begun_s, served = time.monotonic(), self.served
+        served.longest_s, served.placed = 0.0, 0
+        served.errors.clear()
+        before = len(served.ends_s)
+        yield
+        ended_s = time.monotonic()
+        all_back_s = self.until_all_are_served(ended_s)
+        workers_back_s = self.until_all_workers_answer(ended_s)
+        self.serve_some()
+        ends_s = [begun_s, *served.ends_s[before:]]
+        first_s = min(each for each in served.begun_after(ended_s))
+        self.figures.append(
+            Figures(
+                fault=name,
+                lasted_s=round(ended_s - begun_s, 2),
+                recovery_s=round(first_s - ended_s, 2),
+                all_back_s=round(all_back_s, 2),
+                workers_back_s=round(workers_back_s, 2),
+                longest_outage_s=round(max(b - a for a, b in itertools.pairwise(ends_s)), 2),
+                longest_wait_s=round(served.longest_s, 2),
+                served=len(ends_s) - 1,
+                placed=served.placed,
+                errors=dict(served.errors),
+            )
+        )
+        self.check()
+
+    def serve_some(self, number: int = STEADY) -> None:
+        """Until so many more requests were served."""
+        goal = len(self.served.ends_s) + number
+        assert self.served.wait_for(lambda: len(self.served.ends_s) >= goal, BACK_S), "stuck"
+
+    def until_all_are_served(self, since_s: float) -> float:
+        """Seconds until every tenant was served with something that it asked for since then."""
+
+        def is_so() -> bool:
+            last = self.served.last_begun_s
+            return sum(begun_s > since_s for begun_s in last.values()) == TENANTS
+
+        late = "not every tenant is served again"
+        assert self.served.wait_for(is_so, BACK_S), f"{late}: {self.served.errors}"
+        return time.monotonic() - since_s
+
+    def until_all_workers_answer(self, since_s: float) -> float:
+        """Seconds until each worker answered that was asked by its name."""
+        for name in self.workers:
+            asked = self._bus.client("scheduler", server=name, namespace="baseapi", timeout_s=1.0)
+            eventually(lambda asked=asked: _answers(asked), BACK_S)
+        return time.monotonic() - since_s
+
+    def wait(self, seconds: float) -> None:
+        """How long a fault lasts."""
+        threading.Event().wait(seconds)
+
+    def check(self) -> None:
+        """Nothing that must not be has been seen; nothing is left behind."""
+        assert self.auditor.looks
+        assert not self.auditor.violations, sorted(self.auditor.violations)
+        assert not self.served.broken, self.served.broken
+        assert not self.auditor.look().left_behind()
+
+    # The end
+
+    def stop(self) -> None:
+        """Tenants go; then every cast was answered, and every promise ends in its time."""
+        try:
+            for each in self._tenants:
+                each.stop()
+            for each in self._tenants:
+                each.join()
+            for each in self._reporters:
+                each.stop()
+            self.check()
+            for cluster in CLUSTERS:
+                self.client.update_hosts(self.racks.reports(cluster))
+            look = self.auditor.look
+            assert look().instances == self.racks.instances, "a report was lost"
+            self.client.update_instance_info("e1", [{"uuid": "announced", "host": "e1"}])
+            eventually(lambda: "announced" in look().instances["e1"])
+            eventually(lambda: not self._promised(), TTL_S + 5)
+            assert not look().promises
+        finally:
+            self._open.close()
+
+    def _promised(self) -> list[Any]:
+        return list(self.client.every_reservation())
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._open.close)
+            self.start()
+            undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _answers(asked: Client) -> bool:
+    try:
+        asked.call("ping", {}, arg=None)
+    except BackendError:
+        return False
+    return True
