@@ -87,7 +87,9 @@ class Worker:
                 settings.disk_allocation_ratio,
             ),
             promise_ttl_s=settings.promise_ttl_s,
+            remember_answers_s=settings.remember_answers_s,
             clusters=settings.clusters,
+            observer=self.monitor,
         )
         self.listing = Listing(self.fleet)
         worker_door = WorkerDoor(self.scheduler, self.inventory, self.listing, bus)

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_attempt
 
-from scheduler_worker.errors import Conflict, RequestError
+from scheduler_worker.errors import RequestError, StateUnavailable
 from scheduler_worker.model.aggregates import Aggregate
-from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.host_records import HostRecord, HostReport, fields_of, merged
-from scheduler_worker.ports import Guard, Put, Transaction
+from scheduler_worker.ports import Guard, Observer, Put, Transaction
 from scheduler_worker.scheduling.pending import absorbed
-from scheduler_worker.service import records
+from scheduler_worker.service import promises, records
 from scheduler_worker.service.records import Instances
 from scheduler_worker.service.replica import ClusterReplica, Fleet
+from scheduler_worker.service.writing import Plan, Writer
 
 LOG = logging.getLogger(__name__)
 
@@ -30,7 +29,9 @@ MAX_CLOCK_SKEW_S = 60.0
 """How far in the future a report may say it was made."""
 _CHUNK = 500
 """Hosts written by one call to the store, which it serves in a few milliseconds."""
-_ROUNDS = 8
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
 
 
 class Ratios(msgspec.Struct, frozen=True):
@@ -39,6 +40,22 @@ class Ratios(msgspec.Struct, frozen=True):
     cpu: float = 4.0
     ram: float = 1.0
     disk: float = 1.0
+
+
+def _tells_failures(
+    method: Callable[Concatenate[Inventory, Arguments], Answer],
+) -> Callable[Concatenate[Inventory, Arguments], Answer]:
+    """A use case that ends in StateUnavailable is told to the observer."""
+
+    @wraps(method)
+    def told(self: Inventory, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+        try:
+            return method(self, *args, **kwargs)
+        except StateUnavailable:
+            self._observer.state_failed()
+            raise
+
+    return told
 
 
 class Inventory:
@@ -50,15 +67,21 @@ class Inventory:
         fleet: Fleet,
         ratios: Ratios,
         promise_ttl_s: float,
+        remember_answers_s: float = 120.0,
         clusters: Sequence[str] = (),
+        observer: Observer | None = None,
     ) -> None:
         self._fleet = fleet
+        self._observer = observer or Observer()
+        self._writer = Writer(fleet.store, self._observer)
         self._ratios = ratios
         self._promise_ttl_s = promise_ttl_s
+        self._remember_answers_s = remember_answers_s
         self._allowed = frozenset(clusters)
 
     # Hosts
 
+    @_tells_failures
     def update_hosts(self, reports: Sequence[HostReport]) -> dict[str, int]:
         """Take in reports; the answer is each touched cluster's version afterwards.
 
@@ -108,11 +131,8 @@ class Inventory:
         for start in range(0, len(mine), _CHUNK):
             chunk = [report for _, report in mine[start : start + _CHUNK]]
             elsewhere = self._held_elsewhere(replica, chunk)
-            version = self._write(
-                replica,
-                chunk,
-                partial(self._report_transaction, replica, elsewhere=elsewhere),
-            )
+            plan = partial(self._report_plan, replica, elsewhere=elsewhere)
+            version = self._writer.write(replica, chunk, plan)
         self._leave_other_clusters(replica, [report for _, report in mine])
         return version
 
@@ -148,14 +168,14 @@ class Inventory:
         except msgspec.ValidationError as error:
             raise RequestError(report.host, str(error)) from None
 
-    def _report_transaction(
+    def _report_plan(
         self,
         replica: ClusterReplica,
         report: HostReport,
         now_s: float,
         *,
         elsewhere: Mapping[str, Sequence[Put]],
-    ) -> Transaction | None:
+    ) -> Plan | None:
         known = _known(replica, report)
         record = self._merged(replica, report, now_s)
         if known and known.updated_at and (record.updated_at or 0.0) < known.updated_at:
@@ -171,15 +191,16 @@ class Inventory:
             instances = {str(each["uuid"]): each for each in report.instances}
             listed = instances.keys()
             puts.append(records.put_instances(record.host, instances))
-        promises = _promises_on(replica, record.uuid)
-        ended = absorbed(promises, said, listed, said.get("updated_at"))
-        puts += [records.gone(records.PROMISE + each.id) for each in ended]
-        left = [each for each in promises if each not in ended]
-        puts += _announced(left, listed or (), now_s)
+        promised = promises.on_host(replica, record.uuid)
+        ended = absorbed(promised, said, listed, said.get("updated_at"))
+        puts += promises.absorbed(ended, now_s, self._remember_answers_s)
+        left = [each for each in promised if each not in ended]
+        puts += promises.announced(left, listed or (), now_s)
         if known is not None and known.uuid != record.uuid:
-            puts += _renamed(known, record, _promises_on(replica, known.uuid))
+            puts += promises.renamed(known, record, promises.on_host(replica, known.uuid))
         key = records.HOST + record.uuid
-        return Transaction(puts, [Guard(key, replica.version(key)), *_guards(replica, promises)])
+        guards = [Guard(key, replica.version(key)), *promises.guards(replica, promised)]
+        return Plan(Transaction(puts, guards), {"absorbed": len(ended)} if ended else {})
 
     def _held_elsewhere(
         self, home: ClusterReplica, reports: Sequence[HostReport]
@@ -208,6 +229,7 @@ class Inventory:
             if replica is not home and moved:
                 self._forget(replica, moved)
 
+    @_tells_failures
     def remove_hosts(self, hosts: Sequence[tuple[str, str | None]]) -> dict[str, int]:
         """Forget (host, nodename) pairs, their instances and promises; unknown ones are fine."""
         self._fleet.refresh_globals()
@@ -225,64 +247,53 @@ class Inventory:
         return versions
 
     def _forget(self, replica: ClusterReplica, uuids: Sequence[str]) -> int:
-        def transaction(uuid: str, _: float) -> Transaction:
+        def plan(uuid: str, _: float) -> Plan:
             row = replica.table.row_of(uuid)
-            puts = [records.gone(records.HOST + uuid)]
-            puts += [records.gone(records.PROMISE + p.id) for p in _promises_on(replica, uuid)]
+            promised = promises.on_host(replica, uuid)
+            puts = [records.gone(records.HOST + uuid), *promises.given_back(promised)]
             if row is not None and len(replica.table.find(replica.table.records[row].host)) == 1:
                 puts.append(records.gone(records.INSTANCES + replica.table.records[row].host))
-            return Transaction(puts)
+            return Plan(Transaction(puts), {"released": len(promised)} if promised else {})
 
-        return self._write(replica, uuids, transaction)
+        return self._writer.write(replica, uuids, plan)
 
     # Promises
 
+    @_tells_failures
     def confirm(self, instance_uuids: Sequence[str]) -> int:
         """The promised instances exist; their promises last until the hosts report them."""
+        return self._end(instance_uuids, partial(promises.confirmed, ttl_s=self._promise_ttl_s))
 
-        def confirmed(promise: Reservation, now_s: float) -> Put:
-            return records.put_promise(
-                msgspec.structs.replace(
-                    promise,
-                    state="confirmed",
-                    announced_at_s=promise.announced_at_s or now_s,
-                    expires_at_s=now_s + self._promise_ttl_s,
-                )
-            )
-
-        return self._end(instance_uuids, confirmed)
-
+    @_tells_failures
     def release(self, instance_uuids: Sequence[str]) -> int:
         """The promised instances will not come; their promises are given back."""
-        return self._end(
-            instance_uuids, lambda promise, _: records.gone(records.PROMISE + promise.id)
-        )
+        return self._end(instance_uuids, promises.released)
 
-    def _end(self, instance_uuids: Sequence[str], put: Callable[[Reservation, float], Put]) -> int:
+    def _end(
+        self,
+        instance_uuids: Sequence[str],
+        end: Callable[[ClusterReplica, str, float], Plan | None],
+    ) -> int:
         self._fleet.refresh_globals()
         found: set[str] = set()
         for replica in self._fleet.clusters():
 
-            def transaction(
-                uuid: str, now_s: float, replica: ClusterReplica = replica
-            ) -> Transaction | None:
-                promises = replica.promises_of(uuid)
-                if not promises:
-                    return None
-                found.add(uuid)
-                return Transaction(
-                    [put(each, now_s) for each in promises], _guards(replica, promises)
-                )
+            def plan(uuid: str, now_s: float, replica: ClusterReplica = replica) -> Plan | None:
+                if replica.promises_of(uuid):
+                    found.add(uuid)
+                return end(replica, uuid, now_s)
 
-            self._write(replica, instance_uuids, transaction)
+            self._writer.write(replica, instance_uuids, plan)
         return len(found)
 
     # Instances
 
+    @_tells_failures
     def update_instances(self, host: str, instances: Instances, *, once: str | None = None) -> None:
         """Instances were seen on a host: merge them by uuid."""
         self._change_instances(host, lambda known: {**known, **instances}, instances, once)
 
+    @_tells_failures
     def delete_instance(self, host: str, uuid: str, *, once: str | None = None) -> None:
         """An instance left a host; a promise for it there ends."""
 
@@ -291,6 +302,7 @@ class Inventory:
 
         self._change_instances(host, without, (), once, ended=uuid)
 
+    @_tells_failures
     def sync_instances(self, host: str, uuids: Sequence[str], *, once: str | None = None) -> None:
         """These and no others are on a host."""
 
@@ -311,25 +323,27 @@ class Inventory:
         replica = self._home_of(host)
         seen = tuple(seen)
 
-        def transaction(_: str, now_s: float) -> Transaction | None:
+        def plan(_: str, now_s: float) -> Plan | None:
             known = {
                 key: dict(facts) for key, facts in replica.table.reported_instances(host).items()
             }
             changed = change(known)
-            promises = [
+            promised = [
                 promise
                 for record in replica.table.find(host)
-                for promise in _promises_on(replica, record.uuid)
+                for promise in promises.on_host(replica, record.uuid)
             ]
-            gone = [each for each in promises if each.instance_uuid == ended]
+            gone = [each for each in promised if each.instance_uuid == ended]
             puts = [records.put_instances(host, changed)] if changed != known else []
-            puts += [records.gone(records.PROMISE + each.id) for each in gone]
-            puts += _announced(promises, seen, now_s)
+            puts += promises.given_back(gone)
+            puts += promises.forgotten(replica, ended, host=host) if ended else []
+            puts += promises.announced(promised, seen, now_s)
             key = records.INSTANCES + host
-            guards = [Guard(key, replica.version(key)), *_guards(replica, promises)]
-            return Transaction(puts, guards) if puts else None
+            guards = [Guard(key, replica.version(key)), *promises.guards(replica, promised)]
+            told = {"released": len(gone)} if gone else {}
+            return Plan(Transaction(puts, guards), told) if puts else None
 
-        self._write(replica, [host], transaction, once=once)
+        self._writer.write(replica, [host], plan, once=once)
 
     def _home_of(self, host: str) -> ClusterReplica:
         """The cluster of a host name; an unknown host's instances wait in the default one."""
@@ -345,12 +359,14 @@ class Inventory:
 
     # Aggregates
 
+    @_tells_failures
     def update_aggregates(
         self, aggregates: Sequence[Aggregate], *, once: str | None = None
     ) -> None:
         """Replace aggregates by id."""
         self._write_globals([records.put_aggregate(each) for each in aggregates], once)
 
+    @_tells_failures
     def delete_aggregate(self, aggregate_id: int, *, once: str | None = None) -> None:
         """Forget an aggregate; an unknown one is fine."""
         self._write_globals([records.gone(f"{records.AGGREGATE}{aggregate_id}")], once)
@@ -359,46 +375,6 @@ class Inventory:
         scope = self._fleet.globals.scope
         self._fleet.store.write(scope, [Transaction(puts)], once=once)
         self._fleet.refresh_globals()
-
-    # Writing
-
-    def _write(
-        self,
-        replica: ClusterReplica,
-        items: Sequence[Any],
-        transaction: Callable[[Any, float], Transaction | None],
-        *,
-        once: str | None = None,
-    ) -> int:
-        """Write one transaction for each item, again for those that somebody else overtook."""
-        left = list(items)
-
-        def attempt() -> bool:
-            nonlocal left
-            with replica.lock:
-                now_s = replica.refresh(self._fleet.store).now_s
-                pairs = [(item, transaction(item, now_s)) for item in left]
-                writing = [(item, each) for item, each in pairs if each is not None]
-                if writing:
-                    written = self._fleet.store.write(
-                        replica.scope, [each for _, each in writing], once=once
-                    )
-                    left = [
-                        item
-                        for (item, _), applied in zip(writing, written.applied, strict=True)
-                        if not applied
-                    ]
-                    replica.refresh(self._fleet.store)
-            return bool(writing and left)
-
-        try:
-            Retrying(stop=stop_after_attempt(_ROUNDS), retry=retry_if_result(bool))(attempt)
-        except RetryError:
-            raise Conflict(
-                f"{len(left)} records of {replica.scope} changed during each of {_ROUNDS} attempts;"
-                " try again."
-            ) from None
-        return replica.seen.version
 
 
 def _known(replica: ClusterReplica, report: HostReport) -> HostRecord | None:
@@ -418,38 +394,9 @@ def _leaving(replica: ClusterReplica, report: HostReport) -> list[Put]:
     """What a cluster holds of a host that reports to another one now."""
     puts: list[Put] = []
     if isinstance(report.uuid, str):
-        puts += map(records.put_promise, _promises_on(replica, report.uuid))
+        puts += map(records.put_promise, promises.on_host(replica, report.uuid))
     instances = replica.table.reported_instances(report.host)
     if instances:
         kept = {uuid: dict(facts) for uuid, facts in instances.items()}
         puts.append(records.put_instances(report.host, kept))
     return puts
-
-
-def _renamed(before: HostRecord, after: HostRecord, promises: Iterable[Reservation]) -> list[Put]:
-    """A node that was made again, with another uuid: the old one goes, its promises stay."""
-    puts = [records.gone(records.HOST + before.uuid)]
-    for each in promises:
-        puts.append(records.gone(records.PROMISE + each.id))
-        puts.append(records.put_promise(msgspec.structs.replace(each, host_uuid=after.uuid)))
-    return puts
-
-
-def _promises_on(replica: ClusterReplica, host_uuid: str) -> list[Reservation]:
-    found = replica.table.promises_of_host(host_uuid)
-    return [replica.promises[each.id] for each in found if each.id in replica.promises]
-
-
-def _announced(promises: Iterable[Reservation], seen: Iterable[str], now_s: float) -> list[Put]:
-    """Mark the promises whose instances were seen on their host for the first time."""
-    present = set(seen)
-    return [
-        records.put_promise(msgspec.structs.replace(each, announced_at_s=now_s))
-        for each in promises
-        if each.announced_at_s is None and each.instance_uuid in present
-    ]
-
-
-def _guards(replica: ClusterReplica, promises: Iterable[Reservation]) -> list[Guard]:
-    keys = [records.PROMISE + each.id for each in promises]
-    return [Guard(key, replica.version(key)) for key in keys]

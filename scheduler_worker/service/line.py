@@ -123,7 +123,7 @@ class ClusterLine:
             try:
                 decided.append((job, hold.ground.decide(trail.request, pipeline)))
             except NoValidHost as error:
-                trail.refused_at[self._replica.scope] = self._replica.seen
+                trail.refused_at[self._replica.scope] = self._replica.news
                 refused.append((job, error))
             except SchedulerWorkerError as error:
                 job.fail(error)

@@ -111,6 +111,8 @@ class ClusterReplica(Replica):
         self.promises: dict[str, Reservation] = {}
         self.answers: dict[str, Reservation] = {}
         """Instance uuid -> the promise that became use a short while ago."""
+        self.news = 0
+        """Grows with every change but new promises, which make nobody's prospects better."""
         self._observer = observer
         self._expired = 0
 
@@ -123,6 +125,7 @@ class ClusterReplica(Replica):
 
     def take(self, key: str, version: int, value: bytes | None) -> None:
         kind, name = key[:2], key[2:]
+        self.news += kind in {records.HOST, records.INSTANCES}
         if kind == records.PROMISE:
             self._take_promise(name, value)
         elif kind == records.ANSWER and value is None:
@@ -142,9 +145,12 @@ class ClusterReplica(Replica):
         if value is None:
             ended = self.promises.pop(promise_id, None)
             self._expired += ended is not None and ended.expires_at_s <= self.table.now_s
+            self.news += 1
             self.table.end_promise(promise_id)
         else:
-            self._keep(records.read_promise(value))
+            promise = records.read_promise(value)
+            self.news += not promise.is_pending
+            self._keep(promise)
 
     def keep_all(self, reservations: Iterable[Reservation], version: int) -> None:
         """Hold promises that this process has just written."""

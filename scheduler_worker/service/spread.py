@@ -51,7 +51,7 @@ def place(
         try:
             decision = decide([each.ground for each in holds], means.pipeline(), trail.request)
         except NoValidHost:
-            trail.refused_at.update({each.replica.scope: each.replica.seen for each in holds})
+            trail.refused_at.update({each.replica.scope: each.replica.news for each in holds})
             raise
         trail.cluster = _commit(means, holds, decision)
         trail.hold_s = holds[0].held_s()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler_worker.errors import NoValidHost, SchedulerWorkerError
 from scheduler_worker.model.decisions import Decision, Diagnosis
-from scheduler_worker.ports import Outcome, Seen
+from scheduler_worker.ports import Outcome
 from scheduler_worker.scheduling.pipeline import Request
 
 
@@ -20,8 +20,8 @@ class Trail:
         self.hold_s = 0.0
         self.token: int | None = None
         self.waited_for_pending_s = 0.0
-        self.refused_at: dict[str, Seen] = {}
-        """For each cluster where no host passed, what was known of it then."""
+        self.refused_at: dict[str, int] = {}
+        """For each cluster where no host passed, the count of its news then."""
         self._joined_s = arrived_s
 
     def line_up(self, scope: str | None, now_s: float) -> None:

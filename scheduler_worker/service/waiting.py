@@ -1,8 +1,9 @@
 """Requests that no host can take now, and one could if promised resources were given back.
 
-Such a request waits, without a lock and without a slot, until its cluster changes, and looks
-whether it would fit now; only then it queues for the lock again. However many of them wait for a
-cluster, this process watches it once.
+Such a request waits, without a lock and without a slot, until there is news of its cluster, and
+looks whether it would fit now; only then it queues for the lock again. New promises of others are
+no news, so that those who wait cost little while a cluster is busy. However many of them wait for
+one, this process watches it once.
 """
 
 from __future__ import annotations
@@ -88,9 +89,9 @@ class WaitingRoom:
     def _until_it_fits(self, trail: Trail, clusters: Clusters, until_s: float) -> bool:
         watched = _most_promising(clusters)
         watch = self._watch(watched)
-        seen = trail.refused_at.get(watched.scope, Seen())
-        while watch.until_newer(seen, until_s):
-            seen = watched.seen
+        news = trail.refused_at.get(watched.scope)
+        while watch.until_other(news, until_s):
+            news = watched.news
             if self._fits(clusters, trail.request):
                 return True
             if not self._would_fit(clusters, trail.request):
@@ -159,6 +160,7 @@ class _Watch:
         self._changed = threading.Condition()
         self._deadlines_s: list[float] = []
         """Until when each of those waits who wait."""
+        self._told = replica.news
         self._watching = False
         self._closed = False
         self._failure: Exception | None = None
@@ -168,12 +170,12 @@ class _Watch:
             self._closed = True
             self._changed.notify_all()
 
-    def until_newer(self, seen: Seen, until_s: float) -> bool:
-        """Wait until this process knows another state of the cluster; False after ``until_s``."""
+    def until_other(self, news: int | None, until_s: float) -> bool:
+        """Wait until this process has other news of the cluster; False after ``until_s``."""
         with self._changed:
             self._deadlines_s.append(until_s)
             try:
-                while self._replica.seen == seen:
+                while self._replica.news == news:
                     left_s = until_s - self._means.clock.monotonic_s()
                     if left_s <= 0:
                         return False
@@ -206,11 +208,16 @@ class _Watch:
     def _next(self) -> tuple[Seen, float] | None:
         """Tell of what is known now, and what to wait for next; None: nobody waits."""
         with self._changed:
-            self._changed.notify_all()
+            # In this order: what comes in between is told now, and looked for once more at worst.
+            seen, news = self._replica.seen, self._replica.news
+            now_s = self._means.clock.monotonic_s()
+            if news != self._told or any(until_s <= now_s for until_s in self._deadlines_s):
+                self._told = news
+                self._changed.notify_all()
             if self._closed or not self._deadlines_s:
                 self._watching = False
                 return None
-            return self._replica.seen, max(self._deadlines_s)
+            return seen, max(self._deadlines_s)
 
     def _look_out(self, seen: Seen, until_s: float) -> None:
         store, clock = self._means.fleet.store, self._means.clock

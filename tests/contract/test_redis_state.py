@@ -41,7 +41,7 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
 @pytest.fixture
 def own_server(redis_server: Server, tmp_path: Path) -> Iterator[RedisServer]:
     """A server that the test may kill (``redis_server`` only says whether there can be one)."""
-    server = RedisServer(tmp_path)
+    server = RedisServer(tmp_path, fsync="always")
     server.start()
     yield server
     server.kill()
@@ -156,6 +156,19 @@ class TestDeadPeers:
         assert not state.await_change(SCOPE, known, timeout_s=0.1)
         assert redis_engine.watchers() == 0
 
+    def test_who_is_closed_while_waiting_for_a_change_leaves_nothing(
+        self, state: RedisState, redis_engine: RedisEngine
+    ) -> None:
+        other = redis_engine.open()
+        known = seen(other.changes(SCOPE, NEVER))
+        with ThreadPoolExecutor(1) as pool:
+            watching = pool.submit(other.await_change, SCOPE, known, timeout_s=20.0)
+            eventually(lambda: redis_engine.watchers() == 1)
+            other.close()
+            with pytest.raises(StateUnavailable):
+                watching.result()
+        assert redis_engine.watchers() == 0
+
     def test_watchers_are_told_once(self, state: RedisState, client: redis.Redis) -> None:
         known = seen(state.changes(SCOPE, NEVER))
         watch(state, "one", known)
@@ -164,6 +177,7 @@ class TestDeadPeers:
             state.write(SCOPE, [put("a")])
         for owner in ("one", "two"):
             assert client.llen(f"{state._base(SCOPE)}wake:{owner}") == 1
+        assert not client.exists(f"{state._base(SCOPE)}watchers")
 
 
 class TestLostReplies:
@@ -280,6 +294,7 @@ class TestAnotherLife:
             state.ping()
         again = state.changes(SCOPE, known)
         assert again.reset, "the new process may have lost what was written last"
+        assert state.await_change(SCOPE, known, timeout_s=0.0)
         assert told(again) == {"h:1": b"host", "p:1": b"promise"}
         assert again.version == version
         assert not state.changes(SCOPE, seen(again)).reset

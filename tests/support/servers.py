@@ -173,9 +173,17 @@ class Server:
 
 
 class RedisServer(Server):
-    """A Redis that writes every change to its append-only file before it answers."""
+    """A Redis with an append-only file.
+
+    With ``fsync="always"`` every change is on the disk before it is answered. Otherwise a killed
+    server may have forgotten its last two seconds: it puts off writing while the disk is slow.
+    """
 
     name = "Redis"
+
+    def __init__(self, directory: Path, *, fsync: str = "everysec") -> None:
+        super().__init__(directory)
+        self._fsync = fsync
 
     @property
     def url(self) -> str:
@@ -191,7 +199,7 @@ class RedisServer(Server):
             "bind": LOOPBACK,
             "dir": self.directory.resolve(),
             "appendonly": "yes",
-            "appendfsync": "everysec",
+            "appendfsync": self._fsync,
             "save": "",
             "daemonize": "no",
             "repl-diskless-sync-delay": 0,

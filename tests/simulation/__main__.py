@@ -1,0 +1,50 @@
+"""``python -m tests.simulation 42`` tells the story of a seed; without one, many are run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.simulation import runs
+from tests.simulation.checker import check
+from tests.simulation.plan import make
+from tests.simulation.simulation import play
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("seed", nargs="?", type=int, help="tell what happens in this one's run")
+    parser.add_argument("--seeds", type=int, default=10_000, help="how many to run")
+    parser.add_argument("--first", type=int, default=0, help="where to begin")
+    parser.add_argument("--processes", type=int, default=2)
+    told = parser.parse_args()
+    if told.seed is not None:
+        return tell(told.seed)
+    return soak(told.first, told.seeds, told.processes)
+
+
+def tell(seed: int) -> int:
+    plan = make(str(seed))
+    simulation = play(plan)
+    if check(simulation):
+        print(runs.story(seed))
+        return 1
+    print(plan, "", *simulation.history.events, "", f"Seed {seed} is well.", sep="\n")
+    return 0
+
+
+def soak(first: int, count: int, processes: int) -> int:
+    pace, failed = runs.Pace(), []
+    for done, bad in runs.failing_among(first, count, processes=processes):
+        pace.done += done
+        failed += bad
+        print(f"\r{pace}, {len(failed)} failed", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    print(f"{pace}; failed: {', '.join(map(str, sorted(failed))) or 'none'}")
+    if failed:
+        print(runs.story(min(failed)))
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

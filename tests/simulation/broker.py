@@ -1,0 +1,361 @@
+"""The broker, and what the worker's server has of it: links, and a loop to wait for them with.
+
+Messages are delivered at least once, in order to each consumer, never more than it may hold; what
+a lost link leaves unacknowledged is delivered again. Frames of a link keep their order, take
+their time, and are lost with it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from scheduler_worker.rpc.amqp.ledger import Ack, Bury, Command, Publish, Recount, Requeue
+from scheduler_worker.rpc.amqp.link import Arrival, LinkLostError, Returned
+from scheduler_worker.rpc.amqp.loop import Deed
+from scheduler_worker.rpc.amqp.settings import Place
+from tests.simulation.history import History
+from tests.simulation.machine import Machine, Process, Thread
+
+FRAME_S = 0.001
+AGAIN_S = 0.2
+"""After so long a client publishes again that found nobody."""
+
+
+class Message:
+    """A message in a queue; ``name`` is for the history."""
+
+    def __init__(self, name: str, body: bytes, patience_s: float | None = None) -> None:
+        self.name = name
+        self.body = body
+        self.patience_s = patience_s
+        self.expires_s = float("inf")
+        self.deliveries = 0
+        """How often it was delivered before."""
+        self.told = 0
+        """The number in the worker's own header."""
+
+    def copy(self, told: int) -> Message:
+        copied = Message(self.name, self.body, self.patience_s)
+        copied.told = told
+        return copied
+
+
+class Broker:
+    """Queues and who consumes them. ``counts``: whether it tells how often it delivered."""
+
+    address = "broker"
+
+    def __init__(self, machine: Machine, history: History, *, counts: bool) -> None:
+        self.machine = machine
+        self.history = history
+        self.counts = counts
+        self.is_up = True
+        self.is_blocked = False
+        self.queues: dict[str, deque[Message]] = {}
+        self.dead: list[tuple[Message, str]] = []
+        self.callers: dict[str, Callable[[bytes], None]] = {}
+        """Who reads the answers of a reply queue."""
+        self.links: dict[Link, None] = {}
+        self._consumers: list[_Consumer] = []
+
+    def declare(self, queue: str) -> None:
+        self.queues.setdefault(queue, deque())
+
+    def publish(self, queue: str, message: Message) -> None:
+        """From a client, or from a worker to a queue of workers."""
+        if not self.is_up:
+            self.machine.at(AGAIN_S, partial(self.publish, queue, message))
+            return
+        if message.patience_s is not None:
+            message.expires_s = self.machine.now_s + message.patience_s
+        self.declare(queue)
+        self.queues[queue].append(message)
+        self.deliver(queue)
+
+    def fanout(self, prefix: str, message: Message) -> None:
+        for queue in [each for each in self.queues if each.startswith(prefix)]:
+            self.publish(queue, message.copy(0))
+
+    def deliver(self, queue: str) -> None:
+        ready = self.queues[queue]
+        while ready:
+            if ready[0].expires_s <= self.machine.now_s:
+                self.history.add("broker", "drops", message=ready.popleft().name, why="expired")
+                continue
+            able = [each for each in self._consumers if each.queue == queue and each.is_able()]
+            if not able:
+                break
+            self.machine.random.choice(able).take(ready.popleft())
+
+    # Links
+
+    def consume(self, consumer: _Consumer) -> None:
+        self._consumers.append(consumer)
+        self.deliver(consumer.queue)
+
+    def cancel(self, link: Link, name: str | None = None) -> None:
+        """One consumer of a link, or all."""
+        for each in self._consumers:
+            if each.link is link and name in {None, each.name}:
+                each.is_cancelled = True
+
+    def lose(self, link: Link) -> None:
+        """The link is over; what was not acknowledged is delivered again, first."""
+        if link not in self.links:
+            return
+        del self.links[link]
+        self._consumers = [each for each in self._consumers if each.link is not link]
+        link.is_open = False
+        link.ring()
+        lost, link.unacknowledged = link.unacknowledged, {}
+        for consumer, message in reversed(lost.values()):
+            self.give_back(consumer.queue, message)
+        for queue in {consumer.queue: None for consumer, _ in lost.values()}:
+            self.deliver(queue)
+
+    def give_back(self, queue: str, message: Message) -> None:
+        message.deliveries += 1
+        self.queues[queue].appendleft(message)
+
+    def go_down(self) -> None:
+        """All links are lost; the queues are durable."""
+        self.is_up = False
+        for link in list(self.links):
+            self.lose(link)
+
+    def come_up(self) -> None:
+        self.is_up = True
+
+    def unblock(self) -> None:
+        self.is_blocked = False
+        for link in self.links:
+            link.ring()
+
+    def answer(self, link: Link, queue: str, body: bytes) -> None:
+        caller = self.callers.get(queue)
+        if caller is not None:
+            caller(body)
+        else:
+            self.history.add(link.server, "finds nobody", queue=queue)
+            link.bring(partial(link.on_returned, Returned(queue, body)))
+
+
+class _Consumer:
+    def __init__(self, link: Link, queue: str, name: str, prefetch: int) -> None:
+        self.link = link
+        self.queue = queue
+        self.name = name
+        self.room = prefetch
+        self.is_cancelled = False
+
+    def is_able(self) -> bool:
+        return self.room > 0 and not self.is_cancelled
+
+    def take(self, message: Message) -> None:
+        self.room -= 1
+        self.link.deliver(self, message)
+
+
+class Link:
+    """What :class:`scheduler_worker.rpc.amqp.link.Link` is to the server, over this broker."""
+
+    def __init__(
+        self,
+        settings: Any,
+        broker: Broker,
+        place: Place,
+        *,
+        on_arrival: Callable[[Arrival], None],
+        on_returned: Callable[[Returned], None],
+    ) -> None:
+        self._broker = broker
+        self._machine = broker.machine
+        self._place = place
+        self.server = place.server
+        self.on_arrival = on_arrival
+        self.on_returned = on_returned
+        self.process: Process = self._machine.running.process
+        self.is_open = True
+        self.unacknowledged: dict[int, tuple[_Consumer, Message]] = {}
+        self._tags = itertools.count(1)
+        self._inbox: deque[Deed] = deque()
+        self._outbox: list[Deed] = []
+        self._brought_s = self._sent_s = 0.0
+        self._reader: Thread | None = None
+        self._machine.sleep(FRAME_S)
+        if not broker.is_up:
+            raise LinkLostError("nobody listens there")
+        broker.links[self] = None
+        for queue in (place.queue, place.own_queue, place.fanout_queue):
+            broker.declare(queue)
+
+    @property
+    def is_blocked(self) -> bool:
+        return self._broker.is_blocked
+
+    # From the server
+
+    def consume(self, slots: int) -> None:
+        for queue in (self._place.queue, self._place.own_queue, self._place.fanout_queue):
+            self._consume(queue, queue, slots)
+
+    def open_lane(self, number: int) -> None:
+        self._consume(self._place.queue, f"lane-{number}", 1)
+
+    def close_lane(self, number: int) -> None:
+        self._outbox.append(partial(self._broker.cancel, self, f"lane-{number}"))
+
+    def stop_consuming(self) -> None:
+        self._outbox.append(partial(self._broker.cancel, self))
+
+    def _consume(self, queue: str, name: str, prefetch: int) -> None:
+        consumer = _Consumer(self, queue, name, prefetch)
+        self._outbox.append(partial(self._broker.consume, consumer))
+
+    def perform(self, command: Command) -> None:
+        self._outbox.append(partial(self._do, command))
+
+    def answer(self, queue: str, body: bytes) -> None:
+        self._outbox.append(partial(self._broker.answer, self, queue, body))
+
+    def flush(self) -> None:
+        self._check()
+        deeds, self._outbox = self._outbox, []
+        for deed in deeds:
+            self._sent_s = self._after(self._sent_s)
+            self._machine.at(self._sent_s - self._machine.now_s, partial(self._if_open, deed))
+
+    def pump(self) -> None:
+        self._check()
+        while self._inbox:
+            self._inbox.popleft()()
+
+    def tick(self) -> None:
+        self._check()
+
+    def close(self) -> None:
+        if self._machine.running.process.is_alive and self.is_open:
+            self._outbox.append(partial(self._broker.lose, self))
+            self.flush()
+
+    def drop(self) -> None:
+        self._broker.lose(self)
+
+    def _check(self) -> None:
+        if not self.is_open:
+            raise LinkLostError("the broker is gone")
+
+    # From the loop
+
+    def is_readable(self, reader: Thread) -> bool:
+        self._reader = reader
+        return bool(self._inbox) or not self.is_open
+
+    def ring(self) -> None:
+        if self._reader is not None:
+            self._machine.wake(self._reader)
+
+    # At the broker
+
+    def deliver(self, consumer: _Consumer, message: Message) -> None:
+        tag = next(self._tags)
+        self.unacknowledged[tag] = consumer, message
+        counts = self._broker.counts
+        self._broker.history.add(
+            self.server, "is given", message=message.name, tag=tag, again=message.deliveries
+        )
+        arrival = Arrival(
+            tag=tag,
+            queue=consumer.queue,
+            body=message.body,
+            expiration=None if message.patience_s is None else str(int(message.patience_s * 1000)),
+            deliveries=message.deliveries if counts else message.told,
+            is_counted=counts or not message.deliveries,
+        )
+        self.bring(partial(self.on_arrival, arrival))
+
+    def bring(self, deed: Deed) -> None:
+        """Something comes from the broker."""
+
+        def come() -> None:
+            self._inbox.append(deed)
+            self.ring()
+
+        self._brought_s = self._after(self._brought_s)
+        self._machine.at(self._brought_s - self._machine.now_s, partial(self._if_open, come))
+
+    def _after(self, last_s: float) -> float:
+        """When a frame arrives that is sent now, after the one that arrives at ``last_s``."""
+        delay_s = self._machine.random.uniform(0.0, FRAME_S)
+        return max(self._machine.now_s + delay_s, last_s + 1e-6)
+
+    def _if_open(self, deed: Deed) -> None:
+        if self.is_open:
+            deed()
+
+    def _do(self, command: Command) -> None:
+        match command:
+            case Publish(queue, body):
+                self._broker.answer(self, queue, body)
+            case Ack(tag, multiple):
+                for each in [t for t in self.unacknowledged if t <= tag] if multiple else [tag]:
+                    self._settle(each, "is done with")
+            case Requeue(tag):
+                self._broker.give_back(*self._settle(tag, "gives back"))
+            case Recount(tag, queue, deliveries):
+                message = self.unacknowledged[tag][1]
+                self._broker.history.add(self.server, "counts", message=message.name)
+                self._broker.publish(queue, message.copy(deliveries))
+            case Bury(tag, _, why):
+                message = self.unacknowledged[tag][1]
+                self._broker.dead.append((message, why))
+                self._broker.history.add(self.server, "buries", message=message.name, why=why)
+
+    def _settle(self, tag: int, how: str) -> tuple[str, Message]:
+        consumer, message = self.unacknowledged.pop(tag)
+        consumer.room += 1
+        self._broker.history.add(self.server, how, message=message.name, tag=tag)
+        self._machine.at(0.0, partial(self._broker.deliver, consumer.queue))
+        return consumer.queue, message
+
+
+class Loop:
+    """What :class:`scheduler_worker.rpc.amqp.loop.Loop` is to the server."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._told: deque[Deed] = deque()
+        self._timers: list[tuple[float, int, Deed]] = []
+        self._numbers = itertools.count()
+        self._sleeper: Thread | None = None
+
+    def tell(self, deed: Deed) -> None:
+        self._told.append(deed)
+        if self._sleeper is not None:
+            self._machine.wake(self._sleeper)
+
+    def at(self, delay_s: float, deed: Deed) -> None:
+        self._timers.append((self._machine.now_s + delay_s, next(self._numbers), deed))
+
+    def run_due(self) -> None:
+        while self._told:
+            self._told.popleft()()
+        due = sorted(each for each in self._timers if each[0] <= self._machine.now_s)
+        self._timers = [each for each in self._timers if each[0] > self._machine.now_s]
+        for _, _, deed in due:
+            deed()
+
+    def wait(self, source: Link | None = None, *, timeout_s: float = 60.0) -> bool:
+        self._sleeper = self._machine.running
+        if self._timers:
+            timeout_s = min(timeout_s, min(self._timers)[0] - self._machine.now_s)
+        if not self._told and not (source and source.is_readable(self._sleeper)):
+            self._machine.park(timeout_s)
+        return source is not None and source.is_readable(self._sleeper)
+
+    def close(self) -> None:
+        """There is nothing to give back."""

@@ -1,0 +1,84 @@
+"""What must be true of every run, read off its history.
+
+The checker keeps accounts of its own, of the store in :class:`Books` and of messages in
+:class:`Post`; it believes no worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from scheduler_worker.ports import Change
+from scheduler_worker.service import records
+from scheduler_worker.service.replica import ClusterReplica
+from tests.simulation.books import Books
+from tests.simulation.post import Post
+from tests.simulation.simulation import Simulation
+
+
+class Violation(NamedTuple):
+    time_s: float
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.time_s:8.3f}  {self.what}"
+
+
+def check(simulation: Simulation) -> list[Violation]:
+    """Everything that must not have been so."""
+    return Checker(simulation).violations
+
+
+class Checker:
+    """Has read all of a run."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.violations: list[Violation] = []
+        self.books = Books(simulation.racks, simulation.setting, self._blame)
+        post = Post(self.books, self._blame)
+        self._now_s = 0.0
+        for event in simulation.history.events:
+            self._now_s = event.time_s
+            self.books.see(event)
+            post.see(event)
+        post.see_the_end()
+        self._check_end(simulation)
+
+    def _blame(self, what: str) -> None:
+        self.violations.append(Violation(self._now_s, what))
+
+    def _check_end(self, simulation: Simulation) -> None:
+        for who, error in simulation.machine.broken:
+            self._blame(f"a thread of {who} broke: {error!r}")
+        left = simulation.left()
+        for scope, changes in left.items():
+            for change in changes:
+                if change.key.startswith(records.PROMISE):
+                    self._blame(f"{change.key} of {scope} never ended")
+        self._check_queues(simulation)
+        for worker in simulation.workers:
+            for kind, count in worker.in_hand().items():
+                if count:
+                    self._blame(f"{worker.name} has {count} {kind} at last")
+            for scope, replica in worker.replicas().items():
+                self._check_replica(worker.name, replica, left[scope])
+
+    def _check_queues(self, simulation: Simulation) -> None:
+        broker = simulation.broker
+        for queue, messages in broker.queues.items():
+            for message in messages:
+                self._blame(f"{message.name} was left in {queue}")
+        for link in broker.links:
+            for _, message in link.unacknowledged.values():
+                self._blame(f"{link.server} never finished {message.name}")
+
+    def _check_replica(self, who: str, replica: ClusterReplica, held: Iterable[Change]) -> None:
+        """A worker that looked a moment ago knows what the store holds, and its table says so."""
+        versions = {change.key: change.version for change in held}
+        if replica.versions != versions:
+            self._blame(f"{who} believes in {replica.versions.items() ^ versions.items()}")
+        for row, record in enumerate(replica.table.records):
+            used = replica.table.vcpus_used[row]
+            if used != record.vcpus_used:
+                self._blame(f"{who} counts {used} vCPUs on {record.host}, not {record.vcpus_used}")

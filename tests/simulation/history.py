@@ -1,0 +1,73 @@
+"""What happened, in the order in which it happened; the checker reads it, and so do people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from scheduler_worker.model.claims import FencingToken
+from scheduler_worker.ports import Change, Grant, Transaction, Written
+from tests.simulation.machine import Machine
+
+
+class Event(NamedTuple):
+    time_s: float
+    who: str
+    what: str
+    facts: dict[str, Any]
+
+    def __str__(self) -> str:
+        told = [
+            f"{name}={_short(value)}" for name, value in self.facts.items() if value is not None
+        ]
+        return f"{self.time_s:8.3f}  {self.who:<8} {self.what:<14} {'  '.join(told)}".rstrip()
+
+
+class History:
+    """Everything of one run."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.events: list[Event] = []
+        self._ambushes: list[tuple[str | None, str, Callable[[], object]]] = []
+
+    def add(self, who: str, what: str, **facts: Any) -> None:
+        self.events.append(Event(self._machine.now_s, who, what, facts))
+        for ambush in [each for each in self._ambushes if each[1] == what]:
+            if ambush[0] in {None, who}:
+                self._ambushes.remove(ambush)
+                self._machine.at(0.0, ambush[2])
+
+    def await_(self, who: str | None, what: str, deed: Callable[[], object]) -> None:
+        """Have something done as soon as somebody does that."""
+        self._ambushes.append((who, what, deed))
+
+    def await_nothing(self) -> None:
+        self._ambushes.clear()
+
+
+def _short(value: Any) -> str:
+    match value:
+        case Grant():
+            return f"{value.scope}#{value.token.number}"
+        case FencingToken():
+            return str(value.number)
+        case Written():
+            applied = "".join("+" if each else "-" for each in value.applied)
+            return f"{applied}@{value.version}{' kept' if value.kept else ''}"
+        case Transaction():
+            keys = sorted((put.key, put.value is None) for put in value.puts)
+            return _list(f"no {key}" if is_gone else key for key, is_gone in keys)
+        case Change():
+            return f"{value.key}@{value.version}" if value.value is not None else f"no {value.key}"
+        case float():
+            return f"{value:.3f}"
+        case list() | tuple():
+            return _list(_short(each) for each in value)
+        case dict():
+            return "{" + ", ".join(f"{key}: {_short(each)}" for key, each in value.items()) + "}"
+    return str(value)
+
+
+def _list(texts: Iterable[str]) -> str:
+    return "[" + ", ".join(texts) + "]"

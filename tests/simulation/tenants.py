@@ -1,0 +1,322 @@
+"""Who talks to the workers: tenants that want instances, and the hosts on which these run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tests.simulation.broker import Broker, Message
+from tests.simulation.history import History
+from tests.simulation.machine import Machine, Thread
+from tests.simulation.plan import Ask, Setting
+from tests.simulation.store import BEGINNING_S
+from tests.simulation.workers import TOPIC
+
+MEMORY_MB = 1024
+"""Of an instance, for each of its vCPUs; hosts have plenty."""
+OURS = "scheduler_worker"
+REPORT_PATIENCE_S = 5.0
+DOUBLED_S = 3.0
+"""A message that is sent twice comes at most so late."""
+
+
+class Racks:
+    """What runs on which host: the truth, which reports tell later."""
+
+    def __init__(self, machine: Machine, setting: Setting) -> None:
+        self._machine = machine
+        self._setting = setting
+        self.clusters = setting.hosts
+        self.instances: dict[str, dict[str, int]] = {host: {} for host in self.clusters}
+        """Host -> its instances, and how many vCPUs each uses."""
+        self.others: dict[str, int] = dict.fromkeys(self.clusters, 0)
+        """Host -> what others use of it."""
+        self.built_s: dict[tuple[str, str], float] = {}
+        """When an instance was built on a host, first."""
+
+    def is_built(self, instance: str) -> bool:
+        return any(instance in some for some in self.instances.values())
+
+    def is_known(self, instance: str) -> bool:
+        """Whether it was ever built."""
+        return any(built == instance for built, _ in self.built_s)
+
+    def build(self, host: str, instance: str, vcpus: int) -> None:
+        self.instances[host][instance] = vcpus
+        self.built_s.setdefault((instance, host), self._machine.now_s)
+
+    def report(self, host: str, *, lists: bool) -> dict[str, Any]:
+        """What the host says of itself now."""
+        used = self.others[host] + sum(self.instances[host].values())
+        told: dict[str, Any] = {
+            "uuid": f"uuid-{host}",
+            "host": host,
+            "cluster": self.clusters[host],
+            "vcpus": self._setting.vcpus,
+            "vcpus_used": used,
+            "memory_mb": 64 * MEMORY_MB,
+            "memory_mb_used": used * MEMORY_MB,
+            "local_gb": 100,
+            "cpu_allocation_ratio": 1.0,
+            "updated_at": BEGINNING_S + self._machine.now_s,
+        }
+        if lists:
+            told["instances"] = [{"uuid": uuid} for uuid in self.instances[host]]
+        return told
+
+
+class Client:
+    """Sends messages as oslo.messaging's clients do, and hears answers."""
+
+    def __init__(self, machine: Machine, broker: Broker, history: History) -> None:
+        self._machine = machine
+        self._broker = broker
+        self._history = history
+        self._waiting: dict[str, Thread] = {}
+        self._heard: dict[str, Any] = {}
+        self._numbers: dict[str, int] = {}
+        broker.callers["answers"] = self._hear_cast
+
+    def send(
+        self,
+        name: str,
+        method: str,
+        args: Mapping[str, Any],
+        *,
+        patience_s: float | None = None,
+        namespace: str | None = OURS,
+        version: str = "1.0",
+        request_id: str = "",
+        is_doubled: bool = False,
+        is_fanout: bool = False,
+        **about: Any,
+    ) -> str:
+        """Send a cast, or a call if there is patience; the answer is the message's name."""
+        number = self._numbers[name] = self._numbers.get(name, 0) + 1
+        name = f"{name}.{number}"
+        content: dict[str, Any] = {
+            "method": method,
+            "namespace": namespace,
+            "version": version,
+            "args": args,
+            "_unique_id": name,
+            "_context_request_id": request_id or name,
+        }
+        if patience_s is not None:
+            content |= {"_msg_id": name, "_reply_q": f"reply {name}"}
+            self._broker.callers[f"reply {name}"] = lambda body: self._hear(name, body)
+        text = msgspec.json.encode(content).decode()
+        body = msgspec.json.encode({"oslo.version": "2.0", "oslo.message": text})
+        self._history.add(
+            "client", "sends", message=name, method=method, patience_s=patience_s, **about
+        )
+
+        def publish() -> None:
+            if is_fanout:
+                self._broker.fanout(f"{TOPIC}_fanout_", Message(name, body))
+            else:
+                self._broker.publish(TOPIC, Message(name, body, patience_s))
+
+        self._machine.at(self._machine.random.uniform(0.0, 0.002), publish)
+        if is_doubled:
+            self._machine.at(self._machine.random.uniform(0.0, DOUBLED_S), publish)
+        return name
+
+    def wait(self, name: str, patience_s: float) -> Any:
+        """What was answered to a call, or to a request by cast; None after all that patience."""
+        if name not in self._heard:
+            self._waiting[name] = self._machine.running
+            self._machine.park(patience_s)
+        return self._heard.get(name)
+
+    def hang_up(self, name: str) -> None:
+        """Who sent the message is gone."""
+        self._broker.callers.pop(f"reply {name}", None)
+
+    def _hear(self, name: str, body: bytes) -> None:
+        inner = msgspec.json.decode(msgspec.json.decode(body)["oslo.message"])
+        if inner["ending"]:
+            failure = inner["failure"] and msgspec.json.decode(inner["failure"])
+            error = failure and failure["class"]
+            self._history.add(
+                "client",
+                "hears",
+                message=name,
+                error=error,
+                why=failure["message"] if error == "InternalError" else None,
+                answer=_hosts(inner["result"]),
+            )
+            self._take(name, inner["result"] if not failure else Failure(error))
+
+    def _hear_cast(self, told: dict[str, Any]) -> None:
+        error = told.get("error")
+        name = told["request_id"]
+        self._history.add(
+            "client",
+            "hears",
+            request=name,
+            error=error and error["type"],
+            answer=_hosts(told.get("selections")),
+        )
+        self._take(name, told["selections"] if not error else Failure(error["type"]))
+
+    def _take(self, name: str, answer: Any) -> None:
+        self._heard[name] = answer
+        if name in self._waiting:
+            self._machine.wake(self._waiting.pop(name))
+
+
+class Failure(str):
+    """The name of the error that was answered."""
+
+
+class Tenant:
+    """Wants hosts for some instances, and does something with them."""
+
+    def __init__(self, client: Client, racks: Racks, machine: Machine, deed: Ask) -> None:
+        self._client = client
+        self._racks = racks
+        self._machine = machine
+        self._deed = deed
+
+    def run(self) -> None:
+        deed = self._deed
+        for _ in range(deed.tries):
+            name, answer = self._cast() if deed.how == "cast" else self._call()
+            if isinstance(answer, list):
+                self._machine.sleep(deed.then_after_s)
+                self._use(dict(zip(deed.instances, _hosts(answer) or (), strict=True)))
+                return
+            if answer == "NoValidHost":
+                return
+        if deed.hangs_up:
+            self._client.hang_up(name)
+
+    def _call(self) -> tuple[str, Any]:
+        deed = self._deed
+        name = self._client.send(
+            deed.request,
+            "select_destinations",
+            {
+                "spec_obj": self._spec(),
+                "instance_uuids": list(deed.instances),
+                "return_objects": deed.how == "call",
+            },
+            namespace=None,
+            version="4.5",
+            request_id=deed.request,
+            **self._manner(deed.patience_s),
+        )
+        return name, self._client.wait(name, deed.patience_s)
+
+    def _cast(self) -> tuple[str, Any]:
+        deed = self._deed
+        name = self._client.send(
+            deed.request,
+            "request_destinations",
+            {
+                "spec_obj": self._spec(),
+                "instance_uuids": list(deed.instances),
+                "reply_to": {"topic": "answers"},
+                "request_id": deed.request,
+                "deadline_s": deed.patience_s,
+                "priority": deed.priority,
+            },
+            **self._manner(None),
+        )
+        return name, self._client.wait(deed.request, deed.patience_s)
+
+    def _manner(self, patience_s: float | None) -> dict[str, Any]:
+        deed = self._deed
+        return {
+            "patience_s": patience_s,
+            "is_doubled": deed.is_doubled,
+            "request": deed.request,
+            "instances": deed.instances,
+        }
+
+    def _spec(self) -> dict[str, Any]:
+        deed = self._deed
+        spec: dict[str, Any] = {
+            "flavor": {"vcpus": deed.vcpus, "memory_mb": deed.vcpus * MEMORY_MB},
+            "num_instances": len(deed.instances),
+        }
+        if deed.cluster is not None:
+            spec["scheduler_hints"] = {"cluster": [deed.cluster]}
+        return spec
+
+    def _use(self, hosts: Mapping[str, str]) -> None:
+        then, uuids = self._deed.then, list(hosts)
+        if then in {"build", "announce", "confirm", "waver"}:
+            for instance, host in hosts.items():
+                if not self._racks.is_built(instance):
+                    self._build(instance, host)
+        if then in {"confirm", "waver"}:
+            self._tell("confirm", uuids)
+        if then in {"release", "waver"}:
+            self._tell("release", uuids)
+
+    def _tell(self, what: str, uuids: Sequence[str]) -> None:
+        name = f"{self._deed.request} {what}"
+        self._client.send(name, what, {"instance_uuids": uuids}, instances=uuids)
+
+    def _build(self, instance: str, host: str) -> None:
+        self._racks.build(host, instance, self._deed.vcpus)
+        if self._deed.then == "announce":
+            self._client.send(
+                f"{instance} built",
+                "update_instance_info",
+                {"host_name": host, "instance_info": [{"uuid": instance}]},
+                namespace=None,
+                version="4.2",
+                is_fanout=True,
+            )
+
+
+class Hosts:
+    """They report, and lose instances."""
+
+    def __init__(self, client: Client, racks: Racks) -> None:
+        self._client = client
+        self._racks = racks
+
+    def report(self, *names: str, lists: bool = True, is_cast: bool = True) -> None:
+        told = [self._racks.report(name, lists=lists) for name in names]
+        self._client.send(
+            f"{' '.join(names)} reports",
+            "update_hosts",
+            {"hosts": told},
+            patience_s=None if is_cast else REPORT_PATIENCE_S,
+            used={each["host"]: each["vcpus_used"] for each in told},
+            updated_at=told[0]["updated_at"],
+        )
+
+    def report_all(self) -> None:
+        self.report(*self._racks.clusters)
+
+    def delete(self, name: str) -> None:
+        instances = self._racks.instances[name]
+        if instances:
+            oldest = next(iter(instances))
+            del instances[oldest]
+            self._client.send(
+                f"{oldest} deleted",
+                "delete_instance_info",
+                {"host_name": name, "instance_uuid": oldest},
+                namespace=None,
+                version="4.2",
+                is_fanout=True,
+                instances=[oldest],
+            )
+
+
+def _hosts(answer: Any) -> list[str] | None:
+    """The chosen hosts in an answer of either form."""
+    if not isinstance(answer, list):
+        return None
+    return [
+        each["host"] if isinstance(each, dict) else each[0]["nova_object.data"]["service_host"]
+        for each in answer
+    ]
