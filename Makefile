@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 10000
 
-.PHONY: help venv demo check test soak bench sample clean
+.PHONY: help venv demo check test soak bench sample reference clean
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -43,6 +43,9 @@ bench: .venv/installed ## Decisions, commits, the lock, calls, memory: some five
 
 sample: .venv/installed ## Write the sample configuration anew
 	$(BIN)/oslo-config-generator --config-file etc/scheduler_worker/config-generator.conf
+
+reference: .venv/installed ## Write docs/filters.md and docs/weighers.md anew
+	$(BIN)/python tools/reference
 
 clean: ## Remove what the targets made
 	rm -rf .venv .run build dist *.egg-info

@@ -17,6 +17,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from scheduler_worker import conf as configuration
+from scheduler_worker.backends.attestation import HttpAttestation
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.backends.redis.engine import RedisState
@@ -35,12 +36,15 @@ from scheduler_worker.service.inventory import Inventory, Ratios
 from scheduler_worker.service.listing import Listing
 from scheduler_worker.service.replica import Fleet
 from scheduler_worker.service.scheduler import Scheduler
+from scheduler_worker.service.trust import AttestationService, Trust
 from scheduler_worker.service.units import Registered, build_pipeline
 
 LOG = logging.getLogger(__name__)
 
 EMBEDDED_BUS = "local:/"
-_REDIS = {"redis", "rediss", "unix", "redis+sentinel", "redis+cluster", "rediss+cluster"}
+_REDIS = {"redis", "rediss", "unix"} | {
+    f"{base}+{kind}" for base in ("redis", "rediss") for kind in ("sentinel", "cluster")
+}
 
 
 class Worker:
@@ -56,10 +60,11 @@ class Worker:
         self.monitor = Monitor(
             self, address=settings.monitoring_address, port=settings.monitoring_port
         )
-        self._filters = registered("scheduler_worker.filters")
+        self._filters = dict(registered("scheduler_worker.filters"))
         self._weighers = registered("scheduler_worker.weighers")
-        self._pipeline = build_pipeline(settings.options, self._filters, self._weighers)
         self.fleet = Fleet(state, default_cluster=settings.default_cluster, observer=self.monitor)
+        self._trust = self._trusting(settings.attestation, clock)
+        self._pipeline = build_pipeline(settings.options, self._filters, self._weighers)
         self.scheduler = Scheduler(
             fleet=self.fleet,
             lock=state,
@@ -119,9 +124,11 @@ class Worker:
     def start(self) -> None:
         """Consume. Raises StateUnavailable when the state cannot be reached."""
         self.monitor.start()
-        for warning in self.state.check():
+        for warning in (*configuration.notices(self._conf), *self.state.check()):
             LOG.warning(warning)
         self.fleet.refresh_globals()
+        if self._trust is not None:
+            self._trust.start()
         self._server.start()
         LOG.info(
             "Serving topic %s as %s with %d slots",
@@ -141,10 +148,22 @@ class Worker:
         if not self._server.characteristics.at_least_once:
             # Otherwise another worker gets the request, and finds the promises.
             self._give_back()
+        if self._trust is not None:
+            self._trust.stop()
         self.state.close()
         self.bus.close()
         self.monitor.stop()
         return finished
+
+    def _trusting(self, service: AttestationService | None, clock: Clock) -> Trust | None:
+        """Let TrustedFilter believe the attestation service, if there is one."""
+        if service is None:
+            return None
+        trust = Trust(
+            HttpAttestation(service), self.fleet, clock, lasts_s=service.lasts_s, report=LOG.warning
+        )
+        self._filters["TrustedFilter"] = trust.filter()
+        return trust
 
     def _give_back(self) -> None:
         left = self.scheduler.unanswered()
@@ -195,7 +214,11 @@ class Worker:
     def describe(self) -> Mapping[str, Any]:
         """What an operator may want to see, without secrets; takes no lock that work may hold."""
         clusters = {
-            each.scope: {"version": each.seen.version, "promises": len(each.promises)}
+            each.scope: {
+                "version": each.seen.version,
+                "promises": len(each.promises),
+                **self.scheduler.describe(each.scope),
+            }
             for each in self.fleet.clusters()
         }
         return {"bus": self._server.describe(), "clusters": clusters}

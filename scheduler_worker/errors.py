@@ -15,6 +15,7 @@
     |  |  `- Undeliverable     the broker is there, and nobody listens to that topic
     |  |- CallTimeout          no answer came in time; whether the call had an effect is unknown
     |  `- RemoteFailure        the called method failed over there
+    |- PolicyError             the author's fault: a tuning policy, with everything wrong in it
     |- ConfigError             the operator's fault: names the option and the fix
     `- InternalError           ours; the details stay in the worker's log
 
@@ -27,7 +28,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from scheduler_worker.model.decisions import Diagnosis
+    from scheduler_worker.tuning.issues import Issue
 
 
 class SchedulerWorkerError(Exception):
@@ -102,6 +106,14 @@ class RemoteFailure(BackendError):
         self.module = module
         self.class_name = class_name
         self.message = message
+
+
+class PolicyError(SchedulerWorkerError):
+    """Raised when a tuning policy cannot be used; ``issues`` is all that is wrong with it."""
+
+    def __init__(self, issues: Sequence[Issue]) -> None:
+        super().__init__("\n".join(map(str, issues)))
+        self.issues = tuple(issues)
 
 
 class ConfigError(SchedulerWorkerError):

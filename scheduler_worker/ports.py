@@ -12,7 +12,7 @@ to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -218,6 +218,17 @@ class Publisher(Protocol):
         """Publish a cast; returns when the broker has it."""
 
 
+class Attestation(Protocol):
+    """Knows how far each node can be trusted."""
+
+    def levels(self, nodenames: Sequence[str]) -> Mapping[str, str]:
+        """Node name -> trust level, for the nodes the service knows.
+
+        Raises:
+            BackendError: the service cannot be reached, or its answer cannot be read.
+        """
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How one request for destinations ended, for logs and metrics; times in seconds."""
 
@@ -265,6 +276,9 @@ class Observer:
     def lock_ended(self, scope: str, held_s: float) -> None:
         """A hold of this process ended, by commit or release."""
 
+    def hold_expired(self, scope: str) -> None:
+        """A hold of this process lasted longer than it was granted for."""
+
     def commit_fenced(self, scope: str) -> None:
         """A commit came after the end of its hold and was refused."""
 
@@ -272,7 +286,10 @@ class Observer:
         """A claim was refused because its host had changed."""
 
     def promises_ended(self, scope: str, how: str, count: int) -> None:
-        """``how`` is absorbed, confirmed, released or expired."""
+        """``how`` is absorbed, confirmed, released, expired, removed (with their host) or moved.
+
+        Confirmed ones go on until they are absorbed, moved ones in their host's new cluster.
+        """
 
     def state_failed(self) -> None:
         """A use of the shared state ended in StateUnavailable."""

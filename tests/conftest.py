@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -45,7 +46,7 @@ def rabbit_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def rabbit_url(rabbit_server: RabbitServer) -> str:
-    """The default virtual host of the session's RabbitMQ."""
-    return rabbit_server.url
+    """The module's own virtual host: exchanges that others made durable are not met there."""
+    return rabbit_server.add_vhost(uuid.uuid4().hex)

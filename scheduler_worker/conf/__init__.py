@@ -6,7 +6,8 @@ once, and what goes down to the other rooms is a frozen :class:`Settings`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -14,9 +15,18 @@ from oslo_config import cfg
 from oslo_log import log
 
 from scheduler_worker import __version__
-from scheduler_worker.conf import default, monitoring, rpc, scheduling, state
+from scheduler_worker.conf import (
+    default,
+    monitoring,
+    nova_compat,
+    rpc,
+    scheduling,
+    state,
+    trusted_computing,
+)
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.scheduling.options import Options
+from scheduler_worker.service.trust import AttestationService
 
 _GROUPS: dict[str | None, list[Any]] = {
     None: default.OPTS,
@@ -27,12 +37,16 @@ _GROUPS: dict[str | None, list[Any]] = {
     "scheduler": scheduling.SCHEDULER_OPTS,
     "filter_scheduler": scheduling.FILTER_SCHEDULER_OPTS,
     "metrics": scheduling.METRICS_OPTS,
+    "compute": scheduling.COMPUTE_OPTS,
+    trusted_computing.GROUP: trusted_computing.OPTS,
     monitoring.GROUP: monitoring.OPTS,
 }
 
 _HOLD_BASE_S = 0.1
 _HOLD_PER_REQUEST_S = 0.01
 """What a batch needs of its hold, at least: two round trips, and 10 ms for each request."""
+_REPORTS_BEFORE_DOWN = 2.5
+"""How many reports of a host are missing before it counts as down, at least."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,13 +85,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stalled_after_s: float
     max_log_line: int
     dump_dir: str | None
+    attestation: AttestationService | None
     options: Options
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register all options of ours, and those of oslo.log."""
+    """Register all options of ours, those of oslo.log, and what else a nova.conf may carry."""
     for group, opts in _GROUPS.items():
         conf.register_opts(opts, group=group)
+    nova_compat.register_opts(conf)
     log.register_options(conf)
 
 
@@ -101,12 +117,11 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     """The settings as the options stand now.
 
     Raises:
-        ConfigError: options that cannot work together, or a value out of bounds.
+        ConfigError: values out of bounds, all of them; or options that cannot work together.
     """
-    try:
-        read = _read(conf)
-    except (cfg.ConfigFileValueError, ValueError) as error:
-        raise ConfigError(str(error)) from None
+    if problems := list(_problems(conf)):
+        raise ConfigError("; ".join(problems))
+    read = _read(conf)
     needed_s = _HOLD_BASE_S + _HOLD_PER_REQUEST_S * read.max_batch
     if read.hold_timeout_s < needed_s:
         raise ConfigError(
@@ -119,6 +134,37 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
             f"hold_timeout ({read.hold_timeout_s:g} s), or promises end before they are answered"
         )
     return read
+
+
+def notices(conf: cfg.ConfigOpts) -> list[str]:
+    """Sentences for the operator about options that do not do what they seem to."""
+    found = nova_compat.unused(conf) + nova_compat.undecided(conf)
+    if conf.service_down_time != (used_s := _service_down_time_s(conf)):
+        found.append(
+            f"[DEFAULT] service_down_time is taken as {used_s:g} s: {conf.service_down_time:g} s "
+            f"is not longer than report_interval ({conf.report_interval} s)"
+        )
+    return found
+
+
+def _problems(conf: cfg.ConfigOpts) -> Iterator[str]:
+    """What is wrong with single values, each with the option's group, name and bound."""
+    for group, opts in _GROUPS.items():
+        for opt in opts:
+            try:
+                value = conf[group][opt.dest] if group else conf[opt.dest]
+                if isinstance(value, float) and not math.isfinite(value):
+                    raise ValueError(f"{value} is no finite number")
+            except (cfg.Error, ValueError) as error:
+                reason = error.__context__ or error
+                yield f"[{group or 'DEFAULT'}] {opt.name}: {reason}"
+
+
+def _service_down_time_s(conf: cfg.ConfigOpts) -> float:
+    """A host must be able to report before it counts as down."""
+    if conf.service_down_time <= conf.report_interval:
+        return float(int(_REPORTS_BEFORE_DOWN * conf.report_interval))
+    return float(conf.service_down_time)
 
 
 def _read(conf: cfg.ConfigOpts) -> Settings:
@@ -161,23 +207,24 @@ def _read(conf: cfg.ConfigOpts) -> Settings:
         stalled_after_s=conf.monitoring.stalled_after,
         max_log_line=conf.monitoring.max_log_line,
         dump_dir=conf.monitoring.dump_dir,
+        attestation=trusted_computing.settings(conf),
         options=_options(conf),
     )
 
 
 def _options(conf: cfg.ConfigOpts) -> Options:
-    """Judgement's options; those of ``[filter_scheduler]`` carry the same names there."""
-    values = {opt.dest: conf.filter_scheduler[opt.dest] for opt in scheduling.FILTER_SCHEDULER_OPTS}
-    named: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    """Judgement's options; most carry the same names there."""
+    groups = {
+        "scheduler": scheduling.SCHEDULER_OPTS,
+        "filter_scheduler": scheduling.FILTER_SCHEDULER_OPTS,
+        "compute": scheduling.COMPUTE_OPTS,
     }
-    return Options(
-        **named,
-        max_attempts=conf.scheduler.max_attempts,
-        service_down_time_s=conf.service_down_time,
-        default_availability_zone=conf.default_availability_zone,
-        metrics_weight_multiplier=conf.metrics.weight_multiplier,
-        metrics_weight_setting=tuple(conf.metrics.weight_setting),
-        metrics_required=conf.metrics.required,
-        metrics_weight_of_unavailable=conf.metrics.weight_of_unavailable,
-    )
+    named: dict[str, Any] = {
+        opt.dest: conf[group][opt.dest] for group, opts in groups.items() for opt in opts
+    }
+    named |= {f"metrics_{opt.dest}": conf.metrics[opt.dest] for opt in scheduling.METRICS_OPTS}
+    named |= {
+        "service_down_time_s": _service_down_time_s(conf),
+        "default_availability_zone": conf.default_availability_zone,
+    }
+    return msgspec.convert(named, Options)

@@ -36,6 +36,14 @@ OPTS = [
         mutable=True,
         help="Seconds without a report after which a host counts as down.",
     ),
+    cfg.IntOpt(
+        "report_interval",
+        default=10,
+        min=0,
+        mutable=True,
+        help="Seconds between two reports of a host. A service_down_time that is not longer is "
+        "taken as 2.5 times this.",
+    ),
     cfg.StrOpt(
         "default_availability_zone",
         default="nova",

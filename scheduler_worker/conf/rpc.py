@@ -21,11 +21,12 @@ OPTS = [
     ),
     cfg.IntOpt(
         "slots",
-        default=6,
+        default=16,
         min=1,
         max=256,
-        help="Requests served at the same time by one worker process. A few are enough: more "
-        "threads compete for one interpreter. For more throughput start more workers.",
+        help="Requests in hand at the same time in one worker process; messages beyond stay in "
+        "the queue for other workers. Those that wait for one another share a hold of the "
+        "cluster's lock. For more throughput start more workers.",
     ),
     cfg.StrOpt(
         "server",

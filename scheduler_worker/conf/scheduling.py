@@ -1,4 +1,4 @@
-"""``[scheduler]``, ``[filter_scheduler]`` and ``[metrics]``: Nova's groups, names and defaults.
+"""``[scheduler]``, ``[filter_scheduler]``, ``[metrics]``, ``[compute]``: Nova's names and defaults.
 
 Only ``enabled_filters`` has another default: without a placement service the worker decides
 capacity and zones itself.
@@ -10,6 +10,18 @@ from oslo_config import cfg
 
 from scheduler_worker.scheduling.options import ALL_FILTERS, ALL_WEIGHERS, DEFAULT_FILTERS
 
+ARCHITECTURES = (
+    *("alpha", "armv6", "armv7l", "armv7b", "aarch64", "cris", "i686", "ia64", "lm32"),
+    *("m68k", "microblaze", "microblazeel", "mips", "mipsel", "mips64", "mips64el"),
+    *("openrisc", "parisc", "parisc64", "ppc", "ppcle", "ppc64", "ppc64le", "ppcemb", "s390"),
+    *("s390x", "sh4", "sh4eb", "sparc", "sparc64", "unicore32", "x86_64", "xtensa", "xtensaeb"),
+)
+
+
+def _switch(name: str, help_text: str) -> cfg.BoolOpt:
+    return cfg.BoolOpt(name, default=False, mutable=True, help=help_text)
+
+
 SCHEDULER_OPTS = [
     cfg.IntOpt(
         "max_attempts",
@@ -18,6 +30,34 @@ SCHEDULER_OPTS = [
         mutable=True,
         help="Hosts that a caller may try for an instance: the chosen one and up to "
         "max_attempts - 1 alternates.",
+    ),
+    _switch(
+        "limit_tenants_to_placement_aggregate",
+        "Whether a project for which there are aggregates (their metadata has a key that begins "
+        "with filter_tenant_id, and the project's id as its value) may use only their hosts.",
+    ),
+    _switch(
+        "placement_aggregate_required_for_tenants",
+        "Whether a project without such an aggregate may use no host at all. Only together with "
+        "limit_tenants_to_placement_aggregate.",
+    ),
+    _switch(
+        "query_placement_for_image_type_support",
+        "Whether a host must have the trait COMPUTE_IMAGE_TYPE_<disk format> of the image.",
+    ),
+    _switch(
+        "enable_isolated_aggregate_filtering",
+        "Whether hosts of an aggregate with the metadata trait:<name>=required take only "
+        "requests that require that trait.",
+    ),
+    _switch(
+        "image_metadata_prefilter",
+        "Whether image properties such as hw_disk_bus and hw_video_model require the matching "
+        "traits of a host.",
+    ),
+    _switch(
+        "query_placement_for_routed_network_aggregates",
+        "Whether a host must report every requested network.",
     ),
 ]
 
@@ -68,13 +108,63 @@ FILTER_SCHEDULER_OPTS = [
     ),
     cfg.StrOpt(
         "image_properties_default_architecture",
+        choices=ARCHITECTURES,
         mutable=True,
         help="The CPU architecture of images that name none, such as x86_64.",
+    ),
+    cfg.IntOpt(
+        "max_io_ops_per_host",
+        default=8,
+        min=0,
+        mutable=True,
+        help="IoOpsFilter: a host with this many instances being built, resized, rescued and so "
+        "on takes no more. The aggregate metadata key of that name overrides it for "
+        "AggregateIoOpsFilter.",
+    ),
+    cfg.IntOpt(
+        "max_instances_per_host",
+        default=50,
+        min=1,
+        mutable=True,
+        help="NumInstancesFilter: a host with this many instances takes no more. The aggregate "
+        "metadata key of that name overrides it for AggregateNumInstancesFilter.",
+    ),
+    cfg.ListOpt(
+        "isolated_images",
+        default=[],
+        mutable=True,
+        help="IsolatedHostsFilter: ids of the images that may run on isolated_hosts only.",
+    ),
+    cfg.ListOpt(
+        "isolated_hosts",
+        default=[],
+        mutable=True,
+        help="IsolatedHostsFilter: names of the hosts for isolated_images.",
+    ),
+    cfg.BoolOpt(
+        "restrict_isolated_hosts_to_isolated_images",
+        default=True,
+        mutable=True,
+        help="IsolatedHostsFilter: whether isolated_hosts take isolated_images only.",
+    ),
+    cfg.StrOpt(
+        "aggregate_image_properties_isolation_namespace",
+        mutable=True,
+        help="AggregateImagePropertiesIsolation: look only at metadata keys that begin with this "
+        "and the separator.",
+    ),
+    cfg.StrOpt(
+        "aggregate_image_properties_isolation_separator",
+        default=".",
+        mutable=True,
+        help="AggregateImagePropertiesIsolation: what stands between the namespace and the rest "
+        "of a key.",
     ),
     _multiplier("ram", 1.0, "hosts with more free memory"),
     _multiplier("cpu", 1.0, "hosts with more free vCPUs"),
     _multiplier("disk", 1.0, "hosts with more free local disk"),
     _multiplier("io_ops", -1.0, "hosts with more I/O operations under way"),
+    _multiplier("pci", 1.0, "hosts with fewer free PCI devices", minimum=0.0),
     _multiplier("num_instances", 0.0, "hosts with more instances"),
     _multiplier("soft_affinity", 1.0, "hosts with more members of the group", minimum=0.0),
     _multiplier("soft_anti_affinity", 1.0, "hosts with fewer members of the group", minimum=0.0),
@@ -113,5 +203,15 @@ METRICS_OPTS = [
         default=-10000.0,
         mutable=True,
         help="The weight of a host without one of the metrics.",
+    ),
+]
+
+COMPUTE_OPTS = [
+    cfg.BoolOpt(
+        "packing_host_numa_cells_allocation_strategy",
+        default=False,
+        mutable=True,
+        help="Whether NUMA instances fill a host's cells one after the other, instead of "
+        "spreading evenly over them.",
     ),
 ]

@@ -36,33 +36,28 @@ def split_values(text: str) -> set[str]:
     return {item.strip() for item in text.split(",")}
 
 
-def merged_metadata(
-    aggregates: Iterable[Aggregate], having: str | None = None
-) -> dict[str, set[str]]:
-    """All metadata as key -> comma-split values; with ``having``, only of aggregates with that key.
-
-    An aggregate that has the key contributes all its other keys too, as Nova does.
-    """
-    merged: dict[str, set[str]] = {}
-    for each in aggregates:
-        if having is None or having in each.metadata:
-            for key, text in each.metadata.items():
-                merged.setdefault(key, set()).update(split_values(text))
-    return merged
+def listed_values(aggregates: Iterable[Aggregate], key: str) -> set[str]:
+    """The items of the comma lists under ``key`` over all aggregates."""
+    return {
+        item
+        for each in aggregates
+        if key in each.metadata
+        for item in split_values(each.metadata[key])
+    }
 
 
 def lowest(values: Iterable[str], default: Number, cast: Callable[[str], Number]) -> Number:
     """The smallest of the cast values; ``default`` for none, or when one is no finite number."""
     try:
         numbers = [cast(value) for value in values]
-    except ValueError:
+        return min(numbers, default=default) if all(map(math.isfinite, numbers)) else default
+    except (ValueError, OverflowError):
         return default
-    return min(numbers, default=default) if all(map(math.isfinite, numbers)) else default
 
 
 def zones(aggregates: Iterable[Aggregate]) -> set[str]:
     """The availability zones that the aggregates carry."""
-    return merged_metadata(aggregates, AVAILABILITY_ZONE).get(AVAILABILITY_ZONE, set())
+    return listed_values(aggregates, AVAILABILITY_ZONE)
 
 
 def by_host(aggregates: Iterable[Aggregate]) -> dict[str, tuple[Aggregate, ...]]:

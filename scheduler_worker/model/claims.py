@@ -12,9 +12,12 @@ ends: absorbed by the host's report, released, or expired.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
+
+from scheduler_worker.model.providers import ProviderUse
+from scheduler_worker.model.topology import NUMAUse, PCIPools
 
 PROMISE_SCHEMA = 1
 
@@ -31,16 +34,20 @@ class FencingToken(msgspec.Struct, frozen=True, order=True):
 
 
 class PendingResource(msgspec.Struct, frozen=True, kw_only=True):
-    """What one instance takes from its host.
-
-    ``numa`` and ``pci`` are opaque here: whoever fits topologies and devices reads them.
-    """
+    """What one instance takes: of the host as a whole, its NUMA cells, devices and providers."""
 
     vcpus: int = 0
     memory_mb: int = 0
     disk_mb: int = 0
-    numa: Any = None
-    pci: Any = None
+    numa: tuple[NUMAUse, ...] | None = None
+    pci: PCIPools | None = None
+    providers: tuple[ProviderUse, ...] = ()
+    """Of which resource providers, beside the host's own vCPUs, memory and disk."""
+
+    @property
+    def of_flavor(self) -> PendingResource:
+        """The part that is the same on every host."""
+        return PendingResource(vcpus=self.vcpus, memory_mb=self.memory_mb, disk_mb=self.disk_mb)
 
 
 def promise_id(instance_uuid: str, host_uuid: str) -> str:

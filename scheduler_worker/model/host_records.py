@@ -13,7 +13,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from scheduler_worker.model.providers import ResourceProvider
 from scheduler_worker.model.requests import MAX_SIZE, Size
+from scheduler_worker.model.topology import count_devices, read_pci_pools
 
 HOST_SCHEMA = 1
 
@@ -61,6 +63,7 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     metrics: list[dict[str, Any]] | UnsetType | None = UNSET
     traits: tuple[str, ...] | UnsetType | None = UNSET
     networks: tuple[str, ...] | UnsetType | None = UNSET
+    resource_providers: list[ResourceProvider] | UnsetType | None = UNSET
     service: dict[str, Any] | UnsetType | None = UNSET
     instances: list[dict[str, Any]] | UnsetType | None = UNSET
     load: dict[str, Any] | UnsetType | None = UNSET
@@ -105,6 +108,7 @@ class HostRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     metrics: tuple[dict[str, Any], ...] = ()
     traits: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
+    resource_providers: tuple[ResourceProvider, ...] = ()
     service: dict[str, Any] = {}
     load: dict[str, Any] = {}
     vms: dict[str, Any] | list[Any] = {}
@@ -170,6 +174,11 @@ def seconds(moment: str | float) -> float:
         return float(moment)
     parsed = datetime.fromisoformat(moment)
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
+
+
+def free_pci_devices(record: HostRecord) -> int:
+    """How many PCI devices are free, whatever they are."""
+    return count_devices(read_pci_pools(record.pci_device_pools))
 
 
 def stat(record: HostRecord, name: str) -> int:

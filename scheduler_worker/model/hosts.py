@@ -22,11 +22,20 @@ from scheduler_worker.model import host_records
 from scheduler_worker.model.aggregates import Aggregate, lowest, raw_values
 from scheduler_worker.model.claims import PendingResource
 from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.providers import ProviderTree, read_providers
+from scheduler_worker.model.topology import (
+    count_devices,
+    devices_taken,
+    read_numa_topology,
+    read_pci_pools,
+)
 
 Values = NDArray[Any]
 """One value for each host, in row order."""
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
+Aggregates = tuple[Aggregate, ...]
+"""What a host is in, in order of the ids."""
 
 
 class Column(NamedTuple):
@@ -35,7 +44,12 @@ class Column(NamedTuple):
     name: str
     dtype: str
     unit: str
-    of: Callable[[HostRecord], float]
+    of: Callable[[HostRecord], Any]
+
+
+def provider_tree(record: HostRecord) -> ProviderTree:
+    """What the host has beside vCPUs, memory and disk, as it reports it."""
+    return read_providers(record.uuid, record.traits, record.resource_providers)
 
 
 COLUMNS = (
@@ -56,6 +70,10 @@ COLUMNS = (
     Column("num_io_ops", "i8", "", lambda r: host_records.stat(r, "io_workload")),
     Column("failed_builds", "i8", "", lambda r: host_records.stat(r, "failed_builds")),
     Column("hypervisor_version", "i8", "", lambda r: r.hypervisor_version),
+    Column("provider_tree", "O", "", provider_tree),
+    Column("numa_topology", "O", "", lambda r: read_numa_topology(r.numa_topology)),
+    Column("pci_pools", "O", "", lambda r: read_pci_pools(r.pci_device_pools)),
+    Column("free_pci_devices", "i8", "", host_records.free_pci_devices),
     Column("heartbeat_s", "f8", "s", host_records.heartbeat_s),
     Column("service_disabled", "?", "", lambda r: bool(r.service.get("disabled"))),
     Column("service_forced_down", "?", "", host_records.is_forced_down),
@@ -63,9 +81,13 @@ COLUMNS = (
 """Every numeric host fact. A name without a docstring elsewhere is Nova's ``HostState`` name."""
 
 _COLUMN_NAMES = frozenset(column.name for column in COLUMNS)
-_CONSUMED = ("free_ram_mb", "free_disk_mb", "vcpus_used", "num_instances", "num_io_ops")
+_CONSUMED = (
+    *("free_ram_mb", "free_disk_mb", "vcpus_used", "num_instances", "num_io_ops"),
+    *("provider_tree", "numa_topology", "pci_pools", "free_pci_devices"),
+)
 """The columns that a promise changes."""
 _MAX_DERIVED = 512
+_MEMBERSHIPS = "aggregates"
 _MAX_TOUCHED = 65_536
 _FIRST_CAPACITY = 64
 
@@ -87,6 +109,21 @@ class Promise(Protocol):
     def is_pending(self) -> bool: ...
 
 
+class Groups(NamedTuple):
+    """Hosts by the aggregates they are in, which many of them share."""
+
+    numbers: Values
+    """The group of each host."""
+    members: Sequence[Aggregates]
+    """The aggregates of each group; there may be groups without hosts."""
+
+    def spread(self, judge: Callable[[Aggregates], bool]) -> Mask:
+        """Judge each group once, for all hosts in it."""
+        verdicts = np.fromiter(map(judge, self.members), bool, len(self.members))
+        mask: Mask = verdicts[self.numbers]
+        return mask
+
+
 class Hosts:
     """Some hosts of one table, in columns: all of them, or a :meth:`take`."""
 
@@ -94,6 +131,8 @@ class Hosts:
     """The moment at which these hosts are judged, by the store's clock."""
     metadata_keys: frozenset[str]
     """Every metadata key that some aggregate carries."""
+    metadata_items: frozenset[tuple[str, str]]
+    """Every metadata key and value that some aggregate carries, one without hosts included."""
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -107,13 +146,24 @@ class Hosts:
             raise AttributeError(f"hosts have no column {name!r}; see COLUMNS")
         return self.column(name)
 
-    def derived(self, key: Hashable, of: Callable[[HostState], Any], dtype: str) -> Values:
+    def derived(
+        self,
+        key: Hashable,
+        of: Callable[[HostState], Any],
+        dtype: str,
+        first: Callable[[Hosts], Values] | None = None,
+    ) -> Values:
         """A column computed from each host's *reported* facts and aggregates, kept up to date.
 
         ``of`` is called once for each host and again only for hosts whose facts changed, so it may
         read everything except what promises consume (free amounts, use, counts, instances).
-        ``key`` names the computation, parameters included.
+        ``key`` names the computation, parameters included. ``first`` computes the same for all
+        hosts of the table, where that is quicker than one by one.
         """
+        raise NotImplementedError
+
+    def by_aggregates(self) -> Groups:
+        """The hosts in groups that are in the same aggregates."""
         raise NotImplementedError
 
     def state(self, row: int) -> HostState:
@@ -215,6 +265,11 @@ class HostState:
         """Instance uuid -> what is known of it, promised instances included."""
         return self._table.instances_of(self.host)
 
+    def promises_of(self, instance_uuid: str) -> list[Promise]:
+        """What is promised to an instance on this host."""
+        found = self._table.promises_of_instance(instance_uuid)
+        return [each for each in found if each.host_uuid == self.uuid]
+
     @property
     def stats(self) -> Mapping[str, str]:
         return self.record.stats
@@ -252,10 +307,6 @@ class HostState:
         return self.record.hypervisor_hostname
 
     @property
-    def numa_topology(self) -> dict[str, Any] | str | None:
-        return self.record.numa_topology
-
-    @property
     def pci_device_pools(self) -> tuple[dict[str, Any], ...]:
         return self.record.pci_device_pools
 
@@ -291,12 +342,29 @@ class _Derived:
         self.seen = seen
 
 
+class _Memberships:
+    """Numbers the hosts' aggregates, the same for hosts that are in the same ones."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self.found: list[Aggregates] = []
+
+    def __call__(self, host: HostState) -> int:
+        some = host.aggregates
+        # By identity, which is quick: two versions of an aggregate are two. They are kept alive.
+        number = self._numbers.setdefault(tuple(map(id, some)), len(self.found))
+        if number == len(self.found):
+            self.found.append(some)
+        return number
+
+
 class HostTable(Hosts):
     """One cluster's hosts as this process knows them, promises consumed."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
         self.metadata_keys = frozenset()
+        self.metadata_items = frozenset()
         self.records: list[HostRecord] = []
         self.versions: list[int] = []
         self._columns = {c.name: np.zeros(_FIRST_CAPACITY, c.dtype) for c in COLUMNS}
@@ -444,10 +512,19 @@ class HostTable(Hosts):
                 table._enter(each)
         return table
 
-    def derived(self, key: Hashable, of: Callable[[HostState], Any], dtype: str) -> Values:
+    def derived(
+        self,
+        key: Hashable,
+        of: Callable[[HostState], Any],
+        dtype: str,
+        first: Callable[[Hosts], Values] | None = None,
+    ) -> Values:
         entry = self._derived.pop(key, None)
         if entry is None or len(entry.values) != len(self):
-            values = np.fromiter((of(host) for host in self.states()), dtype, len(self))
+            if first is None:
+                values = np.fromiter((of(host) for host in self.states()), dtype, len(self))
+            else:
+                values = first(self)
             entry = _Derived(of, values, len(self._changed_rows))
             if len(self._derived) >= _MAX_DERIVED:
                 del self._derived[next(iter(self._derived))]
@@ -457,6 +534,14 @@ class HostTable(Hosts):
             entry.seen = len(self._changed_rows)
         self._derived[key] = entry
         return entry.values
+
+    def by_aggregates(self) -> Groups:
+        entry = self._derived.get(_MEMBERSHIPS)
+        of = entry.of if entry else None
+        if not isinstance(of, _Memberships) or len(of.found) > 2 * self._capacity:
+            self._derived.pop(_MEMBERSHIPS, None)
+            of = _Memberships()
+        return Groups(self.derived(_MEMBERSHIPS, of, "i4"), of.found)
 
     def marks(self) -> Marks:
         """Where the lists of touched rows end now."""
@@ -508,12 +593,17 @@ class HostTable(Hosts):
         self._shown.clear()
         self._forget_derived()
 
-    def set_aggregates(self, by_host: Mapping[str, tuple[Aggregate, ...]]) -> None:
-        """Replace the membership of all hosts."""
+    def set_aggregates(
+        self, by_host: Mapping[str, tuple[Aggregate, ...]], empty: Iterable[Aggregate] = ()
+    ) -> None:
+        """Replace the membership of all hosts; ``empty`` are aggregates that may have none."""
         before, self._aggregates = self._aggregates, by_host
-        self.metadata_keys = frozenset(
-            key for some in by_host.values() for each in some for key in each.metadata
+        known = {id(each): each for some in by_host.values() for each in some}
+        known |= {id(each): each for each in empty}
+        self.metadata_items = frozenset(
+            item for each in known.values() for item in each.metadata.items()
         )
+        self.metadata_keys = frozenset(key for key, _ in self.metadata_items)
         self._begin_generation()
         for host in before.keys() | by_host.keys():
             if before.get(host) != by_host.get(host):
@@ -641,6 +731,14 @@ def _take(columns: Mapping[str, Values], row: int, taken: PendingResource, times
     columns["vcpus_used"][row] += times * taken.vcpus
     columns["num_instances"][row] += times
     columns["num_io_ops"][row] += times
+    if taken.providers:
+        columns["provider_tree"][row] = columns["provider_tree"][row].taken(taken.providers, times)
+    topology = columns["numa_topology"][row]
+    if taken.numa and topology is not None:
+        columns["numa_topology"][row] = topology.taken(taken.numa, times)
+    if taken.pci:
+        columns["pci_pools"][row] = devices_taken(columns["pci_pools"][row], taken.pci, times)
+        columns["free_pci_devices"][row] -= times * count_devices(taken.pci)
 
 
 class Marks(NamedTuple):
@@ -657,6 +755,7 @@ class _Taken(Hosts):
     def __init__(self, table: HostTable, rows: Rows) -> None:
         self.now_s = table.now_s
         self.metadata_keys = table.metadata_keys
+        self.metadata_items = table.metadata_items
         self._table = table
         self._rows = rows
         self._gathered: dict[str, Values] = {}
@@ -670,9 +769,19 @@ class _Taken(Hosts):
             values = self._gathered[name] = self._table.column(name)[self._rows]
         return values
 
-    def derived(self, key: Hashable, of: Callable[[HostState], Any], dtype: str) -> Values:
-        gathered: Values = self._table.derived(key, of, dtype)[self._rows]
+    def derived(
+        self,
+        key: Hashable,
+        of: Callable[[HostState], Any],
+        dtype: str,
+        first: Callable[[Hosts], Values] | None = None,
+    ) -> Values:
+        gathered: Values = self._table.derived(key, of, dtype, first)[self._rows]
         return gathered
+
+    def by_aggregates(self) -> Groups:
+        numbers, members = self._table.by_aggregates()
+        return Groups(numbers[self._rows], members)
 
     def state(self, row: int) -> HostState:
         return self._table.state(int(self._rows[row]))

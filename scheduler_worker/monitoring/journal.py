@@ -71,8 +71,9 @@ def line(told: dict[str, object]) -> str:
     return " ".join(f"{name}={_value(value)}" for name, value in told.items())
 
 
-def _value(value: object) -> str:
+def _value(value: object) -> object:
     if value is None or value == "":
         return "-"
-    text = str(value)
-    return text if _PLAIN.fullmatch(text) else json.dumps(text)
+    if isinstance(value, str) and not _PLAIN.fullmatch(value):
+        return json.dumps(value)
+    return value

@@ -47,12 +47,13 @@ class Metrics(Observer):
         self._lock_wait_s = self._lock("lock_wait", "From asking for a lock to its grant")
         self._lock_hold_s = self._lock("lock_hold", "From a lock's grant to commit or release")
         self._timeouts = self._per_cluster("lock_timeouts_total", "Turns that came too late")
+        self._overheld = self._per_cluster("hold_expired_total", "Holds that lasted too long")
         self._fenced = self._per_cluster("fenced_commits_total", "Commits after the hold's end")
         self._conflicts = self._per_cluster(
             "commit_conflicts_total", "Claims refused because the host had changed"
         )
         self._expired = self._counts("reservations_expired_total", "Promises that ran out")
-        self._ended = self._counts("reservations_ended_total", "Promises that ended well", "how")
+        self._ended = self._counts("reservations_ended_total", "Other ends of promises", "how")
         self._rejections = self._counts("filter_rejections_total", "Hosts rejected", "filter")
         self._no_host = self._counts(
             "no_valid_host_total", "Requests that no host could take", "reason"
@@ -117,6 +118,9 @@ class Metrics(Observer):
 
     def lock_ended(self, scope: str, held_s: float) -> None:
         self._lock_hold_s.observe(held_s, (scope,))
+
+    def hold_expired(self, scope: str) -> None:
+        self._overheld.add((scope,))
 
     def commit_fenced(self, scope: str) -> None:
         self._fenced.add((scope,))

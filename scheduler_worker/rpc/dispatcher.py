@@ -5,12 +5,12 @@ The same for every server; no library of any bus is known here.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import msgspec
@@ -22,12 +22,14 @@ from scheduler_worker.errors import (
     SchedulerWorkerError,
     Undeliverable,
 )
+from scheduler_worker.pauses import complete
 from scheduler_worker.ports import Observer
 from scheduler_worker.rpc.contract import Context, Endpoint
 from scheduler_worker.rpc.wire_errors import WireError
 
 LOG = logging.getLogger(__name__)
 
+StepAside = Callable[[], AbstractContextManager[None]]
 Translate = Callable[[Exception, str | None], WireError]
 """What a handler's exception looks like on the wire, given the id of the request."""
 
@@ -77,13 +79,15 @@ class Dispatcher:
         self._observer = observer or Observer()
 
     def serve(
-        self,
-        message: Message,
-        *,
-        patience_s: float = math.inf,
-        step_aside: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+        self, message: Message, *, patience_s: float = math.inf, step_aside: StepAside = nullcontext
     ) -> Served:
-        """Call the handler; never raises.
+        """The same as :meth:`serving`, for servers that give each request a thread."""
+        return complete(self.serving(message, patience_s=patience_s, step_aside=step_aside))
+
+    async def serving(
+        self, message: Message, *, patience_s: float = math.inf, step_aside: StepAside = nullcontext
+    ) -> Served:
+        """Call the handler, and await it if it is a coroutine; never raises.
 
         ``patience_s`` is how much longer the caller waits.
         """
@@ -92,7 +96,7 @@ class Dispatcher:
             return Served(dropped=True)
         began_s = time.monotonic()
         try:
-            served = Served(self._call(message, patience_s, step_aside))
+            served = Served(await self._call(message, patience_s, step_aside))
         except _NotServedError as error:
             LOG.warning("Refused a message: %.200s", error)
             served = Served(failure=error.wire)
@@ -102,16 +106,12 @@ class Dispatcher:
         self._observer.request_served(_name(message), result, time.monotonic() - began_s)
         return served
 
-    def _call(
-        self,
-        message: Message,
-        patience_s: float,
-        step_aside: Callable[[], contextlib.AbstractContextManager[None]],
-    ) -> Any:
+    async def _call(self, message: Message, patience_s: float, step_aside: StepAside) -> Any:
         method = self._find(message)
         arguments = method.check(message.args)
         context = _context(message, patience_s, step_aside)
-        return method.handler(context, **arguments)
+        result = method.handler(context, **arguments)
+        return await result if inspect.iscoroutine(result) else result
 
     def _find(self, message: Message) -> _Method:
         """The first interface that fits and has the method, as oslo.messaging finds it."""
@@ -207,7 +207,7 @@ def _name(message: Message) -> str:
 def _context(
     message: Message,
     patience_s: float,
-    step_aside: Callable[[], contextlib.AbstractContextManager[None]],
+    step_aside: StepAside,
 ) -> Context:
     """What may be known of the caller: the token and the catalogue stay behind."""
     sent = message.context

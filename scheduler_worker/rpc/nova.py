@@ -47,7 +47,7 @@ class NovaDoor:
             },
         )
 
-    def select_destinations(
+    async def select_destinations(
         self,
         context: Context,
         request_spec: Any = None,
@@ -69,7 +69,7 @@ class NovaDoor:
             request_id=context.request_id,
             num_alternates=self._alternates(spec, bool(return_objects and return_alternates)),
         )
-        decision = self._scheduler.select(
+        decision = await self._scheduler.selecting(
             request, patience_s=context.patience_s, step_aside=context.step_aside
         )
         encode = codec.encode_selections if return_objects else codec.encode_destinations

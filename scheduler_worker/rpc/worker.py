@@ -77,7 +77,7 @@ class WorkerDoor:
         """Forget hosts, with their instances and promises."""
         return self._inventory.remove_hosts(codec.decode_host_names(hosts))
 
-    def request_destinations(
+    async def request_destinations(
         self,
         context: Context,
         spec_obj: Any = None,
@@ -94,7 +94,7 @@ class WorkerDoor:
         answer: dict[str, object] = {"request_id": named}
         decision = None
         try:
-            decision = self._selected(
+            decision = await self._selected(
                 msgspec.structs.replace(context, request_id=named),
                 spec_obj,
                 instance_uuids,
@@ -128,7 +128,7 @@ class WorkerDoor:
             version=target.version,
         )
 
-    def _selected(
+    async def _selected(
         self,
         context: Context,
         spec_obj: Any,
@@ -138,7 +138,7 @@ class WorkerDoor:
         priority: int,
     ) -> Decision:
         spec = codec.decode_request_spec(spec_obj)
-        return self._scheduler.select(
+        return await self._scheduler.selecting(
             Request(
                 spec=spec,
                 instance_uuids=codec.decode_instance_uuids(instance_uuids)

@@ -53,7 +53,8 @@ def _rejection(
     pipeline: Pipeline, host: HostState, standing: Standing, spec: RequestSpec
 ) -> HostVerdict:
     name = standing.survey.rejected_by(host.row)
-    reasons = [unit.reason(host, spec) for unit in pipeline.filters if unit.name == name]
+    filters = (*pipeline.prefilters, *pipeline.filters)
+    reasons = [unit.reason(host, spec) for unit in filters if unit.name == name]
     return HostVerdict(
         host=host.host,
         nodename=host.nodename,

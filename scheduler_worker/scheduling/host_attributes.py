@@ -47,11 +47,6 @@ _OPAQUE = frozenset({"aggregates", "metrics", "service", "numa_topology", "suppo
 """Attributes that have a value but nothing inside that a path could name."""
 
 
-def has(host: HostState, name: str) -> bool:
-    """Whether a name means anything on this host."""
-    return name in ATTRIBUTES or name in host.stats
-
-
 def attribute(host: HostState, name: str) -> Any:
     """An attribute, else the statistic of that name, else None."""
     value = getattr(host, name) if name in ATTRIBUTES else None

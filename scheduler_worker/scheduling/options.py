@@ -41,6 +41,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     default_availability_zone: str = "nova"
     image_properties_default_architecture: str | None = None
 
+    limit_tenants_to_placement_aggregate: bool = False
+    placement_aggregate_required_for_tenants: bool = False
+    query_placement_for_image_type_support: bool = False
+    enable_isolated_aggregate_filtering: bool = False
+    image_metadata_prefilter: bool = False
+    query_placement_for_routed_network_aggregates: bool = False
+
+    max_io_ops_per_host: int = 8
+    max_instances_per_host: int = 50
+    isolated_images: tuple[str, ...] = ()
+    isolated_hosts: tuple[str, ...] = ()
+    restrict_isolated_hosts_to_isolated_images: bool = True
+    aggregate_image_properties_isolation_namespace: str | None = None
+    aggregate_image_properties_isolation_separator: str = "."
+
     ram_weight_multiplier: float = 1.0
     cpu_weight_multiplier: float = 1.0
     disk_weight_multiplier: float = 1.0

@@ -21,8 +21,11 @@ from scheduler_worker.model.claims import Claim, PendingResource
 from scheduler_worker.model.decisions import Decision, Diagnosis, Selection
 from scheduler_worker.model.hosts import HostState, HostTable, Mask, Promise, Rows
 from scheduler_worker.model.requests import Flavor, RequestSpec, SchedulerLimits
+from scheduler_worker.scheduling.numa.hosts import taken_by
 from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.pci.requests import providers_of
 from scheduler_worker.scheduling.plugin import Filter, Weigher
+from scheduler_worker.scheduling.prefilters.units import RequestFilters, ResourceProviders
 from scheduler_worker.scheduling.ranking import Dice, Ranking
 from scheduler_worker.scheduling.standing import Standing, Survey
 
@@ -56,10 +59,14 @@ class Pipeline:
     def __init__(
         self, filters: Sequence[Filter], weighers: Sequence[Weigher], options: Options
     ) -> None:
+        self._providers = ResourceProviders(options)
+        self.prefilters: tuple[Filter, ...] = (RequestFilters(options), self._providers)
         self.filters = tuple(filters)
         self.weighers = tuple(weighers)
         self.options = options
-        self._readers = [unit for unit in (*self.filters, *self.weighers) if unit.reads_request]
+        self._packs = options.packing_host_numa_cells_allocation_strategy
+        units = (*self.prefilters, *self.filters, *self.weighers)
+        self._readers = [unit for unit in units if unit.reads_request]
         self._limiting = [
             unit
             for unit in self.filters
@@ -116,7 +123,8 @@ class Pipeline:
                 row = ranking.first
             chosen.append((row, self._selected(hosts, row, spec, judged)))
             if uuid not in promised and not spec.is_rebuild_check:
-                claim = _claim(hosts.state(row), spec, request.request_id)
+                host = hosts.state(row)
+                claim = _claim(host, spec, request.request_id, self._taken(host, spec))
                 replaced.append(hosts.promise(claim))
                 claims.append(claim)
             spec = with_group_host(spec, chosen[-1][1].service_host)
@@ -193,12 +201,11 @@ class Pipeline:
         return Standing(hosts, survey, [unit for unit in self.weighers if unit.applies(spec)])
 
     def _filters_for(self, spec: RequestSpec, *, first: bool) -> Iterable[Filter]:
-        if spec.skips_filters:
-            return ()
         return (
             unit
-            for unit in self.filters
-            if (first or not unit.run_filter_once_per_request)
+            for unit in (*self.prefilters, *self.filters)
+            if (unit.runs_on_forced_hosts or not spec.skips_filters)
+            and (first or not unit.run_filter_once_per_request)
             and (unit.RUN_ON_REBUILD or not spec.is_rebuild_check)
         )
 
@@ -239,11 +246,7 @@ class Pipeline:
         return selection
 
     def _selection(self, host: HostState, spec: RequestSpec) -> Selection:
-        mappings = {
-            group.requester_id: [host.uuid]
-            for group in spec.requested_resources or ()
-            if group.requester_id
-        }
+        mappings = self._mappings(host, spec)
         return Selection(
             service_host=host.host,
             nodename=host.nodename,
@@ -256,6 +259,28 @@ class Pipeline:
             ),
             allocation_request_version="1.36" if mappings else None,
         )
+
+    def _taken(self, host: HostState, spec: RequestSpec) -> PendingResource:
+        """What the instance takes from the host, down to CPUs, devices and providers."""
+        inside = taken_by(spec, host, packs=self._packs)
+        uses = self._providers.taken_by(spec, host) if self._providers.applies(spec) else ()
+        resources = resources_of(spec.flavor)
+        if not (inside.cells or inside.devices or uses):
+            return resources
+        return msgspec.structs.replace(
+            resources, numa=inside.cells or None, pci=inside.devices or None, providers=uses
+        )
+
+    def _mappings(self, host: HostState, spec: RequestSpec) -> dict[str, list[str]]:
+        """Which provider serves each group of the request: as promised, or as would be taken."""
+        groups = [each.requester_id for each in spec.requested_resources or () if each.requester_id]
+        if not groups:
+            return {}
+        promised = host.promises_of(spec.instance_uuid or "")
+        taken = promised[0].resources if promised else self._taken(host, spec)
+        providers = {use.group: use.provider for use in taken.providers}
+        providers |= providers_of(spec, taken.pci or ())
+        return {group: [providers.get(group, host.uuid)] for group in groups}
 
     def _zone(self, host: HostState) -> str:
         """One of the host's zones."""
@@ -309,13 +334,13 @@ def resources_of(flavor: Flavor) -> PendingResource:
     return PendingResource(vcpus=flavor.vcpus, memory_mb=flavor.memory_mb, disk_mb=flavor.disk_mb)
 
 
-def _claim(host: HostState, spec: RequestSpec, request_id: str) -> Claim:
+def _claim(host: HostState, spec: RequestSpec, request_id: str, taken: PendingResource) -> Claim:
     return Claim(
         instance_uuid=spec.instance_uuid or "",
         host_uuid=host.uuid,
         host=host.host,
         nodename=host.nodename,
-        resources=resources_of(spec.flavor),
+        resources=taken,
         host_version=host.version,
         request_id=request_id,
         project_id=spec.project_id,

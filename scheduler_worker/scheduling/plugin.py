@@ -78,6 +78,9 @@ class Filter(Unit):
     """True for a class that is shown survivors, not all hosts: it is set for those that write the
     row face only, and may be set by those whose column face visits each row."""
 
+    runs_on_forced_hosts: ClassVar[bool] = False
+    """True for what even an administrator cannot override; told of only where it rejects."""
+
     limits_of_facts: ClassVar[bool] = False
     """True when :meth:`limits` reads nothing but what the host reports of itself."""
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from scheduler_worker.model.hosts import Rows, Values
 
-_FIRST_CHUNK = 8
+_FEW = 4
+"""So many are found one by one; a selection of more is cheaper in one go."""
 
 
 class Dice(Protocol):
@@ -73,7 +74,13 @@ class Ranking:
 
     def _positions(self) -> Iterator[int]:
         yield from self._head
-        count = _FIRST_CHUNK
+        left = self.totals.copy()
+        left[self._head] = -np.inf
+        for _ in range(min(_FEW, len(left) - len(self._head))):
+            position = int(left.argmax())
+            left[position] = -np.inf
+            yield position
+        count = 8 * _FEW
         while count < len(self.totals):
             yield from best(self.totals, count).tolist()
             count *= 8

@@ -40,10 +40,14 @@ class Survey:
         first: tuple[str, Mask],
     ) -> None:
         self._filters: list[Filter] = []
+        self._using: list[Filter] = []
+        """Those of them that look at what is used of a host."""
         name, mask = first
         self.masks = [mask]
         self._counts = [int(np.count_nonzero(mask))]
         self._shown = [(name, 0)]
+        self._quiet = {name}
+        """Who is named only where it rejects."""
         for unit in filters:
             if not self._counts[-1]:
                 break
@@ -51,7 +55,11 @@ class Survey:
                 self.masks.append(_applied(unit, hosts, spec, self.masks[-1]))
                 self._counts.append(int(np.count_nonzero(self.masks[-1])))
                 self._filters.append(unit)
+                if unit.reads_use:
+                    self._using.append(unit)
             self._shown.append((unit.name, len(self.masks) - 1))
+            if unit.runs_on_forced_hosts:
+                self._quiet.add(unit.name)
         self.until_s = min(
             (unit.lasts_until_s(hosts, spec) for unit in self._filters), default=np.inf
         )
@@ -68,11 +76,11 @@ class Survey:
 
     def diagnosis(self) -> Diagnosis:
         """How many hosts each filter let through."""
-        total, before = len(self.masks[0]), len(self.masks[0])
+        total = before = len(self.masks[0])
         steps = []
-        for number, (name, at) in enumerate(self._shown):
+        for name, at in self._shown:
             after = self._counts[at]
-            if number or after < total:
+            if after < before or name not in self._quiet:
                 steps.append(FilterStep(name, before, after))
             if not after:
                 break
@@ -92,6 +100,12 @@ class Survey:
         ``facts`` tells that more than its promises has changed.
         """
         row = host.row
+        if (
+            not facts
+            and self.survivors[row]
+            and all(unit.host_passes(host, spec) for unit in self._using)
+        ):
+            return True
         before = passes = bool(self.masks[0][row])
         for at, unit in enumerate(self._filters, 1):
             after = bool(self.masks[at][row])
@@ -189,6 +203,8 @@ class Standing:
         self.survey = survey
         self._weighers = weighers
         self._scales: list[_Scale] | None = None
+        self._using: list[_Scale] = []
+        """Those of them that look at what is used of a host."""
         self._rows: Rows | None = None
         self._totals: Values = np.zeros(0)
         self._marks = hosts.marks()
@@ -241,6 +257,7 @@ class Standing:
             scale = _Scale(unit, multiplier, raw)
             scale.spread(rows)
             self._scales.append(scale)
+        self._using = [scale for scale in self._scales if scale.unit.reads_use]
         self._add_up(len(hosts))
 
     def _add_up(self, count: int) -> None:
@@ -261,11 +278,9 @@ class Standing:
         if self._scales is None or not (counts or counted):
             return
         if counts:
-            anew = facts or not counted
             kept = [
                 scale.judge_again(host, spec, self.rows, counted=counted, facts=facts)
-                for scale in self._scales
-                if anew or scale.unit.reads_use
+                for scale in (self._scales if facts or not counted else self._using)
             ]
         else:
             kept = [scale.drop(host, self.rows) for scale in self._scales]

@@ -1,6 +1,6 @@
 """One hold of a cluster's lock serves many requests.
 
-Threads that want the same cluster line up here. The first becomes the leader and waits for the
+Requests that want the same cluster line up here. The first becomes the leader and waits for the
 lock on behalf of all; whoever joined meanwhile is served under the same hold, at most
 ``max_batch`` of them. Then the leader steps down, and the next in line leads. With nobody else
 about, a batch is one request and costs nothing extra.
@@ -16,6 +16,8 @@ import threading
 from bisect import insort_left, insort_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar, cast
+
+from scheduler_worker.pauses import Pause
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -38,18 +40,26 @@ class Job(Generic[Asked, Answer]):
         self.rank_s = arrived_s - head_start_s
         self.attempts = 0
         self.leads = False
-        self.woken = threading.Event()
         self._answer: Answer | None = None
         self._error: BaseException | None = None
         self.done = False
+        self.turn = Pause()
+        """Ends when it is settled, or leads."""
 
     def succeed(self, answer: Answer) -> None:
+        """Settle it."""
         self._answer, self.done = answer, True
-        self.woken.set()
+        self.turn.end()
 
     def fail(self, error: BaseException) -> None:
+        """Settle it with an error."""
         self._error, self.done = error, True
-        self.woken.set()
+        self.turn.end()
+
+    def lead(self) -> None:
+        """It leads from now on."""
+        self.leads = True
+        self.turn.end()
 
     def result(self) -> Answer:
         if self._error is not None:
@@ -110,17 +120,19 @@ class Batch(Generic[Asked, Answer]):
         self._has_leader = False
         self._lock = threading.Lock()
 
-    def submit(self, job: Job[Asked, Answer]) -> Answer:
-        """Line up, lead when it is this thread's turn, and return (or raise) the outcome."""
+    def __iter__(self) -> Iterator[Job[Asked, Answer]]:
+        """Those in line now, for who only looks."""
+        return iter(list(self._line))
+
+    async def submit(self, job: Job[Asked, Answer]) -> Answer:
+        """Line up, lead when it is this job's turn, and return (or raise) the outcome."""
         with self._lock:
             self._line.add(job)
             if not self._has_leader:
-                self._has_leader = job.leads = True
-                job.woken.set()
-        while True:
-            job.woken.wait()
-            if job.done:
-                break
+                self._has_leader = True
+                job.lead()
+        await job.turn  # even if it leads: those that came with it line up first
+        while not job.done:
             self._lead_once()
         if job.leads:
             self._step_down()
@@ -170,8 +182,7 @@ class Batch(Generic[Asked, Answer]):
         with self._lock:
             following = next(iter(self._line), None)
             if following is not None:
-                following.leads = True
-                following.woken.set()
+                following.lead()
             else:
                 self._has_leader = False
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import RequestSpec
@@ -13,6 +14,14 @@ from scheduler_worker.service.replica import ClusterReplica
 
 CLUSTER_HINT = "cluster"
 """The scheduler hint that names a cluster."""
+
+
+class Prospect(NamedTuple):
+    """The clusters that seem to have a host for a request, the most promising first."""
+
+    clusters: Sequence[ClusterReplica]
+    is_apart: bool = False
+    """Its instances are in several of them already."""
 
 
 class Candidates:
@@ -49,33 +58,48 @@ class Candidates:
         return fleet.clusters()
 
     def promising(
-        self, replicas: Sequence[ClusterReplica], request: Request
-    ) -> Sequence[ClusterReplica]:
+        self,
+        replicas: Sequence[ClusterReplica],
+        request: Request,
+        claimed: Mapping[str, int] | None = None,
+    ) -> Prospect:
         """Those that seem to have a host for it, if any has: the most promising first.
 
-        That is where an instance has its host already, then where the best weight is. In none of
+        That is where an instance has its host already, or is being decided by another who did not
+        ``claim`` it at these versions; then where the best weight is. In none of
         the others may an earlier delivery of the request have a promise, made by another worker
         say; so all are looked at now. Requests that come together share these looks.
         """
         if len(replicas) < 2:
-            return replicas
+            return Prospect(replicas)
         store, clock = self._means.fleet.store, self._means.clock
         now_s = clock.monotonic_s()
-        for replica in replicas:
+        for replica in (self._means.whereabouts, *replicas):
             replica.catch_up(store, clock, now_s)
-        keeping = {each.scope for each in replicas if self._keeps(each, request)}
+        homes = self._homes(replicas, request, claimed)
         scores = self._scores(replicas, request.spec)
         fitting = [
-            each for each in replicas if each.scope in keeping or scores[each.scope] is not None
+            each for each in replicas if each.scope in homes or scores[each.scope] is not None
         ]
-        return sorted(
+        in_order = sorted(
             fitting or replicas,
-            key=lambda each: (each.scope not in keeping, -(scores[each.scope] or 0.0)),
+            key=lambda each: (each.scope not in homes, -(scores[each.scope] or 0.0)),
         )
+        return Prospect(in_order, is_apart=len(homes) > 1)
 
-    def _keeps(self, replica: ClusterReplica, request: Request) -> bool:
-        with replica.lock:
-            return bool(self._means.ground(replica).promised(request))
+    def _homes(
+        self,
+        replicas: Sequence[ClusterReplica],
+        request: Request,
+        claimed: Mapping[str, int] | None,
+    ) -> set[str]:
+        """The clusters where its instances are promised, or else are being decided."""
+        found = self._means.whereabouts.said_by_others(request.instance_uuids, claimed)
+        for replica in replicas:
+            with replica.lock:
+                promised = self._means.ground(replica).promised(request)
+            found.update(dict.fromkeys(promised, replica.scope))
+        return set(found.values())
 
     def _scores(
         self, replicas: Sequence[ClusterReplica], spec: RequestSpec

@@ -27,6 +27,7 @@ from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.service import records
 from scheduler_worker.service.ground import Ground
 from scheduler_worker.service.replica import ClusterReplica, Fleet
+from scheduler_worker.service.whereabouts import Whereabouts, Wish
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +46,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts_to_commit: int = 8
     globals_max_age_s: float = 5.0
 
+    @property
+    def whereabouts_ttl_s(self) -> float:
+        """Longer than a request takes from its look at all clusters to its commit in one."""
+        return self.acquire_timeout_s + 2 * self.hold_timeout_s
+
 
 class Means(NamedTuple):
     """What the use cases around a request work with."""
@@ -55,10 +61,18 @@ class Means(NamedTuple):
     clock: Clock
     limits: Limits
     observer: Observer
+    holds: dict[str, Hold]
+    """The clusters whose lock this process has, for those who look; nothing is decided by it."""
+    whereabouts: Whereabouts
 
     def ground(self, replica: ClusterReplica) -> Ground:
         """The cluster's hosts as they are known now; the caller holds the replica's lock."""
         return Ground(replica, self.fleet.prepare(replica), self.limits.max_promises)
+
+    def claim(self, wishes: Sequence[Wish], now_s: float) -> list[bool]:
+        """Say where instances are decided, as :meth:`Whereabouts.claim` does."""
+        until_s = now_s + self.limits.whereabouts_ttl_s
+        return self.whereabouts.claim(self.fleet.store, wishes, until_s=until_s)
 
 
 class Hold:
@@ -88,7 +102,8 @@ class Hold:
             head_start_s=head_start_s,
         )
         means.observer.lock_granted(replica.scope, grant.waited_s)
-        return cls(grant, replica, means)
+        hold = means.holds[replica.scope] = cls(grant, replica, means)
+        return hold
 
     def open(self) -> None:
         """Make :attr:`ground` of what is known now, ready to be decided on."""
@@ -113,7 +128,8 @@ class Hold:
         With ``keep``, and if nobody else waits, the hold has not :attr:`ended` afterwards. Raises
         as :meth:`ClusterLock.commit` does; then all claims are taken back.
         """
-        promises = [[self._promise(claim) for claim in claims] for claims in wishes]
+        now_s = self._store_time_s()
+        promises = [[self._promise(claim, now_s) for claim in claims] for claims in wishes]
         transactions = [
             Transaction([records.put_promise(each) for each in made], _guards(claims))
             for claims, made in zip(wishes, promises, strict=True)
@@ -158,10 +174,14 @@ class Hold:
 
     def _end(self) -> None:
         self.ended = True
-        self._means.observer.lock_ended(self.replica.scope, self.held_s())
+        means, scope = self._means, self.replica.scope
+        if means.holds.get(scope) is self:
+            means.holds.pop(scope, None)
+        means.observer.lock_ended(scope, self.held_s())
+        if means.clock.monotonic_s() > self.grant.ends_at_s:
+            means.observer.hold_expired(scope)
 
-    def _promise(self, claim: Claim) -> Reservation:
-        now_s = self._store_time_s()
+    def _promise(self, claim: Claim, now_s: float) -> Reservation:
         return Reservation(
             instance_uuid=claim.instance_uuid,
             host_uuid=claim.host_uuid,

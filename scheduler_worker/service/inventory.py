@@ -200,7 +200,7 @@ class Inventory:
             puts += promises.renamed(known, record, promises.on_host(replica, known.uuid))
         key = records.HOST + record.uuid
         guards = [Guard(key, replica.version(key)), *promises.guards(replica, promised)]
-        return Plan(Transaction(puts, guards), {"absorbed": len(ended)} if ended else {})
+        return Plan(Transaction(puts, guards), {"absorbed": len(ended)})
 
     def _held_elsewhere(
         self, home: ClusterReplica, reports: Sequence[HostReport]
@@ -227,7 +227,7 @@ class Inventory:
         for replica in self._fleet.clusters():
             moved = [uuid for uuid in uuids if replica.table.row_of(uuid) is not None]
             if replica is not home and moved:
-                self._forget(replica, moved)
+                self._forget(replica, moved, "moved")
 
     @_tells_failures
     def remove_hosts(self, hosts: Sequence[tuple[str, str | None]]) -> dict[str, int]:
@@ -243,17 +243,17 @@ class Inventory:
                     for record in replica.table.find(host, nodename)
                 ]
             if uuids:
-                versions[replica.scope] = self._forget(replica, uuids)
+                versions[replica.scope] = self._forget(replica, uuids, "removed")
         return versions
 
-    def _forget(self, replica: ClusterReplica, uuids: Sequence[str]) -> int:
+    def _forget(self, replica: ClusterReplica, uuids: Sequence[str], how: str) -> int:
         def plan(uuid: str, _: float) -> Plan:
             row = replica.table.row_of(uuid)
             promised = promises.on_host(replica, uuid)
             puts = [records.gone(records.HOST + uuid), *promises.given_back(promised)]
             if row is not None and len(replica.table.find(replica.table.records[row].host)) == 1:
                 puts.append(records.gone(records.INSTANCES + replica.table.records[row].host))
-            return Plan(Transaction(puts), {"released": len(promised)} if promised else {})
+            return Plan(Transaction(puts), {how: len(promised)})
 
         return self._writer.write(replica, uuids, plan)
 
@@ -340,8 +340,7 @@ class Inventory:
             puts += promises.announced(promised, seen, now_s)
             key = records.INSTANCES + host
             guards = [Guard(key, replica.version(key)), *promises.guards(replica, promised)]
-            told = {"released": len(gone)} if gone else {}
-            return Plan(Transaction(puts, guards), told) if puts else None
+            return Plan(Transaction(puts, guards), {"released": len(gone)}) if puts else None
 
         self._writer.write(replica, [host], plan, once=once)
 

@@ -17,6 +17,7 @@ from scheduler_worker.service.batch import Batch, Job
 from scheduler_worker.service.hold import Hold, Means
 from scheduler_worker.service.replica import ClusterReplica
 from scheduler_worker.service.trail import Trail
+from scheduler_worker.service.whereabouts import Elsewhere, Wish
 
 LOG = logging.getLogger(__name__)
 
@@ -35,16 +36,21 @@ class ClusterLine:
         self._kept: Hold | None = None
         """A hold that goes to the next leader; only a leader touches it."""
 
-    def decide(self, trail: Trail, *, deadline_s: float, head_start_s: float) -> Decision:
+    async def decide(self, trail: Trail, *, deadline_s: float, head_start_s: float) -> Decision:
         """Wait for the request's turn; its hosts are promised when this returns.
 
         Raises:
+            Elsewhere: another copy of the request may have a host in another cluster.
             NoValidHost, ClusterLockTimeout, Conflict, StateUnavailable: nothing is promised.
         """
         trail.line_up(self._replica.scope, self._now_s())
-        return self._batch.submit(
+        return await self._batch.submit(
             _Job(trail, deadline_s, arrived_s=trail.arrived_s, head_start_s=head_start_s)
         )
+
+    def arrivals_s(self) -> list[float]:
+        """When the requests came that are in line now; takes no lock."""
+        return [job.asked.arrived_s for job in self._batch]
 
     def _now_s(self) -> float:
         return self._means.clock.monotonic_s()
@@ -91,8 +97,9 @@ class ClusterLine:
     def _decide_and_commit(self, hold: Hold, jobs: Sequence[_Job]) -> None:
         with self._replica.lock:
             hold.open()
-            decided, refused = self._decide_all(hold, jobs)
-            stands = self._commit(hold, [each for each in decided if each[1].claims])
+            self._claim(hold, [job for job in jobs if job.asked.roams])
+            decided, refused = self._decide_all(hold, [job for job in jobs if not job.done])
+            stands = self._commit(hold, [each for each in decided if each[1].claims], refused)
         for job, decision in decided:
             if not decision.claims:
                 job.succeed(decision)
@@ -101,6 +108,21 @@ class ClusterLine:
             for job, error in refused:
                 job.fail(error)
         self._bound_attempts(jobs)
+
+    def _claim(self, hold: Hold, roaming: Sequence[_Job]) -> None:
+        """Say that they are decided here; those that are elsewhere are done here."""
+        wishes: list[tuple[_Job, Wish]] = []
+        for job in roaming:
+            request = job.asked.request
+            promised = hold.ground.promised(request)
+            missing = [uuid for uuid in request.instance_uuids if uuid not in promised]
+            if missing:
+                wishes.append((job, Wish(job.asked, dict.fromkeys(missing, self._replica.scope))))
+        if wishes:
+            may = self._means.claim([wish for _, wish in wishes], hold.ground.table.now_s)
+            for (job, _), may_be_here in zip(wishes, may, strict=True):
+                if not may_be_here:
+                    job.fail(Elsewhere())
 
     def _decide_all(self, hold: Hold, jobs: Sequence[_Job]) -> tuple[_Decided, _Refused]:
         pipeline = self._means.pipeline()
@@ -132,9 +154,12 @@ class ClusterLine:
                 job.fail(error)
         return decided, refused
 
-    def _commit(self, hold: Hold, claiming: _Decided) -> bool:
-        """Promise what was decided; whether all of it was."""
-        if not claiming:
+    def _commit(self, hold: Hold, claiming: _Decided, refused: _Refused) -> bool:
+        """Promise what was decided; whether all of it was, under a hold that stood until then.
+
+        Who is refused and may go on to another cluster must know that; others need not.
+        """
+        if not claiming and not any(job.asked.roams for job, _ in refused):
             hold.release()
             return True
         try:

@@ -107,6 +107,4 @@ def _plan(
 ) -> Plan | None:
     if not puts:
         return None
-    return Plan(
-        Transaction(puts, guards(replica, promises)), {how: len(promises)} if promises else {}
-    )
+    return Plan(Transaction(puts, guards(replica, promises)), {how: len(promises)})

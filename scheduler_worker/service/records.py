@@ -2,8 +2,9 @@
 
 One letter and a colon begin each key. In a cluster's scope: ``h:`` a host by its uuid, ``i:`` the
 instances of a host name, ``p:`` a promise, ``r:`` the remembered answer for an instance, which is
-the promise as it was. In the global scope: ``a:`` an aggregate, ``c:`` a cluster's name. Values
-are JSON; readers ignore fields and kinds of records that a newer release added.
+the promise as it was. In the global scope: ``a:`` an aggregate, ``c:`` a cluster's name. In the
+scope of whereabouts: ``w:`` the name of the cluster where an instance is being decided. All other
+values are JSON; readers ignore fields and kinds of records that a newer release added.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from scheduler_worker.ports import Put
 
 HOST, INSTANCES, PROMISE, ANSWER = "h:", "i:", "p:", "r:"
 AGGREGATE, CLUSTER = "a:", "c:"
+HOME = "w:"
 
 Instances = dict[str, dict[str, Any]]
 """Instance uuid -> its facts."""
@@ -58,6 +60,11 @@ def put_aggregate(aggregate: Aggregate) -> Put:
 def put_cluster(name: str) -> Put:
     """A cluster's name."""
     return Put(CLUSTER + name, b"{}")
+
+
+def put_home(instance_uuid: str, cluster: str, until_s: float) -> Put:
+    """The cluster where an instance is being decided."""
+    return Put(HOME + instance_uuid, cluster.encode(), until_s)
 
 
 def gone(key: str) -> Put:

@@ -20,7 +20,7 @@ def promised_rows(replica: ClusterReplica, table: HostTable, request: Request) -
             row = table.row_of(promise.host_uuid)
             if (
                 row is not None
-                and promise.resources == wanted
+                and promise.resources.of_flavor == wanted
                 and _still_suits(table, row, request.spec)
             ):
                 kept[uuid] = row

@@ -8,7 +8,7 @@ newer before an older, is harmless as long as :attr:`Replica.seen` only grows.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.claims import Reservation
@@ -85,12 +85,17 @@ class GlobalReplica(Replica):
         super().__init__(GLOBAL)
         self.aggregates: dict[int, Aggregate] = {}
         self.clusters: set[str] = set()
+        # Both are replaced and never changed, so that they are read without the lock.
+        self.names: tuple[str, ...] = ()
         self.by_host: Mapping[str, tuple[Aggregate, ...]] = {}
 
     def apply(self, changes: Changes) -> None:
         super().apply(changes)
-        if any(change.key.startswith(records.AGGREGATE) for change in changes.entries):
+        kinds = {change.key[:2] for change in changes.entries}
+        if changes.reset or records.AGGREGATE in kinds:
             self.by_host = by_host(self.aggregates.values())
+        if changes.reset or records.CLUSTER in kinds:
+            self.names = tuple(sorted(self.clusters))
 
     def take(self, key: str, version: int, value: bytes | None) -> None:
         kind, name = key[:2], key[2:]
@@ -190,9 +195,9 @@ class Fleet:
         with self.globals.lock:
             self.globals.refresh(self.store)
 
-    def names(self) -> list[str]:
+    def names(self) -> Sequence[str]:
         """Every known cluster, by name."""
-        return sorted(self.globals.clusters)
+        return self.globals.names
 
     def cluster(self, name: str) -> ClusterReplica:
         """The replica of a cluster."""
@@ -208,5 +213,6 @@ class Fleet:
     def prepare(self, replica: ClusterReplica) -> HostTable:
         """The cluster's table with today's aggregates; the caller holds the replica's lock."""
         if replica.table.aggregates is not self.globals.by_host:
-            replica.table.set_aggregates(self.globals.by_host)
+            known = self.globals.aggregates.values()
+            replica.table.set_aggregates(self.globals.by_host, known)
         return replica.table

@@ -11,20 +11,22 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from scheduler_worker.errors import NoValidHost, StateUnavailable
+from scheduler_worker.errors import Conflict, NoValidHost, StateUnavailable
 from scheduler_worker.model.decisions import Decision, Diagnosis
+from scheduler_worker.pauses import complete
 from scheduler_worker.ports import Clock, ClusterLock, Observer
 from scheduler_worker.scheduling.ease import head_start_s
 from scheduler_worker.scheduling.explain import explain
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Pipeline, Request
 from scheduler_worker.service import spread
-from scheduler_worker.service.candidates import Candidates
+from scheduler_worker.service.candidates import Candidates, Prospect
 from scheduler_worker.service.ground import dice
 from scheduler_worker.service.hold import Limits, Means
 from scheduler_worker.service.line import ClusterLine
 from scheduler_worker.service.replica import ClusterReplica, Fleet
 from scheduler_worker.service.trail import Trail
 from scheduler_worker.service.waiting import WaitingRoom
+from scheduler_worker.service.whereabouts import Elsewhere, Whereabouts
 
 StepAside = Callable[[], AbstractContextManager[None]]
 
@@ -42,7 +44,9 @@ class Scheduler:
         limits: Limits,
         observer: Observer | None = None,
     ) -> None:
-        self._means = Means(fleet, lock, pipeline, clock, limits, observer or Observer())
+        self._means = Means(
+            fleet, lock, pipeline, clock, limits, observer or Observer(), {}, Whereabouts()
+        )
         self._candidates = Candidates(self._means)
         self._room = WaitingRoom(self._means)
         self._lines: dict[str, ClusterLine] = {}
@@ -61,11 +65,28 @@ class Scheduler:
         """How many requests wait for promised resources to be given back."""
         return self._room.waiting
 
+    def describe(self, cluster: str) -> dict[str, object]:
+        """Who waits for what in a cluster, and this process's hold of it; takes no lock."""
+        now_s = self._means.clock.monotonic_s()
+        line, hold = self._lines.get(cluster), self._means.holds.get(cluster)
+        arrivals_s = line.arrivals_s() if line else []
+        return {
+            "in_line": len(arrivals_s),
+            "oldest_s": round(now_s - min(arrivals_s, default=now_s), 3),
+            "waiting_for_pending": self._room.waiting_for(cluster),
+            "token": hold and hold.grant.token.number,
+            "held_s": hold and round(hold.held_s(), 3),
+        }
+
     def stop_waiting(self) -> None:
         """The worker stops: whoever waits so fails with Conflict, now and from now on."""
         self._room.close()
 
-    def select(
+    def select(self, request: Request, *, patience_s: float | None = None) -> Decision:
+        """The same as :meth:`selecting`, for callers with a thread of their own."""
+        return complete(self.selecting(request, patience_s=patience_s))
+
+    async def selecting(
         self,
         request: Request,
         *,
@@ -74,8 +95,9 @@ class Scheduler:
     ) -> Decision:
         """Choose and promise a host for every instance of the request.
 
-        If no host passes but one would if pending promises were given back, it waits for that,
-        inside ``step_aside()``. ``patience_s`` is how long the caller will wait altogether.
+        It pauses for its turn. If no host passes but one would if pending promises were given
+        back, it waits for that, inside ``step_aside()``. ``patience_s`` is how long the caller
+        will wait altogether.
 
         Raises:
             NoValidHost: with the diagnosis of the last try.
@@ -85,7 +107,7 @@ class Scheduler:
         trail = Trail(request, clock.monotonic_s())
         patient_until_s = trail.arrived_s + (float("inf") if patience_s is None else patience_s)
         try:
-            decision = self._select(trail, patient_until_s, step_aside)
+            decision = await self._select(trail, patient_until_s, step_aside)
         except Exception as error:
             if isinstance(error, StateUnavailable):
                 observer.state_failed()
@@ -95,19 +117,27 @@ class Scheduler:
         observer.decided(trail.placed(decision, clock.monotonic_s()))
         return decision
 
-    def _select(self, trail: Trail, patient_until_s: float, step_aside: StepAside) -> Decision:
+    async def _select(
+        self, trail: Trail, patient_until_s: float, step_aside: StepAside
+    ) -> Decision:
         clock, limits = self._means.clock, self._means.limits
         self._candidates.freshen()
         wait_until_s: float | None = None
         while True:
             serving = self._candidates.serving(trail.request)
-            candidates = self._candidates.promising(serving, trail.request)
+            prospect = self._candidates.promising(serving, trail.request, trail.claimed)
+            candidates, trail.roams = prospect.clusters, len(serving) > 1
             if trail.request.spec.is_rebuild_check:
                 return self._checked(candidates, trail)
             now_s = clock.monotonic_s()
             deadline_s = min(patient_until_s, now_s + limits.acquire_timeout_s)
             try:
-                return self._decided(candidates, trail, deadline_s)
+                return await self._decided(prospect, trail, deadline_s)
+            except Elsewhere:
+                trail.turn_away()
+                if trail.detours >= limits.max_attempts_to_commit:
+                    raise Conflict("Others ask for the same instances; try again.") from None
+                continue
             except NoValidHost as error:
                 refused = error
             if wait_until_s is None:
@@ -116,11 +146,12 @@ class Scheduler:
             if not self._room.wait(trail, in_order, until_s=wait_until_s, step_aside=step_aside):
                 raise refused
 
-    def _decided(
-        self, candidates: Sequence[ClusterReplica], trail: Trail, deadline_s: float
-    ) -> Decision:
+    async def _decided(self, prospect: Prospect, trail: Trail, deadline_s: float) -> Decision:
+        candidates = prospect.clusters
+        if prospect.is_apart:
+            return spread.place(self._means, candidates, trail, deadline_s=deadline_s)
         try:
-            return self._first(candidates, trail, deadline_s)
+            return await self._first(candidates, trail, deadline_s)
         except NoValidHost as refused:
             if len(candidates) < 2 or len(trail.request.instance_uuids) < 2:
                 raise
@@ -129,14 +160,14 @@ class Scheduler:
             except NoValidHost:
                 raise refused from None  # which tells more
 
-    def _first(
+    async def _first(
         self, candidates: Sequence[ClusterReplica], trail: Trail, deadline_s: float
     ) -> Decision:
         head_start = self._head_start_s(trail.request)
         refused = NoValidHost(NOT_ENOUGH_HOSTS, Diagnosis())
         for replica in candidates:
             try:
-                return self._line(replica).decide(
+                return await self._line(replica).decide(
                     trail, deadline_s=deadline_s, head_start_s=head_start
                 )
             except NoValidHost as error:
@@ -190,9 +221,10 @@ class Scheduler:
     ) -> dict[str, Diagnosis]:
         """For each candidate cluster, why its hosts would be chosen or not; promises nothing."""
         self._means.fleet.refresh_globals()
+        prospect = self._candidates.promising(self._candidates.serving(request), request)
         return {
             replica.scope: self._explain(replica, request, hosts, limit)
-            for replica in self._candidates.promising(self._candidates.serving(request), request)
+            for replica in prospect.clusters
         }
 
     def _explain(

@@ -8,7 +8,7 @@ is in. All instances are promised, or none stays promised.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -27,6 +27,7 @@ from scheduler_worker.service.ground import Ground
 from scheduler_worker.service.hold import Hold, Means
 from scheduler_worker.service.replica import ClusterReplica
 from scheduler_worker.service.trail import Trail
+from scheduler_worker.service.whereabouts import Elsewhere, Wish
 
 
 def place(
@@ -36,6 +37,7 @@ def place(
 
     Raises:
         NoValidHost: not every instance has a host, even over all clusters together.
+        Elsewhere: another copy of the request was faster.
         ClusterLockTimeout, Conflict, StateUnavailable: nothing stays promised; try again.
     """
     holds: list[Hold] = []
@@ -48,18 +50,29 @@ def place(
             held.enter_context(hold.replica.lock)
             hold.open()
         trail.decide(holds[-1].grant.token.number, means.clock.monotonic_s())
+        homes = means.whereabouts.ask(means.fleet.store, trail)
         try:
-            decision = decide([each.ground for each in holds], means.pipeline(), trail.request)
+            decision = decide(
+                [each.ground for each in holds], means.pipeline(), trail.request, homes
+            )
         except NoValidHost:
             trail.refused_at.update({each.replica.scope: each.replica.news for each in holds})
             raise
+        _claim(means, holds, trail, decision)
         trail.cluster = _commit(means, holds, decision)
         trail.hold_s = holds[0].held_s()
         return decision
 
 
-def decide(grounds: Sequence[Ground], pipeline: Pipeline, request: Request) -> Decision:
+def decide(
+    grounds: Sequence[Ground],
+    pipeline: Pipeline,
+    request: Request,
+    homes: Mapping[str, str] | None = None,
+) -> Decision:
     """Choose and consume over all of these clusters; nothing stays consumed when it fails.
+
+    An instance that has one of ``homes`` goes to no other cluster.
 
     Raises:
         NoValidHost: not every instance has a host, even over all clusters together.
@@ -69,9 +82,15 @@ def decide(grounds: Sequence[Ground], pipeline: Pipeline, request: Request) -> D
     spec, claims, selections = request.spec, list[Claim](), list[tuple[Selection, ...]]()
     diagnosis = Diagnosis()
     kept = [ground.promised(request) for ground in grounds]
+    bound = {
+        uuid: at
+        for uuid, home in (homes or {}).items()
+        for at, ground in enumerate(grounds)
+        if ground.replica.scope == home
+    }
     try:
         for uuid in request.instance_uuids:
-            at = next((n for n, rows in enumerate(kept) if uuid in rows), None)
+            at = next((n for n, rows in enumerate(kept) if uuid in rows), bound.get(uuid))
             if at is None:
                 at = _best(pipeline.best_weights([each.table for each in grounds], spec))
             one = msgspec.structs.replace(request, spec=spec, instance_uuids=(uuid,))
@@ -90,6 +109,24 @@ def give_up(grounds: Iterable[Ground], claims: Sequence[Claim]) -> None:
     """Take claims back, each in its cluster."""
     for ground in grounds:
         ground.give_up(_of(ground, claims))
+
+
+def _claim(means: Means, holds: Sequence[Hold], trail: Trail, decision: Decision) -> None:
+    """Say where the instances go; nothing stays consumed when another copy was faster."""
+    grounds = [hold.ground for hold in holds]
+    homes = {
+        claim.instance_uuid: ground.replica.scope
+        for ground in grounds
+        for claim in _of(ground, decision.claims)
+    }
+    may = False
+    try:
+        [may] = means.claim([Wish(trail, homes)], grounds[0].table.now_s)
+    finally:
+        if not may:
+            give_up(grounds, decision.claims)
+    if not may:
+        raise Elsewhere
 
 
 def _commit(means: Means, holds: Sequence[Hold], decision: Decision) -> str:
@@ -117,6 +154,7 @@ def _undo(means: Means, promised: _Parts, wished: _Parts) -> None:
     for hold, claims in promised:
         puts = [records.gone(records.PROMISE + claim.id) for claim in claims]
         means.fleet.store.write(hold.replica.scope, [Transaction(puts)])
+        means.observer.promises_ended(hold.replica.scope, "released", len(claims))
 
 
 def _best(weights: Sequence[float | None]) -> int:

@@ -22,12 +22,23 @@ class Trail:
         self.waited_for_pending_s = 0.0
         self.refused_at: dict[str, int] = {}
         """For each cluster where no host passed, the count of its news then."""
+        self.roams = False
+        """Whether it may go to any of several clusters."""
+        self.claimed: dict[str, int] = {}
+        """For each instance the version at which this request said last where it is decided."""
+        self.detours = 0
+        """How often it had to look once more where its instances are."""
         self._joined_s = arrived_s
 
     def line_up(self, scope: str | None, now_s: float) -> None:
         """It begins to wait for the lock of a cluster; None: for those of several."""
         self.cluster = scope
         self._joined_s = now_s
+
+    def turn_away(self) -> None:
+        """Its instances are elsewhere: what it said of them is worth nothing any more."""
+        self.claimed.clear()
+        self.detours += 1
 
     def wait_on(self, now_s: float) -> float:
         """It has waited in the line until now: so long since it joined, or was decided last."""

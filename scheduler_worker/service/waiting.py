@@ -37,6 +37,11 @@ class WaitingRoom:
         self.waiting = 0
         """How many wait now."""
 
+    def waiting_for(self, scope: str) -> int:
+        """How many of them look to this cluster first; takes no lock."""
+        watch = self._watches.get(scope)
+        return watch.waiting if watch else 0
+
     def close(self) -> None:
         """End all waits, those to come included: they fail with Conflict."""
         with self._guard:
@@ -164,6 +169,10 @@ class _Watch:
         self._watching = False
         self._closed = False
         self._failure: Exception | None = None
+
+    @property
+    def waiting(self) -> int:
+        return len(self._deadlines_s)
 
     def close(self) -> None:
         with self._changed:

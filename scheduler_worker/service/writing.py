@@ -18,7 +18,7 @@ _ROUNDS = 8
 
 
 class Plan(NamedTuple):
-    """A transaction, and how many promises end by it: absorbed, confirmed or released."""
+    """A transaction, and how many promises end by it, and how."""
 
     transaction: Transaction
     ended: Mapping[str, int] = {}
@@ -84,6 +84,6 @@ class Writer:
             else:
                 left.append(item)
         if written.before >= 0:  # else it was written, and told, before
-            for how, count in ended.items():
+            for how, count in (+ended).items():
                 self._observer.promises_ended(replica.scope, how, count)
         return left

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scheduler_worker import conf
 from scheduler_worker.scheduling.options import DEFAULT_FILTERS
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 
@@ -28,9 +29,7 @@ def test_the_sample_configuration_is_what_the_code_says(tmp_path):
 
 def ours(sample: str) -> dict[str, str]:
     """The options of ours in a sample, by group; those of libraries follow their versions."""
-    names = set(re.findall(r'Opt\(\s*f?"([a-z_{}]+)"', "".join(
-        path.read_text() for path in (ROOT / "scheduler_worker" / "conf").glob("*.py")
-    )))  # fmt: skip
+    names = {opt.name for _, opts in conf.list_opts() for opt in opts}
     found, group = {}, ""
     for block in sample.split("\n\n"):
         heading = re.search(r"^\[(.+)\]$", block, re.MULTILINE)

@@ -25,7 +25,17 @@ OPTIONS = Options(
     metrics_required=False,
     image_props_weight_multiplier=1.0,
     image_properties_default_architecture="x86_64",
+    max_io_ops_per_host=4,
+    max_instances_per_host=5,
+    isolated_images=("isolated",),
+    isolated_hosts=("h1", "h2"),
 )
+
+RETRIED = [
+    {"host": "h0", "hypervisor_hostname": "h0"},
+    {"host": "h1", "hypervisor_hostname": "n"},
+    {"hypervisor_hostname": "h2"},
+]
 
 small = st.integers(0, 9)
 hosts_said = st.fixed_dictionaries(
@@ -67,12 +77,50 @@ hosts_said = st.fixed_dictionaries(
         "instances": st.sets(st.sampled_from(["i1", "i2", "i3"])),
         "zone": st.sampled_from([None, "az1", "az1, az2", "nova"]),
         "multiplier": st.sampled_from([None, "2", "x"]),
+        "host_ip": st.sampled_from([None, "192.0.2.1", "192.0.3.1", "2001:db8::1", "?"]),
+        "metadata": st.dictionaries(
+            st.sampled_from(
+                [
+                    "max_io_ops_per_host",
+                    "max_instances_per_host",
+                    "cpu_allocation_ratio",
+                    "ram_allocation_ratio",
+                    "disk_allocation_ratio",
+                    "instance_type",
+                    "filter_tenant_id",
+                    "filter_tenant_id2",
+                    "rack",
+                    "hw_architecture",
+                ]
+            ),
+            st.sampled_from(["", "1", "2.0", "a, b", "x86_64,3", "nan"]),
+            max_size=4,
+        ),
     }
+)
+hints = st.fixed_dictionaries(
+    {},
+    optional={
+        "different_host": st.lists(st.sampled_from(["i1", "i2", ""]), max_size=2),
+        "same_host": st.lists(st.sampled_from(["i1", "i2", ""]), max_size=2),
+        "build_near_host_ip": st.sampled_from([["192.0.2.9"], ["2001:db8::9"], [""]]),
+        "cidr": st.sampled_from([["/16"], ["/0"], ["/31"]]),
+        "query": st.sampled_from(
+            [
+                [""],
+                ['[">", "$free_ram_mb", 2000]'],
+                ['["not", ["<", "$stats.rack", "3"], ["in", "$host", "h1"]]'],
+                ['["<", "$hypervisor_type", 1]'],
+            ]
+        ),
+    },
 )
 specs = st.fixed_dictionaries(
     {
         "flavor": st.fixed_dictionaries(
             {
+                "id": st.sampled_from([None, 1, 2]),
+                "name": st.sampled_from([None, "a", "b"]),
                 "vcpus": small,
                 "memory_mb": small.map(lambda n: n * 700),
                 "root_gb": small,
@@ -87,6 +135,7 @@ specs = st.fixed_dictionaries(
                             "hw:maxphysaddr_bits",
                             "other:thing",
                             "capabilities:stats:rack",
+                            "aggregate_instance_extra_specs:rack",
                             "quota",
                         ]
                     ),
@@ -102,6 +151,7 @@ specs = st.fixed_dictionaries(
             st.none(),
             st.fixed_dictionaries(
                 {
+                    "id": st.sampled_from([None, "isolated", "other"]),
                     "properties": st.fixed_dictionaries(
                         {},
                         optional={
@@ -111,11 +161,14 @@ specs = st.fixed_dictionaries(
                             "img_hv_requested_version": st.sampled_from([">=6.0", ">6.0,<9"]),
                             "hw_maxphysaddr_bits": st.sampled_from([40, 52]),
                         },
-                    )
+                    ),
                 }
             ),
         ),
         "instance_uuid": st.sampled_from([None, "i1", "new"]),
+        "project_id": st.sampled_from([None, "a", "1"]),
+        "scheduler_hints": hints,
+        "retry": st.sampled_from([None, {"hosts": RETRIED}]),
         "instance_group": st.one_of(
             st.none(),
             st.fixed_dictionaries(
@@ -142,13 +195,15 @@ def table(said: list[dict]) -> HostTable:
     for number, each in enumerate(said):
         facts = {key: value for key, value in each.items() if value is not None}
         instances, zone = facts.pop("instances"), facts.pop("zone", None)
+        said_of_all = facts.pop("metadata", {})
         multiplier, reported = facts.pop("multiplier", None), facts.pop("reported_at_s")
         name = f"h{number}"
         stamp = {"nodename": name, "cluster": "c", "reported_at_s": reported}
         hosts.put(merged(None, {"uuid": name, "host": name, **facts}, **stamp), number + 1)
         hosts.set_instances(
             name,
-            {uuid: {"uuid": uuid, "system_metadata": {"image_hw_vm_mode": "hvm"}}
+            {uuid: {"uuid": uuid, "instance_type_id": len(instances),
+                    "system_metadata": {"image_hw_vm_mode": "hvm"}}
              for uuid in instances},
         )  # fmt: skip
         metadata = {"availability_zone": zone} if zone else {}
@@ -156,6 +211,8 @@ def table(said: list[dict]) -> HostTable:
             metadata |= {f"{kind}_weight_multiplier": multiplier for kind in ("ram", "metrics")}
             metadata["build_failure_weight_multiplier"] = multiplier
         aggregates.append(Aggregate(id=number, hosts=(name,), metadata=metadata))
+        neighbours = (name, f"h{number + 1}")
+        aggregates.append(Aggregate(id=100 + number, hosts=neighbours, metadata=said_of_all))
     hosts.set_aggregates(by_host(aggregates))
     return hosts
 

@@ -10,10 +10,13 @@ from scheduler_worker.model.aggregates import by_host
 from scheduler_worker.model.claims import Claim, PendingResource
 from scheduler_worker.model.hosts import HostTable
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.filters.aggregates import AggregateMultiTenancyIsolation
 from scheduler_worker.scheduling.filters.availability_zone import AvailabilityZoneFilter
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.filters.compute_capabilities import ComputeCapabilitiesFilter
+from scheduler_worker.scheduling.filters.counts import AggregateNumInstancesFilter
+from scheduler_worker.scheduling.filters.json_filter import JsonFilter
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.standing import Standing
@@ -28,6 +31,9 @@ FILTERS = (
     RamFilter,
     DiskFilter,
     ComputeCapabilitiesFilter,
+    AggregateMultiTenancyIsolation,
+    AggregateNumInstancesFilter,
+    JsonFilter,
 )
 WEIGHERS = (
     figures.RAMWeigher,
@@ -42,13 +48,15 @@ SPECS = tuple(
     request_spec(
         flavor={"vcpus": size, "memory_mb": size * 900, "root_gb": size, "extra_specs": extra},
         availability_zone=zone,
+        **more,
     )
-    for size, zone, extra in (
-        (1, None, {}),
-        (1, "az1", {}),
-        (3, None, {}),
-        (1, None, {"capabilities:hypervisor_type": "QEMU"}),
-        (1, None, {"capabilities:free_ram_mb": ">= 3000"}),
+    for size, zone, extra, more in (
+        (1, None, {}, {}),
+        (1, "az1", {}, {"project_id": "p"}),
+        (3, None, {}, {}),
+        (1, None, {"capabilities:hypervisor_type": "QEMU"}, {}),
+        (1, None, {"capabilities:free_ram_mb": ">= 3000"}, {}),
+        (1, None, {}, {"scheduler_hints": {"query": ['["<", "$num_instances", 2]']}}),
     )
 )
 
@@ -70,7 +78,8 @@ class Run:
             by_host(
                 [
                     aggregate("h1", "h2", "h3", availability_zone="az1", ram_weight_multiplier="3"),
-                    aggregate("h2", "h5", id=2, cpu_weight_multiplier="0.5"),
+                    aggregate("h2", "h5", id=2, cpu_weight_multiplier="0.5", filter_tenant_id="p"),
+                    aggregate("h3", "h7", id=3, max_instances_per_host="1"),
                 ]
             )
         )

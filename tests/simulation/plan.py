@@ -229,11 +229,8 @@ def _asked(dice: random.Random, setting: Setting) -> list[Deed]:
             then=dice.choice(("build", "announce", "confirm", "release", "waver", "forget")),
             then_after_s=dice.choice((0.01, 0.3, 2.0)),
         )
-        if first.cluster is None and len(setting.clusters) > 1:
-            # Two clusters cannot know of each other what they promise at the same moment.
-            first = msgspec.structs.replace(first, tries=1, is_doubled=False)
         asks.append(first)
-        if dice.random() < 0.15 and (first.cluster or len(setting.clusters) == 1):
+        if dice.random() < 0.15:
             again_s = _near(dice, first.at_s)
             asks.append(msgspec.structs.replace(first, at_s=again_s, request=f"r{number}'"))
     return list(asks)

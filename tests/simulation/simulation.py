@@ -32,7 +32,12 @@ REPORTED_S = 14.0
 """When all hosts report in the quiet time."""
 CAUGHT_UP_S = 3.0
 """So long before the end all workers look at the store once more."""
-STAGED = ("scheduler_worker.service.", "scheduler_worker.rpc.", "scheduler_worker.backends.memory")
+STAGED = (
+    "scheduler_worker.service.",
+    "scheduler_worker.rpc.",
+    "scheduler_worker.backends.memory",
+    "scheduler_worker.pauses",
+)
 MODULES = [module for name, module in sys.modules.items() if name.startswith(STAGED)]
 """Whoever of them uses threads, time or dice uses the machine's."""
 
@@ -200,7 +205,7 @@ def _staged(machine: Machine) -> Iterator[None]:
         (server, "Link", Link),
         (server, "Loop", partial(Loop, machine)),
         (server, "TICK_S", 10.0),
-        (dispatcher, "inspect", SimpleNamespace(signature=_signature)),
+        (dispatcher, "inspect", INSPECT),
         (memory, "LOOK_AGAIN_S", 0.5),
         (memory, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=f"#{next(numbers)}"))),
     ]
@@ -229,3 +234,6 @@ def _signature(handler: Any) -> inspect.Signature:
     if known is None:
         known = _SIGNATURES[handler.__func__] = inspect.signature(handler)
     return known
+
+
+INSPECT = SimpleNamespace(signature=_signature, iscoroutine=inspect.iscoroutine)

@@ -11,7 +11,8 @@ import pytest
 from scheduler_worker.backends import memory
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.rpc.amqp.ledger import Ledger
-from scheduler_worker.service import ground, inventory, records
+from scheduler_worker.service import ground, inventory, promises, records
+from scheduler_worker.service.whereabouts import Whereabouts
 from tests.simulation import runs
 from tests.simulation.plan import make
 
@@ -124,14 +125,14 @@ def test_work_that_a_stopping_worker_acknowledges_and_does_not_do(broken):
 
 
 def test_an_announcement_that_frees_a_promise(broken):
-    def announced(promises, seen, now_s):
+    def announced(promised, seen, now_s):
         return [
             records.gone(records.PROMISE + each.id)
-            for each in promises
+            for each in promised
             if each.instance_uuid in set(seen)
         ]
 
-    broken(inventory, "_announced", announced)
+    broken(promises, "announced", announced)
     assert found_out("freed by an announcement")
 
 
@@ -144,12 +145,22 @@ def test_use_that_is_older_than_the_instance_and_frees_its_promise(broken):
 
 
 def test_a_confirmation_that_brings_a_promise_back(broken):
-    broken(inventory, "_guards", lambda *_: [])
+    broken(promises, "guards", lambda *_: [])
     assert found_out("without the lock")
 
 
 def test_promises_that_are_forgotten_when_asked_again(broken):
     broken(ground, "promised_rows", lambda *_: {})
+    assert found_out("was promised to it")
+
+
+def test_clusters_that_do_not_know_what_others_decide(broken):
+    broken(Whereabouts, "claim", lambda self, store, wishes, **_: [True] * len(wishes))
+    assert found_out("was promised to it")
+
+
+def test_an_instance_that_is_led_away_from_another_copy(broken):
+    broken(Whereabouts, "said_by_others", lambda *_: {})
     assert found_out("was promised to it")
 
 

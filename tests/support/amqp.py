@@ -33,7 +33,11 @@ class Operator:
     """Looks at queues, puts messages in and takes them out. For one thread."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+        self._url = url
+        self._connect()
+
+    def _connect(self) -> None:
+        parts = urlsplit(self._url)
         self._connection = amqp.Connection(
             f"{parts.hostname}:{parts.port}",
             parts.username,
@@ -86,7 +90,12 @@ class Operator:
         Raises TimeoutError when nothing comes.
         """
         inbox: deque[Any] = deque()
-        tag = self._channel.basic_consume(queue, callback=inbox.append, no_ack=True)
+        try:
+            tag = self._channel.basic_consume(queue, callback=inbox.append, no_ack=True)
+        except amqp.InternalError:
+            # RabbitMQ breaks over a quorum queue whose replicas have not all begun.
+            self._connect()
+            tag = self._channel.basic_consume(queue, callback=inbox.append, no_ack=True)
         try:
             while True:
                 while not inbox:

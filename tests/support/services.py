@@ -52,6 +52,9 @@ class Recorder(Observer):
     def lock_ended(self, scope: str, held_s: float) -> None:
         self.events.append(("ended", scope))
 
+    def hold_expired(self, scope: str) -> None:
+        self.events.append(("hold expired", scope))
+
     def lock_timed_out(self, scope: str) -> None:
         self.events.append(("timed out", scope))
 

@@ -6,6 +6,7 @@ import pytest
 
 from scheduler_worker import app, conf
 from scheduler_worker.errors import ConfigError
+from tests.support.clock import ManualClock
 from tests.support.services import host, request
 from tests.support.workers import write_config
 
@@ -27,6 +28,16 @@ def test_a_stop_gives_back_what_was_not_answered(tmp_path, monkeypatch):
     assert [each["instance_uuid"] for each in left] == ["told"]
 
 
+def test_a_worker_tells_who_waits_and_what_is_promised_in_each_cluster(tmp_path):
+    worker = build(tmp_path)
+    with worker.running():
+        worker.inventory.update_hosts(decoded(host("h")))
+        worker.scheduler.select(request("i1"))
+        told = worker.describe()["clusters"]["default"]
+    assert (told["promises"], told["in_line"], told["waiting_for_pending"]) == (1, 0, 0)
+    assert told["token"] is None
+
+
 def decoded(*hosts):
     from scheduler_worker.rpc import codec
 
@@ -39,6 +50,26 @@ def test_several_processes_need_a_state_that_they_can_share(tmp_path):
     app.check_processes(settings, 1)
     with pytest.raises(ConfigError, match="--workers 2: processes cannot share"):
         app.check_processes(settings, 2)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:password@host:6379/0",
+        "rediss://host:6379/0?ssl_ca_certs=/path/ca.pem",
+        "unix:///path",
+        "redis+sentinel://host:26379,host2:26379/service/0",
+        "rediss+sentinel://user:password@host:26379/service/0",
+        "redis+cluster://host:6379,host2:6379",
+        "rediss+cluster://user:password@host:6379",
+    ],
+)
+def test_every_way_to_name_redis_is_served(tmp_path, url):
+    config = write_config(tmp_path / "c", state={"url": url})
+    settings = conf.settings(conf.load(["--config-file", str(config)]))
+    state = app.open_state(settings, ManualClock())
+    assert state.characteristics.spans_processes
+    state.close()
 
 
 def test_filters_may_be_named_by_path_and_in_novas_spelling(tmp_path):

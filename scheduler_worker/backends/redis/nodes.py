@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import hiredis
 from redis import exceptions
 from redis.connection import ConnectionPool
 from redis.crc import key_slot
@@ -255,7 +256,7 @@ class _Line:
         try:
             if not connection.is_connected:
                 connection.connect()  # asks the sentinels; the next line alone would not
-            connection.send_command(*words)
+            connection.send_packed_command([hiredis.pack_command(words)])
             return connection.read_response()
         except BaseException as error:
             if not isinstance(error, exceptions.ResponseError) or is_passing(error):

@@ -33,6 +33,8 @@ LOG = logging.getLogger(__name__)
 
 TICK_S = 1.0
 _SHORTEST_BEAT_S = 0.05
+_LOOK_S = 0.002
+"""After how long another thread helps out if those that run did not come for what waits."""
 _AGAIN_S = 1.0
 _LONGEST_AGAIN_S = 15.0
 """After how long a cast is tried again that failed for a passing reason; then ever later."""
@@ -76,7 +78,8 @@ class AmqpServer:
         self._limits = limits
         self._observer = observer
         self._count = slots
-        self._slots = Slots(slots, f"rpc-{place.topic}")
+        self._slots = Slots(slots, f"rpc-{place.topic}", eager=False)
+        self._looks_after = False
         self._ledger = Ledger(max_deliveries=limits.max_deliveries)
         self._loop = Loop()
         self._link: Link | None = None
@@ -356,6 +359,14 @@ class AmqpServer:
             self._beat_later(work, job)
         self._unpark(job)
         job.future = self._slots.submit(self._work, work, job.taken_s)
+        if not self._looks_after:
+            self._looks_after = True
+            self._loop.at(_LOOK_S, self._look_after_slots)
+
+    def _look_after_slots(self) -> None:
+        self._looks_after = self._slots.look_after()
+        if self._looks_after:
+            self._loop.at(_LOOK_S, self._look_after_slots)
 
     def _beat_later(self, work: Work, job: _Job) -> None:
         """Tell the caller now and then that its call is alive."""
@@ -374,9 +385,9 @@ class AmqpServer:
 
     # In a slot
 
-    def _work(self, work: Work, taken_s: float) -> None:
+    async def _work(self, work: Work, taken_s: float) -> None:
         try:
-            served = self._serve_one(work.request, time.monotonic() - taken_s)
+            served = await self._serve_one(work.request, time.monotonic() - taken_s)
             answer = _written(work.request, served)
         except BaseException:
             # Whatever it is, the message must not stay in hand for ever.
@@ -386,12 +397,12 @@ class AmqpServer:
             answer = _written(work.request, served)
         self._loop.tell(lambda: self._done(work, served, answer))
 
-    def _serve_one(self, request: envelope.Request, waited_s: float) -> Served:
+    async def _serve_one(self, request: envelope.Request, waited_s: float) -> Served:
         self._observer.request_taken(str(request.message.method), waited_s)
         if request.refusal is not None:
             LOG.warning("Refused a message: %s", request.refusal.message)
             return Served(failure=request.refusal)
-        return self._dispatcher.serve(
+        return await self._dispatcher.serving(
             request.message,
             patience_s=request.patience_s - waited_s,
             step_aside=self._step_aside,

@@ -17,6 +17,7 @@ from scheduler_worker.model.host_records import HostReport, Text, seconds
 from scheduler_worker.model.requests import Size
 from scheduler_worker.rpc.codec import kinds
 from scheduler_worker.rpc.codec.primitives import Kind, members, plain
+from scheduler_worker.rpc.codec.providers import reshape_providers
 from scheduler_worker.rpc.codec.typed import typed, wrong
 
 MAX_HOSTS = 100_000
@@ -220,6 +221,7 @@ _RESHAPED: dict[str, Callable[[Any, str], Any]] = {
     "metrics": _metrics,
     "numa_topology": _numa_topology,
     "instances": _instances,
+    "resource_providers": reshape_providers,
 }
 
 

@@ -10,9 +10,15 @@ from scheduler_worker.scheduling.plugin import Filter
 
 
 class AllHostsFilter(Filter):
-    """Passes every host."""
+    """Passes every host.
+
+    Reads: nothing.
+    Example: ``enabled_filters = AllHostsFilter`` leaves the choice to the weighers.
+    """
 
     run_filter_once_per_request = True
+    reads_use = False
+    reads_request = False
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         return np.ones(len(hosts), bool)

@@ -1,38 +1,69 @@
 """vCPUs, memory and local disk: ``(total - reserved) x allocation ratio``, less what is used.
 
-Use includes promises. One instance never exceeds the physical total, whatever the ratio.
+Use includes promises. One instance never exceeds the physical total, whatever the ratio. The ratio
+is the host's own; in the filters that are called Aggregate it is the smallest that the host's
+aggregates say, if they say one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
+from scheduler_worker.model.aggregates import lowest, raw_values
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.plugin import Filter
 
 
-class CoreFilter(Filter):
-    """Passes hosts with enough vCPUs; one that reports no total is not limited."""
+class _OwnRatio:
+    """The allocation ratio ``ratio`` that a host reports."""
+
+    ratio: ClassVar[str]
+
+    def ratio_of_all(self, hosts: Hosts) -> Values:
+        """The allocation ratio of each host."""
+        return hosts.column(self.ratio)
+
+    def ratio_of(self, host_state: HostState) -> float:
+        """The allocation ratio of one host."""
+        return float(getattr(host_state.record, self.ratio))
+
+
+class _AggregateRatio(_OwnRatio):
+    """The smallest ratio that the host's aggregates say, else its own."""
+
+    def ratio_of_all(self, hosts: Hosts) -> Values:
+        if self.ratio not in hosts.metadata_keys:
+            return hosts.column(self.ratio)
+        return hosts.derived(("aggregates", self.ratio), self.ratio_of, "f8")
+
+    def ratio_of(self, host_state: HostState) -> float:
+        said = raw_values(host_state.aggregates, self.ratio)
+        return lowest(said, super().ratio_of(host_state), float)
+
+
+class CoreFilter(_OwnRatio, Filter):
+    """Passes hosts with enough vCPUs; one that reports no total is not limited.
+
+    Reads: the host's vCPUs, their use and reserve, ``cpu_allocation_ratio``; the flavor's vCPUs.
+    Example: 8 vCPUs at a ratio of 4.0 take flavors of up to 8 vCPUs, until 32 are used.
+    """
 
     limits_of_facts = True
+    ratio = "cpu_allocation_ratio"
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        wanted, total, limit = spec.flavor.vcpus, hosts.vcpus_total, self._limit(hosts)
+        wanted, total = spec.flavor.vcpus, hosts.vcpus_total
+        limit = (total - hosts.reserved_host_cpus) * self.ratio_of_all(hosts)
         fits: Mask = limit - hosts.vcpus_used >= wanted
         fits &= (wanted <= total) | (limit <= 0)
         fits |= total == 0
         return fits
 
-    @staticmethod
-    def _limit(hosts: Hosts) -> Values:
-        limit: Values = (hosts.vcpus_total - hosts.reserved_host_cpus) * hosts.cpu_allocation_ratio
-        return limit
-
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         wanted, total, record = spec_obj.flavor.vcpus, host_state.vcpus_total, host_state.record
-        limit = (total - record.reserved_host_cpus) * record.cpu_allocation_ratio
+        limit = (total - record.reserved_host_cpus) * self.ratio_of(host_state)
         fits = limit - host_state.vcpus_used >= wanted and (wanted <= total or limit <= 0)
         return bool(fits or total == 0)
 
@@ -41,7 +72,7 @@ class CoreFilter(Filter):
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         record = host_state.record
-        limit = (record.vcpus - record.reserved_host_cpus) * record.cpu_allocation_ratio
+        limit = (record.vcpus - record.reserved_host_cpus) * self.ratio_of(host_state)
         return {"vcpu": limit} if limit > 0 else {}
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
@@ -51,25 +82,30 @@ class CoreFilter(Filter):
             total=host_state.vcpus_total,
             used=host_state.vcpus_used,
             reserved=host_state.reserved_host_cpus,
-            ratio=host_state.cpu_allocation_ratio,
+            ratio=self.ratio_of(host_state),
         )
 
 
-class RamFilter(Filter):
-    """Passes hosts with enough memory."""
+class RamFilter(_OwnRatio, Filter):
+    """Passes hosts with enough memory.
+
+    Reads: the host's memory, its use and reserve, ``ram_allocation_ratio``; the flavor's memory.
+    Example: 64 GiB at a ratio of 1.5 take flavors of up to 64 GiB, until 96 are used.
+    """
 
     limits_of_facts = True
+    ratio = "ram_allocation_ratio"
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         wanted, total = spec.flavor.memory_mb, hosts.total_usable_ram_mb
-        limit = (total - hosts.reserved_host_memory_mb) * hosts.ram_allocation_ratio
+        limit = (total - hosts.reserved_host_memory_mb) * self.ratio_of_all(hosts)
         fits: Mask = limit - (total - hosts.free_ram_mb) >= wanted
         return fits & (total >= wanted)
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         wanted, record = spec_obj.flavor.memory_mb, host_state.record
         total = record.memory_mb
-        limit = (total - record.reserved_host_memory_mb) * record.ram_allocation_ratio
+        limit = (total - record.reserved_host_memory_mb) * self.ratio_of(host_state)
         return bool(limit - (total - host_state.free_ram_mb) >= wanted and total >= wanted)
 
     def reads(self, spec: RequestSpec) -> Hashable:
@@ -78,7 +114,7 @@ class RamFilter(Filter):
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         record = host_state.record
         free = record.memory_mb - record.reserved_host_memory_mb
-        return {"memory_mb": free * record.ram_allocation_ratio}
+        return {"memory_mb": free * self.ratio_of(host_state)}
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         return _shortage(
@@ -87,25 +123,31 @@ class RamFilter(Filter):
             total=host_state.total_usable_ram_mb,
             used=host_state.total_usable_ram_mb - host_state.free_ram_mb,
             reserved=host_state.reserved_host_memory_mb,
-            ratio=host_state.ram_allocation_ratio,
+            ratio=self.ratio_of(host_state),
         )
 
 
-class DiskFilter(Filter):
-    """Passes hosts with enough local disk for root, ephemeral and swap."""
+class DiskFilter(_OwnRatio, Filter):
+    """Passes hosts with enough local disk for root, ephemeral and swap.
+
+    Reads: the host's local disk, its use and reserve, ``disk_allocation_ratio``; the flavor's root,
+    ephemeral and swap disk.
+    Example: ``root_gb = 0`` for flavors of instances that boot from a volume.
+    """
 
     limits_of_facts = True
+    ratio = "disk_allocation_ratio"
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         wanted, total = spec.flavor.disk_mb, hosts.total_usable_disk_gb * 1024
-        limit = (total - hosts.reserved_host_disk_mb) * hosts.disk_allocation_ratio
+        limit = (total - hosts.reserved_host_disk_mb) * self.ratio_of_all(hosts)
         fits: Mask = limit - (total - hosts.free_disk_mb) >= wanted
         return fits & (total >= wanted)
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         wanted, record = spec_obj.flavor.disk_mb, host_state.record
         total = record.local_gb * 1024
-        limit = (total - record.reserved_host_disk_mb) * record.disk_allocation_ratio
+        limit = (total - record.reserved_host_disk_mb) * self.ratio_of(host_state)
         return bool(limit - (total - host_state.free_disk_mb) >= wanted and total >= wanted)
 
     def reads(self, spec: RequestSpec) -> Hashable:
@@ -114,7 +156,7 @@ class DiskFilter(Filter):
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         record = host_state.record
         free = record.local_gb * 1024 - record.reserved_host_disk_mb
-        return {"disk_gb": free * record.disk_allocation_ratio / 1024}
+        return {"disk_gb": free * self.ratio_of(host_state) / 1024}
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         total = host_state.total_usable_disk_gb * 1024
@@ -124,8 +166,32 @@ class DiskFilter(Filter):
             total=total,
             used=total - host_state.free_disk_mb,
             reserved=host_state.reserved_host_disk_mb,
-            ratio=host_state.disk_allocation_ratio,
+            ratio=self.ratio_of(host_state),
         )
+
+
+class AggregateCoreFilter(_AggregateRatio, CoreFilter):
+    """CoreFilter with the ``cpu_allocation_ratio`` of the host's aggregates.
+
+    Metadata: ``cpu_allocation_ratio``.
+    Example: aggregate metadata ``cpu_allocation_ratio=1.0`` for hosts that are not overcommitted.
+    """
+
+
+class AggregateRamFilter(_AggregateRatio, RamFilter):
+    """RamFilter with the ``ram_allocation_ratio`` of the host's aggregates.
+
+    Metadata: ``ram_allocation_ratio``.
+    Example: aggregate metadata ``ram_allocation_ratio=1.0`` for hosts that are not overcommitted.
+    """
+
+
+class AggregateDiskFilter(_AggregateRatio, DiskFilter):
+    """DiskFilter with the ``disk_allocation_ratio`` of the host's aggregates.
+
+    Metadata: ``disk_allocation_ratio``.
+    Example: aggregate metadata ``disk_allocation_ratio=1.0`` for hosts that are not overcommitted.
+    """
 
 
 def _shortage(unit: str, *, wanted: int, total: int, used: int, reserved: int, ratio: float) -> str:

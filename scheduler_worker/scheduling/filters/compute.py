@@ -10,7 +10,12 @@ from scheduler_worker.scheduling.plugin import Filter
 
 
 class ComputeFilter(Filter):
-    """Passes hosts whose service is enabled and was heard of within ``service_down_time``."""
+    """Passes hosts whose service is enabled and was heard of within ``service_down_time``.
+
+    Reads: the host's service and when it was heard of.
+    Options: ``[DEFAULT] service_down_time``.
+    Example: ``openstack compute service set --disable HOST nova-compute``
+    """
 
     run_filter_once_per_request = True
     reads_request = False

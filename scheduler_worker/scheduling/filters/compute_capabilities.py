@@ -22,6 +22,10 @@ Requirement = tuple[tuple[str, ...], str, bool]
 class ComputeCapabilitiesFilter(Filter):
     """Passes hosts that meet every ``capabilities:`` extra spec, and every unscoped one that names
     an attribute or a statistic of the host.
+
+    Reads: any attribute or statistic of the host; the flavor's extra specs.
+    Example: extra specs ``capabilities:hypervisor_version = >= 6000000`` and
+    ``capabilities:cpu_info:features = <in> avx2``.
     """
 
     run_filter_once_per_request = True
@@ -32,10 +36,11 @@ class ComputeCapabilitiesFilter(Filter):
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         wanted = _requirements(spec)
         if any(path[0] in host_attributes.CONSUMED for path, _, _ in wanted):
-            answers = (_meets_all(host, wanted) for host in hosts.states())
-            return np.fromiter(answers, bool, len(hosts))
+            return _mask(hosts, wanted)
         key = (type(self).__name__, wanted)
-        return hosts.derived(key, lambda host: _meets_all(host, wanted), "?")
+        return hosts.derived(
+            key, lambda host: _meets_all(host, wanted), "?", lambda all_: _mask(all_, wanted)
+        )
 
     def reads(self, spec: RequestSpec) -> Hashable:
         return _requirements(spec)
@@ -45,9 +50,9 @@ class ComputeCapabilitiesFilter(Filter):
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         for requirement in _requirements(spec):
-            if not _meets(host_state, requirement):
-                path, text, _ = requirement
-                found = host_attributes.follow(host_state, path)
+            path, text, _ = requirement
+            found = _text(host_state, path)
+            if not _meets(found, requirement):
                 return f"{':'.join(path)} is {str(found)[:80]!r}, which does not meet {text!r}"
         return super().reason(host_state, spec)
 
@@ -67,18 +72,40 @@ def _requirements(spec: RequestSpec) -> tuple[Requirement, ...]:
 
 
 def _meets_all(host: HostState, wanted: tuple[Requirement, ...]) -> bool:
-    return all(_meets(host, requirement) for requirement in wanted)
+    return all(_meets(_text(host, requirement[0]), requirement) for requirement in wanted)
 
 
-def _meets(host: HostState, requirement: Requirement) -> bool:
-    path, text, scoped = requirement
-    if not scoped and not host_attributes.has(host, path[0]):
-        return True
+def _mask(hosts: Hosts, wanted: tuple[Requirement, ...]) -> Mask:
+    """The same for all hosts; each text that is found on some is matched once."""
+    mask = np.ones(len(hosts), bool)
+    for requirement in wanted:
+        found = _texts(hosts, requirement[0])
+        verdicts = {text: _meets(text, requirement) for text in set(found)}
+        mask &= np.fromiter(map(verdicts.__getitem__, found), bool, len(found))
+    return mask
+
+
+def _texts(hosts: Hosts, path: tuple[str, ...]) -> list[str | None]:
+    """What is at a path on each host; kept, unless promises change it."""
+    if path[0] in host_attributes.CONSUMED:
+        return [_text(host, path) for host in hosts.states()]
+    column = hosts.derived((SCOPE, path), lambda host: _text(host, path), "O")
+    texts: list[str | None] = column.tolist()
+    return texts
+
+
+def _text(host: HostState, path: tuple[str, ...]) -> str | None:
     found = host_attributes.follow(host, path)
+    return None if found is None else str(found)
+
+
+def _meets(found: str | None, requirement: Requirement) -> bool:
+    path, text, scoped = requirement
     if found is None:
-        return False
+        # Without the scope, a name that is no attribute concerns the hosts with such a statistic.
+        return not scoped and path[0] not in host_attributes.ATTRIBUTES
     try:
-        return match(str(found), text)
+        return match(found, text)
     except ValueError:
         # Text where the operator needs a number: this host does not meet it.
         return False

@@ -50,6 +50,12 @@ class _Wanted(msgspec.Struct, frozen=True):
 class ImagePropertiesFilter(Filter):
     """Passes hosts that support the image's architecture, hypervisor type and VM mode together,
     and its version and address bits besides. An image that asks for none of the three passes.
+
+    Reads: ``supported_instances``, ``hypervisor_version``, ``cpu_info``; the image's
+    ``hw_architecture``, ``img_hv_type``, ``hw_vm_mode``, ``img_hv_requested_version``,
+    ``hw_maxphysaddr_bits``.
+    Options: ``image_properties_default_architecture``.
+    Example: image properties ``hw_architecture=aarch64`` and ``img_hv_requested_version=>=6.0``.
     """
 
     run_filter_once_per_request = True

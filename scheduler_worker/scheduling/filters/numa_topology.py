@@ -24,6 +24,11 @@ class NUMATopologyFilter(Filter):
 
     Where the flavor or image wants pinned threads of one core, a host whose cores have one thread
     does not pass, even if no topology is asked for.
+
+    Reads: ``numa_topology``, PCI pools, allocation ratios; the requested NUMA topology, CPU and
+    thread policies, pages and PCI devices.
+    Options: ``[compute] packing_host_numa_cells_allocation_strategy``.
+    Example: extra specs ``hw:numa_nodes = 2`` and ``hw:cpu_policy = dedicated``.
     """
 
     looks_at_rows = True

@@ -16,7 +16,11 @@ from scheduler_worker.scheduling.plugin import Filter
 
 
 class PciPassthroughFilter(Filter):
-    """Passes hosts that have a device for every one that is requested, wherever it is."""
+    """Passes hosts that have a device for every one that is requested, wherever it is.
+
+    Reads: the host's PCI pools; the requested PCI devices.
+    Example: extra spec ``pci_passthrough:alias = gpu:1``.
+    """
 
     looks_at_rows = True
     limits_of_facts = True

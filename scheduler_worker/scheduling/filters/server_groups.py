@@ -10,7 +10,12 @@ from scheduler_worker.scheduling.plugin import Filter
 
 
 class ServerGroupAntiAffinityFilter(Filter):
-    """Passes hosts with fewer members of the group than its rule allows (one, by default)."""
+    """Passes hosts with fewer members of the group than its rule allows (one, by default).
+
+    Reads: the host's instances; the group's policy, members and rule ``max_server_per_host``.
+    Example: ``openstack server group create --policy anti-affinity --rule max_server_per_host=2
+    NAME``, then ``--hint group=UUID``.
+    """
 
     def applies(self, spec: RequestSpec) -> bool:
         return spec.instance_group is not None and spec.instance_group.policy == "anti-affinity"
@@ -34,7 +39,11 @@ class ServerGroupAntiAffinityFilter(Filter):
 
 
 class ServerGroupAffinityFilter(Filter):
-    """Passes the hosts that the group is on already; any host while it is on none."""
+    """Passes the hosts that the group is on already; any host while it is on none.
+
+    Reads: the host's name; the group's policy and hosts.
+    Example: ``openstack server group create --policy affinity NAME``, then ``--hint group=UUID``.
+    """
 
     def applies(self, spec: RequestSpec) -> bool:
         group = spec.instance_group

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.model.topology import NUMATopology, read_numa_topology
+from scheduler_worker.model.topology import NUMATopology
 from scheduler_worker.scheduling.numa.cells import Ratios
 from scheduler_worker.scheduling.numa.fit import Fitted, fit
 from scheduler_worker.scheduling.numa.requests import wanted
@@ -14,15 +14,13 @@ from scheduler_worker.scheduling.pci.requests import pci_requests
 
 
 def topologies(hosts: Hosts) -> Values:
-    """The topology of each host; None where it reports none."""
-    return hosts.derived(
-        "NUMA topology", lambda host: read_numa_topology(host.record.numa_topology), "O"
-    )
+    """The topology of each host, less what is promised; None where it reports none."""
+    return hosts.numa_topology
 
 
 def topology_of(host: HostState) -> NUMATopology | None:
     """The topology of one host."""
-    found: NUMATopology | None = topologies(host.table)[host.row]
+    found: NUMATopology | None = host.numa_topology
     return found
 
 

@@ -12,7 +12,11 @@ from scheduler_worker.scheduling.plugin import Weigher
 
 
 class CrossCellWeigher(Weigher):
-    """1 in the cell the instance is in, -1 elsewhere, when a move may cross cells."""
+    """1 in the cell the instance is in, -1 elsewhere, when a move may cross cells.
+
+    Reads: the host's cell; the requested destination.
+    Example: the default multiplier lets a resize leave its cell only if nothing else is left.
+    """
 
     reads_use = False
     option = "cross_cell_move_weight_multiplier"

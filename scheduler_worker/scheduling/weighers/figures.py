@@ -23,7 +23,11 @@ class _Figure(Weigher):
 
 
 class RAMWeigher(_Figure):
-    """Free memory, MiB: spreads with a positive multiplier, stacks with a negative one."""
+    """Free memory, MiB: spreads with a positive multiplier, stacks with a negative one.
+
+    Reads: ``free_ram_mb``.
+    Example: ``ram_weight_multiplier = -1.0`` fills hosts one after the other.
+    """
 
     minval = 0
     column = "free_ram_mb"
@@ -31,7 +35,11 @@ class RAMWeigher(_Figure):
 
 
 class CPUWeigher(_Figure):
-    """Free vCPUs, overcommitted ones included."""
+    """Free vCPUs, overcommitted ones included.
+
+    Reads: ``vcpus_total``, ``cpu_allocation_ratio``, ``vcpus_used``.
+    Example: ``cpu_weight_multiplier = -1.0`` fills hosts one after the other.
+    """
 
     minval = 0
     option = "cpu_weight_multiplier"
@@ -47,7 +55,11 @@ class CPUWeigher(_Figure):
 
 
 class DiskWeigher(_Figure):
-    """Free local disk, MiB."""
+    """Free local disk, MiB.
+
+    Reads: ``free_disk_mb``.
+    Example: ``disk_weight_multiplier = 2.0``
+    """
 
     minval = 0
     column = "free_disk_mb"
@@ -55,7 +67,11 @@ class DiskWeigher(_Figure):
 
 
 class IoOpsWeigher(_Figure):
-    """Instances that are being built, resized, rescued and so on."""
+    """Instances that are being built, resized, rescued and so on.
+
+    Reads: ``num_io_ops``.
+    Example: the default ``io_ops_weight_multiplier = -1.0`` prefers hosts with less under way.
+    """
 
     minval = 0
     column = "num_io_ops"
@@ -63,14 +79,22 @@ class IoOpsWeigher(_Figure):
 
 
 class NumInstancesWeigher(_Figure):
-    """Instances on the host."""
+    """Instances on the host.
+
+    Reads: ``num_instances``.
+    Example: ``num_instances_weight_multiplier = -1.0`` spreads instances evenly.
+    """
 
     column = "num_instances"
     option = "num_instances_weight_multiplier"
 
 
 class HypervisorVersionWeigher(_Figure):
-    """The hypervisor's version."""
+    """The hypervisor's version.
+
+    Reads: ``hypervisor_version``.
+    Example: ``hypervisor_version_weight_multiplier = -1.0`` keeps upgraded hosts free.
+    """
 
     reads_use = False
     column = "hypervisor_version"
@@ -78,7 +102,12 @@ class HypervisorVersionWeigher(_Figure):
 
 
 class BuildFailureWeigher(_Figure):
-    """Builds that failed on the host; the multiplier counts against it."""
+    """Builds that failed on the host; the multiplier counts against it.
+
+    Reads: ``failed_builds``.
+    Example: failed builds outweigh everything else; ``build_failure_weight_multiplier = 0``
+    forgives them.
+    """
 
     reads_use = False
     column = "failed_builds"

@@ -21,6 +21,11 @@ class ImagePropertiesWeigher(Weigher):
 
     With ``image_props_weight_setting`` each property counts its ratio and others nothing. Does
     nothing at all while its option is 0.0, whatever aggregates say.
+
+    Reads: ``system_metadata`` of the host's instances; the image's properties.
+    Options: ``image_props_weight_setting``.
+    Example: ``image_props_weight_multiplier = 1.0`` and ``image_props_weight_setting =
+    os_distro=2.0``.
     """
 
     option = "image_props_weight_multiplier"

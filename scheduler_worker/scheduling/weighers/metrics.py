@@ -27,6 +27,11 @@ class MetricsWeigher(Weigher):
 
     A host without one of the metrics: an error when ``[metrics] required``, else it weighs
     ``weight_of_unavailable`` unless that metric could not have changed anything.
+
+    Reads: ``metrics``.
+    Options: ``[metrics] weight_setting``, ``[metrics] required``, ``[metrics]
+    weight_of_unavailable``.
+    Example: ``weight_setting = cpu.percent=-1.0`` prefers idle hosts.
     """
 
     reads_request = False
@@ -80,11 +85,11 @@ class MetricsWeigher(Weigher):
 
 
 def metric_value(metric: Mapping[str, Any]) -> float:
-    """A metric's value; fractions as whole percents, what is no sensible number as 0."""
+    """A metric's value, cut to a whole number, fractions as percents; what is no number is 0."""
     try:
         value = float(metric.get("value", 0))
     except (TypeError, ValueError, OverflowError):
         return 0.0
     if not abs(value) <= _LARGEST:  # so that it refuses what is not a number, too
         return 0.0
-    return float(int(value * 100)) if str(metric.get("name")) in _FRACTIONS else value
+    return float(int(value * 100 if str(metric.get("name")) in _FRACTIONS else value))

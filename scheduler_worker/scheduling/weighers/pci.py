@@ -17,6 +17,9 @@ class PCIWeigher(Weigher):
     """Prefers hosts with fewer free PCI devices, whatever is requested.
 
     A request for devices is narrowed by its filter; every other one had better go elsewhere.
+
+    Reads: the host's PCI pools.
+    Example: ``pci_weight_multiplier = 2.0``
     """
 
     reads_request = False

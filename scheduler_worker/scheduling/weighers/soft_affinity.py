@@ -29,7 +29,11 @@ class _SoftGroupWeigher(Weigher):
 
 
 class ServerGroupSoftAffinityWeigher(_SoftGroupWeigher):
-    """Prefers hosts with more members of a soft-affinity group."""
+    """Prefers hosts with more members of a soft-affinity group.
+
+    Reads: the host's instances; the group's policy and members.
+    Example: ``openstack server group create --policy soft-affinity NAME``
+    """
 
     option = "soft_affinity_weight_multiplier"
     policy = "soft-affinity"
@@ -37,7 +41,11 @@ class ServerGroupSoftAffinityWeigher(_SoftGroupWeigher):
 
 
 class ServerGroupSoftAntiAffinityWeigher(_SoftGroupWeigher):
-    """Prefers hosts with fewer members of a soft-anti-affinity group."""
+    """Prefers hosts with fewer members of a soft-anti-affinity group.
+
+    Reads: the host's instances; the group's policy and members.
+    Example: ``openstack server group create --policy soft-anti-affinity NAME``
+    """
 
     option = "soft_anti_affinity_weight_multiplier"
     policy = "soft-anti-affinity"

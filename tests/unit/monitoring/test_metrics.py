@@ -80,9 +80,11 @@ def test_clusters_beyond_the_limit_are_others():
 
 def test_the_lock_is_counted_by_cluster(metrics):
     metrics.lock_ended("east", 0.2)
+    metrics.hold_expired("east")
     metrics.lock_timed_out("east")
     metrics.commit_conflicted("east")
     assert metrics.value("lock_hold_seconds_sum", cluster="east") == 0.2
+    assert metrics.value("hold_expired_total", cluster="east") == 1
     assert metrics.value("lock_timeouts_total", cluster="east") == 1
     assert metrics.value("commit_conflicts_total", cluster="east") == 1
 

@@ -8,6 +8,7 @@ from concurrent.futures import wait
 
 import pytest
 
+from scheduler_worker.pauses import Pause
 from scheduler_worker.rpc.slots import Slots
 
 SOON_S = 10.0
@@ -107,3 +108,57 @@ def test_what_was_cancelled_is_not_begun(gate):
     gate.opened.set()
     assert slots.submit(lambda: "next").result(SOON_S) == "next"
     assert begun == []
+
+
+def test_a_pause_leaves_the_slot_to_others():
+    slots, pause, paused = Slots(1, "t"), Pause(), threading.Event()
+
+    async def pausing() -> str:
+        paused.set()
+        await pause
+        return threading.current_thread().name
+
+    first = slots.submit(pausing)
+    assert paused.wait(SOON_S)
+    assert slots.submit(lambda: "served").result(SOON_S) == "served"
+    assert (slots.running, first.done()) == (1, False)
+    pause.end()
+    assert first.result(SOON_S) == "t-1"
+
+
+def test_the_error_of_a_coroutine_is_its_works():
+    async def breaking() -> None:
+        pause = Pause()
+        pause.end()
+        await pause
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Slots(1, "t").submit(breaking).result(SOON_S)
+
+
+def test_what_has_begun_ends_though_the_slots_are_closed():
+    slots, pause, paused = Slots(1, "t"), Pause(), threading.Event()
+
+    async def pausing() -> str:
+        paused.set()
+        await pause
+        return "done"
+
+    first = slots.submit(pausing)
+    assert paused.wait(SOON_S)
+    slots.shutdown(wait=False, cancel_futures=True)
+    pause.end()
+    assert first.result(SOON_S) == "done"
+
+
+def test_a_thread_that_runs_is_left_to_come_unless_it_does_not(gate):
+    slots = Slots(2, "t", eager=False)
+    slots.submit(gate)
+    assert gate.entered.acquire(timeout=SOON_S)
+    second = slots.submit(lambda: "helped")
+    assert not slots._idle
+    slots.look_after()  # somebody came since the call before: the first thread, for the first work
+    assert slots.look_after()
+    assert second.result(SOON_S) == "helped"
+    assert not slots.look_after()

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 import pytest
 
 from scheduler_worker.errors import BusUnavailable, Undeliverable
+from scheduler_worker.pauses import complete
 from scheduler_worker.ports import Publisher
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.nova import NovaDoor
@@ -35,9 +36,9 @@ class Spy:
         self._scheduler = world.scheduler
         self.asked: list[tuple] = []
 
-    def select(self, request, **how):
+    async def selecting(self, request, **how):
         self.asked.append((request, how))
-        return self._scheduler.select(request, **how)
+        return await self._scheduler.selecting(request, **how)
 
     def __getattr__(self, name):
         return getattr(self._scheduler, name)
@@ -71,7 +72,7 @@ def aside():
 
 
 def test_a_cast_is_answered_by_a_cast(door, casts):
-    door.request_destinations(Context(request_id="r"), **ASKED)
+    complete(door.request_destinations(Context(request_id="r"), **ASKED))
     [sent] = casts.sent
     assert (sent["topic"], sent["method"]) == ("conductor", "destinations_selected")
     [[chosen]] = sent["arguments"]["selections"]
@@ -80,7 +81,7 @@ def test_a_cast_is_answered_by_a_cast(door, casts):
 
 def test_priority_deadline_and_stepping_aside_reach_the_scheduler(door, spy):
     context = Context(request_id="r", step_aside=aside)
-    door.request_destinations(context, **ASKED, priority=7, deadline_s=3)
+    complete(door.request_destinations(context, **ASKED, priority=7, deadline_s=3))
     [(request, how)] = spy.asked
     assert request.priority == 7
     assert how == {"patience_s": 3.0, "step_aside": aside}
@@ -88,16 +89,15 @@ def test_priority_deadline_and_stepping_aside_reach_the_scheduler(door, spy):
 
 def test_a_nova_call_steps_aside_too(world, spy):
     context = Context(request_id="r", patience_s=4.0, step_aside=aside)
-    NovaDoor(spy, world.inventory).select_destinations(
-        context, spec_obj=SPEC, instance_uuids=["i1"]
-    )
+    nova = NovaDoor(spy, world.inventory)
+    complete(nova.select_destinations(context, spec_obj=SPEC, instance_uuids=["i1"]))
     [(_, how)] = spy.asked
     assert how == {"patience_s": 4.0, "step_aside": aside}
 
 
 @pytest.mark.parametrize("bad", [101, -101, 1.5, "5", True])
 def test_a_priority_out_of_bounds_is_refused(door, casts, world, bad):
-    door.request_destinations(Context(request_id="r"), **ASKED, priority=bad)
+    complete(door.request_destinations(Context(request_id="r"), **ASKED, priority=bad))
     [sent] = casts.sent
     assert sent["arguments"]["error"]["type"] == "RequestError"
     assert "priority: expected an integer" in sent["arguments"]["error"]["message"]
@@ -107,7 +107,7 @@ def test_a_priority_out_of_bounds_is_refused(door, casts, world, bad):
 def test_what_nobody_listens_to_is_given_back(door, casts, world):
     casts.broken = Undeliverable("nobody listens")
     with pytest.raises(Undeliverable):
-        door.request_destinations(Context(request_id="r"), **ASKED)
+        complete(door.request_destinations(Context(request_id="r"), **ASKED))
     assert world.promised() == {}
     assert world.scheduler.unanswered() == []
 
@@ -115,9 +115,9 @@ def test_what_nobody_listens_to_is_given_back(door, casts, world):
 def test_what_may_have_been_answered_is_kept_for_the_next_try(door, casts, world):
     casts.broken = BusUnavailable("away")
     with pytest.raises(BusUnavailable):
-        door.request_destinations(Context(request_id="r"), **ASKED)
+        complete(door.request_destinations(Context(request_id="r"), **ASKED))
     promised = world.promised()
     assert promised != {}
     casts.broken = None
-    door.request_destinations(Context(request_id="r"), **ASKED)
+    complete(door.request_destinations(Context(request_id="r"), **ASKED))
     assert world.promised() == promised

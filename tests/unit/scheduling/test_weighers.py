@@ -140,13 +140,13 @@ class TestMetrics:
     def unit(self, **options):
         return MetricsWeigher(Options(**{"metrics_weight_setting": self.setting} | options))
 
-    def test_the_sum_of_value_times_ratio_fractions_as_whole_percents(self):
+    def test_the_sum_of_whole_value_times_ratio_fractions_as_percents(self):
         found = raw(
             self.unit(),
             self.said(cpu_frequency=1000, cpu_percent=0.179),
             self.said(cpu_frequency="2.5", cpu_percent=0, other=9),
         )
-        assert found == [1983, 5]
+        assert found == [1983, 4]
 
     def test_nothing_set_is_nothing_weighed(self):
         assert not MetricsWeigher().applies(SPEC)

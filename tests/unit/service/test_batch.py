@@ -5,7 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from scheduler_worker.pauses import complete
 from scheduler_worker.service.batch import Batch, Job
+
+
+def submit(batch: Batch, job: Job) -> object:
+    return complete(batch.submit(job))
 
 
 def job(asked: object) -> Job:
@@ -22,7 +27,7 @@ def test_alone_is_a_batch_of_one():
             each.succeed(each.asked * 2)
 
     batch = Batch(serve, max_batch=10)
-    assert [batch.submit(job(number)) for number in (1, 2, 3)] == [2, 4, 6]
+    assert [submit(batch, job(number)) for number in (1, 2, 3)] == [2, 4, 6]
     assert sizes == [1, 1, 1]
 
 
@@ -39,9 +44,9 @@ def test_who_comes_meanwhile_joins_up_to_the_bound():
 
     batch = Batch(serve, max_batch=4)
     with ThreadPoolExecutor(9) as pool:
-        first = pool.submit(batch.submit, job(0))
+        first = pool.submit(submit, batch, job(0))
         assert first_leads.wait(10)
-        others = [pool.submit(batch.submit, job(number)) for number in range(1, 9)]
+        others = [pool.submit(submit, batch, job(number)) for number in range(1, 9)]
         while len(batch._line) < 9:
             threading.Event().wait(0.001)
         everyone_is_here.set()
@@ -60,7 +65,7 @@ def test_a_job_left_unsettled_goes_back_to_the_head():
         if mine.attempts == 3:
             mine.succeed("at last")
 
-    assert Batch(serve, max_batch=5).submit(job("x")) == "at last"
+    assert submit(Batch(serve, max_batch=5), job("x")) == "at last"
     assert served == ["x", "x", "x"]
 
 
@@ -74,7 +79,7 @@ def test_an_error_before_anything_was_taken_belongs_to_the_whole_line():
 
     batch = Batch(serve, max_batch=5)
     with ThreadPoolExecutor(3) as pool:
-        futures = [pool.submit(batch.submit, job(number)) for number in range(3)]
+        futures = [pool.submit(submit, batch, job(number)) for number in range(3)]
         while len(batch._line) < 3:
             threading.Event().wait(0.001)
         go.set()
@@ -94,8 +99,8 @@ def test_one_bad_job_does_not_hurt_the_others():
 
     batch = Batch(serve, max_batch=5)
     with pytest.raises(ValueError, match="bad"):
-        batch.submit(job("bad"))
-    assert batch.submit(job("good")) == "good"
+        submit(batch, job("bad"))
+    assert submit(batch, job("good")) == "good"
 
 
 def test_a_head_start_overtakes_those_shortly_before():
@@ -111,11 +116,11 @@ def test_a_head_start_overtakes_those_shortly_before():
     batch = Batch(serve, max_batch=1)
     comings = [("slow", 1.0, 0.0), ("late", 4.0, 2.0), ("easy", 2.0, 2.0)]
     with ThreadPoolExecutor(4) as pool:
-        pool.submit(batch.submit, Job("first", 100.0))
+        pool.submit(submit, batch, Job("first", 100.0))
         assert first_leads.wait(10)
         for asked, arrived_s, head_start_s in comings:
             coming = Job(asked, 100.0, arrived_s=arrived_s, head_start_s=head_start_s)
-            pool.submit(batch.submit, coming)
+            pool.submit(submit, batch, coming)
         while len(batch._line) < 4:
             threading.Event().wait(0.001)
         assert batch.urgency() == (100.0, 0.0)
@@ -133,7 +138,7 @@ def test_who_is_overdue_leaves_the_line_wherever_it_stands():
 
     batch = Batch(serve, max_batch=1)
     with pytest.raises(TimeoutError):
-        batch.submit(Job("x", 5.0, arrived_s=3.0))
+        submit(batch, Job("x", 5.0, arrived_s=3.0))
     assert calls == [1]
 
 
@@ -148,4 +153,4 @@ def test_many_threads_are_all_served():
 
     batch = Batch(serve, max_batch=3)
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda n: batch.submit(job(n)), range(500))) == list(range(500))
+        assert list(pool.map(lambda n: submit(batch, job(n)), range(500))) == list(range(500))

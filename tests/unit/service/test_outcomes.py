@@ -129,7 +129,7 @@ def test_lost_races_are_told(world, monkeypatch):
     names = [event[0] for event in world.told.events]
     assert names == [
         *("granted", "conflicted", "ended", "granted", "ended"),
-        *("granted", "fenced", "ended", "granted", "ended"),
+        *("granted", "fenced", "ended", "hold expired", "granted", "ended"),
     ]
     assert [each.attempts for each in world.told.outcomes] == [2, 2]
 
@@ -164,12 +164,37 @@ def test_the_ends_of_promises_are_told(world):
         ("confirmed", "default", 1),
         ("released", "default", 1),
         ("released", "default", 1),
-        ("released", "default", 1),
+        ("removed", "default", 1),
     ]
     world.told.events.clear()
     world.clock.advance(world.limits.promise_ttl_s)
     world.listing.reservations()
     assert world.told.events == [("expired", "default", 2)]
+
+
+def test_promises_that_move_with_their_host_are_told_as_moved(world):
+    world.report(host("a"))
+    world.ask("i1")
+    world.told.events.clear()
+    world.report(host("a", cluster="two"))
+    assert world.told.events == [("moved", "default", 1)]
+    assert world.promised() == {"a": ["i1"]}
+
+
+def test_promises_that_are_taken_back_are_told_as_released(world, monkeypatch):
+    world.report(host("a", cluster="one", vcpus=1), host("b", cluster="two", vcpus=1))
+    commit = world.state.commit
+
+    def only_one(grant, transactions, **keep):
+        if grant.scope == "two" and transactions:
+            raise StateUnavailable("cable")
+        return commit(grant, transactions, **keep)
+
+    monkeypatch.setattr(world.state, "commit", only_one)
+    with pytest.raises(Conflict):
+        world.ask("i1", "i2")
+    assert ("released", "one", 1) in world.told.events
+    assert world.promised() == {}
 
 
 def test_a_fanout_that_everybody_applies_is_told_once(world):

@@ -10,6 +10,7 @@ import pytest
 
 from scheduler_worker.errors import Conflict, NoValidHost, StateUnavailable
 from scheduler_worker.model.decisions import Decision
+from scheduler_worker.pauses import complete
 from scheduler_worker.service.waiting import WaitingRoom
 from tests.support.services import World, host, request
 
@@ -26,12 +27,10 @@ class Asking:
         self.back = threading.Semaphore(0)
 
     def ask(self, *uuids: str, patience_s: float | None = None, **asked) -> "Future[Decision]":
-        return self._pool.submit(
-            self.world.scheduler.select,
-            request(*uuids, **asked),
-            patience_s=patience_s,
-            step_aside=self._step_aside,
+        selecting = self.world.scheduler.selecting(
+            request(*uuids, **asked), patience_s=patience_s, step_aside=self._step_aside
         )
+        return self._pool.submit(complete, selecting)
 
     def waits(self, *uuids: str, **asked) -> "Future[Decision]":
         asking = self.ask(*uuids, **asked)

@@ -1,0 +1,107 @@
+"""Options that a ``nova.conf`` may carry for its scheduler and that mean nothing here, with why.
+
+They are accepted, so that the file can be copied over, and told of once when the worker starts.
+Values are not looked at. A list of filters that relies on Placement is told of, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oslo_config import cfg
+
+_NO_PLACEMENT = "there is no Placement service; the worker judges the hosts' own reports"
+_NO_CELLS = "there are no cell databases to read; hosts are known by their reports"
+_REPORTED = "each host reports what it reserves"
+_PEER = "it is for the programs that talk to the scheduler"
+_NO_NOTIFICATIONS = "the worker sends no notifications; see [monitoring]"
+_NOVA_ALONE = "it tunes Nova's own processes"
+
+UNUSED: dict[str, dict[str, str]] = {
+    "DEFAULT": {
+        "cell_worker_thread_pool_size": _NO_CELLS,
+        "default_green_pool_size": _NOVA_ALONE,
+        "default_schedule_zone": _PEER,
+        "default_thread_pool_size": "requests are served by [rpc] slots threads",
+        "long_rpc_timeout": _PEER,
+        "manager_shutdown_timeout": "graceful_shutdown_timeout is all there is",
+        "periodic_enable": "there are no periodic tasks to switch off",
+        "reserved_host_cpus": _REPORTED,
+        "reserved_host_disk_mb": _REPORTED,
+        "reserved_host_memory_mb": _REPORTED,
+        "reserved_huge_pages": _REPORTED,
+        "scheduler_instance_sync_interval": _PEER,
+        "servicegroup_driver": "a host is up while its reports come, wherever Nova keeps that",
+        "state_path": "the worker keeps its state behind [state] url",
+        "update_resources_interval": _PEER,
+    },
+    "scheduler": {
+        "discover_hosts_in_cells_interval": _NO_CELLS,
+        "max_placement_results": _NO_PLACEMENT + ", all of them",
+        "workers": "the command scheduler-worker --workers N says how many processes run",
+    },
+    "filter_scheduler": {
+        "pci_in_placement": _NO_PLACEMENT + ", PCI pools included",
+        "track_instance_changes": "what hosts and casts tell of instances is always used",
+    },
+    "compute": {
+        "consecutive_build_service_disable_threshold": _PEER,
+        "cpu_dedicated_set": _PEER,
+        "cpu_shared_set": _PEER,
+    },
+    "workarounds": {
+        "disable_fallback_pcpu_query": _NO_PLACEMENT,
+        "disable_group_policy_check_upcall": _PEER,
+    },
+    "upgrade_levels": {"baseapi": _PEER, "scheduler": _PEER},
+    "pci": {
+        "alias": "requests carry their PCI devices already",
+        "device_spec": "hosts report their PCI pools",
+        "report_in_placement": _NO_PLACEMENT,
+    },
+    "notifications": {
+        "default_level": _NO_NOTIFICATIONS,
+        "notification_format": _NO_NOTIFICATIONS,
+        "versioned_notifications_topics": _NO_NOTIFICATIONS,
+    },
+    "quota": {"recheck_quota": _PEER},
+}
+
+_OF_PLACEMENT = {
+    "vCPUs": ("CoreFilter", "AggregateCoreFilter", "ExactCoreFilter"),
+    "memory": ("RamFilter", "AggregateRamFilter", "ExactRamFilter"),
+    "disk": ("DiskFilter", "AggregateDiskFilter", "ExactDiskFilter"),
+    "zones": ("AvailabilityZoneFilter",),
+}
+"""What a list of filters that was made for Nova leaves to Placement, and who decides it here."""
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Make the options known, so that :func:`unused` can tell which of them are set."""
+    for group, reasons in UNUSED.items():
+        conf.register_opts([cfg.MultiStrOpt(name) for name in reasons], group=_registered(group))
+
+
+def unused(conf: Any) -> list[str]:
+    """A sentence for each option that is set and means nothing here."""
+    return [
+        f"[{group}] {name} is accepted and does nothing here: {why}"
+        for group, reasons in UNUSED.items()
+        for name, why in reasons.items()
+        if conf.get_location(name, _registered(group))
+    ]
+
+
+def undecided(conf: Any) -> list[str]:
+    """A sentence for what Nova leaves to Placement and no enabled filter decides."""
+    enabled = set(conf.filter_scheduler.enabled_filters)
+    return [
+        f"[filter_scheduler] enabled_filters: nothing decides {what}, for there is no Placement "
+        f"service; add {filters[0]}"
+        for what, filters in _OF_PLACEMENT.items()
+        if enabled.isdisjoint(filters)
+    ]
+
+
+def _registered(group: str) -> str | None:
+    return None if group == "DEFAULT" else group

@@ -1,0 +1,55 @@
+"""Hosts that are kept for some images."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from scheduler_worker.model.hosts import Hosts, HostState, Mask
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.plugin import Filter
+
+
+class IsolatedHostsFilter(Filter):
+    """Passes ``isolated_hosts`` for ``isolated_images`` only, and those images nowhere else.
+
+    Without ``restrict_isolated_hosts_to_isolated_images`` other images may use these hosts too.
+
+    Reads: the host's name; the image's id.
+    Options: ``isolated_hosts``, ``isolated_images``,
+    ``restrict_isolated_hosts_to_isolated_images``.
+    Example: ``isolated_hosts = h1, h2`` and ``isolated_images = IMAGE_ID``.
+    """
+
+    run_filter_once_per_request = True
+    RUN_ON_REBUILD = True
+    reads_use = False
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return self._restricts or self._is_isolated(spec)
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return self._is_isolated(spec)
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        isolated = hosts.rows_of(self.options.isolated_hosts)
+        if self._is_isolated(spec):
+            return isolated
+        return ~isolated if self._restricts else np.ones(len(hosts), bool)
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        isolated = host_state.host in self.options.isolated_hosts
+        return isolated if self._is_isolated(spec_obj) else not (isolated and self._restricts)
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        if self._is_isolated(spec):
+            return "is not one of the hosts for isolated images"
+        return "is kept for isolated images"
+
+    @property
+    def _restricts(self) -> bool:
+        return self.options.restrict_isolated_hosts_to_isolated_images
+
+    def _is_isolated(self, spec: RequestSpec) -> bool:
+        return spec.image is not None and spec.image.id in self.options.isolated_images

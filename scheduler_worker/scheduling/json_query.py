@@ -1,0 +1,140 @@
+"""Queries about a host, as JSON in the scheduler hint ``query``.
+
+::
+
+    query    := nothing                          [], {}, null, 0, false, "": every host passes
+              | call
+    call     := [operator, argument*]
+    argument := call                             its result
+              | "$name"("." name)*               an attribute of the host, then keys in it
+              | any other JSON                   itself
+    operator := "=" | "<" | ">" | "<=" | ">="    the first argument against each of the others
+              | "in"                             the first argument is one of the others
+              | "not"                            a list: the negation of each argument
+              | "or" | "and"                     any, all of the arguments
+
+Arguments that are null, an empty text or an attribute that the host does not have are left out
+before the operator sees them; a comparison of fewer than two is false, an ``or`` of none false, an
+``and`` of none true. A host passes when the result is true. A list passes as the whole result when
+something in it is true, and counts as true inside another call when it is not empty: so
+``["not", ["not", x]]`` never passes. An empty list inside a call is true.
+
+Values that have no order, such as a number and a text, cannot be compared by ``<``, and there are
+no keys in a number or a text: a host for which it comes to that does not pass.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from scheduler_worker.model.hosts import HostState
+from scheduler_worker.scheduling.host_attributes import ATTRIBUTES
+
+MAX_LENGTH = 16_384
+"""Characters of a query."""
+MAX_DEPTH = 32
+"""Calls within calls."""
+
+Value = Any
+Term = Callable[[HostState], Value]
+"""A part of a query, to be asked about a host; None: to be left out."""
+Operator = Callable[[Sequence[Value]], Value]
+
+
+def _compares(test: Callable[[Value, Value], bool]) -> Operator:
+    def compare(values: Sequence[Value]) -> bool:
+        held = [test(values[0], each) for each in values[1:]]  # each, for those without an order
+        return bool(held) and all(held)
+
+    return compare
+
+
+_OPERATORS: dict[str, Operator] = {
+    "=": _compares(operator.eq),
+    "<": _compares(operator.lt),
+    ">": _compares(operator.gt),
+    "<=": _compares(operator.le),
+    ">=": _compares(operator.ge),
+    "in": lambda values: len(values) > 1 and values[0] in values[1:],
+    "not": lambda values: [not each for each in values],
+    "or": any,
+    "and": all,
+}
+
+
+class Query:
+    """A query that was read."""
+
+    def __init__(self, term: Term) -> None:
+        self._term = term
+
+    def matches(self, host: HostState) -> bool:
+        """Whether the host passes."""
+        try:
+            result = self._term(host)
+        except TypeError:
+            return False  # values without an order, or with nothing in them
+        return any(result) if isinstance(result, list) else bool(result)
+
+
+def read(text: str) -> Query | None:
+    """The query of a text; None where every host passes.
+
+    Raises:
+        ValueError: the text is no JSON, no query, too long or too deep.
+    """
+    if len(text) > MAX_LENGTH:
+        raise ValueError(f"is longer than {MAX_LENGTH} characters")
+    try:
+        query = json.loads(text or "null", parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise ValueError("is not JSON") from None
+    return Query(_call(query, MAX_DEPTH)) if query else None
+
+
+def _refuse(constant: str) -> Value:
+    raise ValueError(constant)
+
+
+def _call(query: Value, depth: int) -> Term:
+    if not isinstance(query, list):
+        raise ValueError('is not a list such as ["=", "$host", "h1"]')  # noqa: TRY004
+    if not depth:
+        raise ValueError(f"has more than {MAX_DEPTH} calls within calls")
+    name, *arguments = query
+    operate = _OPERATORS.get(name) if isinstance(name, str) else None
+    if operate is None:
+        known = ", ".join(_OPERATORS)
+        raise ValueError(f"has the operator {str(name)[:40]!r}; known are {known}")
+    terms = [_argument(each, depth - 1) for each in arguments]
+
+    return lambda host: operate([each for term in terms if (each := term(host)) is not None])
+
+
+def _argument(argument: Value, depth: int) -> Term:
+    if isinstance(argument, list):
+        return _call(argument, depth) if argument else lambda _: True
+    if isinstance(argument, str) and argument.startswith("$"):
+        return _attribute(*argument[1:].split("."))
+    constant = None if argument == "" else argument
+    return lambda _: constant
+
+
+def _attribute(name: str, *keys: str) -> Term:
+    if name not in ATTRIBUTES:
+        return lambda _: None
+    read: Term = operator.attrgetter(name)
+    return (lambda host: _item(read(host), keys)) if keys else read
+
+
+def _item(value: Value, keys: Sequence[str]) -> Value:
+    for key in keys:
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise TypeError(f"there is no {key} in it")
+        value = value.get(key)
+    return value

@@ -1,0 +1,171 @@
+"""Granular request groups: what must come from one provider, in extra specs and beside them.
+
+::
+
+    resources[S]:CLASS = amount               so much of a resource class; 0: none
+    trait[S]:TRAIT = 'required' | 'forbidden' what its provider must or must not have
+    group_policy = 'none' | 'isolate'         whether groups may share a provider
+
+``S``, the suffix, is of letters, digits, ``_`` and ``-``. What has the same suffix comes from one
+provider. What has none may come from several, and ``VCPU``, ``MEMORY_MB`` and ``DISK_GB`` there
+stand in place of what the flavor says otherwise. Amounts that are no numbers, classes that nobody
+knows and other words are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.requests import MAX_SIZE, Flavor, RequestGroup, RequestSpec
+from scheduler_worker.scheduling.prefilters.traits import derived_traits, encrypts_memory
+
+STANDARD_CLASSES = frozenset(
+    {
+        *("VCPU", "MEMORY_MB", "DISK_GB", "PCPU", "PCI_DEVICE", "SRIOV_NET_VF", "VGPU", "FPGA"),
+        *("PGPU", "VGPU_DISPLAY_HEAD", "MEM_ENCRYPTION_CONTEXT", "IPV4_ADDRESS"),
+        *("NUMA_SOCKET", "NUMA_CORE", "NUMA_THREAD", "NUMA_MEMORY_MB"),
+        *("NET_BW_EGR_KILOBIT_PER_SEC", "NET_BW_IGR_KILOBIT_PER_SEC"),
+        "NET_PACKET_RATE_KILOPACKET_PER_SEC",
+        "NET_PACKET_RATE_EGR_KILOPACKET_PER_SEC",
+        "NET_PACKET_RATE_IGR_KILOPACKET_PER_SEC",
+    }
+)
+OF_FLAVOR = frozenset({"VCPU", "MEMORY_MB", "DISK_GB"})
+"""The classes that a flavor has fields for; hosts have columns for them, not inventories."""
+
+_SPEC = re.compile(r"(resources|trait)([A-Za-z0-9_-]{0,64}):(.+)\Z")
+_CUSTOM = "CUSTOM_"
+_AMOUNT = re.compile(r"\s*\+?[0-9]{1,12}\s*\Z")
+_WISHES = frozenset({"required", "forbidden"})
+
+Resources = tuple[tuple[str, int], ...]
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Resources with the traits and aggregates that their providers must have."""
+
+    name: str = ""
+    """A suffix, or a ``requester_id``; empty: what the flavor asks without a suffix."""
+    resources: Resources = ()
+    required: frozenset[str] = frozenset()
+    forbidden: frozenset[str] = frozenset()
+    member_of: tuple[frozenset[str], ...] = ()
+    """Uuids of aggregates: one of each set."""
+    forbidden_aggregates: frozenset[str] = frozenset()
+    in_tree: str | None = None
+    """A provider of the tree that all must come from."""
+
+    @property
+    def has_one_provider(self) -> bool:
+        """Whether all its resources must come from one provider."""
+        return bool(self.name)
+
+
+def flavor_groups(spec: RequestSpec) -> tuple[Group, tuple[Group, ...]]:
+    """What flavor and image ask without a suffix, and with one. Raises RequestError."""
+    resources, traits = _parsed(spec.flavor.extra_specs)
+    flat = resources.pop("", {}) | Counter(_derived_resources(spec))
+    wishes = traits.pop("", {})
+    unsuffixed = Group(
+        resources=_amounts(item for item in flat.items() if item[0] not in OF_FLAVOR),
+        required=_wished(wishes, "required") | derived_traits(spec),
+        forbidden=_wished(wishes, "forbidden"),
+    )
+    suffixed = tuple(
+        Group(
+            name=suffix,
+            resources=_amounts(resources.get(suffix, {}).items()),
+            required=_wished(traits.get(suffix, {}), "required"),
+            forbidden=_wished(traits.get(suffix, {}), "forbidden"),
+        )
+        for suffix in sorted(resources.keys() | traits.keys())
+    )
+    return unsuffixed, tuple(each for each in suffixed if each.resources or each.required)
+
+
+def requested_group(asked: RequestGroup, number: int) -> Group:
+    """A group that came ready made, for a port or a device.
+
+    Raises:
+        RequestError: nobody is named who asks.
+
+    """
+    if not asked.requester_id:
+        raise RequestError(f"spec_obj.requested_resources[{number}].requester_id", "is missing")
+    return Group(
+        name=asked.requester_id,
+        resources=_amounts(asked.resources.items()),
+        required=frozenset(asked.required_traits),
+        forbidden=frozenset(asked.forbidden_traits),
+        member_of=tuple(map(frozenset, asked.aggregates)),
+        forbidden_aggregates=frozenset(asked.forbidden_aggregates),
+        in_tree=asked.in_tree,
+    )
+
+
+def isolates(spec: RequestSpec, suffixed: int) -> bool:
+    """Whether each of the groups must have a provider of its own.
+
+    Raises:
+        RequestError: several suffixes and no policy.
+
+    """
+    policy = spec.flavor.extra_specs.get("group_policy")
+    if suffixed > 1 and policy not in {"none", "isolate"}:
+        problem = f"must be none or isolate, as there are {suffixed} granular groups"
+        raise RequestError("spec_obj.flavor.extra_specs.group_policy", problem)
+    return policy == "isolate"
+
+
+def overridden(flavor: Flavor) -> Flavor:
+    """The flavor with the vCPUs, memory and disk that ``resources:`` puts in place of its own."""
+    said: Mapping[str, int] = _parsed(flavor.extra_specs)[0].get("", {})
+    found: dict[str, int] = {}
+    if "VCPU" in said:
+        found["vcpus"] = said["VCPU"]
+    if "MEMORY_MB" in said:
+        found["memory_mb"] = said["MEMORY_MB"]
+    if "DISK_GB" in said:
+        found |= {"root_gb": said["DISK_GB"], "ephemeral_gb": 0, "swap": 0}
+    return msgspec.structs.replace(flavor, **found) if found else flavor
+
+
+def _parsed(
+    extra_specs: Mapping[str, str],
+) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, str]]]:
+    """By suffix: resource class -> amount, and trait -> what is wished of it."""
+    resources: dict[str, dict[str, int]] = {}
+    traits: dict[str, dict[str, str]] = {}
+    for key, value in extra_specs.items():
+        found = _SPEC.match(key) if key.startswith(("resources", "trait")) else None
+        if found is None:
+            continue
+        kind, suffix, name = found.groups()
+        if kind == "trait":
+            if value in _WISHES:
+                traits.setdefault(suffix, {})[name] = value
+        elif _AMOUNT.match(value) and (name in STANDARD_CLASSES or name.startswith(_CUSTOM)):
+            resources.setdefault(suffix, {})[name] = min(int(value), MAX_SIZE)
+    return resources, traits
+
+
+def _derived_resources(spec: RequestSpec) -> Iterator[str]:
+    """What is counted beside the flavor's own fields, one by one."""
+    for label in spec.flavor.extra_specs.get("hw:pmem", "").split(","):
+        if label.strip():
+            yield f"CUSTOM_PMEM_NAMESPACE_{label.strip()}"
+    if encrypts_memory(spec):
+        yield "MEM_ENCRYPTION_CONTEXT"
+
+
+def _amounts(resources: Iterable[tuple[str, int]]) -> Resources:
+    return tuple(sorted(item for item in resources if item[1] > 0))
+
+
+def _wished(traits: Mapping[str, str], wish: str) -> frozenset[str]:
+    return frozenset(name for name, said in traits.items() if said == wish)

@@ -1,0 +1,276 @@
+"""The traits that a request requires without naming them: Nova's request filters and queries.
+
+Each rule is a function of a request. Those of :data:`ROOT_RULES` ask for a trait of the compute
+node itself, those of :data:`RULES` for one of any provider that serves the flavor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from scheduler_worker.errors import NoValidHost, RequestError
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.pci.requests import is_true, pci_requests
+
+DISABLED = "COMPUTE_STATUS_DISABLED"
+"""The trait of hosts that take no instances: forbidden to all requests."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+DISK_FORMATS = _words("aki ami ari iso ploop qcow2 raw vdi vhd vhdx vmdk")
+"""The disk formats that have a trait."""
+
+_BUSES = _words("FDC IDE LXC SATA SCSI UML USB VIRTIO XEN")
+_MODELS = _words("BOCHS CIRRUS GOP NONE QXL VGA VIRTIO VMVGA XEN")
+_CARDS = _words(
+    "E1000 E1000E IGB LAN9118 NE2K_PCI NETFRONT PCNET RTL8139 SPAPR_VLAN SRIOV VIRTIO VMXNET "
+    "VMXNET3"
+)
+_ARCHITECTURES = _words(
+    "AARCH64 ALPHA ARMV6 ARMV7 ARMV7B CRIS I686 IA64 LM32 M68K MICROBLAZE MICROBLAZEEL MIPS MIPS64 "
+    "MIPS64EL MIPSEL OPENRISC PARISC PARISC64 PPC PPC64 PPC64LE PPCEMB PPCLE S390 S390X SH4 SH4EB "
+    "SPARC SPARC64 UNICORE32 X86_64 XTENSA XTENSAEB"
+)
+_EMULATED = _words("AARCH64 MIPSEL PPC64LE RISCV64 S390X X86_64")
+
+IMAGE_TRAITS: Mapping[str, tuple[str, frozenset[str]]] = {
+    "hw_cdrom_bus": ("COMPUTE_STORAGE_BUS", _BUSES),
+    "hw_disk_bus": ("COMPUTE_STORAGE_BUS", _BUSES),
+    "hw_video_model": ("COMPUTE_GRAPHICS_MODEL", _MODELS),
+    "hw_vif_model": ("COMPUTE_NET_VIF_MODEL", _CARDS),
+    "hw_architecture": ("HW_ARCH", _ARCHITECTURES),
+    "hw_emulation_architecture": ("COMPUTE_ARCH", _EMULATED),
+    "hw_viommu_model": ("COMPUTE_VIOMMU_MODEL", _words("AUTO INTEL SMMUV3 VIRTIO")),
+}
+"""Image property -> the beginning of its trait, and the values for which there is one."""
+
+Rule = Callable[[RequestSpec], Iterable[str]]
+
+
+def root_traits(spec: RequestSpec, options: Options) -> frozenset[str]:
+    """The traits that the compute node itself must have.
+
+    Raises:
+        RequestError: an extra spec or image property makes no sense, or they contradict.
+        NoValidHost: Nova's answer where a request filter refuses the request.
+
+    """
+    found: set[str] = set()
+    for rule in ROOT_RULES:
+        found.update(rule(spec))
+    if options.query_placement_for_image_type_support:
+        found.update(image_type(spec))
+    if options.image_metadata_prefilter:
+        found.update(image_metadata(spec))
+    return frozenset(found)
+
+
+def derived_traits(spec: RequestSpec) -> frozenset[str]:
+    """The traits that the providers of the flavor's resources must have. Raises RequestError."""
+    found: set[str] = set()
+    for rule in RULES:
+        found.update(rule(spec))
+    return frozenset(found)
+
+
+# Of the compute node, by option
+
+
+def image_type(spec: RequestSpec) -> Iterable[str]:
+    """The image's disk format; volumes have none, and some formats have no trait."""
+    disk_format = ((spec.image and spec.image.disk_format) or "").lower()
+    if not spec.is_bfv and disk_format in DISK_FORMATS:
+        yield f"COMPUTE_IMAGE_TYPE_{disk_format.upper()}"
+
+
+def image_metadata(spec: RequestSpec) -> Iterable[str]:
+    """Buses, models and architectures; one that has no trait, and none of them is asked for."""
+    found = []
+    for name, (beginning, values) in IMAGE_TRAITS.items():
+        said = spec.image_properties.get(name)
+        if said is not None:
+            value = str(said).upper().replace("-", "_")
+            if value not in values:
+                return []
+            found.append(f"{beginning}_{value}")
+    return found
+
+
+# Of the compute node, always
+
+
+def accelerators(spec: RequestSpec) -> Iterable[str]:
+    """A device profile."""
+    if spec.flavor.extra_specs.get("accel:device_profile"):
+        yield "COMPUTE_ACCELERATORS"
+
+
+def packed_virtqueue(spec: RequestSpec) -> Iterable[str]:
+    """Packed virtqueues."""
+    if _flag(spec, "virtio_packed_ring"):
+        yield "COMPUTE_NET_VIRTIO_PACKED"
+
+
+def remote_managed_ports(spec: RequestSpec) -> Iterable[str]:
+    """A port on a device that is managed remotely, as the devices it needs tell."""
+    if spec.pci_requests and any(each.is_remote_managed for each in pci_requests(spec)):
+        yield "COMPUTE_REMOTE_MANAGED_PORTS"
+
+
+def ephemeral_encryption(spec: RequestSpec) -> Iterable[str]:
+    """Encrypted local disks, and the format of their encryption."""
+    if _flag(spec, "ephemeral_encryption"):
+        yield "COMPUTE_EPHEMERAL_ENCRYPTION"
+        formats = ("plain", "luks", "luksv2")
+        if chosen := _choice(spec, "ephemeral_encryption_format", formats):
+            yield f"COMPUTE_EPHEMERAL_ENCRYPTION_{chosen.upper()}"
+
+
+def virtio_sound(spec: RequestSpec) -> Iterable[str]:
+    """A virtio sound device."""
+    models = ("sb16", "es1370", "pcspk", "ac97", "ich6", "ich9", "usb", "virtio")
+    if _choice(spec, "sound_model", models) == "virtio":
+        yield "COMPUTE_SOUND_MODEL_VIRTIO"
+
+
+def tpm_secret_security(spec: RequestSpec) -> Iterable[str]:
+    """Who keeps the secret of a virtual TPM."""
+    if _tpm(spec):
+        keeper = spec.flavor.extra_specs.get("hw:tpm_secret_security", "user")
+        if keeper not in {"user", "host", "deployment"}:
+            reason = f"Scheduling failed: TPM secret security '{keeper[:80]}' is not supported."
+            raise NoValidHost(reason)
+        yield f"COMPUTE_SECURITY_TPM_SECRET_SECURITY_{keeper.upper()}"
+
+
+ROOT_RULES: tuple[Rule, ...] = (
+    accelerators,
+    packed_virtqueue,
+    remote_managed_ports,
+    ephemeral_encryption,
+    virtio_sound,
+    tpm_secret_security,
+)
+
+
+# Of whoever serves the flavor
+
+
+def image_requires(spec: RequestSpec) -> Iterable[str]:
+    """What the image lists as ``traits_required``."""
+    listed = _image(spec, "traits_required")
+    return map(str, listed) if isinstance(listed, (list, tuple)) else ()
+
+
+def secure_boot(spec: RequestSpec) -> Iterable[str]:
+    """UEFI secure boot, where it is required."""
+    said = (spec.flavor.extra_specs.get("os:secure_boot"), _image(spec, "os_secure_boot"))
+    if "required" in said:
+        yield "COMPUTE_SECURITY_UEFI_SECURE_BOOT"
+
+
+def virtual_tpm(spec: RequestSpec) -> Iterable[str]:
+    """The version and model of a virtual TPM; the model is TIS where nothing is said."""
+    if version := _tpm(spec):
+        model = _choice(spec, "tpm_model", ("tpm-tis", "tpm-crb")) or "tpm-tis"
+        if (version, model) == ("1.2", "tpm-crb"):
+            raise _wrong(spec, "tpm_model", "tpm-crb needs version 2.0")
+        yield f"COMPUTE_SECURITY_TPM_{version.replace('.', '_')}"
+        yield f"COMPUTE_SECURITY_TPM_{model.removeprefix('tpm-').upper()}"
+
+
+def memory_encryption(spec: RequestSpec) -> Iterable[str]:
+    """The CPU feature that encrypts memory."""
+    if encrypts_memory(spec):
+        model = _choice(spec, "mem_encryption_model", tuple(_MEMORY_ENCRYPTION)) or "amd-sev"
+        yield _MEMORY_ENCRYPTION[model]
+
+
+_MEMORY_ENCRYPTION = {
+    "amd-sev": "HW_CPU_X86_AMD_SEV",
+    "amd-sev-es": "HW_CPU_X86_AMD_SEV_ES",
+    "amd-sev-snp": "HW_CPU_X86_AMD_SEV_SNP",
+    "intel-tdx": "HW_CPU_X86_INTEL_TDX",
+}
+
+
+def encrypts_memory(spec: RequestSpec) -> bool:
+    """Whether the memory is to be encrypted, for which a host has so many contexts."""
+    return _flag(spec, "mem_encryption")
+
+
+def address_space(spec: RequestSpec) -> Iterable[str]:
+    """How the guest sees the width of physical addresses."""
+    modes = {"passthrough": "PASSTHROUGH", "emulate": "EMULATED"}
+    if mode := _choice(spec, "maxphysaddr_mode", tuple(modes)):
+        yield f"COMPUTE_ADDRESS_SPACE_{modes[mode]}"
+
+
+def stateless_firmware(spec: RequestSpec) -> Iterable[str]:
+    """UEFI firmware without variables."""
+    if _image(spec, "hw_firmware_stateless") and _image(spec, "hw_firmware_type") == "uefi":
+        yield "COMPUTE_SECURITY_STATELESS_FIRMWARE"
+
+
+def socket_affinity(spec: RequestSpec) -> Iterable[str]:
+    """PCI devices that may be anywhere on the socket."""
+    name = "pci_numa_affinity_policy"
+    if "socket" in (spec.flavor.extra_specs.get(f"hw:{name}"), _image(spec, f"hw_{name}")):
+        yield "COMPUTE_SOCKET_PCI_NUMA_AFFINITY"
+
+
+RULES: tuple[Rule, ...] = (
+    image_requires,
+    secure_boot,
+    virtual_tpm,
+    memory_encryption,
+    address_space,
+    stateless_firmware,
+    socket_affinity,
+)
+
+
+# What flavor and image say under the same name
+
+
+def _image(spec: RequestSpec, name: str) -> object:
+    return spec.image_properties.get(name)
+
+
+def _tpm(spec: RequestSpec) -> str | None:
+    return _choice(spec, "tpm_version", ("1.2", "2.0"))
+
+
+def _flag(spec: RequestSpec, name: str) -> bool:
+    """Yes or no, of the flavor or the image, which must not contradict."""
+    flavor, image = spec.flavor.extra_specs.get(f"hw:{name}"), _image(spec, f"hw_{name}")
+    if flavor is None or image is None:
+        return is_true(flavor) or is_true(None if image is None else str(image))
+    if is_true(flavor) != is_true(str(image)):
+        raise _wrong(spec, name, f"flavor says {flavor[:40]!r}, image says {str(image)[:40]!r}")
+    return is_true(flavor)
+
+
+def _choice(spec: RequestSpec, name: str, allowed: tuple[str, ...]) -> str | None:
+    """The word that flavor or image chose; if both did, it must be the same."""
+    flavor, image = spec.flavor.extra_specs.get(f"hw:{name}"), _image(spec, f"hw_{name}")
+    chosen = image if flavor is None else flavor
+    if chosen is None:
+        return None
+    if image is not None and image != chosen:
+        problem = f"flavor says {str(flavor)[:40]!r}, image says {str(image)[:40]!r}"
+        raise _wrong(spec, name, problem)
+    if chosen not in allowed:
+        problem = f"{str(chosen)[:40]!r} is none of {', '.join(allowed)}"
+        raise _wrong(spec, name, problem)
+    return str(chosen)
+
+
+def _wrong(spec: RequestSpec, name: str, problem: str) -> RequestError:
+    if f"hw:{name}" in spec.flavor.extra_specs:
+        return RequestError(f"spec_obj.flavor.extra_specs.hw:{name}", problem)
+    return RequestError(f"spec_obj.image.properties.hw_{name}", problem)

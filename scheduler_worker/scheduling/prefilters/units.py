@@ -1,0 +1,144 @@
+"""The request filters as units: where a host may be in columns, and its providers on rows.
+
+They come before the enabled filters, and for forced hosts too, as Placement would. A rebuild with
+a new image does not ask them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+import numpy as np
+
+from scheduler_worker.errors import NoValidHost
+from scheduler_worker.model.aggregates import AVAILABILITY_ZONE
+from scheduler_worker.model.hosts import Hosts, HostState, Mask
+from scheduler_worker.model.providers import ProviderUse
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.plugin import Filter, only
+from scheduler_worker.scheduling.prefilters import hosts as facts
+from scheduler_worker.scheduling.prefilters.matching import Chosen, match, uses_of
+from scheduler_worker.scheduling.prefilters.needs import Needs, Supply, needs_of
+
+NO_TENANT = "Scheduling failed: No hosts available for tenant"
+
+
+class RequestFilters(Filter):
+    """Passes hosts with the traits, aggregates, zone and networks that the request needs."""
+
+    run_filter_once_per_request = True
+    runs_on_forced_hosts = True
+    reads_use = False
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return needs_of(spec, self.options)
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        passed = np.ones(len(hosts), bool)
+        for mask, _ in _checks(hosts, needs_of(spec, self.options), self.options):
+            passed &= mask
+        return passed
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        return self._complaint(host_state, spec_obj) is None
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        return self._complaint(host_state, spec) or super().reason(host_state, spec)
+
+    def _complaint(self, host: HostState, spec: RequestSpec) -> str | None:
+        checks = _checks(only(host), needs_of(spec, self.options), self.options)
+        return next((why for mask, why in checks if not mask[0]), None)
+
+
+Check = tuple[Mask, str]
+"""The hosts that pass, and why the others do not."""
+
+
+def _checks(hosts: Hosts, needs: Needs, options: Options) -> Iterator[Check]:
+    for trait in needs.forbidden:
+        yield ~facts.has_trait(hosts, trait), f"has trait {trait}"
+    for trait in needs.required:
+        yield facts.has_trait(hosts, trait), f"lacks trait {trait}"
+    for network in needs.networks:
+        yield facts.has_network(hosts, network), f"does not report network {network}"
+    yield from _aggregate_checks(hosts, needs, options)
+    if needs.supply is not None:
+        yield from _supply_checks(hosts, needs.supply)
+
+
+def _aggregate_checks(hosts: Hosts, needs: Needs, options: Options) -> Iterator[Check]:
+    for some in needs.member_of:
+        yield facts.is_member(hosts, some), f"is in no aggregate of {', '.join(sorted(some))}"
+    if needs.forbidden_aggregates:
+        yield ~facts.is_member(hosts, needs.forbidden_aggregates), "is in a forbidden aggregate"
+    if needs.zone is not None and (AVAILABILITY_ZONE, needs.zone) in hosts.metadata_items:
+        yield facts.is_in_zone(hosts, needs.zone), f"is in no aggregate of zone {needs.zone}"
+    if needs.tenant is not None:
+        if facts.names_tenant(hosts.metadata_items, needs.tenant):
+            yield facts.is_of_tenant(hosts, needs.tenant), "is in no aggregate of the tenant"
+        elif options.placement_aggregate_required_for_tenants:
+            raise NoValidHost(NO_TENANT)
+    if needs.traits is not None:
+        yield (
+            ~facts.is_isolated(hosts, needs.traits),
+            "is in an aggregate for traits that are not asked for",
+        )
+
+
+def _supply_checks(hosts: Hosts, supply: Supply) -> Iterator[Check]:
+    for group in supply.groups:
+        for name, amount in group.resources:
+            yield facts.could_give(hosts, name, amount), f"has no provider of {amount} {name}"
+        if group.in_tree is not None:
+            yield facts.has_provider(hosts, group.in_tree), f"has no provider {group.in_tree}"
+
+
+class ResourceProviders(Filter):
+    """Passes hosts whose providers have free what the request's groups ask for, all at once."""
+
+    looks_at_rows = True
+    runs_on_forced_hosts = True
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return needs_of(spec, self.options).supply is not None
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return needs_of(spec, self.options).supply
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        supply = needs_of(spec, self.options).supply or Supply()
+        known: dict[Hashable, bool] = {}
+        passed = np.empty(len(hosts), bool)
+        kinds = zip(hosts.provider_tree.tolist(), _inherited(hosts, supply), strict=True)
+        for row, (tree, inherited) in enumerate(kinds):
+            kind = tree.providers, inherited
+            fits = known.get(kind)
+            if fits is None:
+                fits = known[kind] = not isinstance(match(*kind, supply), str)
+            passed[row] = fits
+        return passed
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        return not isinstance(self._matched(host_state, spec_obj), str)
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        found = self._matched(host_state, spec)
+        return found if isinstance(found, str) else super().reason(host_state, spec)
+
+    def taken_by(self, spec: RequestSpec, host_state: HostState) -> tuple[ProviderUse, ...]:
+        """What an instance takes from the providers of the host that was chosen for it."""
+        found = self._matched(host_state, spec)
+        return () if isinstance(found, str) else uses_of(facts.tree_of(host_state), found)
+
+    def _matched(self, host: HostState, spec: RequestSpec) -> Chosen | str:
+        supply = needs_of(spec, self.options).supply or Supply()
+        [inherited] = _inherited(only(host), supply)
+        return match(facts.tree_of(host).providers, inherited, supply)
+
+
+def _inherited(hosts: Hosts, supply: Supply) -> list[frozenset[str]]:
+    """The aggregates that all providers of each host are in; none where no group asks for any."""
+    if any(each.member_of or each.forbidden_aggregates for each in supply.groups):
+        return facts.memberships(hosts)
+    return [frozenset()] * len(hosts)

@@ -1,0 +1,269 @@
+"""Expressions: text to steps in the order in which they are done.
+
+An expression is not kept as a tree. Each step names the steps whose results it takes, the last one
+is the result; so nothing that comes after the parser recurses, however the text is nested.
+
+::
+
+    expr  = or [ "if" or "else" expr ]
+    or    = and { "or" and }      and  = not { "and" not }      not = { "not" } cmp
+    cmp   = sum [ ("<" | "<=" | ">" | ">=" | "==" | "!=") sum ]
+    sum   = term { ("+" | "-") term }      term = unary { ("*" | "/" | "%") unary }
+    unary = { "-" | "+" } atom
+    atom  = NUMBER | TEXT | "true" | "false" | NAME { "." NAME } | call | "(" expr ")"
+    call  = FUNC "(" expr { "," expr } ")"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from scheduler_worker.tuning.issues import Issues, Kind, Place, quoted
+from scheduler_worker.tuning.tokens import END, KEYWORDS, Token, Unreadable, tokens
+from scheduler_worker.tuning.yaml_subset import Scalar
+
+MAX_LENGTH = 2000
+MAX_STEPS = 500
+MAX_DEPTH = 40
+
+FUNCTIONS: dict[str, tuple[int, int]] = {
+    "abs": (1, 1),
+    "ceil": (1, 1),
+    "default": (2, 2),
+    "floor": (1, 1),
+    "max": (1, MAX_STEPS),
+    "min": (1, MAX_STEPS),
+    "valid": (1, MAX_STEPS),
+}
+"""How many arguments each takes, at least and at most."""
+_COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!="})
+_NOT, _COMPARISON, _UNARY = 3, 4, 7
+_BINDING = {"or": 1, "and": 2, **dict.fromkeys(_COMPARISONS, _COMPARISON)}
+_BINDING |= {"+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
+"""How tightly each operator binds; ``not`` stands at 3, a sign at 7."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One operation: on the results of earlier steps, or on a value.
+
+    ``op`` is ``constant`` (a number or a text), ``name`` (a name of the same file), ``property``
+    (a dotted name), an operator, or a function; ``negative`` is the sign.
+    """
+
+    op: str
+    args: tuple[int, ...] = ()
+    value: float | str = 0.0
+    at: int = 0
+    """The offset in the expression's text."""
+
+
+class Expr(msgspec.Struct, frozen=True, eq=False):
+    """A text that was parsed."""
+
+    scalar: Scalar
+    path: str
+    steps: tuple[Step, ...]
+
+    def place(self, step: int = 0) -> Place:
+        """Where a step was written."""
+        return self.scalar.place_of(self.steps[step].at)
+
+
+def parse(scalar: Scalar, path: str, issues: Issues) -> Expr:
+    """The expression in a scalar; where it has an issue, one that stands for anything."""
+    try:
+        steps = _Parser(scalar.text).parsed()
+    except _Refused as error:
+        issues.add(error.kind, scalar.place_of(error.at), path, str(error))
+        steps = (Step("property", value="unknown.unknown"),)
+    return Expr(scalar, path, steps)
+
+
+class _Refused(Exception):
+    """The text is no expression."""
+
+    def __init__(self, kind: Kind, message: str, at: int) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.at = at
+
+
+class _Parser:
+    """One text; each method reads what its first line says and returns the step that is it."""
+
+    def __init__(self, text: str) -> None:
+        if len(text) > MAX_LENGTH:
+            raise _Refused(Kind.LIMIT, f"is longer than {MAX_LENGTH} characters", 0)
+        try:
+            self._tokens = tokens(text)
+        except Unreadable as error:
+            raise _Refused(Kind.SYNTAX, str(error), error.at) from None
+        self._next = 0
+        self._depth = 0
+        self._steps: list[Step] = []
+
+    def parsed(self) -> tuple[Step, ...]:
+        """``text = expr END``."""
+        if self._peek.kind == END:
+            raise _Refused(Kind.SYNTAX, "an expression is missing", 0)
+        self._expr()
+        self._expect(END)
+        return tuple(self._steps)
+
+    def _expr(self) -> int:
+        """``expr = or [ "if" or "else" expr ]``."""
+        self._deeper(self._peek)
+        result = self._chain(0)
+        if token := self._take("if"):
+            condition = self._chain(0)
+            self._expect("else")
+            result = self._step("if", condition, result, self._expr(), at=token.at)
+        self._depth -= 1
+        return result
+
+    def _chain(self, least: int) -> int:
+        """``or, and, cmp, sum, term = operand { operator operand }``, by how they bind."""
+        result = self._operand(least)
+        while (binding := _BINDING.get(self._peek.kind, 0)) > least:
+            token = self._advance()
+            result = self._step(token.kind, result, self._chain(binding), at=token.at)
+            if binding == _COMPARISON and self._peek.kind in _COMPARISONS:
+                raise self._syntax("comparisons are not chained; join them by and", self._peek)
+        return result
+
+    def _operand(self, least: int) -> int:
+        """``not = "not" not | cmp    unary = ("-" | "+") unary | atom``."""
+        token = self._peek
+        if token.kind == "not" and least < _COMPARISON:
+            return self._prefix("not", _NOT)
+        if token.kind == "-":
+            return self._prefix("negative", _UNARY)
+        if token.kind == "+":
+            return self._prefix("positive", _UNARY)
+        return self._atom()
+
+    def _prefix(self, op: str, binding: int) -> int:
+        """``prefix = ("not" | "-" | "+") operand``."""
+        token = self._advance()
+        self._deeper(token)
+        result = self._step(op, self._chain(binding), at=token.at)
+        self._depth -= 1
+        return result
+
+    def _atom(self) -> int:
+        """``atom = NUMBER | TEXT | "true" | "false" | NAME | call | "(" expr ")"``."""
+        token = self._advance()
+        if token.kind == "number":
+            return self._step("constant", value=float(token.text), at=token.at)
+        if token.kind == "text":
+            return self._step("constant", value=token.text[1:-1], at=token.at)
+        if token.kind in {"true", "false"}:
+            return self._step("constant", value=float(token.kind == "true"), at=token.at)
+        if token.kind == "name":
+            return self._call(token) if self._peek.kind == "(" else self._name(token)
+        if token.kind == "(":
+            result = self._expr()
+            self._expect(")")
+            return result
+        raise self._syntax(f"a value is expected, not {_said(token)}", token)
+
+    def _name(self, token: Token) -> int:
+        """``name = NAME { "." NAME }``."""
+        if token.text in FUNCTIONS:
+            raise self._syntax(f"{token.text} is a function: {token.text}(...)", token)
+        if token.text.partition(".")[0] in KEYWORDS:
+            raise self._syntax(f"{quoted(token.text)} begins with a word of the language", token)
+        op = "property" if "." in token.text else "name"
+        return self._step(op, value=token.text, at=token.at)
+
+    def _call(self, token: Token) -> int:
+        """``call = FUNC "(" expr { "," expr } ")"``."""
+        if token.text not in FUNCTIONS:
+            known = ", ".join(FUNCTIONS)
+            raise self._unsupported(
+                f"{quoted(token.text)} is no function; these are: {known}", token
+            )
+        arguments = self._arguments(self._valid if token.text == "valid" else self._expr)
+        least, most = FUNCTIONS[token.text]
+        if not least <= len(arguments) <= most:
+            raise self._unsupported(f"{token.text} takes {_arity(least, most)}", token)
+        if token.text in {"min", "max", "valid"}:
+            return self._fold("and" if token.text == "valid" else token.text, arguments, token)
+        return self._step(token.text, *arguments, at=token.at)
+
+    def _arguments(self, argument: Callable[[], int]) -> list[int]:
+        """``arguments = "(" [ argument { "," argument } ] ")"``."""
+        self._expect("(")
+        found: list[int] = []
+        while not self._take(")"):
+            if found:
+                self._expect(",")
+            found.append(argument())
+        return found
+
+    def _valid(self) -> int:
+        """``valid = NAME { "." NAME }``."""
+        token = self._advance()
+        if token.kind != "name" or self._peek.kind not in {",", ")"}:
+            raise self._unsupported("valid takes names", token)
+        return self._step("valid", self._name(token), at=token.at)
+
+    def _fold(self, op: str, arguments: list[int], token: Token) -> int:
+        """Join many by an operation on two; a single one still has to be a number."""
+        result = arguments[0]
+        for each in arguments[1:]:
+            result = self._step(op, result, each, at=token.at)
+        return self._step("positive", result, at=token.at) if len(arguments) == 1 else result
+
+    def _step(self, op: str, *args: int, value: float | str = 0.0, at: int) -> int:
+        if len(self._steps) >= MAX_STEPS:
+            raise _Refused(Kind.LIMIT, f"has more than {MAX_STEPS} operations and values", at)
+        self._steps.append(Step(op, args, value, at))
+        return len(self._steps) - 1
+
+    def _deeper(self, token: Token) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise _Refused(Kind.LIMIT, f"is nested deeper than {MAX_DEPTH} levels", token.at)
+
+    @property
+    def _peek(self) -> Token:
+        return self._tokens[self._next]
+
+    def _advance(self) -> Token:
+        token = self._peek
+        self._next += token.kind != END
+        return token
+
+    def _take(self, kind: str) -> Token | None:
+        return self._advance() if self._peek.kind == kind else None
+
+    def _expect(self, kind: str) -> None:
+        if self._peek.kind == "(" != kind:
+            raise self._unsupported("only functions are called", self._peek)
+        if not self._take(kind):
+            raise self._syntax(
+                f"{_said_kind(kind)} is expected, not {_said(self._peek)}", self._peek
+            )
+
+    def _syntax(self, message: str, token: Token) -> _Refused:
+        return _Refused(Kind.SYNTAX, message, token.at)
+
+    def _unsupported(self, message: str, token: Token) -> _Refused:
+        return _Refused(Kind.UNSUPPORTED, message, token.at)
+
+
+def _said(token: Token) -> str:
+    return "the end" if token.kind == END else quoted(token.text)
+
+
+def _said_kind(kind: str) -> str:
+    return "the end" if kind == END else quoted(kind)
+
+
+def _arity(least: int, most: int) -> str:
+    if most == MAX_STEPS:
+        return "at least one argument"
+    return f"{least} argument" + ("s" if least > 1 else "")

@@ -1,0 +1,204 @@
+"""A strict subset of YAML: text to nodes that know their places.
+
+One document, a mapping. No anchors, aliases, merge keys or tags; keys are text and unique. The
+type that YAML would give a scalar is of no interest here: its text goes to whoever expects an
+expression, a time or a name, so ``yes``, ``010`` and ``1:30`` never change their meaning silently.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NoReturn
+
+import msgspec
+import yaml
+
+from scheduler_worker.errors import PolicyError
+from scheduler_worker.tuning.issues import Issues, Kind, Place, quoted
+
+MAX_BYTES = 256 * 1024
+MAX_NESTING = 20
+MAX_LIST = 100
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_BLANK = " \t\r\n\x85\u2028\u2029"
+_NULLS = {"", "~", "null"}
+_NO_TEXT = re.compile(r"~|null|true|false|[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?|")
+
+
+class Source:
+    """A policy's text under the name that its issues carry."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text.removeprefix("\ufeff")
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(found.end() for found in _BREAK.finditer(self.text))]
+
+    def place(self, offset: int) -> Place:
+        """Where the character at an offset stands."""
+        line = bisect_right(self._starts, offset)
+        start = self._starts[line - 1]
+        excerpt = _BREAK.split(self.text[start : start + 10_000], maxsplit=1)[0]
+        return Place(self.name, line, offset - start + 1, excerpt)
+
+
+class Node(msgspec.Struct, frozen=True, eq=False):
+    """Anything that was written; itself it stands for what had an issue already."""
+
+    source: Source
+    start: int
+    end: int
+
+    @property
+    def place(self) -> Place:
+        """Where it begins."""
+        return self.source.place(self.start)
+
+
+class Scalar(Node, frozen=True, eq=False):
+    """A text, quoted or not."""
+
+    text: str
+    plain: bool
+
+    @property
+    def is_null(self) -> bool:
+        """Nothing was written, or that there is nothing."""
+        return self.plain and self.text in _NULLS
+
+    def place_of(self, at: int) -> Place:
+        """Where a character of ``text`` stands; the beginning when quoting hides it."""
+        return self.source.place(self.start + self._raw_offset(at))
+
+    def _raw_offset(self, at: int) -> int:
+        """Follow text and source; they differ by white space, where lines were folded."""
+        raw = self.source.text[self.start : self.end]
+        reached = _opening(raw)
+        for letter in self.text[: at + 1].rstrip(_BLANK):
+            if letter in _BLANK:
+                continue
+            while raw[reached : reached + 1] in tuple(_BLANK):
+                reached += 1
+            if raw[reached : reached + 1] != letter:
+                return 0
+            reached += 1
+        skipped = 1 if self.text[at : at + 1].strip(_BLANK) else 0
+        return reached - skipped
+
+
+class Sequence(Node, frozen=True, eq=False):
+    """A list."""
+
+    items: tuple[Node, ...]
+
+
+class Mapping(Node, frozen=True, eq=False):
+    """Keys and values, in the order of the text."""
+
+    entries: dict[str, tuple[Scalar, Node]]
+
+
+def read(source: Source, issues: Issues) -> Mapping | None:
+    """The nodes of a document; None, with issues, where there are none."""
+    try:
+        if len(source.text.encode()) > MAX_BYTES:
+            issues.add(Kind.LIMIT, source.place(0), "", f"is larger than {MAX_BYTES // 1024} KiB")
+            return None
+        return _Composer(source, issues).document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = error.problem or error.context or "is no YAML"
+        issues.add(Kind.YAML, source.place(mark.index if mark else 0), "", problem)
+    except (yaml.YAMLError, UnicodeError) as error:
+        problem = str(error).splitlines()[0][:200]
+        issues.add(Kind.YAML, source.place(0), "", f"cannot be read: {problem}")
+    return None
+
+
+class _Composer:
+    """Nodes out of the parser's events."""
+
+    def __init__(self, source: Source, issues: Issues) -> None:
+        self._source = source
+        self._issues = issues
+        self._events: Iterator[yaml.Event] = yaml.parse(source.text, Loader=_LOADER)
+
+    def document(self) -> Mapping | None:
+        next(self._events)
+        event = next(self._events)
+        if isinstance(event, yaml.StreamEndEvent):
+            self._report(event, "there is nothing in it; a policy is a mapping")
+            return None
+        root = self._node(next(self._events), depth=1)
+        next(self._events)
+        event = next(self._events)
+        if not isinstance(event, yaml.StreamEndEvent):
+            self._report(event, "another document begins; a file holds one policy")
+        if isinstance(root, Mapping):
+            return root
+        self._issues.add(Kind.YAML, root.place, "", "a policy is a mapping")
+        return None
+
+    def _node(self, event: yaml.NodeEvent, depth: int) -> Node:
+        """``node = scalar | sequence | mapping``."""
+        if depth > MAX_NESTING:
+            self._give_up(event, f"is nested deeper than {MAX_NESTING} levels")
+        start, end = event.start_mark.index, event.end_mark.index
+        if isinstance(event, yaml.AliasEvent):
+            self._report(event, "aliases are not taken; write the value out")
+            return Node(self._source, start, end)
+        if event.anchor is not None:
+            self._report(event, "anchors are not taken")
+        if event.tag is not None:
+            self._report(event, f"tags are not taken: {quoted(event.tag)}")
+        if isinstance(event, yaml.ScalarEvent):
+            return Scalar(self._source, start, end, event.value, event.style in {None, ""})
+        if isinstance(event, yaml.SequenceStartEvent):
+            return Sequence(self._source, start, end, tuple(self._items(depth)))
+        return Mapping(self._source, start, end, self._entries(depth))
+
+    def _items(self, depth: int) -> Iterator[Node]:
+        """``sequence = "[" { node } "]"``."""
+        count = 0
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            count += 1
+            if count > MAX_LIST:
+                self._give_up(event, f"a list has at most {MAX_LIST} items")
+            yield self._node(event, depth + 1)
+
+    def _entries(self, depth: int) -> dict[str, tuple[Scalar, Node]]:
+        """``mapping = "{" { scalar node } "}"``."""
+        entries: dict[str, tuple[Scalar, Node]] = {}
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            key = self._node(event, depth + 1)
+            value = self._node(next(self._events), depth + 1)
+            if not isinstance(key, Scalar) or (key.plain and _NO_TEXT.fullmatch(key.text)):
+                self._report(event, "a key is a text")
+            elif key.plain and key.text == "<<":
+                self._report(event, "merge keys are not taken")
+            elif key.text in entries:
+                self._report(event, f"the key {quoted(key.text)} was there before")
+            else:
+                entries[key.text] = key, value
+        return entries
+
+    def _report(self, event: yaml.Event, message: str) -> None:
+        self._issues.add(Kind.YAML, self._source.place(event.start_mark.index), "", message)
+
+    def _give_up(self, event: yaml.Event, message: str) -> NoReturn:
+        self._issues.add(Kind.LIMIT, self._source.place(event.start_mark.index), "", message)
+        raise PolicyError(self._issues.found)
+
+
+def _opening(raw: str) -> int:
+    """How much of a raw scalar comes before its text: a quote, or the line of ``|`` or ``>``."""
+    if raw[:1] in {"'", '"'}:
+        return 1
+    found = _BREAK.search(raw) if raw[:1] in {"|", ">"} else None
+    return found.end() if found else 0

@@ -1,0 +1,164 @@
+"""The grammars mean what their modules say, for whatever somebody writes."""
+
+import json
+import operator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_worker.scheduling import json_query
+from scheduler_worker.scheduling.extra_specs import match
+from tests.support.hosts import host_record, host_table
+
+words = st.text("ab1.", min_size=1, max_size=3)
+numbers = st.integers(-9, 9).map(str) | st.floats(-9, 9).map(str)
+blanks = st.sampled_from([" ", "  ", "\t"])
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["=", ">=", "==", "!=", "<="]), numbers, numbers, blanks, st.text(max_size=3)
+)
+def test_numbers_are_compared_as_numbers(name, value, operand, blank, more):
+    test = {"=": operator.ge, ">=": operator.ge, "==": operator.eq, "!=": operator.ne}
+    expected = test.get(name, operator.le)(float(value), float(operand))
+    assert match(value, f"{name}{blank}{operand} {more}") is expected
+
+
+@settings(deadline=None)
+@given(st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), words, words, blanks)
+def test_texts_are_compared_as_texts(name, value, operand, blank):
+    tests = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
+    tests |= {"==": operator.eq, "!=": operator.ne}
+    assert match(value, f"s{name}{blank}{operand}") is tests[name](value, operand)
+
+
+@settings(deadline=None)
+@given(words | st.lists(words, max_size=3), st.lists(words, min_size=1, max_size=3), blanks)
+def test_words_are_looked_for(value, operands, blank):
+    assert match(value, f"<in> {operands[0]}") is (operands[0] in value)
+    every = match(value, f"<all-in>{blank}" + blank.join(operands))
+    assert every is all(word in value for word in operands)
+    assert match(value, "<or> " + " <or> ".join(operands)) is (value in operands)
+
+
+@settings(deadline=None)
+@given(words, words, st.sampled_from(["", "<", ">", "<range-in>", "==", "<in>", "s="]))
+def test_whatever_begins_with_no_operator_is_a_literal(value, text, prefix):
+    assert match(value, prefix + text) is (value == prefix + text)
+
+
+@settings(deadline=None)
+@given(st.none() | st.text(max_size=8) | st.lists(words), st.text(max_size=8) | st.text("<or> =in"))
+def test_a_requirement_is_met_or_not_or_makes_no_sense(value, text):
+    try:
+        assert match(value, text) in {True, False}
+    except ValueError as error:
+        assert str(error)
+
+
+HOST = host_table(
+    [
+        host_record(
+            host="h1",
+            memory_mb_used=192,
+            vcpus_used=3,
+            hypervisor_type="QEMU",
+            stats={"rack": "7", "num_instances": "2"},
+        )
+    ]
+).state(0)
+SEEN = {
+    "$free_ram_mb": 8000,
+    "$vcpus_used": 3,
+    "$host": "h1",
+    "$stats.rack": "7",
+    "$hypervisor_type": "QEMU",
+    "$nothing": None,
+    "$stats.nothing": None,
+    "$stats.nothing.x": None,
+    "$": None,
+}
+
+KEYS_OF_NOTHING = {"$num_instances.x", "$hypervisor_type.x"}
+
+leaves = (
+    st.sampled_from(sorted(SEEN.keys() | KEYS_OF_NOTHING))
+    | st.sampled_from([None, "", True, False, 0, 3, 7.5, 8000, "h1", "7", {"a": 1}])
+)  # fmt: skip
+calls = st.recursive(
+    st.builds(lambda name, some: [name, *some], st.sampled_from(["=", "<", "in", "or", "and"]),
+              st.lists(leaves, max_size=3)),
+    lambda inner: st.builds(
+        lambda name, some: [name, *some],
+        st.sampled_from(["=", "<=", ">=", ">", "in", "or", "and", "not"]),
+        st.lists(inner | leaves | st.just([]), max_size=3),
+    ),
+    max_leaves=6,
+)  # fmt: skip
+
+
+def meaning(query):
+    """What a call means, in so many words; TypeError where values have no order, or no keys."""
+    if any(isinstance(each, str) and each in KEYS_OF_NOTHING for each in query[1:]):
+        raise TypeError
+    values = [SEEN.get(each, each) if isinstance(each, str) else each for each in query[1:]]
+    values = [(meaning(each) if each else True) if isinstance(each, list) else each
+              for each in values]  # fmt: skip
+    values = [each for each in values if each is not None and each != ""]
+    if query[0] in {"or", "and"}:
+        return any(values) if query[0] == "or" else all(values)
+    if query[0] == "not":
+        return [not each for each in values]
+    if len(values) < 2:
+        return False
+    first, *others = values
+    if query[0] == "in":
+        return first in others
+    test = {"=": operator.eq, "<": operator.lt, ">": operator.gt, "<=": operator.le}
+    held = [test.get(query[0], operator.ge)(first, each) for each in others]
+    return all(held)
+
+
+@settings(deadline=None)
+@given(calls)
+def test_a_query_means_what_the_grammar_says(query):
+    try:
+        expected = meaning(query)
+    except TypeError:
+        expected = False
+    read = json_query.read(json.dumps(query))
+    assert read.matches(HOST) is (
+        any(expected) if isinstance(expected, list) else bool(expected)
+    )  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.text(max_size=30) | st.recursive(leaves, st.lists, max_leaves=8).map(json.dumps))
+def test_whatever_is_written_is_a_query_or_is_refused(text):
+    try:
+        query = json_query.read(text)
+    except ValueError as error:
+        assert str(error).startswith(("is ", "has "))
+    else:
+        assert query is None or query.matches(HOST) in {True, False}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[" * 9_000, "is not JSON"),
+        ('["not", ' * 33 + "1" + "]" * 33, "calls within calls"),
+        (json.dumps(["or", "x" * json_query.MAX_LENGTH]), "longer than 16384"),
+        ('["=", NaN, 1]', "is not JSON"),
+        ('["=", 1' + "0" * 5_000 + "]", "is not JSON"),
+        ('["AND", true]', "operator 'AND'; known are =, <,"),
+        ('[["=", 1, 1]]', "operator"),
+        ('{"a": 1}', "is not a list"),
+    ],
+    ids=lambda text: text[:12],
+)
+def test_a_query_is_bounded(text, why):
+    with pytest.raises(ValueError, match=why):
+        json_query.read(text)

@@ -1,0 +1,228 @@
+"""What aggregates ask of a request, and the limits they set."""
+
+import pytest
+
+from scheduler_worker.model.aggregates import by_host
+from scheduler_worker.scheduling.filters.aggregates import (
+    AggregateImagePropertiesIsolation,
+    AggregateInstanceExtraSpecsFilter,
+    AggregateMultiTenancyIsolation,
+    AggregateTypeAffinityFilter,
+)
+from scheduler_worker.scheduling.filters.capacity import (
+    AggregateCoreFilter,
+    AggregateDiskFilter,
+    AggregateRamFilter,
+)
+from scheduler_worker.scheduling.filters.counts import (
+    AggregateIoOpsFilter,
+    AggregateNumInstancesFilter,
+    IoOpsFilter,
+    NumInstancesFilter,
+)
+from scheduler_worker.scheduling.options import Options
+from tests.support.hosts import aggregate, host_record, host_table, request_spec
+
+
+def verdict(unit, spec, *metadata, **facts) -> str | None:
+    """Why a host in aggregates of this metadata does not pass; None when it does."""
+    some = [aggregate("h", id=number, **each) for number, each in enumerate(metadata)]
+    hosts = host_table([host_record(**facts)], aggregates=some)
+    [passes] = unit.passes(hosts, spec).tolist()
+    assert passes == unit.host_passes(hosts.state(0), spec)
+    assert passes or unit.applies(spec)
+    return None if passes else unit.reason(hosts.state(0), spec)
+
+
+def limits(unit, metadata, **facts):
+    hosts = host_table([host_record(**facts)], aggregates=[aggregate("h", **metadata)])
+    return unit.limits(hosts.state(0), request_spec())
+
+
+class TestImageProperties:
+    unit = AggregateImagePropertiesIsolation()
+
+    @pytest.mark.parametrize(
+        ("properties", "metadata", "why"),
+        [
+            ({"os_distro": "windows"}, {"os_distro": "windows, linux"}, None),
+            (
+                {"os_distro": "bsd"},
+                {"os_distro": "windows, linux"},
+                "is for images whose os_distro is linux, windows, not bsd",
+            ),
+            ({}, {"os_distro": "windows"}, None),
+            ({"os_distro": "bsd"}, {"other": "x"}, None),
+            ({"hw_cpu_cores": 2}, {"hw_cpu_cores": "2"}, None),
+            ({"img_bdm_v2": True}, {"img_bdm_v2": "True"}, None),
+            (
+                {"img_bdm_v2": True},
+                {"img_bdm_v2": "true"},
+                "is for images whose img_bdm_v2 is true, not True",
+            ),
+            ({"img_bdm_v2": False}, {"img_bdm_v2": "true"}, None),
+        ],
+        ids=str,
+    )
+    def test_a_property_must_have_one_of_the_values(self, properties, metadata, why):
+        assert verdict(self.unit, request_spec(image_properties=properties), metadata) == why
+
+    def test_values_of_all_aggregates_count_together(self):
+        spec = request_spec(image_properties={"os_distro": "bsd"})
+        assert verdict(self.unit, spec, {"os_distro": "linux"}, {"os_distro": "bsd"}) is None
+
+    def test_without_an_image_every_host_passes(self):
+        assert not self.unit.applies(request_spec())
+        assert verdict(self.unit, request_spec(), {"os_distro": "linux"}) is None
+
+    @pytest.mark.parametrize(("namespace", "passes"), [("os", False), ("hw", True), (None, False)])
+    def test_a_namespace_narrows_the_keys(self, namespace, passes):
+        unit = AggregateImagePropertiesIsolation(
+            Options(
+                aggregate_image_properties_isolation_namespace=namespace,
+                aggregate_image_properties_isolation_separator="_",
+            )
+        )
+        spec = request_spec(image_properties={"os_distro": "bsd"})
+        assert (verdict(unit, spec, {"os_distro": "linux"}) is None) is passes
+
+
+class TestExtraSpecs:
+    unit = AggregateInstanceExtraSpecsFilter()
+
+    @pytest.mark.parametrize(
+        ("extra_specs", "metadata", "why"),
+        [
+            ({"aggregate_instance_extra_specs:ssd": "true"}, [{"ssd": "true"}], None),
+            ({"ssd": "true"}, [{"ssd": "true"}], None),
+            ({"ssd": "true"}, [], "no aggregate of it has ssd, which should meet 'true'"),
+            ({"a": "1", "b": "2"}, [{"a": "1"}, {"b": "2"}], None),
+            (
+                {"a": ">= 3"},
+                [{"a": "1, 2"}],
+                "a of its aggregates is 1, 2, which does not meet '>= 3'",
+            ),
+            ({"a": ">= 3"}, [{"a": "x, 4"}], None),
+            ({"a": ">= 3"}, [{"a": "x"}], "a of its aggregates is x, which does not meet '>= 3'"),
+            ({"aggregate_instance_extra_specs:a:b": "1"}, [{"a:b": "1"}], None),
+            ({"hw:cpu_policy": "dedicated"}, [], None),
+        ],
+        ids=str,
+    )
+    def test_each_must_be_met_by_some_aggregate(self, extra_specs, metadata, why):
+        assert verdict(self.unit, request_spec(extra_specs=extra_specs), *metadata) == why
+
+    def test_specs_of_other_scopes_ask_nothing(self):
+        assert not self.unit.applies(request_spec(extra_specs={"capabilities:x": "1"}))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "project", "why"),
+    [
+        ([{}], "p", None),
+        ([{"filter_tenant_id": "p"}], "p", None),
+        ([{"filter_tenant_id2": "q, p"}], "p", None),
+        ([{"filter_tenant_id": "q"}, {"filter_tenant_id_x": "p"}], "p", None),
+        ([{"filter_tenant_id": "q, r"}], "p", "is for 2 other projects"),
+        ([{"filter_tenant_id": "q"}], None, "is for 1 other projects"),
+        ([{"my_filter_tenant_id": "q"}], "p", None),
+    ],
+    ids=str,
+)
+def test_tenants_have_their_hosts(metadata, project, why):
+    spec = request_spec(project_id=project)
+    assert verdict(AggregateMultiTenancyIsolation(), spec, *metadata) == why
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name", "why"),
+    [
+        ([], "a", None),
+        ([{"instance_type": "a"}], "a", None),
+        ([{"instance_type": "b"}, {"instance_type": "c, a"}], "a", None),
+        ([{"instance_type": "a"}], "A", "is for flavors a, not A"),
+        ([{"instance_type": ""}], "a", "is for flavors , not a"),
+        ([{"instance_type": ""}], None, "is for flavors , not None"),
+    ],
+    ids=str,
+)
+def test_flavors_have_their_hosts(metadata, name, why):
+    spec = request_spec(flavor={"name": name})
+    assert verdict(AggregateTypeAffinityFilter(), spec, *metadata) == why
+
+
+class TestCounts:
+    options = Options(max_io_ops_per_host=2, max_instances_per_host=3)
+
+    @pytest.mark.parametrize(
+        ("unit", "stats", "why"),
+        [
+            (IoOpsFilter, {"io_workload": "1"}, None),
+            (IoOpsFilter, {"io_workload": "2"}, "has 2 I/O operations under way, 2 may be"),
+            (NumInstancesFilter, {"num_instances": "2"}, None),
+            (NumInstancesFilter, {"num_instances": "3"}, "has 3 instances, 3 may be"),
+        ],
+    )
+    def test_the_option_is_the_limit(self, unit, stats, why):
+        metadata = {"max_io_ops_per_host": "99", "max_instances_per_host": "99"}
+        assert verdict(unit(self.options), request_spec(), metadata, stats=stats) == why
+
+    @pytest.mark.parametrize(
+        ("values", "most"),
+        [
+            ([], 3),
+            (["5"], 5),
+            (["5", "4"], 4),
+            ([" 5 "], 5),
+            (["5", "4.5"], 3),
+            (["-1"], -1),
+            (["9" * 400], 3),
+        ],
+    )
+    def test_the_smallest_value_of_the_aggregates_comes_first(self, values, most):
+        metadata = [{"max_instances_per_host": each} for each in values]
+        unit, stats = AggregateNumInstancesFilter(self.options), {"num_instances": "9"}
+        expected = f"has 9 instances, {most} may be"
+        assert verdict(unit, request_spec(), *metadata, stats=stats) == expected
+
+    def test_so_it_is_with_operations(self):
+        unit, stats = AggregateIoOpsFilter(self.options), {"io_workload": "2"}
+        assert verdict(unit, request_spec(), {"max_io_ops_per_host": "3"}, stats=stats) is None
+        assert verdict(unit, request_spec(), {}, stats=stats)
+
+
+class TestRatios:
+    @pytest.mark.parametrize(
+        ("unit", "key", "flavor"),
+        [
+            (AggregateCoreFilter, "cpu_allocation_ratio", {"vcpus": 4}),
+            (AggregateRamFilter, "ram_allocation_ratio", {"memory_mb": 8192}),
+            (AggregateDiskFilter, "disk_allocation_ratio", {"root_gb": 100}),
+        ],
+    )
+    def test_the_smallest_ratio_of_the_aggregates_comes_first(self, unit, key, flavor):
+        spec = request_spec(flavor={"vcpus": 0, "memory_mb": 0} | flavor)
+        used = {"vcpus_used": 2, "memory_mb_used": 4096, "local_gb_used": 50}
+        assert verdict(unit(), spec, **used)
+        assert verdict(unit(), spec, {key: "1.5"}, **used) is None
+        assert verdict(unit(), spec, {key: "1.5"}, {key: "1.4"}, **used)
+        assert verdict(unit(), spec, {key: "16"}, {key: "x"}, **used), "the host's own ratio"
+
+    def test_they_are_in_the_limits(self):
+        assert limits(AggregateCoreFilter(), {"cpu_allocation_ratio": "2"}) == {"vcpu": 8.0}
+        assert limits(AggregateRamFilter(), {}) == {"memory_mb": 8192.0}
+        assert limits(AggregateDiskFilter(), {"disk_allocation_ratio": "1.5"}) == {"disk_gb": 150.0}
+
+
+def test_the_groups_follow_the_aggregates():
+    hosts = host_table([host_record(host=name) for name in ("h1", "h2", "h3")])
+    unit, spec = AggregateTypeAffinityFilter(), request_spec(flavor={"name": "a"})
+    assert unit.passes(hosts, spec).tolist() == [True, True, True]
+    hosts.set_aggregates(by_host([aggregate("h1", "h2", instance_type="b")]))
+    assert unit.passes(hosts, spec).tolist() == [False, False, True]
+    hosts.remove("uuid-h1")
+    assert unit.passes(hosts, spec).tolist() == [True, False]
+    for number in range(200):
+        hosts.set_aggregates(by_host([aggregate("h2", instance_type="ab"[number % 2])]))
+        assert unit.passes(hosts, spec).tolist() == [True, number % 2 == 0]
+    assert len(hosts.by_aggregates().members) < 200, "groups without hosts are forgotten"

@@ -1,0 +1,262 @@
+"""Filters that read hints, the image's id, earlier attempts, exact sizes, flavors and metrics."""
+
+import pytest
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.claims import Claim, PendingResource
+from scheduler_worker.scheduling.filters.affinity import (
+    DifferentHostFilter,
+    SameHostFilter,
+    SimpleCIDRAffinityFilter,
+)
+from scheduler_worker.scheduling.filters.exact import (
+    ExactCoreFilter,
+    ExactDiskFilter,
+    ExactRamFilter,
+)
+from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsFilter
+from scheduler_worker.scheduling.filters.json_filter import JsonFilter
+from scheduler_worker.scheduling.filters.metrics import MetricsFilter
+from scheduler_worker.scheduling.filters.retry import RetryFilter
+from scheduler_worker.scheduling.filters.type_affinity import TypeAffinityFilter
+from scheduler_worker.scheduling.options import Options
+from tests.support.hosts import host_record, host_table, request_spec
+
+INSTANCES = {"h1": {"i1": {"instance_type_id": 1}, "i2": {"instance_type_id": 1}}, "h2": {"i3": {}}}
+
+
+def fleet(**facts):
+    """h1 with i1 and i2, h2 with i3, h3 with nothing."""
+    records = [host_record(host=name, **facts) for name in ("h1", "h2", "h3")]
+    return host_table(records, instances=INSTANCES)
+
+
+def passing(unit, spec, hosts=None) -> str:
+    """The numbers of the hosts that pass; both faces agree, and the others say why not."""
+    hosts = hosts or fleet()
+    mask = unit.passes(hosts, spec).tolist()
+    assert mask == [unit.host_passes(host, spec) for host in hosts.states()]
+    assert all(mask) or unit.applies(spec)
+    for host, passes in zip(hosts.states(), mask, strict=True):
+        assert passes or unit.reason(host, spec) != "does not pass"
+    return "".join(
+        host.host[1:] for host, passes in zip(hosts.states(), mask, strict=True) if passes
+    )
+
+
+def hinted(**hints):
+    return request_spec(scheduler_hints=hints)
+
+
+@pytest.mark.parametrize(
+    ("named", "different", "same"),
+    [
+        (["i1"], "23", "1"),
+        (["i1", "i3"], "3", "12"),
+        (["i9"], "123", ""),
+        ([], "123", "123"),
+        ([""], "123", "123"),
+        (["", "i1"], "23", "1"),
+        (["i1", "i2"], "23", "1"),
+    ],
+    ids=str,
+)
+def test_near_or_away_from_instances(named, different, same):
+    assert passing(DifferentHostFilter(), hinted(different_host=named)) == different
+    assert passing(SameHostFilter(), hinted(same_host=named)) == same
+
+
+def test_a_promised_instance_is_on_its_host():
+    hosts = fleet()
+    hosts.promise(
+        Claim(instance_uuid="i9", host_uuid="uuid-h3", host="h3", nodename="h3",
+              resources=PendingResource(), host_version=1)
+    )  # fmt: skip
+    assert passing(SameHostFilter(), hinted(same_host=["i9"]), hosts) == "3"
+    assert passing(TypeAffinityFilter(), request_spec(flavor={"id": 1}), hosts) == "1"
+
+
+class TestAddresses:
+    unit = SimpleCIDRAffinityFilter()
+
+    @pytest.mark.parametrize(
+        ("hints", "passes"),
+        [
+            ({"build_near_host_ip": ["192.0.2.130"]}, True),
+            ({"build_near_host_ip": ["192.0.2.130"], "cidr": ["/25"]}, False),
+            ({"build_near_host_ip": ["192.0.2.1"], "cidr": ["24"]}, False),
+            ({"build_near_host_ip": ["192.0.2.1"], "cidr": [""]}, True),
+            ({"build_near_host_ip": ["0.0.0.0"], "cidr": ["/0"]}, True),
+            ({"build_near_host_ip": ["::"], "cidr": ["/0"]}, False),
+            ({"build_near_host_ip": [""]}, True),
+            ({"cidr": ["/8"]}, True),
+        ],
+        ids=str,
+    )
+    def test_the_host_is_in_the_network(self, hints, passes):
+        hosts = host_table([host_record(host="h1", host_ip="192.0.2.1")])
+        assert passing(self.unit, hinted(**hints), hosts) == ("1" if passes else "")
+
+    def test_networks_of_both_families(self):
+        hosts = host_table([host_record(host="h1", host_ip="2001:db8::1")])
+        assert passing(self.unit, hinted(build_near_host_ip=["2001:db8::"]), hosts) == "1"
+        everywhere = hinted(build_near_host_ip=["0.0.0.0"], cidr=["/0"])
+        assert passing(self.unit, everywhere, hosts) == ""
+
+    @pytest.mark.parametrize("address", [None, "", "nowhere"])
+    def test_a_host_without_an_address_is_near_nothing(self, address):
+        hosts = host_table([host_record(host="h1", host_ip=address)])
+        for everywhere in ("0.0.0.0", "::"):
+            spec = hinted(build_near_host_ip=[everywhere], cidr=["/0"])
+            assert passing(self.unit, spec, hosts) == ""
+
+    @pytest.mark.parametrize(
+        "hints",
+        [
+            {"build_near_host_ip": ["192.0.2.1"], "cidr": ["/64"]},
+            {"build_near_host_ip": ["here"]},
+            {"build_near_host_ip": ["192.0.2.1", "192.0.2.2"]},
+        ],
+    )
+    def test_what_is_no_network_is_refused(self, hints):
+        with pytest.raises(RequestError, match=r"build_near_host_ip: .* is not a network"):
+            self.unit.applies(hinted(**hints))
+
+
+class TestIsolation:
+    @pytest.mark.parametrize(
+        ("images", "hosts", "restricts", "image", "expected"),
+        [
+            ([], [], True, "a", "123"),
+            ([], ["h1"], True, "a", "23"),
+            ([], ["h1"], False, "a", "123"),
+            (["a"], ["h1"], True, "a", "1"),
+            (["a"], ["h1"], True, "b", "23"),
+            (["a"], ["h1"], True, None, "23"),
+            (["a"], ["h1"], False, "a", "1"),
+            (["a"], ["h1"], False, "b", "123"),
+            (["a"], [], True, "a", ""),
+        ],
+    )
+    def test_isolated_images_and_hosts_belong_together(
+        self, images, hosts, restricts, image, expected
+    ):
+        unit = IsolatedHostsFilter(
+            Options(
+                isolated_images=tuple(images),
+                isolated_hosts=tuple(hosts),
+                restrict_isolated_hosts_to_isolated_images=restricts,
+            )
+        )
+        assert passing(unit, request_spec(image={"id": image})) == expected
+
+    def test_a_request_without_an_image_is_not_isolated(self):
+        unit = IsolatedHostsFilter(Options(isolated_images=("a",), isolated_hosts=("h1",)))
+        assert passing(unit, request_spec()) == "23"
+
+
+class TestRetry:
+    def test_hosts_that_were_tried_do_not_pass(self):
+        tried = [
+            {"host": "h1", "hypervisor_hostname": "h1"},
+            {"host": "h2", "hypervisor_hostname": "other"},
+            {"hypervisor_hostname": "h3"},
+        ]
+        assert passing(RetryFilter(), request_spec(retry={"hosts": tried})) == "23"
+
+    def test_a_first_attempt_goes_anywhere(self):
+        for retry in (None, {"num_attempts": 1}):
+            assert not RetryFilter().applies(request_spec(retry=retry))
+            assert passing(RetryFilter(), request_spec(retry=retry)) == "123"
+
+
+class TestExactSizes:
+    @pytest.mark.parametrize(
+        ("facts", "vcpus", "fits"),
+        [
+            ({}, 4, True),
+            ({}, 3, False),
+            ({"vcpus_used": 1}, 3, True),
+            ({"vcpus": 0}, 0, False),
+            ({"cpu_allocation_ratio": 2.0}, 8, False),
+        ],
+        ids=str,
+    )
+    def test_vcpus(self, facts, vcpus, fits):
+        hosts = host_table([host_record(host="h1", **facts)])
+        assert bool(passing(ExactCoreFilter(), request_spec(vcpus=vcpus), hosts)) is fits
+
+    def test_memory_and_disk(self):
+        hosts = fleet(memory_mb_used=192, local_gb_used=90)
+        assert passing(ExactRamFilter(), request_spec(memory_mb=8000), hosts) == "123"
+        assert passing(ExactRamFilter(), request_spec(memory_mb=7999), hosts) == ""
+        for swap, expected in ((1024, "123"), (1023, "")):
+            flavor = {"root_gb": 8, "ephemeral_gb": 1, "swap": swap}
+            assert passing(ExactDiskFilter(), request_spec(flavor=flavor), hosts) == expected
+
+    def test_the_totals_are_the_limits(self):
+        host, spec = fleet().state(0), request_spec()
+        assert ExactCoreFilter().limits(host, spec) == {"vcpu": 4}
+        assert ExactRamFilter().limits(host, spec) == {"memory_mb": 8192}
+        assert ExactDiskFilter().limits(host, spec) == {"disk_gb": 100}
+
+
+@pytest.mark.parametrize(("flavor", "expected"), [(1, "13"), (2, "3"), (None, "3")])
+def test_one_flavor_a_host(flavor, expected):
+    assert passing(TypeAffinityFilter(), request_spec(flavor={"id": flavor})) == expected
+
+
+class TestMetrics:
+    @pytest.mark.parametrize(
+        ("setting", "passes"),
+        [
+            ([], True),
+            (["cpu.percent=1"], True),
+            (["cpu.percent=0", "numa.membw.max=0"], False),
+            (["numa.membw.max=x", "bad"], True),
+        ],
+        ids=str,
+    )
+    def test_every_metric_with_a_ratio_is_there(self, setting, passes):
+        unit = MetricsFilter(Options(metrics_weight_setting=tuple(setting)))
+        hosts = host_table([host_record(host="h1", metrics=[{"name": "cpu.percent", "value": 0}])])
+        assert passing(unit, request_spec(), hosts) == ("1" if passes else "")
+
+    def test_it_names_what_is_missing(self):
+        unit = MetricsFilter(Options(metrics_weight_setting=("b=1", "a=1")))
+        assert unit.reason(fleet().state(0), request_spec()) == "does not report a, b"
+
+
+class TestJson:
+    unit = JsonFilter()
+
+    @pytest.mark.parametrize(
+        ("query", "expected"),
+        [
+            ('["=", "$host", "h2"]', "2"),
+            ('["not", ["=", "$host", "h2"]]', "13"),
+            ('["and", [">=", "$free_ram_mb", 8192], ["in", "$host", "h1", "h3"]]', "13"),
+            ('["<", "$host", 1]', ""),
+            ('["not", ["<", "$host", 1]]', ""),
+        ],
+    )
+    def test_hosts_that_match_pass(self, query, expected):
+        assert passing(self.unit, hinted(query=[query])) == expected
+
+    @pytest.mark.parametrize("query", [[], [""], ["[]"], ["null"], ["0"]], ids=str)
+    def test_nothing_asks_nothing(self, query):
+        assert not self.unit.applies(hinted(query=query))
+        assert passing(self.unit, hinted(query=query)) == "123"
+
+    @pytest.mark.parametrize(
+        ("query", "why"),
+        [
+            (["["], "is not JSON"),
+            (['["almost", 1]'], "has the operator 'almost'"),
+            (['["=", 1, 1]', "[]"], "is given 2 times"),
+        ],
+        ids=str,
+    )
+    def test_what_is_no_query_is_refused(self, query, why):
+        with pytest.raises(RequestError, match=f"scheduler_hints.query: {why}"):
+            self.unit.applies(hinted(query=query))

@@ -1,0 +1,238 @@
+"""What a request needs: the request filters that make it of flavor, image and the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_worker.errors import NoValidHost, RequestError
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.prefilters.groups import Group, overridden
+from scheduler_worker.scheduling.prefilters.needs import Needs, Supply, needs_of
+from tests.support.hosts import request_spec
+
+
+def needs(options: Options | None = None, **asked) -> Needs:
+    return needs_of(request_spec(**asked), options or Options())
+
+
+@pytest.mark.parametrize(
+    ("extra_specs", "image", "traits"),
+    [
+        ({}, {}, ""),
+        ({"accel:device_profile": "fpga"}, {}, "COMPUTE_ACCELERATORS"),
+        ({"accel:device_profile": ""}, {}, ""),
+        ({"hw:virtio_packed_ring": "true"}, {}, "COMPUTE_NET_VIRTIO_PACKED"),
+        ({}, {"hw_virtio_packed_ring": True}, "COMPUTE_NET_VIRTIO_PACKED"),
+        ({"hw:virtio_packed_ring": "no"}, {}, ""),
+        ({"hw:ephemeral_encryption": "yes"}, {}, "COMPUTE_EPHEMERAL_ENCRYPTION"),
+        (
+            {"hw:ephemeral_encryption": "1", "hw:ephemeral_encryption_format": "luks"},
+            {},
+            "COMPUTE_EPHEMERAL_ENCRYPTION COMPUTE_EPHEMERAL_ENCRYPTION_LUKS",
+        ),
+        ({"hw:ephemeral_encryption_format": "luks"}, {}, ""),
+        ({"hw:sound_model": "virtio"}, {}, "COMPUTE_SOUND_MODEL_VIRTIO"),
+        ({"hw:sound_model": "sb16"}, {}, ""),
+        (
+            {"hw:tpm_version": "2.0", "hw:tpm_model": "tpm-crb", "hw:tpm_secret_security": "host"},
+            {},
+            "COMPUTE_SECURITY_TPM_SECRET_SECURITY_HOST COMPUTE_SECURITY_TPM_2_0 "
+            "COMPUTE_SECURITY_TPM_CRB",
+        ),
+        (
+            {},
+            {"hw_tpm_version": "1.2"},
+            "COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER COMPUTE_SECURITY_TPM_1_2 "
+            "COMPUTE_SECURITY_TPM_TIS",
+        ),
+        ({"os:secure_boot": "required"}, {}, "COMPUTE_SECURITY_UEFI_SECURE_BOOT"),
+        ({"os:secure_boot": "optional"}, {}, ""),
+        ({"hw:maxphysaddr_mode": "emulate"}, {}, "COMPUTE_ADDRESS_SPACE_EMULATED"),
+        ({}, {"hw_firmware_stateless": True}, ""),
+        (
+            {},
+            {"hw_firmware_stateless": True, "hw_firmware_type": "uefi"},
+            "COMPUTE_SECURITY_STATELESS_FIRMWARE",
+        ),
+        ({"hw:pci_numa_affinity_policy": "socket"}, {}, "COMPUTE_SOCKET_PCI_NUMA_AFFINITY"),
+        ({"trait:CUSTOM_A": "required"}, {"traits_required": ["CUSTOM_B"]}, "CUSTOM_A CUSTOM_B"),
+        ({"trait:CUSTOM_A": "Required"}, {}, ""),
+    ],
+)
+def test_flavor_and_image_require_traits(extra_specs, image, traits):
+    found = needs(extra_specs=extra_specs, image_properties=image)
+    assert found.required == set(traits.split())
+    assert found.forbidden == {"COMPUTE_STATUS_DISABLED"}
+
+
+@pytest.mark.parametrize(
+    ("extra_specs", "image", "field"),
+    [
+        ({"hw:virtio_packed_ring": "no"}, {"hw_virtio_packed_ring": True}, "virtio_packed_ring"),
+        ({"hw:sound_model": "virtio"}, {"hw_sound_model": "sb16"}, "sound_model"),
+        ({"hw:sound_model": "trumpet"}, {}, "sound_model"),
+        ({"hw:tpm_version": "3"}, {}, "tpm_version"),
+        ({"hw:tpm_version": "1.2", "hw:tpm_model": "tpm-crb"}, {}, "tpm_model"),
+        ({"hw:mem_encryption": "1", "hw:mem_encryption_model": "rot13"}, {}, "encryption_model"),
+        (
+            {"hw:ephemeral_encryption": "1", "hw:ephemeral_encryption_format": "zip"},
+            {},
+            "ephemeral_encryption_format",
+        ),
+    ],
+)
+def test_nonsense_and_contradictions_are_refused(extra_specs, image, field):
+    with pytest.raises(RequestError, match=field):
+        needs(extra_specs=extra_specs, image_properties=image)
+
+
+def test_who_keeps_the_secret_of_a_tpm_is_one_of_three():
+    extra_specs = {"hw:tpm_version": "2.0", "hw:tpm_secret_security": "nobody"}
+    with pytest.raises(NoValidHost) as refused:
+        needs(extra_specs=extra_specs)
+    assert refused.value.reason == (
+        "Scheduling failed: TPM secret security 'nobody' is not supported."
+    )
+
+
+def test_devices_that_are_managed_remotely_need_a_host_that_can():
+    device = {"count": 1, "spec": [{"physical_network": "p", "remote_managed": "True"}]}
+    assert needs(pci_requests={"requests": [device]}).required == {"COMPUTE_REMOTE_MANAGED_PORTS"}
+
+
+@pytest.mark.parametrize(
+    ("image", "is_bfv", "traits"),
+    [
+        ({"disk_format": "qcow2"}, False, {"COMPUTE_IMAGE_TYPE_QCOW2"}),
+        ({"disk_format": "qcow2"}, True, set()),
+        ({"disk_format": "docker"}, False, set()),
+        ({}, False, set()),
+    ],
+)
+def test_disk_formats_have_traits_where_that_is_switched_on(image, is_bfv, traits):
+    options = Options(query_placement_for_image_type_support=True)
+    assert needs(options, image=image, is_bfv=is_bfv).required == traits
+    assert not needs(image=image, is_bfv=is_bfv).required
+
+
+@pytest.mark.parametrize(
+    ("properties", "traits"),
+    [
+        (
+            {"hw_disk_bus": "virtio", "hw_cdrom_bus": "sata", "hw_vif_model": "ne2k-pci"},
+            "STORAGE_BUS_VIRTIO STORAGE_BUS_SATA NET_VIF_MODEL_NE2K_PCI",
+        ),
+        (
+            {"hw_viommu_model": "intel", "hw_video_model": "vga"},
+            "VIOMMU_MODEL_INTEL GRAPHICS_MODEL_VGA",
+        ),
+        ({"hw_disk_bus": "virtio", "hw_video_model": "crystal"}, ""),
+    ],
+)
+def test_image_properties_have_traits_all_or_none(properties, traits):
+    options = Options(image_metadata_prefilter=True)
+    expected = {f"COMPUTE_{each}" for each in traits.split()}
+    assert needs(options, image_properties=properties).required == expected
+    assert not needs(image_properties=properties).required
+
+
+def test_groups_are_read_off_extra_specs():
+    found = needs(
+        extra_specs={
+            "resources:VGPU": "1",
+            "trait:CUSTOM_ROOT": "required",
+            "resources1:CUSTOM_FPGA": " 2 ",
+            "trait1:CUSTOM_FAST": "required",
+            "trait1:CUSTOM_OLD": "forbidden",
+            "resources_b:SRIOV_NET_VF": "4",
+            "resources_c:VGPU": "0",
+            "resources:CUSTOM_MANY": "many",
+            "resources:BANANAS": "3",
+            "group_policy": "isolate",
+        }
+    )
+    assert found.required == frozenset()
+    assert found.supply == Supply(
+        groups=(
+            Group(resources=(("VGPU", 1),), required=frozenset({"CUSTOM_ROOT"})),
+            Group(
+                name="1",
+                resources=(("CUSTOM_FPGA", 2),),
+                required=frozenset({"CUSTOM_FAST"}),
+                forbidden=frozenset({"CUSTOM_OLD"}),
+            ),
+            Group(name="_b", resources=(("SRIOV_NET_VF", 4),)),
+        ),
+        isolates=True,
+    )
+
+
+def test_several_suffixes_need_a_policy():
+    extra_specs = {"resources1:VGPU": "1", "resources2:VGPU": "1"}
+    with pytest.raises(RequestError, match="group_policy"):
+        needs(extra_specs=extra_specs)
+    assert not needs(extra_specs=extra_specs | {"group_policy": "none"}).supply.isolates
+
+
+def test_persistent_memory_and_encrypted_memory_are_resources():
+    found = needs(extra_specs={"hw:pmem": "4GB, 16GB,4GB", "hw:mem_encryption": "true"})
+    [group] = found.supply.groups
+    assert group.required == {"HW_CPU_X86_AMD_SEV"}
+    assert dict(group.resources) == {
+        "CUSTOM_PMEM_NAMESPACE_4GB": 2,
+        "CUSTOM_PMEM_NAMESPACE_16GB": 1,
+        "MEM_ENCRYPTION_CONTEXT": 1,
+    }
+
+
+def test_groups_that_come_ready_made_need_somebody_who_asks():
+    group = {"requester_id": "port", "resources": {"NET_BW_EGR_KILOBIT_PER_SEC": 1000}}
+    found = needs(requested_resources=[group | {"in_tree": "p", "aggregates": [["a", "b"]]}])
+    assert found.supply.groups[1] == Group(
+        name="port",
+        resources=(("NET_BW_EGR_KILOBIT_PER_SEC", 1000),),
+        in_tree="p",
+        member_of=(frozenset({"a", "b"}),),
+    )
+    with pytest.raises(RequestError, match=r"requested_resources\[1\]\.requester_id"):
+        needs(requested_resources=[group, {"resources": {"VGPU": 1}}])
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"pci_requests": {"requests": [7]}},
+        {"image_properties": {"hw_tpm_version": ["2.0"]}},
+    ],
+)
+def test_what_cannot_be_read_is_refused(asked):
+    with pytest.raises(RequestError):
+        needs(**asked)
+
+
+def test_groups_that_stand_for_pci_requests_are_left_to_the_pools_of_devices():
+    devices = {"requests": [{"count": 1, "spec": [], "request_id": "r"}]}
+    groups = [{"requester_id": name, "resources": {"CUSTOM_PCI": 1}} for name in ("r-0", "s-0")]
+    found = needs(pci_requests=devices, requested_resources=groups)
+    assert [each.name for each in found.supply.groups] == ["", "s-0"]
+    assert needs(pci_requests=devices, requested_resources=groups[:1]).supply is None
+
+
+def test_what_the_flavor_says_itself_can_be_overridden():
+    extra_specs = {"resources:VCPU": "0", "resources:MEMORY_MB": "7", "resources:DISK_GB": "5"}
+    flavor = request_spec(extra_specs=extra_specs, flavor={"root_gb": 9, "swap": 1}).flavor
+    found = overridden(flavor)
+    assert (found.vcpus, found.memory_mb, found.root_gb, found.swap) == (0, 7, 5, 0)
+    plain = request_spec().flavor
+    assert overridden(plain) is plain
+
+
+def test_a_request_may_bring_traits_and_aggregates_of_its_own():
+    found = needs(
+        request_level_params={"root_required": ["A"], "root_forbidden": ["B"]},
+        requested_destination={"aggregates": ["x, y", "z"], "forbidden_aggregates": ["w"]},
+    )
+    assert found.required == {"A"}
+    assert found.forbidden == {"B", "COMPUTE_STATUS_DISABLED"}
+    assert found.member_of == ({"x", "y"}, {"z"})
+    assert found.forbidden_aggregates == {"w"}

@@ -1,0 +1,93 @@
+"""Request filters in the pipeline: what is taken from providers, told, and given back."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from scheduler_worker.errors import NoValidHost
+from scheduler_worker.model.decisions import Decision
+from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.scheduling.explain import explain
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.pipeline import Pipeline, Request
+from tests.support.hosts import host_record, host_table, request_spec
+
+GPU = {"requester_id": "gpu", "resources": {"VGPU": 1}}
+PIPELINE = Pipeline([], [], Options())
+
+
+@pytest.fixture
+def hosts() -> HostTable:
+    """One host with two GPUs, which are one provider each."""
+    gpus = [{"uuid": f"gpu{n}", "inventories": {"VGPU": {"total": 1}}} for n in range(2)]
+    return host_table([host_record(host="a", resource_providers=gpus)])
+
+
+def decide(hosts: HostTable, *uuids: str, **asked) -> Decision:
+    request = Request(spec=request_spec(**asked), instance_uuids=uuids)
+    return PIPELINE.decide(hosts, request, random.Random(1))
+
+
+def mapped(decision: Decision) -> list[str]:
+    requests = [json.loads(each[0].allocation_request) for each in decision.selections]
+    return [provider for each in requests for provider in each["mappings"]["gpu"]]
+
+
+def test_each_instance_gets_a_provider_of_its_own(hosts):
+    decision = decide(hosts, "one", "two", requested_resources=[GPU])
+    assert sorted(mapped(decision)) == ["gpu0", "gpu1"]
+    with pytest.raises(NoValidHost):
+        decide(hosts, "three", requested_resources=[GPU])
+
+
+def test_what_is_given_back_can_be_promised_again(hosts):
+    before = hosts.state(0).provider_tree
+    [claim] = decide(hosts, "one", requested_resources=[GPU]).claims
+    assert hosts.state(0).provider_tree != before
+    hosts.end_promise(claim.id)
+    assert hosts.state(0).provider_tree == before
+
+
+def test_a_report_keeps_what_is_promised(hosts):
+    decide(hosts, "one", requested_resources=[GPU])
+    hosts.put(hosts.records[0], 2)
+    decide(hosts, "two", requested_resources=[GPU])
+    with pytest.raises(NoValidHost):
+        decide(hosts, "three", requested_resources=[GPU])
+
+
+def test_an_instance_that_is_asked_for_again_keeps_its_provider(hosts):
+    first = mapped(decide(hosts, "one", requested_resources=[GPU]))
+    decide(hosts, "two", requested_resources=[GPU])
+    request = Request(spec=request_spec(requested_resources=[GPU]), instance_uuids=("one",))
+    again = PIPELINE.decide(hosts, request, random.Random(1), {"one": 0})
+    assert mapped(again) == first
+    assert not again.claims
+
+
+def test_a_failed_request_leaves_nothing_taken(hosts):
+    before = hosts.state(0).provider_tree
+    with pytest.raises(NoValidHost):
+        decide(hosts, "one", "two", "three", requested_resources=[GPU])
+    assert hosts.state(0).provider_tree == before
+
+
+def test_nobody_can_force_an_instance_on_a_disabled_host():
+    hosts = host_table([host_record(host="a", service={"disabled": True})])
+    with pytest.raises(NoValidHost):
+        decide(hosts, "one", force_hosts=["a"])
+
+
+def test_request_filters_are_told_of_where_they_reject():
+    hosts = host_table([host_record(host="a", traits=["X"]), host_record(host="b")])
+    spec = request_spec(extra_specs={"trait:X": "required"})
+    request = Request(spec=spec, instance_uuids=("one",))
+    diagnosis = explain(PIPELINE, hosts, request, random.Random(1))
+    assert [step.name for step in diagnosis.filters] == ["RequestFilters"]
+    [reason] = [each.reason for each in diagnosis.verdicts if each.host == "b"]
+    assert reason == "lacks trait X"
+    plain = Request(spec=request_spec(), instance_uuids=("one",))
+    assert not explain(PIPELINE, hosts, plain, random.Random(1)).filters

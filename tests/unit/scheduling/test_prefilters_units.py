@@ -1,0 +1,212 @@
+"""Which hosts the request filters let through, and why not the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+
+from scheduler_worker.errors import NoValidHost, RequestError
+from scheduler_worker.model.aggregates import Aggregate
+from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.providers import ResourceProvider, read_providers
+from scheduler_worker.rpc.codec.providers import reshape_providers
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.prefilters.units import RequestFilters, ResourceProviders
+from tests.support.hosts import host_record, host_table, request_spec
+
+
+def passed(unit, hosts: HostTable, **asked) -> str:
+    """The names of hosts that pass, in one word; both faces agree."""
+    spec = request_spec(**asked)
+    names = [host.host for host in hosts.states() if unit.host_passes(host, spec)]
+    mask = unit.passes(hosts, spec)
+    assert names == [
+        record.host for record, is_in in zip(hosts.records, mask, strict=True) if is_in
+    ]
+    return "".join(names)
+
+
+def group(*hosts: str, id: int = 1, **metadata: str) -> Aggregate:
+    plain = {key.replace("trait_", "trait:"): value for key, value in metadata.items()}
+    return Aggregate(id=id, uuid=f"agg-{id}", hosts=hosts, metadata=plain)
+
+
+def fleet(*aggregates: Aggregate, names: Iterable[str] = "abc", **fields) -> HostTable:
+    records = [host_record(host=name, **fields) for name in names]
+    return host_table(records, aggregates=aggregates)
+
+
+def test_a_plain_request_passes_all_but_disabled_hosts():
+    hosts = fleet()
+    hosts.put(host_record(host="d", service={"disabled": True}), 9)
+    hosts.put(host_record(host="e", traits=["COMPUTE_STATUS_DISABLED"]), 9)
+    assert passed(RequestFilters(), hosts) == "abc"
+    reason = RequestFilters().reason(hosts.state(3), request_spec())
+    assert reason == "has trait COMPUTE_STATUS_DISABLED"
+
+
+def test_traits_are_required_and_forbidden():
+    hosts = host_table([host_record(host="a", traits=["X"]), host_record(host="b", traits=["Y"])])
+    unit = RequestFilters()
+    assert passed(unit, hosts, extra_specs={"trait:X": "required"}) == "a"
+    assert passed(unit, hosts, extra_specs={"trait:X": "forbidden"}) == "b"
+    assert passed(unit, hosts, request_level_params={"root_required": ["X", "Y"]}) == ""
+    spec = request_spec(extra_specs={"trait:X": "required"})
+    assert unit.reason(hosts.state(1), spec) == "lacks trait X"
+
+
+def test_a_report_changes_what_passes():
+    hosts = fleet(names="a")
+    asked = {"extra_specs": {"trait:X": "required"}}
+    assert passed(RequestFilters(), hosts, **asked) == ""
+    hosts.put(host_record(host="a", traits=["X"]), 2)
+    assert passed(RequestFilters(), hosts, **asked) == "a"
+
+
+def test_a_zone_is_an_aggregate_to_the_letter():
+    hosts = fleet(group("a", availability_zone="z"), group("b", id=2, availability_zone="z,y"))
+    assert passed(RequestFilters(), hosts, availability_zone="z") == "a"
+
+
+def test_a_zone_whose_aggregate_is_empty_has_no_hosts():
+    hosts = fleet()
+    hosts.set_aggregates({}, [group(availability_zone="z")])
+    assert passed(RequestFilters(), hosts, availability_zone="z") == ""
+
+
+def test_a_zone_that_no_aggregate_has_restricts_nothing():
+    hosts = fleet(group("a", availability_zone="z"))
+    assert passed(RequestFilters(), hosts, availability_zone="nova") == "abc"
+
+
+def test_tenants_stay_in_their_aggregates_where_that_is_switched_on():
+    hosts = fleet(
+        group("a", filter_tenant_id="p"),
+        group("b", id=2, filter_tenant_id_2="p"),
+        group("c", id=3, filter_tenant_id="p,q"),
+    )
+    unit = RequestFilters(Options(limit_tenants_to_placement_aggregate=True))
+    assert passed(unit, hosts, project_id="p") == "ab"
+    assert passed(unit, hosts, project_id="q") == "abc"
+    assert passed(RequestFilters(), hosts, project_id="p") == "abc"
+
+
+def test_a_tenant_without_aggregate_may_be_refused():
+    both = Options(
+        limit_tenants_to_placement_aggregate=True, placement_aggregate_required_for_tenants=True
+    )
+    with pytest.raises(NoValidHost) as refused:
+        RequestFilters(both).passes(fleet(), request_spec(project_id="p"))
+    assert refused.value.reason == "Scheduling failed: No hosts available for tenant"
+
+
+def test_aggregates_are_isolated_by_the_traits_that_they_require():
+    isolated = [
+        group("a", trait_X="required"),
+        group("b", id=2, trait_X="required", trait_Y="required"),
+        group("c", id=3, trait_X="maybe"),
+    ]
+    unit = RequestFilters(Options(enable_isolated_aggregate_filtering=True))
+    assert passed(unit, fleet(*isolated)) == "c"
+    assert passed(RequestFilters(), fleet(*isolated)) == "abc"
+    hosts = fleet(*isolated, traits=["X", "Y"])
+    assert passed(unit, hosts, extra_specs={"trait:X": "required"}) == "ac"
+    both = {"trait:X": "required", "trait:Y": "required"}
+    assert passed(unit, hosts, extra_specs=both) == "abc"
+
+
+def test_a_destination_names_aggregates():
+    hosts = fleet(group("a", "b"), group("b", "c", id=2))
+    unit = RequestFilters()
+    one, two = {"aggregates": ["agg-1,agg-9"]}, {"aggregates": ["agg-1", "agg-2"]}
+    assert passed(unit, hosts, requested_destination=one) == "ab"
+    assert passed(unit, hosts, requested_destination=two) == "b"
+    assert passed(unit, hosts, requested_destination={"forbidden_aggregates": ["agg-1"]}) == "c"
+
+
+def test_requested_networks_are_reported_where_that_is_switched_on():
+    hosts = host_table([host_record(host="a", networks=["n"]), host_record(host="b")])
+    asked = {"requested_networks": [{"network_id": "n"}, {"port_id": "p"}]}
+    unit = RequestFilters(Options(query_placement_for_routed_network_aggregates=True))
+    assert passed(unit, hosts, **asked) == "a"
+    assert passed(RequestFilters(), hosts, **asked) == "ab"
+
+
+@pytest.fixture
+def with_providers() -> HostTable:
+    """Host a has two GPUs of one, b one of two, c none."""
+    reported = {"a": [gpu("a1", 1), gpu("a2", 1)], "b": [gpu("b1", 2, aggregates=["agg-7"])]}
+    records = [host_record(host=name, resource_providers=reported.get(name)) for name in "abc"]
+    return host_table(records, aggregates=[group("a")])
+
+
+def gpu(uuid: str, total: int, **fields) -> ResourceProvider:
+    plain = {"uuid": uuid, "inventories": {"VGPU": {"total": total}}} | fields
+    return msgspec.convert(plain, ResourceProvider)
+
+
+def test_resources_come_from_providers(with_providers):
+    unit = ResourceProviders()
+    assert passed(unit, with_providers, extra_specs={"resources1:VGPU": "1"}) == "ab"
+    assert passed(unit, with_providers, extra_specs={"resources1:VGPU": "2"}) == "b"
+    two = {"resources1:VGPU": "1", "resources2:VGPU": "1", "group_policy": "isolate"}
+    assert passed(unit, with_providers, extra_specs=two) == "a"
+    assert not unit.applies(request_spec())
+
+
+def test_columns_rule_out_hosts_that_could_never_give(with_providers):
+    unit = RequestFilters()
+    assert passed(unit, with_providers, extra_specs={"resources1:VGPU": "2"}) == "b"
+    spec = request_spec(extra_specs={"resources1:VGPU": "2"})
+    assert unit.reason(with_providers.state(2), spec) == "has no provider of 2 VGPU"
+
+
+def test_a_group_may_name_aggregates_and_a_tree(with_providers):
+    def asked(**fields):
+        return {"requested_resources": [{"requester_id": "p", "resources": {"VGPU": 1}} | fields]}
+
+    unit = ResourceProviders()
+    assert passed(unit, with_providers, **asked(aggregates=[["agg-1"]])) == "a"
+    assert passed(unit, with_providers, **asked(aggregates=[["agg-7"]])) == "b"
+    assert passed(unit, with_providers, **asked(forbidden_aggregates=["agg-1"])) == "b"
+    assert passed(RequestFilters(), with_providers, **asked(in_tree="b1")) == "b"
+
+
+def test_what_an_instance_takes_is_named_by_provider_and_group(with_providers):
+    spec = request_spec(requested_resources=[{"requester_id": "p", "resources": {"VGPU": 2}}])
+    [use] = ResourceProviders().taken_by(spec, with_providers.state(1))
+    assert (use.provider, use.group, use.resources) == ("b1", "p", {"VGPU": 2})
+    assert ResourceProviders().taken_by(spec, with_providers.state(0)) == ()
+
+
+@pytest.mark.parametrize(
+    ("reported", "problem"),
+    [
+        ([{"uuid": "a"}, {"uuid": "a"}], "names a provider twice"),
+        (
+            [
+                {"uuid": "a", "parent_provider_uuid": "b"},
+                {"uuid": "b", "parent_provider_uuid": "a"},
+            ],
+            "below itself",
+        ),
+        ([{"uuid": "a", "inventories": {"VGPU": {"total": -1}}}], "total"),
+        ([{"uuid": "a", "inventories": {"vgpu": {"total": 1}}}], "inventories"),
+    ],
+)
+def test_providers_that_are_no_tree_are_refused(reported, problem):
+    with pytest.raises(RequestError, match=problem):
+        reshape_providers(reported, "hosts[0].resource_providers")
+
+
+def test_a_tree_is_read_whatever_its_order():
+    reported = [
+        {"uuid": "leaf", "parent_provider_uuid": "numa"},
+        {"uuid": "numa"},
+        {"uuid": "host"},
+    ]
+    tree = read_providers("host", ("X",), reshape_providers(reported, "p"))
+    assert tree.uuids == ("host", "leaf", "numa")
+    assert [each.parent for each in tree.providers] == [0, 2, 0]

@@ -1,0 +1,143 @@
+"""A nova.conf that is copied over: every scheduler option is taken, or told to mean nothing."""
+
+import ast
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from scheduler_worker import app, conf
+from scheduler_worker.conf import nova_compat
+from scheduler_worker.errors import ConfigError
+from tests.support.workers import write_config
+
+TABLE = Path(__file__).resolve().parents[1] / "samples" / "nova" / "config_options.json"
+NOVAS = {(group, name): rest for group, name, *rest in json.loads(TABLE.read_text())}
+OURS = {(group or "DEFAULT", opt.name): opt for group, opts in conf.list_opts() for opt in opts}
+UNUSED = {(group, name) for group, names in nova_compat.UNUSED.items() for name in names}
+OF_THE_BUS = {("DEFAULT", "transport_url"), ("DEFAULT", "control_exchange")}
+OTHER_DEFAULTS = {
+    ("DEFAULT", "graceful_shutdown_timeout"),
+    ("DEFAULT", "host"),
+    ("filter_scheduler", "available_filters"),
+    ("filter_scheduler", "enabled_filters"),
+    ("filter_scheduler", "weight_classes"),
+}
+
+FITTING = {
+    "host": "worker-1",
+    "transport_url": "local:/",
+    "control_exchange": "nova",
+    "enabled_filters": "ComputeFilter, ImagePropertiesFilter, IsolatedHostsFilter",
+    "available_filters": ["nova.scheduler.filters.all_filters"],
+    "weight_classes": "nova.scheduler.weights.all_weighers",
+    "image_properties_default_architecture": "x86_64",
+    "image_props_weight_setting": "os_distro=2.0",
+    "weight_setting": "cpu.percent=-1.0",
+    "service_down_time": 90,
+    "alias": ['{"name": "gpu"}', '{"name": "nic"}'],
+}
+BY_TYPE = {"BoolOpt": True, "FloatOpt": 2.5, "StrOpt": "some", "ListOpt": "a, b", "MultiOpt": "x"}
+
+
+def fitting(name: str, kind: str, least: float | None) -> object:
+    """A value that nova.conf may have."""
+    if name in FITTING:
+        return FITTING[name]
+    return 7 + (least or 0) if kind == "IntOpt" else BY_TYPE.get(kind, "some")
+
+
+@pytest.fixture
+def nova_conf(tmp_path):
+    """A file that sets every option of the table."""
+    groups: dict[str, dict[str, object]] = {}
+    for (group, name), (kind, _, least) in NOVAS.items():
+        groups.setdefault(group, {})[name] = fitting(name, kind, least)
+    return write_config(tmp_path / "nova.conf", **groups)
+
+
+def load(path):
+    return conf.load(["--config-file", str(path)])
+
+
+def test_a_nova_conf_with_every_scheduler_option_starts_the_worker(nova_conf, caplog):
+    with caplog.at_level(logging.WARNING), app.build(load(nova_conf)).running() as worker:
+        options = worker.pipeline.options
+    assert [unit.name for unit in worker.pipeline.filters] == [
+        "ComputeFilter",
+        "ImagePropertiesFilter",
+        "IsolatedHostsFilter",
+    ]
+    assert (options.host_subset_size, options.max_attempts) == (8, 8)
+    assert options.isolated_hosts == ("a", "b")
+    assert options.metrics_weight_setting == ("cpu.percent=-1.0",)
+    assert options.packing_host_numa_cells_allocation_strategy
+    assert options.service_down_time_s == 90
+    for group, name in UNUSED:
+        told = [each for each in caplog.messages if each.startswith(f"[{group}] {name} ")]
+        assert len(told) == 1, (group, name)
+
+
+def test_every_option_of_nova_is_taken_or_told_to_mean_nothing():
+    assert NOVAS.keys() - OF_THE_BUS <= OURS.keys() | UNUSED
+    assert not OURS.keys() & UNUSED
+
+
+@pytest.mark.parametrize("key", sorted(NOVAS.keys() & OURS.keys()), ids=".".join)
+def test_an_option_of_nova_has_its_default_and_takes_its_values(key):
+    kind, default, least = NOVAS[key]
+    opt = OURS[key]
+    if key not in OTHER_DEFAULTS:
+        assert opt.default == ast.literal_eval(default)
+    if least is not None:
+        assert opt.type.min == least
+    opt.type(str(fitting(key[1], kind, least)))
+
+
+def test_nothing_is_told_where_nothing_is_set():
+    assert conf.notices(conf.load()) == []
+
+
+def test_what_novas_list_of_filters_leaves_to_placement_is_told(tmp_path):
+    enabled = {"enabled_filters": "ComputeFilter, AggregateRamFilter"}
+    found = load(write_config(tmp_path / "c", filter_scheduler=enabled))
+    told = " ".join(conf.notices(found))
+    assert "nothing decides vCPUs" in told
+    assert "add AvailabilityZoneFilter" in told
+    assert "memory" not in told
+
+
+def test_a_host_may_report_before_it_counts_as_down(tmp_path):
+    found = load(write_config(tmp_path / "c", DEFAULT={"service_down_time": 10}))
+    assert conf.settings(found).options.service_down_time_s == 25
+    [told] = conf.notices(found)
+    assert "service_down_time is taken as 25 s" in told
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value", "bound"),
+    [
+        ("filter_scheduler", "host_subset_size", 0, "greater than or equal to 1"),
+        ("filter_scheduler", "max_instances_per_host", 0, "greater than or equal to 1"),
+        ("filter_scheduler", "pci_weight_multiplier", -0.5, "greater than or equal to 0"),
+        ("filter_scheduler", "ram_weight_multiplier", "nan", "no finite number"),
+        ("filter_scheduler", "image_properties_default_architecture", "x68", "Valid values are"),
+        ("scheduler", "max_attempts", 0, "greater than or equal to 1"),
+        ("metrics", "required", "perhaps", "boolean"),
+        ("DEFAULT", "cpu_allocation_ratio", -1, "greater than or equal to 0"),
+    ],
+)
+def test_a_value_out_of_bounds_is_named_with_its_bound(tmp_path, group, name, value, bound):
+    config = load(write_config(tmp_path / "c", **{group: {name: value}}))
+    with pytest.raises(ConfigError) as refused:
+        conf.settings(config)
+    assert str(refused.value).startswith(f"[{group}] {name}: ")
+    assert bound in str(refused.value)
+
+
+def test_all_wrong_values_are_told_at_once(tmp_path):
+    wrong = {"host_subset_size": 0, "soft_affinity_weight_multiplier": -1}
+    config = load(write_config(tmp_path / "c", filter_scheduler=wrong))
+    with pytest.raises(ConfigError, match=r"host_subset_size: .*; .*soft_affinity_weight"):
+        conf.settings(config)

@@ -1,0 +1,88 @@
+"""The command line of the conformance runner."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from conformance import reading, registry
+
+_DESCRIPTION = """\
+Run recorded decisions through the code that a request takes, and compare.
+
+A FILE holds cases as JSON, one a line or in lists, gzip or not. What kind a case is follows from
+its keys, so kinds may be mixed:
+
+  filter        {filter, config, host, request_spec, expect: {passes, limits?}}
+  weigher       {config, hosts, request_spec, weigher_order, per_weigher, expect: {order}}
+  schedule      {config, hosts, request_spec, instance_uuids, return_alternates, refused_claims,
+                 expect: {selections | NoValidHost, ...}}
+  extra-spec    {value, req, result}
+  json-query    {query, host, result}
+  normalize     {list, kw: {minval?, maxval?}, result}
+
+tests/cases/nova/README.md tells what the fields mean. Instead of a result a case may say what
+exception Nova's code let out ("raises"). There a sane answer is asked for: the host is rejected,
+or the request refused with an error of ours. These cases are counted apart.
+"""
+_EPILOG = """\
+Each difference is a line: FILE:LINE: KIND: what is different. Then for each kind a line: KIND: N
+passed, M failed, K raised there, sane here. Exit status: 0; 1 when a case failed; 2 when a file
+or a case could not be read.
+
+  .venv/bin/python tools/conformance tests/cases/nova/*.gz
+"""
+FAILED = 1
+UNREADABLE = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the cases of the files that the arguments name; the exit status."""
+    options = argparse.ArgumentParser(
+        prog="tools/conformance",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    options.add_argument("files", nargs="+", type=Path, metavar="FILE", help="cases")
+    options.add_argument("--quiet", action="store_true", help="only the lines that count")
+    said = options.parse_args(argv)
+    counts, unreadable = run_all(said.files, quiet=said.quiet)
+    for kind in sorted(counts):
+        count = counts[kind]
+        raised = f", {count['raised']} raised there, sane here" if count["raised"] else ""
+        print(f"{kind}: {count['passed']} passed, {count['failed']} failed{raised}")
+    if unreadable:
+        return UNREADABLE
+    return FAILED if any(count["failed"] for count in counts.values()) else 0
+
+
+def run_all(files: Iterable[Path], *, quiet: bool) -> tuple[dict[str, Counter[str]], int]:
+    """Counts by kind of what passed, failed or had raised, and how much could not be read."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    unreadable = 0
+    for path in files:
+        try:
+            for document in reading.documents(path):
+                unreadable += not _run(document, counts, quiet=quiet)
+        except (OSError, reading.Malformed) as error:
+            print(error, file=sys.stderr)
+            unreadable += 1
+    return counts, unreadable
+
+
+def _run(document: reading.Document, counts: dict[str, Counter[str]], *, quiet: bool) -> bool:
+    try:
+        outcome = registry.run(document)
+    except reading.Malformed as error:
+        print(error, file=sys.stderr)
+        return False
+    how = "failed" if outcome.differences else "raised" if outcome.raised else "passed"
+    counts[outcome.kind][how] += 1
+    if not quiet:
+        for difference in outcome.differences:
+            print(f"{document.place}: {outcome.kind}: {difference}")
+    return True

@@ -1,0 +1,39 @@
+"""How raw weights are spread over 0 to 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from scheduler_worker.scheduling.normalize import normalize
+
+EXACT = 1e-9
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What a weigher declares of its values."""
+
+    minval: float | None = None
+    maxval: float | None = None
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """Raw values, bounds, and what becomes of them."""
+
+    values: list[float] = msgspec.field(name="list")
+    kw: Bounds
+    result: list[float]
+
+
+def recognise(document: Any) -> bool:
+    return isinstance(document, dict) and {"list", "kw"} <= document.keys()
+
+
+def run(document: Any) -> Iterator[str]:
+    case = msgspec.convert(document, Case)
+    found = normalize(np.array(case.values, "f8"), case.kw.minval, case.kw.maxval)
+    if len(found) != len(case.result) or not np.allclose(found, case.result, rtol=0, atol=EXACT):
+        yield f"{case.values} becomes {found.tolist()}; recorded is {case.result}"

@@ -1,0 +1,95 @@
+"""Stands in for the Placement service of recorded requests: what it offers and what it refuses.
+
+Here there is no such service; what it decides is decided by filters. A recorded request brings
+its answers along, so they are put where they had their effect: units that ask for a candidate
+reject a host without one, and a host whose claim is refused is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from conformance.nova import Host
+from scheduler_worker.errors import NoValidHost
+from scheduler_worker.model.hosts import Hosts, HostTable, Mask
+from scheduler_worker.model.requests import RequestGroup, RequestSpec
+from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
+from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
+from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Pipeline
+from scheduler_worker.scheduling.plugin import Filter, Unit
+from scheduler_worker.scheduling.ranking import Dice, Ranking
+from scheduler_worker.scheduling.standing import Standing
+
+Claim = Callable[[str, str], bool]
+"""Whether an instance may have a provider (a host's uuid)."""
+
+
+def needs_candidate(unit: Unit, spec: RequestSpec) -> bool:
+    """Whether the unit rejects a host that Placement offers nothing on."""
+    if isinstance(unit, NUMATopologyFilter):
+        return bool(spec.numa_topology)
+    return isinstance(unit, PciPassthroughFilter) and unit.applies(spec)
+
+
+def offered(spec: RequestSpec, unit: Unit, host: Host) -> Iterator[RequestSpec]:
+    """The request, once for each candidate that the unit may look at."""
+    if not needs_candidate(unit, spec):
+        yield spec
+        return
+    for candidate in host.allocation_candidates:
+        groups = tuple(
+            RequestGroup(requester_id=requester, provider_uuids=tuple(providers))
+            for requester, providers in candidate["mappings"].items()
+            if requester
+        )
+        yield msgspec.structs.replace(spec, requested_resources=groups)
+
+
+class Candidates(Filter):
+    """Passes hosts that Placement offers something on, where another filter asks for that."""
+
+    def __init__(self, hosts: Sequence[Host], others: Sequence[Filter]) -> None:
+        super().__init__()
+        self._others = others
+        self.offered: Mask = np.array([bool(each.allocation_candidates) for each in hosts], bool)
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        if any(needs_candidate(each, spec) for each in self._others):
+            return self.offered
+        return np.ones(len(hosts), bool)
+
+
+class Placed(Pipeline):
+    """A pipeline beside a Placement that offers and refuses what was recorded."""
+
+    def __init__(self, pipeline: Pipeline, hosts: Sequence[Host], may_have: Claim) -> None:
+        candidates = Candidates(hosts, pipeline.filters)
+        super().__init__((*pipeline.filters, candidates), pipeline.weighers, pipeline.options)
+        self.prefilters = ()
+        self._offered = candidates.offered
+        self._may_have = may_have
+
+    def rank(self, hosts: HostTable, standing: Standing, spec: RequestSpec, dice: Dice) -> Ranking:
+        order = [row for row in super().rank(hosts, standing, spec, dice) if self._offered[row]]
+        instance = spec.instance_uuid or ""
+        claimed = (row for row in order if self._may_have(instance, hosts.records[row].uuid))
+        return _Order(order, next(claimed, None))
+
+
+class _Order(Ranking):
+    """Hosts that are offered, and the first that can be claimed."""
+
+    def __init__(self, order: list[int], first: int | None) -> None:
+        self._order, self._first = order, first
+
+    @property
+    def first(self) -> int:
+        if self._first is None:
+            raise NoValidHost(NOT_ENOUGH_HOSTS)
+        return self._first
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._order)
