@@ -71,7 +71,6 @@ _OF_PLACEMENT = {
     "vCPUs": ("CoreFilter", "AggregateCoreFilter", "ExactCoreFilter"),
     "memory": ("RamFilter", "AggregateRamFilter", "ExactRamFilter"),
     "disk": ("DiskFilter", "AggregateDiskFilter", "ExactDiskFilter"),
-    "zones": ("AvailabilityZoneFilter",),
 }
 """What a list of filters that was made for Nova leaves to Placement, and who decides it here."""
 

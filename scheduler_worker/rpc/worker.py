@@ -13,6 +13,7 @@ from scheduler_worker.ports import Publisher
 from scheduler_worker.rpc import codec
 from scheduler_worker.rpc.contract import Context, Endpoint, instance_ids
 from scheduler_worker.rpc.wire_errors import to_wire
+from scheduler_worker.scheduling.numa.requests import with_topology
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.inventory import Inventory
 from scheduler_worker.service.listing import Listing
@@ -137,7 +138,7 @@ class WorkerDoor:
         patience_s: float | None,
         priority: int,
     ) -> Decision:
-        spec = codec.decode_request_spec(spec_obj)
+        spec = with_topology(codec.decode_request_spec(spec_obj))
         return await self._scheduler.selecting(
             Request(
                 spec=spec,

@@ -22,6 +22,7 @@ from scheduler_worker.model.decisions import Decision, Diagnosis, Selection
 from scheduler_worker.model.hosts import HostState, HostTable, Mask, Promise, Rows
 from scheduler_worker.model.requests import Flavor, RequestSpec, SchedulerLimits
 from scheduler_worker.scheduling.numa.hosts import taken_by
+from scheduler_worker.scheduling.numa.requests import with_page_sizes
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pci.requests import providers_of
 from scheduler_worker.scheduling.plugin import Filter, Weigher
@@ -127,6 +128,7 @@ class Pipeline:
                 claim = _claim(host, spec, request.request_id, self._taken(host, spec))
                 replaced.append(hosts.promise(claim))
                 claims.append(claim)
+                spec = with_page_sizes(spec, claim.resources)
             spec = with_group_host(spec, chosen[-1][1].service_host)
         diagnosis = judged.survey.diagnosis() if judged else Diagnosis(hosts=len(hosts))
         alternates: list[Selection] = []

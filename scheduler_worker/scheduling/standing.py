@@ -142,11 +142,19 @@ class _Scale:
         """Spread the raw values of the rows over 0 to 1, and multiply."""
         raw = self._of_rows(rows)
         self._low, self._high = self._extremes(raw)
+        if self.is_level:
+            self.products = np.zeros(len(self._raw))
+            return
         share = normalize(raw, self.unit.minval, self.unit.maxval)
         if len(rows) == len(self._raw):
             self.products = self._multiplier * share
         else:
             self.products[rows] = self._multiplier_of(rows) * share
+
+    @property
+    def is_level(self) -> bool:
+        """Whether all rows that count are equal to this weigher, which then adds nothing."""
+        return self._low == self._high
 
     def judge_again(
         self, host: HostState, spec: RequestSpec, rows: Rows, *, counted: bool, facts: bool
@@ -252,8 +260,9 @@ class Standing:
             multiplier = unit.multiplier(hosts)
             if isinstance(multiplier, float) and not multiplier:
                 continue
-            raw = np.zeros(len(hosts))
-            raw[rows] = clamp(unit.weigh(view, spec), unit.minval, unit.maxval)
+            raw = clamp(unit.weigh(view, spec), unit.minval, unit.maxval).astype(float)
+            if view is not hosts:
+                raw = _scattered(raw, rows, len(hosts))
             scale = _Scale(unit, multiplier, raw)
             scale.spread(rows)
             self._scales.append(scale)
@@ -263,7 +272,8 @@ class Standing:
     def _add_up(self, count: int) -> None:
         totals = np.zeros(count)
         for scale in self._scales or ():
-            totals += scale.products
+            if not scale.is_level:
+                totals += scale.products
         self._totals = totals
 
     def _judge_again(
@@ -291,3 +301,10 @@ class Standing:
         for scale in self._scales:
             scale.spread(self.rows)
         self._add_up(len(hosts))
+
+
+def _scattered(values: Values, rows: Rows, count: int) -> Values:
+    """The values in their rows, of so many."""
+    spread = np.zeros(count)
+    spread[rows] = values
+    return spread

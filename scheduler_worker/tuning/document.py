@@ -166,8 +166,8 @@ class _Reader:
             return Scope(node.text)
         if node is not None or "scope" not in root.entries:
             known = ", ".join(Scope)
-            place = (node or root).place
-            self._issues.add(Kind.SCOPE, place, "scope", f"a policy's scope is one of: {known}")
+            message = f"a policy's scope is one of: {known}"
+            self._report(Kind.SCOPE, node or root, "scope", message)
         return Scope.VM
 
     def _rules(self, root: Mapping, fields: dict[str, Node]) -> tuple[Rule, ...]:
@@ -190,32 +190,33 @@ class _Reader:
             return None
         fields = self._fields(node, path, RULE_KEYS)
 
-        def read_key(key: str, read_value: Callable[[Node, str], _Read | None]) -> _Read | None:
+        def read_key(key: str, read_value: Callable[[Node, str], _Read]) -> _Read | None:
             return read_value(fields[key], f"{path}.{key}") if key in fields else None
 
         if "output" not in node.entries:
             self._schema(name, path, "a rule has an output")
         self._check_target(node, name, path)
-        whens: tuple[Condition | None, ...] = (
+        whens = (
             read_key("when", self._condition),
             read_key("when_any", self._any),
             read_key("when_all", self._all),
         )
         triggers = tuple(each for each in whens if each)
-        relative: Rate | Growth | None = read_key("max_relative_change", self._relative)
+        output = read_key("output", self._output)
+        function = read_key("function", self._function)
         return Rule(
             name=name.text,
-            output=read_key("output", self._output) or name,
+            output=output or name,
             target=read_key("target", self._expr),
             minima=read_key("min", self._bound) or (),
             maxima=read_key("max", self._bound) or (),
-            function=read_key("function", self._function) or Constant(),
+            function=function or Constant(),
             when=All(triggers) if triggers else None,
             influence=read_key("influence", self._expr),
             min_absolute_change=read_key("min_absolute_change", self._expr),
             min_relative_change=read_key("min_relative_change", self._expr),
             max_absolute_change=read_key("max_absolute_change", self._absolute),
-            max_relative_change=relative,
+            max_relative_change=read_key("max_relative_change", self._relative),
         )
 
     def _check_target(self, node: Mapping, name: Scalar, path: str) -> None:
@@ -359,7 +360,7 @@ class _Reader:
         key: str,
         path: str,
         kind: Kind,
-        read_value: Callable[[Node, str], _Read | None],
+        read_value: Callable[[Node, str], _Read],
     ) -> _Read | None:
         if key in fields:
             return read_value(fields[key], f"{path}.{key}")

@@ -147,8 +147,6 @@ class _Composer:
 
     def _node(self, event: yaml.NodeEvent, depth: int) -> Node:
         """``node = scalar | sequence | mapping``."""
-        if depth > MAX_NESTING:
-            self._give_up(event, f"is nested deeper than {MAX_NESTING} levels")
         start, end = event.start_mark.index, event.end_mark.index
         if isinstance(event, yaml.AliasEvent):
             self._report(event, "aliases are not taken; write the value out")
@@ -159,6 +157,8 @@ class _Composer:
             self._report(event, f"tags are not taken: {quoted(event.tag)}")
         if isinstance(event, yaml.ScalarEvent):
             return Scalar(self._source, start, end, event.value, event.style in {None, ""})
+        if depth > MAX_NESTING:
+            self._give_up(event, f"is nested deeper than {MAX_NESTING} levels")
         if isinstance(event, yaml.SequenceStartEvent):
             return Sequence(self._source, start, end, tuple(self._items(depth)))
         return Mapping(self._source, start, end, self._entries(depth))

@@ -50,6 +50,23 @@ def test_named_files_exist(path):
         assert (ROOT / each).exists() or made_by_use, f"{path.name} names {each}"
 
 
+OUR_GROUPS = ("rpc", "state", "cluster_lock", "pending", "monitoring")
+OPTIONS = {
+    (group, opt.name) for group, opts in conf.list_opts() for opt in opts if group in OUR_GROUPS
+}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_named_options_exist(path):
+    named = set(re.findall(r"`\[(\w+)\]\s(\w+)", path.read_text()))
+    assert {each for each in named if each[0] in OUR_GROUPS} <= OPTIONS
+
+
+def test_every_option_of_our_groups_is_explained():
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    assert [name for _, name in sorted(OPTIONS) if not re.search(rf"\b{name}\b", text)] == []
+
+
 def test_architecture_names_every_room():
     text = (ROOT / "ARCHITECTURE.md").read_text()
     rooms = {path.name for path in (ROOT / "scheduler_worker").iterdir() if path.is_dir()}

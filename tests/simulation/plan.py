@@ -192,13 +192,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, deeds=tuple(deeds))
 
 
+_CLUSTERS = ({"a": 3}, {"a": 4}, {"a": 2, "b": 2}, {"a": 2, "b": 1}, {"a": 1, "b": 1, "c": 1})
+
+
 def make(seed: str) -> Plan:
     """The plan of a seed."""
     dice = random.Random(seed)
     setting = Setting(
         workers=dice.choice((2, 2, 3)),
         slots=dice.choice((1, 2, 3)),
-        clusters=dice.choice(({"a": 3}, {"a": 2, "b": 2}, {"a": 2, "b": 1}, {"a": 4})),
+        clusters=dice.choice(_CLUSTERS),
         vcpus=dice.choice((2, 3, 4)),
         counts=dice.random() < 0.5,
         max_batch=dice.choice((1, 2, 8)),
@@ -219,7 +222,7 @@ def _asked(dice: random.Random, setting: Setting) -> list[Deed]:
             request=f"r{number}",
             instances=tuple(f"i{number}{letter}" for letter in "abc"[:count]),
             vcpus=dice.choice((1, 1, 2)),
-            cluster=dice.choice((None, *setting.clusters)),
+            cluster=dice.choice((None, None, *setting.clusters)),
             how=dice.choice(("call", "nova", "cast")),
             patience_s=dice.choice((0.5, 2.0, 5.0)),
             tries=dice.choice((1, 2, 3)),
@@ -230,7 +233,7 @@ def _asked(dice: random.Random, setting: Setting) -> list[Deed]:
             then_after_s=dice.choice((0.01, 0.3, 2.0)),
         )
         asks.append(first)
-        if dice.random() < 0.15:
+        if dice.random() < 0.25:
             again_s = _near(dice, first.at_s)
             asks.append(msgspec.structs.replace(first, at_s=again_s, request=f"r{number}'"))
     return list(asks)

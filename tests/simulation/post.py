@@ -25,6 +25,8 @@ class Post:
         """When a call (by its message) or a request by cast was answered last."""
         self._told: dict[str, str] = {}
         """Which host was told last for an instance."""
+        self._told_to: dict[tuple[str, str], str] = {}
+        """Which host was told last for it in answer to the same message."""
         self._not_wanted: set[str] = set()
         """Instances that somebody has released or deleted."""
         self._recounted: Counter[str] = Counter()
@@ -69,8 +71,9 @@ class Post:
         hosts = event.facts["answer"]
         if hosts and name in self._instances:
             for instance, host in zip(self._instances[name], hosts, strict=True):
-                self._check_answer(name, instance, host)
-                self._told[instance] = host
+                if self._told_to.get((name, instance)) != host:  # else it is no news
+                    self._check_answer(name, instance, host)
+                    self._told[instance] = self._told_to[name, instance] = host
 
     def _check_answer(self, name: str, instance: str, host: str) -> None:
         asked_s = self._first_sent_s[name]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+from conformance import nova, reading, registry
 
-from conformance import reading, registry  # noqa: E402 - the line above makes it importable
+__all__ = ["differences", "documents", "nova", "reading", "registry"]
 
-CASES = ROOT / "tests" / "cases" / "nova"
+CASES = Path(__file__).resolve().parents[1] / "cases" / "nova"
 
 
 def documents() -> list[reading.Document]:

@@ -104,7 +104,7 @@ def test_what_novas_list_of_filters_leaves_to_placement_is_told(tmp_path):
     found = load(write_config(tmp_path / "c", filter_scheduler=enabled))
     told = " ".join(conf.notices(found))
     assert "nothing decides vCPUs" in told
-    assert "add AvailabilityZoneFilter" in told
+    assert "add DiskFilter" in told
     assert "memory" not in told
 
 

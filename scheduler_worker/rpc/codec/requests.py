@@ -18,6 +18,7 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.rpc.codec import kinds
 from scheduler_worker.rpc.codec.primitives import plain, wrapped
 from scheduler_worker.rpc.codec.typed import redacted, typed, wrong
+from scheduler_worker.scheduling.prefilters.groups import overridden
 
 Plain = dict[str, Any]
 
@@ -27,7 +28,8 @@ _RULE_NUMBER = re.compile(r"[1-9][0-9]{0,8}\Z")
 def decode_request_spec(value: Any, path: str = "spec_obj") -> RequestSpec:
     """A ``RequestSpec`` primitive of any 1.x version, or a plain dict with its field names.
 
-    Passwords in the URLs of ``requested_destination.cell`` do not get further than this.
+    Passwords in the URLs of ``requested_destination.cell`` do not get further than this. vCPUs,
+    memory and disk that the flavor's ``resources:`` extra specs say take the place of its own.
 
     Raises:
         RequestError: says which field is wrong, what it needs and what came.
@@ -99,7 +101,11 @@ def _decoded(spec: Any, path: str, places: Mapping[str, str]) -> RequestSpec:
     for name, reshape in _RESHAPED.items():
         if isinstance(spec.get(name), dict):
             reshape(spec, places.get(name, f"{path}.{name}"))
-    return typed(spec, RequestSpec, path, places=places)
+    decoded = typed(spec, RequestSpec, path, places=places)
+    flavor = overridden(decoded.flavor)
+    if flavor is decoded.flavor:
+        return decoded
+    return msgspec.structs.replace(decoded, flavor=flavor)
 
 
 def _object(value: Any, path: str) -> Plain:

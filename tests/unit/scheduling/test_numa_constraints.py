@@ -7,6 +7,7 @@ from scheduler_worker.errors import RequestError
 from scheduler_worker.model.topology import InstanceNUMATopology
 from scheduler_worker.scheduling.numa.constraints import instance_topology
 from scheduler_worker.scheduling.numa.cpu_sets import cpu_set
+from scheduler_worker.scheduling.numa.requests import with_topology
 from tests.support.hosts import request_spec
 
 
@@ -189,3 +190,12 @@ def test_sets_of_cpus(text, cpus):
 def test_no_sets_of_cpus(text):
     with pytest.raises(ValueError, match=r"."):
         cpu_set(text, frozenset(range(4)))
+
+
+def test_a_request_with_a_flavor_alone_gets_its_topology():
+    spec = with_topology(request_spec(vcpus=2, extra_specs={"hw:cpu_policy": "dedicated"}))
+    [cell] = spec.numa_topology["cells"]
+    assert sorted(cell["pcpuset"]) == [0, 1]
+    assert with_topology(spec) is spec
+    plain = request_spec(vcpus=2)
+    assert with_topology(plain) is plain

@@ -128,3 +128,29 @@ def test_a_request_that_fails_takes_nothing(hosts):
     with pytest.raises(NoValidHost):
         decide(hosts, "a", "b", "c", "d")
     assert inside(hosts) == before
+
+
+def test_later_instances_get_pages_of_the_size_that_the_first_one_got():
+    any_pages = [PINNED | {"pagesize": -3, "cpu_policy": "dedicated"}]
+    mixed = host_record(
+        vcpus=16,
+        memory_mb=2**15,
+        numa_topology={
+            "cells": [
+                cell(0) | {"mempages": [{"size_kb": 4, "total": 2**20}]},
+                cell(1) | {"mempages": [{"size_kb": 2048, "total": 2048}]},
+            ]
+        },
+    )
+    hosts = host_table([mixed])
+    spec = request_spec(vcpus=2, memory_mb=1024, numa_topology={"cells": any_pages})
+    request = Request(spec=spec, instance_uuids=("a", "b"))
+    claims = PIPELINE.decide(hosts, request, random.Random(1)).claims
+    sizes = {used.page_kb for claim in claims for used in claim.resources.numa}
+    assert len(sizes) == 1
+    with pytest.raises(NoValidHost):
+        PIPELINE.decide(
+            host_table([mixed]),
+            Request(spec=spec, instance_uuids=("a", "b", "c")),
+            random.Random(1),
+        )

@@ -1,0 +1,164 @@
+"""What an author of policies is shown: explanations, rehearsals, averages, the stock policies."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scheduler_worker.tuning import document
+from scheduler_worker.tuning.explain import explanations
+from scheduler_worker.tuning.expressions import FUNCTIONS
+from scheduler_worker.tuning.rehearsal import outputs_over_time, rehearse, repeated, table
+from scheduler_worker.tuning.samples import Entity, Memory, Sample, with_averages
+from scheduler_worker.tuning.tokens import KEYWORDS
+from tests.support.nova_cases import reading
+from tests.support.tuning import cycle_of, load, one_vm, rule
+
+ROOT = Path(__file__).resolve().parents[3]
+POLICIES = ROOT / "etc" / "scheduler_worker" / "tuning"
+STOCK = sorted(POLICIES.rglob("*.yaml"))
+SCHEMA = json.loads((POLICIES / "policy.schema.json").read_text())
+VM1 = Entity("VM", "vm1")
+
+
+def explained(*texts, out, elapsed_s=10.0):
+    sample = one_vm(x={} if out is None else {"out": out})
+    return [*map(str, explanations(cycle_of(load(*texts), sample, Memory({VM1: 0.0}), elapsed_s)))]
+
+
+def test_an_explanation_tells_votes_weights_and_limits():
+    limited = rule("target: 0", "influence: 3", "max_absolute_change: 2")
+    assert explained(limited, rule("target: 100", "when: true"), out=50) == [
+        "vm1 x.out: 50 -> 47.5\n"
+        "  1.yaml:r: weight 3, towards 0, 10 s: 0, limited by max_absolute_change, votes for 30\n"
+        "  2.yaml:r: weight 1, towards 100, 10 s: 100, votes for 100"
+    ]
+
+
+def test_an_explanation_tells_of_a_change_that_is_held_back():
+    assert explained(rule("target: 52", "min_absolute_change: 5"), out=50) == [
+        "vm1 x.out: stays 50\n"
+        "  1.yaml:r: weight 1, towards 52, 10 s: 52, held back: too small a change yet"
+    ]
+
+
+def test_an_explanation_needs_no_present_value():
+    [told] = explained(rule("target: 52"), out=None)
+    assert told.startswith("vm1 x.out: unknown -> 52\n")
+
+
+def test_what_does_not_change_and_who_does_not_vote_is_not_told():
+    assert explained(rule("target: 50"), out=50) == []
+    [told] = explained(rule("target: 1"), rule("target: 2", "when: false"), out=50)
+    assert "2.yaml" not in told
+
+
+def test_a_rehearsal_applies_what_was_set():
+    program = load(rule("target: 0", "function: {name: linear, change: 1, time: 1 sec}"))
+    cycles = rehearse(program, repeated([one_vm(x={"out": 100})], 4), interval_s=15)
+    assert outputs_over_time(cycles) == {"vm1 x.out": [100, 85, 70, 55]}
+    assert table(cycles, interval_s=15).splitlines() == [
+        "seconds  vm1 x.out",
+        "      0        100",
+        "     15         85",
+        "     30         70",
+        "     45         55",
+    ]
+
+
+def test_a_rehearsal_computes_averages_and_shows_what_is_unknown():
+    program = load(rule("target: x.seen_avg", "when: x.seen > 1"))
+    samples = [one_vm(x={"seen": seen}) for seen in (1, 2, 6)]
+    cycles = rehearse(program, samples, interval_s=15)
+    assert outputs_over_time(cycles) == {"vm1 x.out": [None, 1.5, 3]}
+    assert table(cycles, interval_s=15).splitlines()[1].split() == ["0", "-"]
+
+
+def test_samples_are_repeated_to_the_number_of_cycles():
+    samples = [one_vm(a={}), one_vm(b={})]
+    assert [*repeated(samples, 3)] == [*samples, samples[-1]]
+    assert [*repeated(samples, 1)] == samples[:1]
+    assert [*repeated([], 3)] == []
+
+
+def test_a_mean_leaves_out_what_is_missing():
+    history = [{"m": {"a": 1, "on": True}}, {}, {"m": {"a": None}}, {"m": {"a": 4.0, "b": "text"}}]
+    assert with_averages(history) == {"m": {"a": 4.0, "b": "text", "a_avg": 2.5}}
+    assert with_averages([*history, {}]) == {"m": {"a_avg": 2.5}}
+    assert with_averages([{"m": {"a": 1, "a_avg": 7}}]) == {"m": {"a": 1, "a_avg": 7}}
+    assert with_averages([{"m": {"a": 10**400}}, {"m": 5}]) == {"m": 5}
+    assert with_averages([]) == {}
+
+
+@pytest.mark.parametrize("path", STOCK, ids=lambda path: path.stem)
+def test_a_stock_policy_loads_alone_and_satisfies_the_schema(path):
+    load(path.read_text())
+    assert wrong(yaml.safe_load(path.read_text()), SCHEMA) == []
+
+
+def test_all_stock_policies_load_together():
+    assert len(STOCK) == 6
+    load(*(path.read_text() for path in STOCK))
+
+
+def test_the_schema_knows_the_keys_and_words_of_the_language():
+    definitions = SCHEMA["$defs"]
+    assert set(definitions["rule"]["properties"]) == document.RULE_KEYS
+    assert set(SCHEMA["properties"]["scope"]["enum"]) == set(document.Scope)
+    assert SCHEMA["properties"]["rules"]["maxProperties"] == document.MAX_RULES
+    time = re.compile(definitions["time"]["pattern"])
+    assert all(time.fullmatch(f"30 {unit}") for unit in document.UNITS_S)
+    name = re.compile(definitions["name"]["pattern"])
+    assert not any(name.match(word) for word in KEYWORDS | FUNCTIONS.keys())
+
+
+def test_the_schema_takes_what_loads_and_refuses_what_has_another_shape():
+    cases = [each.value for each in reading.documents(ROOT / "tests/cases/tuning/language.json")]
+    shaped = {"err_unknown_top_level_key", "err_no_output", "err_output_not_dotted", "err_no_scope"}
+    shaped |= {"err_unknown_scope", "err_condition_any_and_all", "err_linear_without_change"}
+    shaped |= {"err_constant_with_time", "err_limit_value_and_factor", "err_time_negative"}
+    for case in cases:
+        texts = case["policy_yaml"]
+        for text in [texts] if isinstance(texts, str) else texts:
+            if case["name"] in shaped:
+                assert wrong(yaml.safe_load(text), SCHEMA), case["name"]
+            elif "expected_error" not in case:
+                assert wrong(yaml.safe_load(text), SCHEMA) == [], case["name"]
+
+
+TYPES = {"object": dict, "array": list, "string": str, "number": (int, float), "boolean": bool}
+
+
+def wrong(value, schema):
+    """Where a value does not satisfy a schema; as much of JSON Schema as ours needs."""
+    if "$ref" in schema:
+        return wrong(value, SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]])
+    types = schema.get("type", [])
+    types = [types] if isinstance(types, str) else types
+    if types and not isinstance(value, tuple(TYPES[each] for each in types)):
+        return [(value, types)]
+    checks = {
+        "enum": lambda said: value in said,
+        "const": lambda said: value == said,
+        "anyOf": lambda said: any(not wrong(value, each) for each in said),
+        "pattern": lambda said: not isinstance(value, str) or re.search(said, value),
+        "maxLength": lambda said: not isinstance(value, str) or len(value) <= said,
+        "exclusiveMinimum": lambda said: isinstance(value, str) or value > said,
+        "required": lambda said: set(said) <= set(value),
+        "minProperties": lambda said: len(value) >= said,
+        "maxProperties": lambda said: len(value) <= said,
+        "minItems": lambda said: len(value) >= said,
+        "maxItems": lambda said: len(value) <= said,
+        "propertyNames": lambda said: not any(wrong(key, said) for key in value),
+    }
+    found = [
+        (value, key) for key, check in checks.items() if key in schema and not check(schema[key])
+    ]
+    for item in value if isinstance(value, list) else ():
+        found += wrong(item, schema.get("items", {}))
+    for key, item in value.items() if isinstance(value, dict) else ():
+        inner = schema.get("properties", {}).get(key, schema.get("additionalProperties", {}))
+        found += [(key, "unknown")] if inner is False else wrong(item, inner or {})
+    return found
