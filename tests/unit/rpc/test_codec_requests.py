@@ -543,6 +543,6 @@ def test_no_null_goes_where_nova_refuses_one():
 def test_resources_of_the_extra_specs_take_the_place_of_the_flavors_own():
     extra = {"resources:VCPU": "0", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0"}
     flavor = {"vcpus": 8, "memory_mb": 4096, "root_gb": 10, "swap": 64}
-    spec = decode_request_spec({"flavor": flavor | {"extra_specs": extra}})
+    spec = codec.decode_request_spec({"flavor": flavor | {"extra_specs": extra}})
     assert (spec.flavor.vcpus, spec.flavor.memory_mb, spec.flavor.disk_mb) == (0, 0, 0)
-    assert decode_request_spec({"flavor": flavor}).flavor.vcpus == 8
+    assert codec.decode_request_spec({"flavor": flavor}).flavor.vcpus == 8
