@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 
 from scheduler_worker.model.decisions import Diagnosis, HostVerdict, WeightPart
-from scheduler_worker.model.hosts import Hosts, HostState, HostTable
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.hosts import Hosts, HostState
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.plugin import Weigher

@@ -19,7 +19,8 @@ from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.aggregates import zones
 from scheduler_worker.model.claims import Claim, PendingResource
 from scheduler_worker.model.decisions import Decision, Diagnosis, Selection
-from scheduler_worker.model.hosts import HostState, HostTable, Mask, Promise, Rows
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.hosts import HostState, Mask, Promise, Rows
 from scheduler_worker.model.requests import Flavor, RequestSpec, SchedulerLimits
 from scheduler_worker.scheduling.numa.hosts import taken_by
 from scheduler_worker.scheduling.numa.requests import with_page_sizes

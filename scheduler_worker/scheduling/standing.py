@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from scheduler_worker.model.decisions import Diagnosis, FilterStep, Selection
-from scheduler_worker.model.hosts import Hosts, HostState, HostTable, Mask, Rows, Values
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.hosts import Hosts, HostState, Mask, Rows, Values
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.normalize import clamp, normalize
 from scheduler_worker.scheduling.plugin import Filter, Weigher

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.decisions import Decision
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.service.repetition import promised_rows
 from scheduler_worker.service.replica import ClusterReplica

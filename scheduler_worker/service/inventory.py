@@ -125,6 +125,7 @@ class Inventory:
                     raise RequestError(f"hosts[{number}].{error.field}", error.problem) from None
 
     def _take_in(self, scope: str, mine: Sequence[tuple[int, HostReport]]) -> int:
+        self._register(scope)
         replica = self._fleet.cluster(scope)
         version = 0
         for start in range(0, len(mine), _CHUNK):
@@ -132,7 +133,7 @@ class Inventory:
             elsewhere = self._held_elsewhere(replica, chunk)
             plan = partial(self._report_plan, replica, elsewhere=elsewhere)
             version = self._writer.write(replica, chunk, plan)
-        # Named last, for a store that lost its data meanwhile has lost the name, too.
+        # Once more, for a store that lost its data meanwhile has lost the name, too.
         self._fleet.refresh_globals()
         self._register(scope)
         self._leave_other_clusters(replica, [report for _, report in mine])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from scheduler_worker.model.claims import Reservation
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.pipeline import Request, may_use, resources_of
 from scheduler_worker.service.replica import ClusterReplica

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.claims import Reservation
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.ports import GLOBAL, Change, Changes, Clock, Observer, Seen, Store
 from scheduler_worker.service import records
 

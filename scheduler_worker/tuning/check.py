@@ -30,6 +30,7 @@ from scheduler_worker.tuning.document import (
 from scheduler_worker.tuning.expressions import Expr, Step
 from scheduler_worker.tuning.issues import Issues, Kind, quoted
 from scheduler_worker.tuning.program import Limit, Movement, Operation, OutputPlan, Plan, RulePlan
+from scheduler_worker.tuning.yaml_subset import Scalar
 
 _AMBIGUOUS = {"True": "true", "False": "false", "yes": "true", "no": "false"}
 
@@ -104,41 +105,46 @@ class _Planner:
 
     def plan(self, documents: Sequence[Document]) -> Plan:
         """The plan of the documents of one scope."""
-        rules: dict[str, list[RulePlan]] = {}
+        rules: dict[int, list[RulePlan]] = {}
         for document in documents:
             self._document, self._names = document, {}
             for name in in_order(document.names, self._issues):
                 self._names[name] = self._condition(document.names[name].means)
             for rule in document.rules:
-                rules.setdefault(rule.output.text, []).append(self._rule(rule))
+                planned = self._rule(rule)
+                output = self._property(rule.output.text, rule.output, 0)
+                rules.setdefault(output, []).append(planned)
         outputs = tuple(
-            OutputPlan(name, self._property(name), tuple(chosen)) for name, chosen in rules.items()
+            OutputPlan(".".join(self._steps[output].name), output, tuple(chosen))
+            for output, chosen in rules.items()
         )
         return Plan(tuple(self._steps), self._live(outputs), outputs)
 
     def _rule(self, rule: Rule) -> RulePlan:
-        self._property(rule.output.text)
         lower = self._folded("max", [self._expr(each) for each in rule.minima])
         upper = self._folded("min", [self._expr(each) for each in rule.maxima])
-        target = self._optional(rule.target)
-        bound = lower if lower is not None else upper
+        target = self._maybe(self._expr, rule.target)
+        bounds = [each for each in (target, lower, upper) if each is not None]
+        absolute, relative = rule.max_absolute_change, rule.max_relative_change
         limits = (
-            self._limit("absolute", rule.max_absolute_change),
-            self._limit("value", rule.max_relative_change),
+            None if absolute is None else self._absolute(absolute),
+            None if relative is None else self._relative(relative),
         )
         return RulePlan(
             id=f"{self._document.source.name}:{rule.name}",
-            name=rule.name,
             movement=self._movement(rule.function),
-            target=target if target is not None else bound or 0,
+            target=bounds[0] if bounds else self._constant(0.0),
             lower=lower,
             upper=upper,
             when=None if rule.when is None else self._condition(rule.when),
-            influence=self._ranged(rule.influence, Kind.SCHEMA, _negative, "cannot be negative"),
+            influence=self._maybe(self._amount, rule.influence),
             limits=tuple(each for each in limits if each),
-            min_absolute_change=self._amount(rule.min_absolute_change),
-            min_relative_change=self._amount(rule.min_relative_change),
+            min_absolute_change=self._maybe(self._amount, rule.min_absolute_change),
+            min_relative_change=self._maybe(self._amount, rule.min_relative_change),
         )
+
+    def _maybe(self, plan: Callable[[Expr], int], expr: Expr | None) -> int | None:
+        return None if expr is None else plan(expr)
 
     def _movement(self, function: Constant | Linear | Exponential) -> Movement:
         if isinstance(function, Linear):
@@ -149,29 +155,29 @@ class _Planner:
             return Movement(kind="exponential", parameter=factor, time_s=function.time_s)
         return Movement(kind="constant")
 
-    def _limit(self, kind: str, limit: Rate | Growth | None) -> Limit | None:
-        if limit is None:
-            return None
+    def _absolute(self, limit: Rate) -> Limit:
+        return Limit("absolute", self._amount(limit.value), limit.time_s)
+
+    def _relative(self, limit: Rate | Growth) -> Limit:
         if isinstance(limit, Growth):
             return Limit("factor", self._factor(limit.factor, Kind.SCHEMA), limit.time_s)
-        return Limit(kind, self._amount(limit.value) or 0, limit.time_s)
+        return Limit("value", self._amount(limit.value), limit.time_s)
 
     def _factor(self, expr: Expr, kind: Kind) -> int:
         message = "a factor is above 0, and 1 would change nothing"
-        return self._ranged(expr, kind, _no_factor, message) or 0
+        return self._ranged(expr, lambda value: value > 0 and value != 1, kind, message)
 
-    def _amount(self, expr: Expr | None) -> int | None:
-        return self._ranged(expr, Kind.SCHEMA, _negative, "cannot be negative")
+    def _amount(self, expr: Expr) -> int:
+        return self._ranged(expr, lambda value: value >= 0, Kind.SCHEMA, "cannot be negative")
 
     def _ranged(
-        self, expr: Expr | None, kind: Kind, is_wrong: Callable[[float], bool], message: str
-    ) -> int | None:
-        """An expression whose value, if it is known by now, is in some range."""
-        if expr is None:
-            return None
+        self, expr: Expr, is_right: Callable[[float], bool], kind: Kind, message: str
+    ) -> int:
+        """An expression whose value, where it is known by now, has to be in some range."""
         step = self._expr(expr)
         known = self._steps[step].column
-        if known and known.faults is None and known.texts is None and is_wrong(float(known.values)):
+        is_number = known is not None and known.faults is None and known.texts is None
+        if known is not None and is_number and not is_right(float(known.values)):
             self._issues.add(kind, expr.place(-1), expr.path, message)
         return step
 
@@ -179,12 +185,10 @@ class _Planner:
         if isinstance(condition, Expr):
             return self._expr(condition)
         op = "or" if isinstance(condition, Any) else "and"
-        members = [self._condition(each) for each in condition.members]
-        truth = self._constant(float(op == "and"))
-        return self._folded(op, [*members, truth] if len(members) < 2 else members) or 0
-
-    def _optional(self, expr: Expr | None) -> int | None:
-        return None if expr is None else self._expr(expr)
+        result = self._constant(float(op == "and"))
+        for member in condition.members:
+            result = self._add(op, (result, self._condition(member)))
+        return result
 
     def _expr(self, expr: Expr) -> int:
         numbers: list[int] = []
@@ -199,8 +203,8 @@ class _Planner:
         if step.op == "name":
             return self._name(str(step.value), expr, origin)
         if step.op == "property":
-            return self._property(str(step.value), expr, origin)
-        return self._add(step.op, args, expr, origin)
+            return self._property(str(step.value), expr.scalar, step.at)
+        return self._add(step.op, args, expr.scalar, step.at)
 
     def _name(self, name: str, expr: Expr, origin: int) -> int:
         if name not in self._document.names:
@@ -210,11 +214,11 @@ class _Planner:
             message = f"{quoted(name)} is no var or condition of this file{hint}"
             self._issues.add(Kind.NAME, expr.place(origin), expr.path, message)
         step = self._names.get(name)
-        return self._property(name, expr, origin) if step is None else step
+        return self._property(name, expr.scalar, 0) if step is None else step
 
-    def _property(self, name: str, expr: Expr | None = None, origin: int = 0) -> int:
+    def _property(self, name: str, scalar: Scalar, at: int) -> int:
         parts = tuple(name.split("."))
-        made = Operation("property", name=parts, expr=expr, origin=origin)
+        made = Operation("property", name=parts, scalar=scalar, at=at)
         return self._once(("property", name), made)
 
     def _constant(self, value: float | str) -> int:
@@ -229,10 +233,10 @@ class _Planner:
         return result
 
     def _add(
-        self, op: str, args: tuple[int, ...], expr: Expr | None = None, origin: int = 0
+        self, op: str, args: tuple[int, ...], scalar: Scalar | None = None, at: int = 0
     ) -> int:
         column = self._computed(op, args)
-        return self._once((op, args), Operation(op, args, (), column, expr, origin))
+        return self._once((op, args), Operation(op, args, (), column, scalar, at))
 
     def _computed(self, op: str, args: tuple[int, ...]) -> Column | None:
         known = [column for each in args if (column := self._steps[each].column) is not None]
@@ -265,11 +269,3 @@ def _steps_of(output: OutputPlan) -> Iterator[int]:
         )  # fmt: skip
         yield from (each for each in optional if each is not None)
         yield from (limit.step for limit in rule.limits)
-
-
-def _negative(value: float) -> bool:
-    return value < 0
-
-
-def _no_factor(value: float) -> bool:
-    return value <= 0 or value == 1

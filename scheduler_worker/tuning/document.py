@@ -149,6 +149,7 @@ class _Reader:
     def document(self, root: Mapping) -> Document:
         """``document = scope vars? conditions? rules``."""
         fields = self._fields(root, "", {"scope", "vars", "conditions", "rules"})
+        scope = self._scope(root)
         names: dict[str, Named] = {}
         for key, read_value in (("vars", self._expr), ("conditions", self._condition)):
             for name, path, value in self._named(fields.get(key), key):
@@ -157,17 +158,14 @@ class _Reader:
                     self._issues.add(Kind.NAME, name.place, path, message)
                 means = read_value(value, path)
                 names.setdefault(name.text, Named(name, path, means or _unknown(name, path)))
-        return Document(self._source, self._scope(root, fields), names, self._rules(root, fields))
+        return Document(self._source, scope, names, self._rules(root, fields))
 
-    def _scope(self, root: Mapping, fields: dict[str, Node]) -> Scope:
+    def _scope(self, root: Mapping) -> Scope:
         """``scope = "Host" | "VM" | "VM.disk"``."""
-        node = fields.get("scope")
+        _, node = root.entries.get("scope", (root, root))
         if isinstance(node, Scalar) and node.text in set(Scope):
             return Scope(node.text)
-        if node is not None or "scope" not in root.entries:
-            known = ", ".join(Scope)
-            message = f"a policy's scope is one of: {known}"
-            self._report(Kind.SCOPE, node or root, "scope", message)
+        self._report(Kind.SCOPE, node, "scope", f"a policy's scope is one of: {', '.join(Scope)}")
         return Scope.VM
 
     def _rules(self, root: Mapping, fields: dict[str, Node]) -> tuple[Rule, ...]:
@@ -398,10 +396,10 @@ class _Reader:
                 close = get_close_matches(name[:60], known, 1)
                 hint = f"; did you mean {close[0]}?" if close else ""
                 self._report(kind, key, within, f"{quoted(name)} is not known here{hint}")
-            elif isinstance(value, Scalar) and value.is_null:
-                self._schema(key, within, "has no value")
-            else:
+            elif not isinstance(value, Scalar) or not value.is_null:
                 fields[name] = value
+            elif name != "scope":  # of which more is said
+                self._schema(key, within, "has no value")
         return fields
 
     def _items(self, node: Node, path: str) -> list[tuple[Node, str]]:

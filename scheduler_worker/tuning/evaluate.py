@@ -15,7 +15,7 @@ from scheduler_worker.tuning.columns import OPERATIONS, Column, column, fault_of
 from scheduler_worker.tuning.document import Scope
 from scheduler_worker.tuning.program import Name, Plan, Program
 from scheduler_worker.tuning.samples import Crowd, Entity, Held, Memory, Value
-from scheduler_worker.tuning.turns import Cast, OutputTurn, output_turn
+from scheduler_worker.tuning.turns import Moment, OutputTurn, output_turn
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class Diagnostic(msgspec.Struct, frozen=True):
     kind: str
     entity: Entity
     rule: str
-    """The rule's id; an output's name where the votes on it could not be joined."""
+    """The rule's id."""
     detail: str = ""
     """What it is about and where that was written."""
 
@@ -69,27 +69,27 @@ def evaluate(
         for scope, plan in program.plans.items():
             crowd = crowds.get(scope)
             if crowd and crowd.entities:
-                cast = Cast(
-                    crowd,
-                    memory,
-                    now_s,
-                    initial_elapsed_s=options.initial_elapsed_s,
-                    max_elapsed_s=options.max_elapsed_s,
-                )
-                registers = _registers(plan, cast)
-                turns = [output_turn(each, registers, cast) for each in plan.outputs]
-                cycle.turns[scope] = turns
-                cycle.diagnostics.extend(_diagnostics(plan, turns, cast))
-                cycle.memory.evaluated_at_s.update(dict.fromkeys(cast.entities, now_s))
-                for turn in turns:
-                    _settle(turn, cast, cycle)
+                before_s = now_s - options.initial_elapsed_s
+                moment = Moment(crowd, memory, now_s, before_s, options.max_elapsed_s)
+                cycle.turns[scope] = _turns(plan, moment, cycle)
+                cycle.memory.evaluated_at_s.update(dict.fromkeys(crowd.entities, now_s))
     return cycle
 
 
-def _registers(plan: Plan, cast: Cast) -> list[Column]:
+def _turns(plan: Plan, moment: Moment, cycle: Cycle) -> list[OutputTurn]:
+    """All outputs of one scope; what comes of them goes into the cycle."""
+    registers = _registers(plan, moment)
+    turns = [output_turn(each, registers, moment) for each in plan.outputs]
+    for turn in turns:
+        _settle(turn, moment, cycle)
+    cycle.diagnostics.extend(_diagnostics(plan, turns, moment))
+    return turns
+
+
+def _registers(plan: Plan, moment: Moment) -> list[Column]:
     """The result of each step; of steps that nobody needs, nothing."""
     registers = [_NOTHING] * len(plan.steps)
-    statistics = _Statistics(cast.objects)
+    statistics = _Statistics(moment.objects)
     for number in plan.live:
         step = plan.steps[number]
         if step.column is not None:
@@ -119,27 +119,26 @@ class _Statistics:
         return self._found[name]
 
 
-def _settle(turn: OutputTurn, cast: Cast, cycle: Cycle) -> None:
+def _settle(turn: OutputTurn, moment: Moment, cycle: Cycle) -> None:
     """Write down what an output is to be set to, and what to remember of it."""
     output = turn.plan.name
-    changed = [cast.entities[index] for index in np.flatnonzero(turn.changed).tolist()]
+    changed = [moment.entities[index] for index in np.flatnonzero(turn.changed).tolist()]
     made = dict(zip(changed, turn.value[turn.changed].tolist(), strict=True))
     for entity, value in made.items():
         cycle.changes.setdefault(entity, {})[output] = value
-    before = cast.memory.emitted.get(output, {})
-    kept = {each: before[each] for each in cast.entities if each in before} if before else {}
+    before = moment.memory.emitted.get(output, {})
+    kept = {each: before[each] for each in moment.entities if each in before} if before else {}
     cycle.memory.emitted.setdefault(output, {}).update(kept | made)
     for rule in turn.rules:
-        if rule.held.any():
-            indexes = np.flatnonzero(rule.held).tolist()
-            waits = map(
-                Held, rule.elapsed_s[rule.held].tolist(), rule.direction[rule.held].tolist()
-            )
-            held = zip((cast.entities[index] for index in indexes), waits, strict=True)
-            cycle.memory.held[rule.plan.id] = dict(held)
+        waits = {
+            moment.entities[index]: Held(float(rule.elapsed_s[index]), float(rule.direction[index]))
+            for index in np.flatnonzero(rule.held).tolist()
+        }
+        if waits:
+            cycle.memory.held[rule.plan.id] = waits
 
 
-def _diagnostics(plan: Plan, turns: Sequence[OutputTurn], cast: Cast) -> Iterator[Diagnostic]:
+def _diagnostics(plan: Plan, turns: Sequence[OutputTurn], moment: Moment) -> Iterator[Diagnostic]:
     details: dict[int, tuple[str, str]] = {}
     for turn in turns:
         for rule in turn.rules:
@@ -148,10 +147,10 @@ def _diagnostics(plan: Plan, turns: Sequence[OutputTurn], cast: Cast) -> Iterato
                 if code not in details:
                     details[code] = _told(plan, code)
                 kind, detail = details[code]
-                yield Diagnostic(kind, cast.entities[index], rule.plan.id, detail)
+                yield Diagnostic(kind, moment.entities[index], rule.plan.id, detail)
             for kind, mask in rule.notes.items():
                 for index in np.flatnonzero(mask).tolist():
-                    yield Diagnostic(kind, cast.entities[index], rule.plan.id)
+                    yield Diagnostic(kind, moment.entities[index], rule.plan.id)
 
 
 def _told(plan: Plan, code: int) -> tuple[str, str]:

@@ -28,16 +28,16 @@ MAX_LENGTH = 2000
 MAX_STEPS = 500
 MAX_DEPTH = 40
 
-FUNCTIONS: dict[str, tuple[int, int]] = {
-    "abs": (1, 1),
-    "ceil": (1, 1),
-    "default": (2, 2),
-    "floor": (1, 1),
-    "max": (1, MAX_STEPS),
-    "min": (1, MAX_STEPS),
-    "valid": (1, MAX_STEPS),
+FUNCTIONS: dict[str, int | None] = {
+    "abs": 1,
+    "ceil": 1,
+    "default": 2,
+    "floor": 1,
+    "max": None,
+    "min": None,
+    "valid": None,
 }
-"""How many arguments each takes, at least and at most."""
+"""How many arguments each takes; None: any number."""
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!="})
 _NOT, _COMPARISON, _UNARY = 3, 4, 7
 _BINDING = {"or": 1, "and": 2, **dict.fromkeys(_COMPARISONS, _COMPARISON)}
@@ -186,21 +186,23 @@ class _Parser:
                 f"{quoted(token.text)} is no function; these are: {known}", token
             )
         arguments = self._arguments(self._valid if token.text == "valid" else self._expr)
-        least, most = FUNCTIONS[token.text]
-        if not least <= len(arguments) <= most:
-            raise self._unsupported(f"{token.text} takes {_arity(least, most)}", token)
-        if token.text in {"min", "max", "valid"}:
+        arity = FUNCTIONS[token.text]
+        if arity is None:
             return self._fold("and" if token.text == "valid" else token.text, arguments, token)
+        if arity != len(arguments):
+            message = (
+                f"{token.text} takes {arity} argument{'s' * (arity > 1)}, not {len(arguments)}"
+            )
+            raise self._unsupported(message, token)
         return self._step(token.text, *arguments, at=token.at)
 
     def _arguments(self, argument: Callable[[], int]) -> list[int]:
-        """``arguments = "(" [ argument { "," argument } ] ")"``."""
+        """``arguments = "(" argument { "," argument } ")"``."""
         self._expect("(")
-        found: list[int] = []
-        while not self._take(")"):
-            if found:
-                self._expect(",")
+        found = [argument()]
+        while self._take(","):
             found.append(argument())
+        self._expect(")")
         return found
 
     def _valid(self) -> int:
@@ -242,7 +244,7 @@ class _Parser:
 
     def _expect(self, kind: str) -> None:
         if self._peek.kind == "(" != kind:
-            raise self._unsupported("only functions are called", self._peek)
+            raise self._syntax("only functions are called", self._peek)
         if not self._take(kind):
             raise self._syntax(
                 f"{_said_kind(kind)} is expected, not {_said(self._peek)}", self._peek
@@ -261,9 +263,3 @@ def _said(token: Token) -> str:
 
 def _said_kind(kind: str) -> str:
     return "the end" if kind == END else quoted(kind)
-
-
-def _arity(least: int, most: int) -> str:
-    if most == MAX_STEPS:
-        return "at least one argument"
-    return f"{least} argument" + ("s" if least > 1 else "")

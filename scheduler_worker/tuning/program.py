@@ -6,8 +6,8 @@ import msgspec
 
 from scheduler_worker.tuning.columns import Column
 from scheduler_worker.tuning.document import Scope
-from scheduler_worker.tuning.expressions import Expr
 from scheduler_worker.tuning.issues import Place
+from scheduler_worker.tuning.yaml_subset import Scalar
 
 Name = tuple[str, ...]
 """A dotted name, taken apart."""
@@ -22,14 +22,13 @@ class Operation(msgspec.Struct, frozen=True):
     """The property that ``property`` looks up."""
     column: Column | None = None
     """The value, where it is the same for everybody at every time."""
-    expr: Expr | None = None
-    origin: int = 0
-    """Which step of ``expr`` it is."""
+    scalar: Scalar | None = None
+    at: int = 0
 
     @property
     def place(self) -> Place | None:
-        """Where it was written first."""
-        return self.expr.place(self.origin) if self.expr else None
+        """Where it was written first; None for what nobody wrote."""
+        return self.scalar.place_of(self.at) if self.scalar else None
 
 
 class Movement(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +54,6 @@ class RulePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     """``file:name``: names of rules are the file's own."""
-    name: str
     movement: Movement
     target: int
     lower: int | None = None

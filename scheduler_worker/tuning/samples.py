@@ -77,12 +77,12 @@ def with_averages(history: Sequence[Objects]) -> dict[str, Value]:
     """The last of some samples of one entity, with ``<field>_avg`` beside each number.
 
     A sample that lacks the figure is left out of its mean; an average is there as long as one of
-    the samples has the figure.
+    the samples has the figure. Averages that are there already are kept.
     """
     found: dict[str, Value] = dict(history[-1]) if history else {}
     for name in {name for sample in history for name in sample}:
         rows = [row for sample in history if isinstance(row := sample.get(name), dict)]
-        fields = {field for row in rows for field in row}
+        fields = {field for row in rows for field in row if not field.endswith("_avg")}
         means = {
             f"{field}_avg": mean for field in fields if (mean := _mean(rows, field)) is not None
         }

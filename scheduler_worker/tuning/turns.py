@@ -21,7 +21,7 @@ BOUNDS_CONFLICT = "bounds_conflict"
 STUCK_AT_ZERO = "stuck_at_zero"
 
 
-class Cast:
+class Moment:
     """Who takes part in a cycle, with what is remembered of them and the time gone by."""
 
     def __init__(
@@ -29,15 +29,14 @@ class Cast:
         crowd: Crowd,
         memory: Memory,
         now_s: float,
-        *,
-        initial_elapsed_s: float,
+        before_s: float,
         max_elapsed_s: float | None,
     ) -> None:
+        """``before_s`` is when who was never evaluated counts as having been."""
         self.entities, self.objects = crowd
         self.memory = memory
-        first = repeat(now_s - initial_elapsed_s)
-        before_s = list(map(memory.evaluated_at_s.get, self.entities, first))
-        self.elapsed_s: Floats = np.clip(now_s - np.array(before_s), 0, max_elapsed_s)
+        evaluated_at_s = list(map(memory.evaluated_at_s.get, self.entities, repeat(before_s)))
+        self.elapsed_s: Floats = np.clip(now_s - np.array(evaluated_at_s), 0, max_elapsed_s)
 
     @cached_property
     def _index_of(self) -> dict[Entity, int]:
@@ -62,19 +61,19 @@ class Current(msgspec.Struct, frozen=True):
     """What is wrong with an observed value; a missing one is not."""
 
     @classmethod
-    def of(cls, output: OutputPlan, observed: Column, cast: Cast) -> Current:
+    def of(cls, output: OutputPlan, observed: Column, moment: Moment) -> Current:
         """The current values of an output."""
-        size = len(cast.entities)
+        size = len(moment.entities)
         observed = numbers(observed, output.current)
         values = np.broadcast_to(observed.values, size)
         known = np.ones(size, bool)
         if observed.faults is None:
             return cls(values, known, np.zeros(size, np.int32))
         missing = observed.faults == Fault.MISSING_PROPERTY.at(output.current)
-        emitted = cast.memory.emitted.get(output.name, {})
+        emitted = moment.memory.emitted.get(output.name, {})
         values = values.copy()
         for index in np.flatnonzero(missing).tolist():
-            last = emitted.get(cast.entities[index])
+            last = emitted.get(moment.entities[index])
             known[index] = last is not None
             values[index] = last or 0.0
         return cls(values, known, np.where(missing, 0, observed.faults))
@@ -110,16 +109,16 @@ class OutputTurn(msgspec.Struct, kw_only=True):
     changed: Truths
 
 
-def output_turn(plan: OutputPlan, registers: Sequence[Column], cast: Cast) -> OutputTurn:
+def output_turn(plan: OutputPlan, registers: Sequence[Column], moment: Moment) -> OutputTurn:
     """Ask all rules of an output, and join their votes."""
-    current = Current.of(plan, registers[plan.current], cast)
-    rules = [_RuleAsked(rule, plan, registers, current, cast).turn() for rule in plan.rules]
+    current = Current.of(plan, registers[plan.current], moment)
+    rules = [_RuleAsked(rule, plan, registers, current, moment).turn() for rule in plan.rules]
     value = _joined(rules)
     takes_part = np.logical_or.reduce([each.takes_part for each in rules])
     changed = takes_part & (~current.known | (value != current.values))
     return OutputTurn(
         plan=plan,
-        entities=cast.entities,
+        entities=moment.entities,
         current=current,
         rules=rules,
         value=value,
@@ -152,15 +151,15 @@ class _RuleAsked:
         output: OutputPlan,
         registers: Sequence[Column],
         current: Current,
-        cast: Cast,
+        moment: Moment,
     ) -> None:
         self._plan = plan
         self._output = output
         self._registers = registers
         self._current = current
-        self._cast = cast
-        self._meant = np.ones(len(cast.entities), bool)
-        self._faults = np.zeros(len(cast.entities), np.int32)
+        self._moment = moment
+        self._meant = np.ones(len(moment.entities), bool)
+        self._faults = np.zeros(len(moment.entities), np.int32)
         self._notes: dict[str, Truths] = {}
 
     def turn(self) -> RuleTurn:
@@ -193,7 +192,7 @@ class _RuleAsked:
 
     def _weight(self) -> Floats:
         if self._plan.influence is None:
-            return np.ones(len(self._cast.entities))
+            return np.ones(len(self._moment.entities))
         weight = self._number(self._plan.influence)
         self._refuse(weight < 0, Fault.NEGATIVE_INFLUENCE, self._plan.influence)
         self._only(weight != 0)
@@ -222,9 +221,9 @@ class _RuleAsked:
     def _elapsed_s(self, target: Floats) -> tuple[Floats, Floats]:
         """The time that counts, and the direction; a turn makes what was held back void."""
         direction = np.sign(target - self._current.values)
-        held_s, held_direction = self._cast.held(self._plan)
+        held_s, held_direction = self._moment.held(self._plan)
         since_s = np.where(held_direction == direction, held_s, 0.0)
-        return self._cast.elapsed_s + since_s, direction
+        return self._moment.elapsed_s + since_s, direction
 
     def _moved(self, target: Floats, elapsed_s: Floats) -> Floats:
         move = self._plan.movement
@@ -282,7 +281,7 @@ class _RuleAsked:
         found = numbers(self._registers[step], step)
         if found.faults is not None:
             self._blame(found.faults)
-        return np.broadcast_to(found.values, len(self._cast.entities))
+        return np.broadcast_to(found.values, len(self._moment.entities))
 
     def _only(self, mask: Truths) -> None:
         self._meant = self._meant & (mask | (self._faults != 0))

@@ -12,7 +12,7 @@ import pytest
 
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import Flavor, RequestSpec
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scheduler_worker.errors import ComputeHostMetricNotFound, NoValidHost
 from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.host_records import merged
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline, Request

@@ -8,7 +8,7 @@ import pytest
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.aggregates import by_host
 from scheduler_worker.model.claims import Claim, PendingResource
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.filters.aggregates import AggregateMultiTenancyIsolation
 from scheduler_worker.scheduling.filters.availability_zone import AvailabilityZoneFilter

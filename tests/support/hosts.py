@@ -9,7 +9,7 @@ import msgspec
 
 from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.host_records import HostRecord, merged
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 
 NOW_S = 1000.0

@@ -10,7 +10,7 @@ from table import percentile, show
 
 from scheduler_worker.app import registered
 from scheduler_worker.model.claims import Claim
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.service.units import build_pipeline

@@ -8,7 +8,7 @@ import msgspec
 
 from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.host_records import merged
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 
 SHAPES = ((64, 262_144), (96, 393_216), (128, 1_048_576))

@@ -27,10 +27,10 @@ its keys, so kinds may be mixed:
   mom           {scenario, expected: [{collected, policy_ok, host, guests, calls}]}
 
 The README.md files in tests/cases/nova and tests/cases/tuning tell what the fields mean. Instead
-of a result a case may say what exception Nova's code let out ("raises"). There a sane answer is asked for: the
-host is rejected, or the request refused with an error of ours. These cases are counted apart, and
-so are the runs in which MOM gave up a whole cycle ("policy_ok" false): ours leaves out the bad
-rule alone.
+of a result a case may say what exception Nova's code let out ("raises"). There a sane answer is
+asked for: the host is rejected, or the request refused with an error of ours. These cases are
+counted apart, and so are the runs in which MOM gave up a whole cycle ("policy_ok" false): ours
+leaves out the bad rule alone.
 """
 _EPILOG = """\
 Each difference is a line: FILE:LINE: KIND: what is different. Then for each kind a line: KIND: N

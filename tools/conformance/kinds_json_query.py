@@ -10,7 +10,7 @@ import msgspec
 from conformance import nova
 from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.host_records import fields_of, merged
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.rpc import codec
 from scheduler_worker.scheduling.pipeline import Request
 

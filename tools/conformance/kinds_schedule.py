@@ -11,7 +11,7 @@ from conformance import nova
 from conformance.placement import Placed
 from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.decisions import Decision, Selection
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.rpc import codec
 from scheduler_worker.scheduling.pipeline import Request
 

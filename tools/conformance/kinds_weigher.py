@@ -11,7 +11,7 @@ import numpy as np
 
 from conformance import nova
 from scheduler_worker.errors import ComputeHostMetricNotFound
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.rpc import codec
 from scheduler_worker.scheduling.normalize import clamp

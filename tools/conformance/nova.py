@@ -13,7 +13,7 @@ from scheduler_worker import conf as configuration
 from scheduler_worker.app import registered
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.host_records import fields_of, merged, seconds
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.rpc import codec
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline

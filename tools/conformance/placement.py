@@ -14,7 +14,8 @@ import numpy as np
 
 from conformance.nova import Host
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.model.hosts import Hosts, HostTable, Mask
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.hosts import Hosts, Mask
 from scheduler_worker.model.requests import RequestGroup, RequestSpec
 from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter

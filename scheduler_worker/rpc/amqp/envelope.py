@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.rpc.dispatcher import Message
+from scheduler_worker.rpc.dispatcher import Message, Served
 from scheduler_worker.rpc.wire_errors import OUR_MODULE, WireError
 
 VERSION = "2.0"
@@ -133,6 +133,15 @@ def _patience_s(expiration: str | None) -> float:
 def _monitor_s(told: object) -> float | None:
     is_time = isinstance(told, int | float) and not isinstance(told, bool) and told > 0
     return float(told) if is_time else None  # type: ignore[arg-type]
+
+
+def written(request: Request, served: Served) -> bytes | None:
+    """What a caller is answered; None when nobody waits. Raises TypeError, ValueError."""
+    if request.call_id is None or served.dropped:
+        return None
+    if served.failure is not None:
+        return failure(request.call_id, served.failure)
+    return answer(request.call_id, served.value)
 
 
 def answer(call_id: str, value: Any) -> bytes:

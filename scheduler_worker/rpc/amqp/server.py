@@ -13,13 +13,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import Any
 
 from scheduler_worker.errors import BusUnavailable, ConfigError, SchedulerWorkerError
 from scheduler_worker.ports import Observer
 from scheduler_worker.rpc.amqp import envelope, ledger
 from scheduler_worker.rpc.amqp.callers import LostCallers
+from scheduler_worker.rpc.amqp.jobs import Job
 from scheduler_worker.rpc.amqp.lanes import Lanes
 from scheduler_worker.rpc.amqp.ledger import Delivery, Ledger, Work
 from scheduler_worker.rpc.amqp.link import Arrival, Link, LinkLostError
@@ -38,23 +38,8 @@ _LOOK_S = 0.002
 _AGAIN_S = 1.0
 _LONGEST_AGAIN_S = 15.0
 """After how long a cast is tried again that failed for a passing reason; then ever later."""
-_MOST_LANES = 100
 _CLOSE_S = 5.0
 """How long a stop waits for the farewell to the broker."""
-
-
-class _Job:
-    """What is done about a message in hand."""
-
-    __slots__ = ("future", "has_lane", "is_parked", "taken_s")
-
-    def __init__(self) -> None:
-        self.taken_s = time.monotonic()
-        self.future: Future[None] | None = None
-        self.is_parked = False
-        """Whether it waits, without a slot, to be tried again."""
-        self.has_lane = False
-        """Whether another message was let in for it."""
 
 
 class AmqpServer:
@@ -83,7 +68,7 @@ class AmqpServer:
         self._ledger = Ledger(max_deliveries=limits.max_deliveries)
         self._loop = Loop()
         self._link: Link | None = None
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, Job] = {}
         """What is done about each message in hand, by the message's id."""
         self._owed: deque[ledger.Command] = deque()
         """What the ledger said and the broker did not take yet."""
@@ -295,7 +280,7 @@ class AmqpServer:
     def _forget(self, work: Work) -> None:
         job = self._jobs.pop(work.request.id, None)
         if job is not None:
-            self._unpark(job)
+            job.unpark()
 
     def _drain(self, link: Link) -> None:
         self._problem = "is stopping"
@@ -355,9 +340,9 @@ class AmqpServer:
             return
         job = self._jobs.get(work.request.id)
         if job is None:
-            job = self._jobs[work.request.id] = _Job()
+            job = self._jobs[work.request.id] = Job(self._lanes)
             self._beat_later(work, job)
-        self._unpark(job)
+        job.unpark()
         job.future = self._slots.submit(self._work, work, job.taken_s)
         if not self._looks_after:
             self._looks_after = True
@@ -368,7 +353,7 @@ class AmqpServer:
         if self._looks_after:
             self._loop.at(_LOOK_S, self._look_after_slots)
 
-    def _beat_later(self, work: Work, job: _Job) -> None:
+    def _beat_later(self, work: Work, job: Job) -> None:
         """Tell the caller now and then that its call is alive."""
         if work.request.monitor_s is None or work.request.call_id is None:
             return
@@ -388,13 +373,13 @@ class AmqpServer:
     async def _work(self, work: Work, taken_s: float) -> None:
         try:
             served = await self._serve_one(work.request, time.monotonic() - taken_s)
-            answer = _written(work.request, served)
+            answer = envelope.written(work.request, served)
         except BaseException:
             # Whatever it is, the message must not stay in hand for ever.
             LOG.exception("A slot broke down over %s", work.request.message.method)
             told = "The request failed in the worker; its log says why"
             served = Served(failure=envelope.defect_error(told))
-            answer = _written(work.request, served)
+            answer = envelope.written(work.request, served)
         self._loop.tell(lambda: self._done(work, served, answer))
 
     async def _serve_one(self, request: envelope.Request, waited_s: float) -> Served:
@@ -434,22 +419,9 @@ class AmqpServer:
             self._ledger.forget(work)
             self._forget(work)
         else:
-            self._park(work)
+            self._jobs[work.request.id].park(work.delivery.queue == self._place.queue)
             pause_s = min(_AGAIN_S * 2 ** (work.failures - 1), _LONGEST_AGAIN_S)
             self._loop.at(pause_s, lambda: self._retry(work))
-
-    def _park(self, work: Work) -> None:
-        """Up to a bound another message is taken for it: what fails holds up nothing else."""
-        job = self._jobs[work.request.id]
-        job.is_parked = True
-        job.has_lane = work.delivery.queue == self._place.queue and len(self._lanes) < _MOST_LANES
-        if job.has_lane:
-            self._lanes.open()
-
-    def _unpark(self, job: _Job) -> None:
-        if job.has_lane:
-            self._lanes.close()
-        job.is_parked = job.has_lane = False
 
     def _retry(self, work: Work) -> None:
         job = self._jobs.get(work.request.id)
@@ -460,16 +432,3 @@ class AmqpServer:
         """Say something to a caller, unless the broker is away or takes nothing."""
         if self._link is not None and not self._link.is_blocked:
             self._link.answer(queue, body)
-
-
-def _written(request: envelope.Request, served: Served) -> bytes | None:
-    if request.call_id is None or served.dropped:
-        return None
-    if served.failure is not None:
-        return envelope.failure(request.call_id, served.failure)
-    try:
-        return envelope.answer(request.call_id, served.value)
-    except (TypeError, ValueError) as error:
-        LOG.exception("The answer of %s cannot be written", request.message.method)
-        told = f"The answer cannot be written: {type(error).__name__}"
-        return envelope.failure(request.call_id, envelope.defect_error(told))

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.claims import Claim, PendingResource
+from scheduler_worker.model.columns import COLUMNS
 from scheduler_worker.model.host_records import merged
-from scheduler_worker.model.hosts import COLUMNS, HostTable
+from scheduler_worker.model.host_table import HostTable
 
 
 def record(number: int, **said):

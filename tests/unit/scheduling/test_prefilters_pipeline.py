@@ -9,7 +9,7 @@ import pytest
 
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.decisions import Decision
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.scheduling.explain import explain
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline, Request

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.aggregates import Aggregate
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.providers import ResourceProvider, read_providers
 from scheduler_worker.rpc.codec.providers import reshape_providers
 from scheduler_worker.scheduling.options import Options

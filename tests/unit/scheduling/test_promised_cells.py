@@ -10,7 +10,7 @@ import pytest
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.claims import PendingResource
 from scheduler_worker.model.decisions import Decision
-from scheduler_worker.model.hosts import HostTable
+from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
 from scheduler_worker.scheduling.options import Options

@@ -23,6 +23,21 @@ def test_a_report_makes_a_host_and_its_cluster(world):
     )  # fmt: skip
 
 
+def test_a_cluster_is_known_even_if_the_state_is_lost_while_its_hosts_report(world, monkeypatch):
+    world.report(host("a"))
+    fresh = World(clock=world.clock)
+    write = world.state.write
+
+    def lost(*arguments, **how):
+        for name in ("write", "changes"):
+            monkeypatch.setattr(world.state, name, getattr(fresh.state, name))
+        return fresh.state.write(*arguments, **how)
+
+    monkeypatch.setattr(world.state, "write", lost)
+    world.report(host("a"))
+    assert fresh.listing.clusters()["clusters"][0]["hosts"] == 1
+
+
 def test_an_update_finds_its_host_by_name(world):
     world.report(host("a", cluster="two"))
     assert list(world.report({"host": "a", "vcpus_used": 2})) == ["two"]

@@ -7,18 +7,20 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scheduler_worker.tuning import document
+from scheduler_worker.tuning import document, policy
 from scheduler_worker.tuning.explain import explanations
 from scheduler_worker.tuning.expressions import FUNCTIONS
 from scheduler_worker.tuning.rehearsal import outputs_over_time, rehearse, repeated, table
 from scheduler_worker.tuning.samples import Entity, Memory, Sample, with_averages
 from scheduler_worker.tuning.tokens import KEYWORDS
+from scheduler_worker.tuning.yaml_subset import Source
 from tests.support.nova_cases import reading
 from tests.support.tuning import cycle_of, load, one_vm, rule
 
 ROOT = Path(__file__).resolve().parents[3]
 POLICIES = ROOT / "etc" / "scheduler_worker" / "tuning"
 STOCK = sorted(POLICIES.rglob("*.yaml"))
+MANUAL = (ROOT / "docs" / "tuning-language.md").read_text()
 SCHEMA = json.loads((POLICIES / "policy.schema.json").read_text())
 VM1 = Entity("VM", "vm1")
 
@@ -126,6 +128,53 @@ def test_the_schema_takes_what_loads_and_refuses_what_has_another_shape():
                 assert wrong(yaml.safe_load(text), SCHEMA), case["name"]
             elif "expected_error" not in case:
                 assert wrong(yaml.safe_load(text), SCHEMA) == [], case["name"]
+
+
+def test_the_policies_of_the_manual_load():
+    policies = re.findall(r"```yaml\n(scope:.*?)```", MANUAL, re.DOTALL)
+    assert len(policies) == 6
+    for text in policies:
+        load(text)
+
+
+def test_the_program_of_the_manual_runs(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    [program] = re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL)
+    exec(program, {})
+
+
+@pytest.mark.parametrize("name", ["cpu_load", "memory_balloon"])
+def test_the_worked_example_of_the_manual_comes_out_so(name):
+    text = (POLICIES / "examples" / f"{name}.yaml").read_text()
+    assert text[text.index("scope:") :] in MANUAL
+    samples = [busy_web(1)] * 5 + [busy_web(0)] * 4
+    if name == "memory_balloon":
+        samples = [large_web(0.1)] * 4 + [large_web(0.5)] * 6
+    program = policy.load([Source(f"{name}.yaml", text)])
+    cycles = rehearse(program, samples, interval_s=15)
+    assert table(cycles, interval_s=15) in MANUAL
+    if name == "memory_balloon":
+        assert (
+            "\n".join(str(each) for cycle in cycles[-2:] for each in explanations(cycle)) in MANUAL
+        )
+
+
+def busy_web(load):
+    return Sample(vms={"web": {
+        "io": {"read_bytes_per_s": 900 * load, "write_bytes_per_s": 10},
+        "net": {"throughput": 5},
+        "policy": {"io_threshold": 500, "net_threshold": 500},
+        "cpu": {"max_load": 100},
+    }})  # fmt: skip
+
+
+def large_web(free):
+    host = {"host": {"mem_free_avg": free * (1 << 24), "mem_available": 1 << 24}}
+    vm = {
+        "memory": {"balloon": 4 << 20},
+        "policy": {"balloon_min": 3 << 20, "balloon_max": 4 << 20},
+    }
+    return Sample(host, {"web": vm})
 
 
 TYPES = {"object": dict, "array": list, "string": str, "number": (int, float), "boolean": bool}

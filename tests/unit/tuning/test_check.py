@@ -78,7 +78,7 @@ def test_a_time_is_in_seconds(time, seconds):
     [
         ("scope: vm\nrules: {r: {output: a.b, target: 1}}", "E_SCOPE"),
         ("scope: [VM]\nrules: {r: {output: a.b, target: 1}}", "E_SCOPE"),
-        ("scope:\nrules: {r: {output: a.b, target: 1}}", "E_SCHEMA"),
+        ("scope:\nrules: {r: {output: a.b, target: 1}}", "E_SCOPE"),
         ("scope: VM", "E_SCHEMA"),
         ("scope: VM\nrules: {}", "E_SCHEMA"),
         ("scope: VM\nrules: [a]", "E_SCHEMA"),
@@ -172,7 +172,7 @@ def test_what_is_said_twice_is_done_once():
 
 def test_what_nobody_needs_is_not_done():
     [plan] = load(rule("target: 1", head="vars: {unused: x.a / x.b}\n")).plans.values()
-    assert [plan.steps[number].op for number in plan.live] == ["property", "constant"]
+    assert [plan.steps[number].op for number in plan.live] == ["constant", "property"]
 
 
 def test_there_is_an_end_to_issues():
