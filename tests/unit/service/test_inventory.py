@@ -26,7 +26,6 @@ def test_a_report_makes_a_host_and_its_cluster(world):
 def test_a_cluster_is_known_even_if_the_state_is_lost_while_its_hosts_report(world, monkeypatch):
     world.report(host("a"))
     fresh = World(clock=world.clock)
-    write = world.state.write
 
     def lost(*arguments, **how):
         for name in ("write", "changes"):

@@ -1,0 +1,156 @@
+"""Nova's own scheduling of requests, run by the interpreter of Nova's virtual environment.
+
+It reads JSON lines: first ``{"hosts", "aggregates", "filters"}``, then requests ``{"spec", "hosts",
+"instances", "seconds"}``. Each is decided again and again for so long, at least once, and answered
+by one line: what building the hosts took, what judging them took, in ms, and whom it chose last.
+
+Of the scheduler's service everything is here but its database, Placement and its bus: what they
+would answer is in memory. Each decision begins with the compute nodes as the database gives them.
+"""
+
+import copy
+import json
+import logging
+import sys
+import time
+import uuid
+import warnings
+from unittest import mock
+
+warnings.simplefilter("ignore")
+logging.disable(logging.CRITICAL)
+
+import nova.conf  # noqa: E402
+import nova.config  # noqa: E402
+from nova import context, objects  # noqa: E402
+from nova.scheduler import host_manager, manager, utils  # noqa: E402
+from nova.virt import hardware  # noqa: E402
+from oslo_utils import timeutils  # noqa: E402
+
+CONF = nova.conf.CONF
+PROJECT = {"project_id": "p", "user_id": "u"}
+
+
+class Peer:
+    """A scheduler's manager whose hosts are known already."""
+
+    def __init__(self, said):
+        CONF([], project="nova", default_config_files=[])
+        CONF.set_override("enabled_filters", said["filters"], group="filter_scheduler")
+        CONF.set_override("service_down_time", 10**6)
+        self.context = context.RequestContext("u", "p", is_admin=True)
+        self.computes = [compute_node(each) for each in said["hosts"]]
+        self.services = {each.host: service(each.host) for each in self.computes}
+        self.manager = manager.SchedulerManager.__new__(manager.SchedulerManager)
+        self.manager._placement_client = None
+        self.hosts = self.manager.host_manager = HostManager()
+        self.hosts.update_aggregates([objects.Aggregate(**each) for each in said["aggregates"]])
+        self.hosts._instance_info = {
+            each.host: {"instances": {}, "updated": True} for each in self.computes
+        }
+
+    def serve(self, asked):
+        """Decide for a while."""
+        names = set(asked["hosts"])
+        computes = [each for each in self.computes if each.host in names]
+        candidates = {
+            each.uuid: [{"allocations": {each.uuid: {"resources": {}}}, "mappings": {}}]
+            for each in computes
+        }
+        spec, uuids = request_spec(asked["spec"]), [str(uuid.uuid4())] * asked["instances"]
+        build_ms, judge_ms = [], []
+        stop = time.perf_counter() + asked["seconds"]
+        while not judge_ms or time.perf_counter() < stop:
+            one = copy.deepcopy(spec)
+            started = time.perf_counter()
+            states = list(self.hosts._get_host_states(self.context, {"c": computes}, self.services))
+            built = time.perf_counter()
+            with mock.patch.object(self.manager, "_get_all_host_states", lambda *_: iter(states)):
+                chosen = self.manager._schedule(self.context, one, uuids, candidates, {}, "1.36")
+            judge_ms.append(1000 * (time.perf_counter() - built))
+            build_ms.append(1000 * (built - started))
+        return {
+            "build_ms": build_ms,
+            "judge_ms": judge_ms,
+            "chosen": [some[0].service_host for some in chosen],
+        }
+
+
+class HostManager(host_manager.HostManager):
+    """Which asks no database."""
+
+    def refresh_cells_caches(self):
+        pass
+
+    _init_aggregates = _init_instance_info = refresh_cells_caches
+
+
+def compute_node(report):
+    facts = {key: report[key] for key in report if key in objects.ComputeNode.fields}
+    facts.setdefault("numa_topology", None)
+    facts["metrics"] = json.dumps(facts["metrics"])
+    facts["supported_hv_specs"] = [
+        objects.HVSpec.from_list(each) for each in facts["supported_hv_specs"]
+    ]
+    return objects.ComputeNode(
+        **facts,
+        hypervisor_hostname=report["host"],
+        free_ram_mb=report["memory_mb"] - report["memory_mb_used"],
+        free_disk_gb=report["local_gb"] - report["local_gb_used"],
+        disk_available_least=None,
+        host_ip="192.0.2.1",
+        pci_device_pools=objects.PciDevicePoolList(objects=[]),
+        updated_at=timeutils.utcnow(with_timezone=True),
+    )
+
+
+def service(host):
+    now = timeutils.utcnow(with_timezone=True)
+    facts = {"disabled": False, "forced_down": False, "last_seen_up": now, "created_at": now}
+    return objects.Service(host=host, binary="nova-compute", topic="compute", **facts)
+
+
+def request_spec(plain):
+    flavor = objects.Flavor(**{"extra_specs": {}, "ephemeral_gb": 0, "swap": 0} | plain["flavor"])
+    image = objects.ImageMeta.from_dict(plain["image"])
+    group = plain.get("instance_group")
+    return objects.RequestSpec(
+        **PROJECT,
+        flavor=flavor,
+        image=image,
+        num_instances=1,
+        availability_zone=plain.get("availability_zone"),
+        instance_group=group and instance_group(group),
+        numa_topology=hardware.numa_get_constraints(flavor, image),
+        pci_requests=objects.InstancePCIRequests(requests=[]),
+        requested_resources=[],
+        request_level_params=objects.RequestLevelParams(),
+        requested_destination=None,
+        ignore_hosts=None,
+        force_hosts=None,
+        force_nodes=None,
+        scheduler_hints={},
+        limits=objects.SchedulerLimits(),
+        retry=None,
+        security_groups=objects.SecurityGroupList(objects=[]),
+    )
+
+
+def instance_group(said):
+    return objects.InstanceGroup(uuid=str(uuid.uuid4()), hosts=[], **{
+        key: said[key] for key in ("policy", "members")
+    })  # fmt: skip
+
+
+def main():
+    objects.register_all()
+    peer = Peer(json.loads(sys.stdin.readline()))
+    with (
+        mock.patch.object(utils, "claim_resources", return_value=True),
+        mock.patch.object(manager.SchedulerManager, "placement_client", None),
+    ):
+        for line in sys.stdin:
+            print(json.dumps(peer.serve(json.loads(line))), flush=True)
+
+
+main()
