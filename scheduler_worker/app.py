@@ -20,6 +20,7 @@ from scheduler_worker import conf as configuration
 from scheduler_worker.backends.attestation import HttpAttestation
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.memory import MemoryState
+from scheduler_worker.backends.policy_files import Files
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import ConfigError, SchedulerWorkerError
@@ -28,6 +29,7 @@ from scheduler_worker.ports import Clock, State
 from scheduler_worker.rpc.amqp.settings import DeliveryLimits
 from scheduler_worker.rpc.nova import NovaDoor, baseapi
 from scheduler_worker.rpc.transport import Bus
+from scheduler_worker.rpc.tuning import TuningDoor
 from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.rpc.worker import WorkerDoor
 from scheduler_worker.scheduling.pipeline import Pipeline
@@ -37,6 +39,7 @@ from scheduler_worker.service.listing import Listing
 from scheduler_worker.service.replica import Fleet
 from scheduler_worker.service.scheduler import Scheduler
 from scheduler_worker.service.trust import AttestationService, Trust
+from scheduler_worker.service.tuner import Tuner
 from scheduler_worker.service.units import Registered, build_pipeline
 
 LOG = logging.getLogger(__name__)
@@ -97,6 +100,15 @@ class Worker:
             observer=self.monitor,
         )
         self.listing = Listing(self.fleet)
+        self.tuner = Tuner(
+            self.fleet,
+            _policy_files(settings),
+            bus,
+            clock,
+            settings=settings.tuning,
+            observer=self.monitor,
+            name=settings.host,
+        )
         worker_door = WorkerDoor(self.scheduler, self.inventory, self.listing, bus)
         self._server = bus.server(
             settings.topic,
@@ -104,6 +116,7 @@ class Worker:
             [
                 NovaDoor(self.scheduler, self.inventory).endpoint(),
                 worker_door.endpoint(),
+                TuningDoor(self.tuner).endpoint(),
                 baseapi(),
             ],
             slots=settings.slots,
@@ -130,6 +143,7 @@ class Worker:
         if self._trust is not None:
             self._trust.start()
         self._server.start()
+        self.tuner.start()
         LOG.info(
             "Serving topic %s as %s with %d slots",
             self.settings.topic,
@@ -143,6 +157,7 @@ class Worker:
         Returns False when not everything was finished within the bound.
         """
         bound_s = self.settings.graceful_shutdown_timeout_s if timeout_s is None else timeout_s
+        self.tuner.stop()
         self.scheduler.stop_waiting()
         finished = self._server.stop(bound_s)
         if not self._server.characteristics.at_least_once:
@@ -179,8 +194,9 @@ class Worker:
         """
         try:
             self._conf.mutate_config_files()
-            options = configuration.settings(self._conf).options
-            self._pipeline = build_pipeline(options, self._filters, self._weighers)
+            settings = configuration.settings(self._conf)
+            self._pipeline = build_pipeline(settings.options, self._filters, self._weighers)
+            self.tuner.policies.read_from(_policy_files(settings))
         except (SchedulerWorkerError, ValueError) as error:
             LOG.error("The configuration stays as it was: %s", error)  # noqa: TRY400
         else:
@@ -209,6 +225,7 @@ class Worker:
             backlog=server["waiting"],
             waiting_for_pending=self.scheduler.waiting,
             promises={each.scope: len(each.promises) for each in self.fleet.clusters()},
+            tuning_alarms=len(self.tuner.policies.alarms),
         )
 
     def describe(self) -> Mapping[str, Any]:
@@ -221,7 +238,11 @@ class Worker:
             }
             for each in self.fleet.clusters()
         }
-        return {"bus": self._server.describe(), "clusters": clusters}
+        return {
+            "bus": self._server.describe(),
+            "clusters": clusters,
+            "tuning": self.tuner.describe(),
+        }
 
     def dump(self) -> None:
         """Write what this process is doing into the log, and into a file of ``dump_dir``."""
@@ -293,6 +314,10 @@ def open_state(settings: Settings, clock: Clock) -> State:
         f"[state] url: nothing serves {scheme!r}; use memory://, redis://, rediss://, "
         "redis+sentinel:// or redis+cluster://"
     )
+
+
+def _policy_files(settings: Settings) -> Files:
+    return Files(settings.tuning.policy_files, settings.tuning.clusters_file)
 
 
 def registered(group: str) -> Registered:

@@ -231,6 +231,35 @@ class SchedulerClient:
         """All live promises, page by page."""
         yield from _pages(self.list_reservations, "reservations", cluster)
 
+    # Tuning
+
+    def set_tuning_policy(self, name: str, text: str | None) -> None:
+        """Put a policy in force in all workers; None takes back what was set so.
+
+        Raises RequestError with all that is wrong with it, each with its line and column.
+        """
+        self._call_ours("set_tuning_policy", name=name, text=text)
+
+    def get_tuning_policies(self) -> dict[str, str]:
+        """The text of each policy in force, by name."""
+        answer: dict[str, str] = self._call_ours("get_tuning_policies")
+        return answer
+
+    def reset_tuning_policies(self) -> None:
+        """Take back everything that was set by :meth:`set_tuning_policy`."""
+        self._call_ours("reset_tuning_policies")
+
+    def get_statistics(
+        self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
+    ) -> Plain:
+        """A page: ``hosts`` with their VMs, as rules see them; ``next``, ``version``."""
+        answer: Plain = self._call_ours(
+            "get_statistics", cluster=cluster, marker=marker, limit=limit
+        )
+        return answer
+
+    # Anything
+
     def ping(self, arg: Any = None) -> Plain:
         """Whether a worker answers."""
         answer: Plain = self._call(self._base, "ping", None, arg=arg)

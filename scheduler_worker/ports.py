@@ -229,6 +229,31 @@ class Attestation(Protocol):
         """
 
 
+class PolicyText(NamedTuple):
+    """A tuning policy, or what says where policies hold, and where that was written."""
+
+    name: str
+    place: str
+    text: str
+
+
+class PolicyTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator's files say about tuning."""
+
+    policies: tuple[PolicyText, ...] = ()
+    clusters: PolicyText | None = None
+    """Where policies hold, and with which parameters."""
+    problems: tuple[str, ...] = ()
+    """Why there is something that could not be read."""
+
+
+class PolicyFiles(Protocol):
+    """Reads the operator's files about tuning."""
+
+    def read(self) -> PolicyTexts:
+        """The files as they are now."""
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How one request for destinations ended, for logs and metrics; times in seconds."""
 
@@ -314,3 +339,15 @@ class Observer:
 
     def bus_lost(self) -> None:
         """The server side lost its connection to the bus."""
+
+    def tuning_cycled(self, scope: str, duration_s: float) -> None:
+        """A turn of this process to tune a cluster is over."""
+
+    def tuning_failed(self, scope: str) -> None:
+        """A turn to tune a cluster ended in an error."""
+
+    def tuning_told(self, result: str, count: int = 1) -> None:
+        """So many agents were told their values: ``ok``, or the class name of the error."""
+
+    def tuning_faulted(self, policy: str, kind: str, count: int) -> None:
+        """A policy's rules were left out for so many entities, or something odd was noted."""

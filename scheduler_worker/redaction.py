@@ -27,7 +27,7 @@ _NAMED = re.compile(
     """,
     re.MULTILINE | re.VERBOSE,
 )
-_NO_SECRETS = {"none", "null", "true", "false", MASK}
+_NO_SECRETS = {"none", "null", "true", "false", "-", MASK}
 
 
 def without_user(text: str) -> str:

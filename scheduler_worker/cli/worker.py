@@ -5,16 +5,17 @@ from __future__ import annotations
 import faulthandler
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oslo_config import cfg
 from oslo_log import log
 
-from scheduler_worker import conf as configuration
 from scheduler_worker.cli import signals
 from scheduler_worker.errors import ConfigError, SchedulerWorkerError
-from scheduler_worker.monitoring import protect
 from scheduler_worker.redaction import redacted
+
+if TYPE_CHECKING:
+    from scheduler_worker.conf import Settings
 
 _MAX_PORT = 65535
 _CLI_OPTS = [
@@ -40,6 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     signals.block()
     faulthandler.enable()  # a crash, or the watchdog's SIGABRT, leaves all stacks on stderr
+    # Only now: numpy starts threads when it is imported, and one that does not hold signals back
+    # may be given ours, which would end the process.
+    from scheduler_worker import conf as configuration
+    from scheduler_worker.monitoring import protect
+
     try:
         conf = configuration.load(arguments, cli_opts=_CLI_OPTS)
         settings = configuration.settings(conf)
@@ -49,8 +55,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _supervise(conf, arguments, settings)
         if conf.instance is not None:
             _number(conf, settings)
-        # Only now: numpy starts threads when it is imported, and one that does not hold signals
-        # back may be given ours, which would end the process.
         from scheduler_worker.cli import daemon
 
         return daemon.run(conf, lifeline_fd=conf.lifeline)
@@ -59,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _number(conf: Any, settings: configuration.Settings) -> None:
+def _number(conf: Any, settings: Settings) -> None:
     """Tell one of several workers from the others."""
     conf.set_override("host", f"{settings.host}.{conf.instance}")
     if settings.monitoring_port:
@@ -72,7 +76,7 @@ def _number(conf: Any, settings: configuration.Settings) -> None:
         conf.set_override("port", port, group="monitoring")
 
 
-def _supervise(conf: Any, arguments: Sequence[str], settings: configuration.Settings) -> int:
+def _supervise(conf: Any, arguments: Sequence[str], settings: Settings) -> int:
     from scheduler_worker import app
     from scheduler_worker.cli import supervisor
 

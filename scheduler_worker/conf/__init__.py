@@ -23,10 +23,12 @@ from scheduler_worker.conf import (
     scheduling,
     state,
     trusted_computing,
+    tuning,
 )
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.service.trust import AttestationService
+from scheduler_worker.service.tuner_cycle import TuningSettings
 
 _GROUPS: dict[str | None, list[Any]] = {
     None: default.OPTS,
@@ -40,6 +42,7 @@ _GROUPS: dict[str | None, list[Any]] = {
     "compute": scheduling.COMPUTE_OPTS,
     trusted_computing.GROUP: trusted_computing.OPTS,
     monitoring.GROUP: monitoring.OPTS,
+    tuning.GROUP: tuning.OPTS,
 }
 
 _HOLD_BASE_S = 0.1
@@ -86,6 +89,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_log_line: int
     dump_dir: str | None
     attestation: AttestationService | None
+    tuning: TuningSettings
     options: Options
 
 
@@ -208,6 +212,7 @@ def _read(conf: cfg.ConfigOpts) -> Settings:
         max_log_line=conf.monitoring.max_log_line,
         dump_dir=conf.monitoring.dump_dir,
         attestation=trusted_computing.settings(conf),
+        tuning=tuning.settings(conf, silent_after_s=_service_down_time_s(conf)),
         options=_options(conf),
     )
 

@@ -73,6 +73,7 @@ OPTS = [
         default=60.0,
         min=0.0,
         help="Seconds a stopping worker has to finish the requests it took. What is not finished "
-        "by then is given up, and its promises are given back.",
+        "by then goes back to the queue for other workers; under [rpc] server = oslo, where that "
+        "is not possible, it is given up, and its promises are given back.",
     ),
 ]

@@ -26,6 +26,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that wait for promised resources to be given back."""
     promises: Mapping[str, int] = {}
     """The live promises of each cluster, as far as this process has looked."""
+    tuning_alarms: int = 0
+    """What is wrong with the tuning policies, so that older ones stay in force."""
 
 
 class Health(Protocol):

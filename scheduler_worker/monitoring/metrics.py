@@ -65,6 +65,14 @@ class Metrics(Observer):
         self._dropped = self._counts("dropped_total", "Messages not served", "why")
         self._reconnects = self._counts("amqp_reconnects_total", "Connections made again")
         self._state_errors = self._counts("redis_errors_total", "Failed uses of the shared state")
+        self._tuning_s = self._tuning()
+        self._tuning_failures = self._per_cluster(
+            "tuning_failures_total", "Evaluations of a cluster's policies that failed"
+        )
+        self._tuning_faults = self._counts(
+            "tuning_faults_total", "Rules left out for an entity", "policy", "kind", limit=400
+        )
+        self._tuning_casts = self._counts("tuning_casts_total", "Agents told", "result")
         self._registry.register(_AtScrape(load, lambda: self._is_connected))
         ProcessCollector(registry=self._registry)
 
@@ -89,6 +97,12 @@ class Metrics(Observer):
     def _lock(self, name: str, told: str) -> Durations:
         name = f"scheduler_{name}_seconds"
         made = Durations(name, told, _CLUSTER, bounds_s=_LOCK_S, limit=MAX_CLUSTERS)
+        self._registry.register(made)
+        return made
+
+    def _tuning(self) -> Durations:
+        name, told = "scheduler_tuning_cycle_seconds", "Tuning a cluster once"
+        made = Durations(name, told, _CLUSTER, bounds_s=_SERVICE_S, limit=MAX_CLUSTERS)
         self._registry.register(made)
         return made
 
@@ -154,6 +168,18 @@ class Metrics(Observer):
     def bus_lost(self) -> None:
         self._is_connected = False
 
+    def tuning_cycled(self, scope: str, duration_s: float) -> None:
+        self._tuning_s.observe(duration_s, (scope,))
+
+    def tuning_failed(self, scope: str) -> None:
+        self._tuning_failures.add((scope,))
+
+    def tuning_told(self, result: str, count: int = 1) -> None:
+        self._tuning_casts.add((result,), count)
+
+    def tuning_faulted(self, policy: str, kind: str, count: int) -> None:
+        self._tuning_faults.add((policy, kind), count)
+
 
 class _AtScrape(Collector):
     """What is not counted but looked at when somebody reads the metrics."""
@@ -184,6 +210,7 @@ def _gauges(load: Load, *, is_connected: bool) -> Iterator[Metric]:
             load.waiting_for_pending,
         ),
         ("bus_connected", "Whether the bus is connected", is_connected),
+        ("tuning_alarms", "What is wrong with tuning policies", load.tuning_alarms),
     ):
         yield GaugeMetricFamily(f"scheduler_{name}", told, value=value)
     promises = GaugeMetricFamily("scheduler_pending_reservations", "Live promises", labels=_CLUSTER)

@@ -82,12 +82,15 @@ class Slots(Executor):
                 self._changed.notify()
 
     def look_after(self) -> bool:
-        """If no thread took anything since the last call, wake another; whether any work waits."""
+        """If no thread took anything since the last call, wake another.
+
+        Whether to look again: work waits, or a thread runs that may leave work behind and block.
+        """
         with self._changed:
             if self._taken == self._taken_before:
                 self._wake_or_start()
             self._taken_before = self._taken
-            return bool(self._line)
+            return bool(self._line) or self._active > 0
 
     @property
     def waiting(self) -> int:
@@ -115,7 +118,7 @@ class Slots(Executor):
 
     def _put(self, step: _Step) -> None:
         self._line.append(step)
-        if self._eager or self._threads - self._idle + self._woken <= self._aside:
+        if self._eager or self._active <= 0:
             self._wake_or_start()
 
     def _wake_or_start(self) -> None:
@@ -129,6 +132,11 @@ class Slots(Executor):
             self._started += 1
             name = f"{self._name}-{self._started}"
             threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    @property
+    def _active(self) -> int:
+        """How many threads run, or were told to, and did not step aside."""
+        return self._threads - self._idle + self._woken - self._aside
 
     # In a thread
 

@@ -182,22 +182,23 @@ class WorkerDoor:
         self, context: Context, cluster: Any = None, marker: Any = None, limit: Any = None
     ) -> dict[str, Any]:
         """A page of hosts."""
-        return self._listing.hosts(*_page(cluster, marker, limit))
+        return self._listing.hosts(*page(cluster, marker, limit))
 
     def list_reservations(
         self, context: Context, cluster: Any = None, marker: Any = None, limit: Any = None
     ) -> dict[str, Any]:
         """A page of live promises."""
-        return self._listing.reservations(*_page(cluster, marker, limit))
+        return self._listing.reservations(*page(cluster, marker, limit))
 
     def list_clusters(
         self, context: Context, marker: Any = None, limit: Any = None
     ) -> dict[str, Any]:
         """A page of clusters."""
-        return self._listing.clusters(*_page(None, marker, limit)[1:])
+        return self._listing.clusters(*page(None, marker, limit)[1:])
 
 
-def _page(cluster: Any, marker: Any, limit: Any) -> tuple[str | None, str | None, int | None]:
+def page(cluster: Any, marker: Any, limit: Any) -> tuple[str | None, str | None, int | None]:
+    """The arguments of whatever answers page by page. Raises RequestError."""
     for name, value in (("cluster", cluster), ("marker", marker)):
         if value is not None and not isinstance(value, str):
             raise RequestError(name, f"expected a text, got {type(value).__name__}")

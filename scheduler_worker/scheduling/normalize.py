@@ -14,6 +14,22 @@ def clamp(values: Values, minval: float | None = None, maxval: float | None = No
     return values if maxval is None else np.minimum(values, maxval)
 
 
+def extremes(
+    values: Values, minval: float | None = None, maxval: float | None = None
+) -> tuple[float, float]:
+    """Between which bounds values are spread: the declared ones, else the extremes at hand."""
+    return (
+        float(values.min()) if minval is None else minval,
+        float(values.max()) if maxval is None else maxval,
+    )
+
+
+def spread(values: Values, low: float, high: float, out: Values | None = None) -> Values:
+    """``(x - low) / (high - low)``, which must differ; the answer goes to ``out``."""
+    found: Values = np.divide(values - low if low else values, high - low, out=out)
+    return found
+
+
 def normalize(values: Values, minval: float | None = None, maxval: float | None = None) -> Values:
     """``(x - lo) / (hi - lo)`` with ``lo`` and ``hi`` the declared bounds, else the extremes.
 
@@ -21,9 +37,5 @@ def normalize(values: Values, minval: float | None = None, maxval: float | None 
     """
     if len(values) == 0:
         return np.zeros(0)
-    lowest = float(values.min()) if minval is None else minval
-    highest = float(values.max()) if maxval is None else maxval
-    if lowest == highest:
-        return np.zeros(len(values))
-    normalized: Values = (values - lowest) / (highest - lowest)
-    return normalized
+    low, high = extremes(values, minval, maxval)
+    return np.zeros(len(values)) if low == high else spread(values, low, high)

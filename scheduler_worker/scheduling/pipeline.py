@@ -68,7 +68,10 @@ class Pipeline:
         self.options = options
         self._packs = options.packing_host_numa_cells_allocation_strategy
         units = (*self.prefilters, *self.filters, *self.weighers)
-        self._readers = [unit for unit in units if unit.reads_request]
+        self._narrowing = [unit for unit in self.filters if unit.of_one_request]
+        self._readers = [
+            unit for unit in units if unit.reads_request and unit not in self._narrowing
+        ]
         self._limiting = [
             unit
             for unit in self.filters
@@ -166,18 +169,21 @@ class Pipeline:
         return standing
 
     def _kept(self, hosts: HostTable, spec: RequestSpec) -> Standing | None:
-        """The standing of the request's class, up to date; None where nothing can be kept."""
+        """The standing of the request's class, up to date, less what is of this request alone.
+
+        None where nothing can be kept.
+        """
         key = self._class_of(spec)
         if key is None:
             return None
         standing: Standing | None = hosts.kept.pop(key, None)
         if standing is None or not standing.catch_up(hosts, spec):
-            standing = self.judged_anew(hosts, spec)
+            standing = self.judged_anew(hosts, spec, of_class=True)
             most = max(_FEWEST_KEPT, _KEPT_BYTES // (_BYTES_A_HOST * max(1, len(hosts))))
             while len(hosts.kept) >= most:
                 hosts.kept.popitem(last=False)
         hosts.kept[key] = standing
-        return standing
+        return standing.narrowed(hosts, spec, self._narrowing)
 
     def _class_of(self, spec: RequestSpec) -> Hashable | None:
         """What requests have in common that all units judge alike; None if that cannot be told."""
@@ -192,15 +198,23 @@ class Pipeline:
         return tuple(reads)
 
     def judged_anew(
-        self, hosts: HostTable, spec: RequestSpec, before: Standing | None = None
+        self,
+        hosts: HostTable,
+        spec: RequestSpec,
+        before: Standing | None = None,
+        *,
+        of_class: bool = False,
     ) -> Standing:
-        """Ask every filter about every host that is left."""
+        """Ask every filter about every host that is left.
+
+        ``of_class`` leaves out what is of one request alone.
+        """
         if before is None:
             first = DESTINATION, _destination_mask(hosts, spec)
         else:
             first = EARLIER_INSTANCES, before.survey.survivors
         filters = list(self._filters_for(spec, first=before is None))
-        survey = Survey(hosts, spec, filters, first=first)
+        survey = Survey(hosts, spec, filters, first=first, of_class=of_class)
         return Standing(hosts, survey, [unit for unit in self.weighers if unit.applies(spec)])
 
     def _filters_for(self, spec: RequestSpec, *, first: bool) -> Iterable[Filter]:

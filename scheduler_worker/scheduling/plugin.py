@@ -78,6 +78,10 @@ class Filter(Unit):
     """True for a class that is shown survivors, not all hosts: it is set for those that write the
     row face only, and may be set by those whose column face visits each row."""
 
+    of_one_request: ClassVar[bool] = False
+    """True for a quick filter whose verdicts no two requests share, as those about a server group:
+    it is asked for each request and laid over what is kept, and needs no :meth:`reads`."""
+
     runs_on_forced_hosts: ClassVar[bool] = False
     """True for what even an administrator cannot override; told of only where it rejects."""
 

@@ -10,8 +10,8 @@ It can be kept where every unit tells what it reads of the request (:meth:`Unit.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -19,17 +19,20 @@ from scheduler_worker.model.decisions import Diagnosis, FilterStep, Selection
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Rows, Values
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.normalize import clamp, normalize
+from scheduler_worker.scheduling.normalize import clamp, extremes, spread
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 
-_FEW, _ONE_IN = 5, 1000
-"""A host costs so much to judge again that all are judged anew when more than a few changed."""
+_FEW, _ONE_IN, _ONE_IN_ROWS = 5, 1000, 20
+"""A host costs so much to judge again that all are judged anew when more than a few changed; where
+a filter looks at rows, and each costs as much anew, when more than one in twenty did."""
 
 
 class Survey:
     """Which hosts came through which filter; ``masks`` are over all rows of the table.
 
-    ``filters`` are those that apply; the diagnosis also names those that do not, as passing all.
+    The diagnosis also names filters that do not apply, as passing all. In the survey of a class of
+    requests (``of_class``) those that are of one request alone do not apply: :meth:`narrowed` lays
+    them over it.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class Survey:
         filters: Sequence[Filter],
         *,
         first: tuple[str, Mask],
+        of_class: bool = False,
     ) -> None:
         self._filters: list[Filter] = []
         self._using: list[Filter] = []
@@ -52,7 +56,7 @@ class Survey:
         for unit in filters:
             if not self._counts[-1]:
                 break
-            if unit.applies(spec):
+            if unit.applies(spec) and not (of_class and unit.of_one_request):
                 self.masks.append(_applied(unit, hosts, spec, self.masks[-1]))
                 self._counts.append(int(np.count_nonzero(self.masks[-1])))
                 self._filters.append(unit)
@@ -61,9 +65,19 @@ class Survey:
             self._shown.append((unit.name, len(self.masks) - 1))
             if unit.runs_on_forced_hosts:
                 self._quiet.add(unit.name)
-        self.until_s = min(
-            (unit.lasts_until_s(hosts, spec) for unit in self._filters), default=np.inf
-        )
+        self.until_s = float("inf")
+        """Up to when the verdicts hold if no host changes."""
+        self.look_ahead(hosts, spec)
+
+    def look_ahead(self, hosts: Hosts, spec: RequestSpec) -> None:
+        """Take account of hosts whose verdicts may end sooner than those of the others."""
+        ends_s = (unit.lasts_until_s(hosts, spec) for unit in self._filters)
+        self.until_s = min([self.until_s, *ends_s])
+
+    @property
+    def looks_at_rows(self) -> bool:
+        """Whether some filter looked at each host by itself."""
+        return any(unit.looks_at_rows for unit in self._filters)
 
     @property
     def survivors(self) -> Mask:
@@ -94,6 +108,30 @@ class Survey:
             if not self.masks[at][row]:
                 return name
         return None
+
+    def narrowed(self, hosts: HostTable, spec: RequestSpec, filters: Sequence[Filter]) -> Survey:
+        """With filters that had been left out; for one request, and never judged again.
+
+        The survey itself where they reject nobody.
+        """
+        found = self
+        for unit in filters:
+            if unit.applies(spec):
+                found = found._without(unit.name, ~unit.passes(hosts, spec))
+        return found
+
+    def _without(self, name: str, rejected: Mask) -> Survey:
+        place = next((at for at, (shown, _) in enumerate(self._shown) if shown == name), None)
+        if place is None:
+            return self
+        at = self._shown[place][1]
+        if not (self.masks[at] & rejected).any():
+            return self
+        found = copy.copy(self)
+        found.masks = [*self.masks[: at + 1], *(mask & ~rejected for mask in self.masks[at:])]
+        found._counts = [int(np.count_nonzero(mask)) for mask in found.masks]
+        found._shown = self._shown[:place] + [(each, at + 1) for each, at in self._shown[place:]]
+        return found
 
     def judge_again(self, host: HostState, spec: RequestSpec, *, facts: bool) -> bool:
         """Ask the filters again about one host; whether it comes through.
@@ -130,79 +168,106 @@ def _applied(unit: Filter, hosts: HostTable, spec: RequestSpec, mask: Mask) -> M
 
 
 class _Scale:
-    """One weigher's raw values of all rows that count, and what they add to the totals."""
+    """One weigher's raw values of the hosts that count, and what they add to the totals."""
 
     def __init__(self, unit: Weigher, multiplier: Values | float, raw: Values) -> None:
         self.unit = unit
-        self._multiplier = multiplier if isinstance(multiplier, float) else multiplier.copy()
+        self._multiplier = multiplier
         self._raw = raw
         self._low = self._high = 0.0
-        self.products: Values = np.zeros(len(raw))
-
-    def spread(self, rows: Rows) -> None:
-        """Spread the raw values of the rows over 0 to 1, and multiply."""
-        raw = self._of_rows(rows)
-        self._low, self._high = self._extremes(raw)
-        if self.is_level:
-            self.products = np.zeros(len(self._raw))
-            return
-        share = normalize(raw, self.unit.minval, self.unit.maxval)
-        if len(rows) == len(self._raw):
-            self.products = self._multiplier * share
-        else:
-            self.products[rows] = self._multiplier_of(rows) * share
+        self._is_doubtful = True
+        """Whether an extreme may have moved."""
+        self.products: Values = np.empty(0)
+        """Empty where all hosts are level."""
 
     @property
     def is_level(self) -> bool:
-        """Whether all rows that count are equal to this weigher, which then adds nothing."""
+        """Whether all hosts that count are equal to this weigher, which then adds nothing."""
         return self._low == self._high
 
-    def judge_again(
-        self, host: HostState, spec: RequestSpec, rows: Rows, *, counted: bool, facts: bool
-    ) -> bool:
-        """Ask the weigher again about a host; ``rows`` are those that count, this one among them.
-
-        False when all must be spread anew, because an extreme has moved.
-        """
-        row, unit = host.row, self.unit
-        before = self._raw.item(row)
-        after = float(unit.weigh_host(host, spec))
-        after = after if unit.minval is None else max(after, unit.minval)
-        after = after if unit.maxval is None else min(after, unit.maxval)
+    def put(self, at: int, host: HostState, spec: RequestSpec, *, facts: bool) -> None:
+        """Ask the weigher again about a host; ``facts`` is as in :meth:`Survey.judge_again`."""
         if facts and not isinstance(self._multiplier, float):
-            self._multiplier[row] = unit.weight_multiplier(host)
-        elif counted and before == after:
+            self._multiplier[at] = self.unit.weight_multiplier(host)
+        before, after = self._raw.item(at), self._weighed(host, spec)
+        if before != after:
+            self._doubt(before)
+            self._doubt(after)
+            self._raw[at] = after
+
+    def insert(self, at: int, host: HostState, spec: RequestSpec) -> None:
+        """A host that counts from now on."""
+        if not isinstance(self._multiplier, float):
+            multiplier = self.unit.weight_multiplier(host)
+            self._multiplier = np.insert(self._multiplier, at, multiplier)
+        after = self._weighed(host, spec)
+        self._doubt(after)
+        self._raw = np.insert(self._raw, at, after)
+        if not self.is_level:
+            self.products = np.insert(self.products, at, 0.0)
+
+    def delete(self, at: int) -> None:
+        """A host that counts no longer."""
+        self._doubt(self._raw.item(at))
+        if not isinstance(self._multiplier, float):
+            self._multiplier = np.delete(self._multiplier, at)
+        self._raw = np.delete(self._raw, at)
+        if not self.is_level:
+            self.products = np.delete(self.products, at)
+
+    def settle(self, touched: Sequence[int]) -> bool:
+        """Bring the products up to date; whether all of them changed, because an extreme moved."""
+        if self._is_doubtful and self._extremes() != (self._low, self._high):
+            self.spread()
             return True
-        self._raw[row] = after
-        is_inside = self._low < after < self._high and (
-            not counted or self._low < before < self._high
-        )
-        if not is_inside and self._extremes(self._of_rows(rows)) != (self._low, self._high):
-            return False
-        width = self._high - self._low
-        share = (after - self._low) / width if width else 0.0
-        self.products[row] = self._multiplier_of(row) * share
-        return True
+        self._is_doubtful = False
+        for at in () if self.is_level else touched:
+            share = (self._raw.item(at) - self._low) / (self._high - self._low)
+            many = self._multiplier
+            self.products[at] = (many if isinstance(many, float) else many.item(at)) * share
+        return False
 
-    def drop(self, host: HostState, rows: Rows) -> bool:
-        """A host counts no longer; False when all must be spread anew."""
-        before = float(self._raw[host.row])
-        if self._low < before < self._high:
+    def spread(self) -> None:
+        """Spread the raw values over 0 to 1, and multiply."""
+        self._low, self._high = self._extremes()
+        self._is_doubtful = False
+        if self.is_level:
+            self.products = np.empty(0)
+            return
+        if len(self.products) != len(self._raw):
+            self.products = np.empty(len(self._raw))
+        spread(self._raw, self._low, self._high, out=self.products)
+        if not (isinstance(self._multiplier, float) and self._multiplier == 1.0):
+            self.products *= self._multiplier
+
+    def stands_without(self, some: Rows) -> bool:
+        """Whether its extremes do not need some of the hosts."""
+        raw = self._raw[some]
+        inside = (raw > self._low) & (raw < self._high)
+        if inside.all():
             return True
-        return self._extremes(self._of_rows(rows)) == (self._low, self._high)
+        others = np.delete(self._raw, some)
+        return extremes(others, self.unit.minval, self.unit.maxval) == (self._low, self._high)
 
-    def _of_rows(self, rows: Rows) -> Values:
-        return self._raw if len(rows) == len(self._raw) else self._raw[rows]
+    def without(self, some: Rows) -> _Scale:
+        """The same for the other hosts only."""
+        many = self._multiplier
+        many = many if isinstance(many, float) else np.delete(many, some)
+        found = _Scale(self.unit, many, np.delete(self._raw, some))
+        found.spread()
+        return found
 
-    def _extremes(self, raw: Values) -> tuple[float, float]:
-        low, high = self.unit.minval, self.unit.maxval
-        return (
-            float(raw.min()) if low is None else low,
-            float(raw.max()) if high is None else high,
-        )
+    def _weighed(self, host: HostState, spec: RequestSpec) -> float:
+        unit, raw = self.unit, float(self.unit.weigh_host(host, spec))
+        raw = raw if unit.minval is None else max(raw, unit.minval)
+        return raw if unit.maxval is None else min(raw, unit.maxval)
 
-    def _multiplier_of(self, rows: Any) -> Any:
-        return self._multiplier if isinstance(self._multiplier, float) else self._multiplier[rows]
+    def _doubt(self, raw: float) -> None:
+        if not self._low < raw < self._high:
+            self._is_doubtful = True
+
+    def _extremes(self) -> tuple[float, float]:
+        return extremes(self._raw, self.unit.minval, self.unit.maxval)
 
 
 class Standing:
@@ -216,6 +281,8 @@ class Standing:
         """Those of them that look at what is used of a host."""
         self._rows: Rows | None = None
         self._totals: Values = np.zeros(0)
+        self._whole: Standing | None = None
+        """That of the class, which this one is a part of."""
         self._marks = hosts.marks()
         self.selections: dict[int, Selection] = {}
         """Hosts of this class that were selected, by row; a host that reports is forgotten."""
@@ -228,13 +295,24 @@ class Standing:
         return self._rows
 
     def totals(self, hosts: HostTable, spec: RequestSpec) -> Values:
-        """The total weight of each survivor; a lone host is not weighed at all and has 0."""
-        rows = self.rows
-        if len(rows) < 2:
-            return np.zeros(len(rows))
+        """The total weight of each survivor; a lone host is not weighed at all and has 0.
+
+        They are good until the hosts change.
+        """
+        if len(self.rows) < 2:
+            return np.zeros(len(self.rows))
         if self._scales is None:
             self._weigh(hosts, spec)
-        return self._totals if len(rows) == len(hosts) else self._totals[rows]
+        return self._totals
+
+    def narrowed(self, hosts: HostTable, spec: RequestSpec, filters: Sequence[Filter]) -> Standing:
+        """How the hosts stand towards one request of the class, which has filters of its own."""
+        survey = self.survey.narrowed(hosts, spec, filters)
+        if survey is self.survey:
+            return self
+        found = Standing(hosts, survey, self._weighers)
+        found._whole, found.selections = self, self.selections
+        return found
 
     def catch_up(self, hosts: HostTable, spec: RequestSpec) -> bool:
         """Judge the hosts again that have changed; False when it is not worth it."""
@@ -244,68 +322,88 @@ class Standing:
         changed, used = touched
         if not changed and not used:
             return True
-        if len(changed) + len(used) > _FEW + len(hosts) // _ONE_IN or not self.survey.passed:
+        one_in = _ONE_IN_ROWS if self.survey.looks_at_rows else _ONE_IN
+        if len(changed) + len(used) > _FEW + len(hosts) // one_in or not self.survey.passed:
             return False
-        for row in changed:
-            self.selections.pop(row, None)
+        if changed:
+            self.survey.look_ahead(hosts.take(np.array(list(changed))), spec)
+            for row in changed:
+                self.selections.pop(row, None)
         for row in changed | used:
-            self._judge_again(hosts.state(row), spec, facts=row in changed, hosts=hosts)
+            self._judge_again(hosts.state(row), spec, facts=row in changed)
+        self._settle(changed | used)
         self._marks = hosts.marks()
         return True
 
     def _weigh(self, hosts: HostTable, spec: RequestSpec) -> None:
+        if self._whole is not None:
+            self._weigh_as_part(self._whole, self._whole.totals(hosts, spec))
+            return
         rows = self.rows
         view: Hosts = hosts if len(rows) == len(hosts) else hosts.take(rows)
         self._scales = []
         for unit in self._weighers:
-            multiplier = unit.multiplier(hosts)
+            multiplier = unit.multiplier(view)
             if isinstance(multiplier, float) and not multiplier:
                 continue
             raw = clamp(unit.weigh(view, spec), unit.minval, unit.maxval).astype(float)
-            if view is not hosts:
-                raw = _scattered(raw, rows, len(hosts))
-            scale = _Scale(unit, multiplier, raw)
-            scale.spread(rows)
-            self._scales.append(scale)
+            many = multiplier if isinstance(multiplier, float) else multiplier.copy()
+            self._scales.append(_Scale(unit, many, raw))
+            self._scales[-1].spread()
         self._using = [scale for scale in self._scales if scale.unit.reads_use]
-        self._add_up(len(hosts))
+        self._add_up()
 
-    def _add_up(self, count: int) -> None:
-        totals = np.zeros(count)
+    def _weigh_as_part(self, whole: Standing, totals: Values) -> None:
+        others = np.flatnonzero(~self.survey.survivors[whole.rows])
+        scales = whole._scales or []
+        if all(scale.stands_without(others) for scale in scales):
+            self._totals = np.delete(totals, others)
+            return
+        self._scales = [scale.without(others) for scale in scales]
+        self._add_up()
+
+    def _add_up(self) -> None:
+        if len(self._totals) == len(self.rows):
+            self._totals.fill(0.0)
+        else:
+            self._totals = np.zeros(len(self.rows))
         for scale in self._scales or ():
             if not scale.is_level:
-                totals += scale.products
-        self._totals = totals
+                self._totals += scale.products
 
-    def _judge_again(
-        self, host: HostState, spec: RequestSpec, *, facts: bool, hosts: HostTable
-    ) -> None:
+    def _judge_again(self, host: HostState, spec: RequestSpec, *, facts: bool) -> None:
         counted = bool(self.survey.survivors[host.row])
         counts = self.survey.judge_again(host, spec, facts=facts)
-        if counts != counted:
-            self._rows = None
-            if len(self.rows) < 2:
-                self._scales = None
-        if self._scales is None or not (counts or counted):
+        if self._scales is None:
+            self._rows = self._rows if counts == counted else None
             return
-        if counts:
-            kept = [
-                scale.judge_again(host, spec, self.rows, counted=counted, facts=facts)
-                for scale in (self._scales if facts or not counted else self._using)
-            ]
-        else:
-            kept = [scale.drop(host, self.rows) for scale in self._scales]
-        if all(kept):
-            row = host.row
-            self._totals[row] = sum([scale.products.item(row) for scale in self._scales])
+        at = int(self.rows.searchsorted(host.row))
+        if counts and counted:
+            for scale in self._scales if facts else self._using:
+                scale.put(at, host, spec, facts=facts)
+        elif counts:
+            self._rows = np.insert(self.rows, at, host.row)
+            self._totals = np.insert(self._totals, at, 0.0)
+            for scale in self._scales:
+                scale.insert(at, host, spec)
+        elif counted:
+            self._rows = np.delete(self.rows, at)
+            self._totals = np.delete(self._totals, at)
+            for scale in self._scales:
+                scale.delete(at)
+
+    def _settle(self, touched: set[int]) -> None:
+        """Bring the totals up to date after some rows were judged again."""
+        if len(self.rows) < 2:
+            self._scales = None
+        if self._scales is None:
             return
-        for scale in self._scales:
-            scale.spread(self.rows)
-        self._add_up(len(hosts))
-
-
-def _scattered(values: Values, rows: Rows, count: int) -> Values:
-    """The values in their rows, of so many."""
-    spread = np.zeros(count)
-    spread[rows] = values
-    return spread
+        survivors = self.survey.survivors
+        places = [int(self.rows.searchsorted(row)) for row in touched if survivors[row]]
+        spread_anew = [scale.settle(places) for scale in self._scales]
+        if any(spread_anew):
+            self._add_up()
+            return
+        uneven = [scale.products for scale in self._scales if not scale.is_level]
+        for at in places:
+            self._totals[at] = sum([products.item(at) for products in uneven])

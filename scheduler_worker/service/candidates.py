@@ -65,10 +65,10 @@ class Candidates:
     ) -> Prospect:
         """Those that seem to have a host for it, if any has: the most promising first.
 
-        That is where an instance has its host already, or is being decided by another who did not
-        ``claim`` it at these versions; then where the best weight is. In none of
-        the others may an earlier delivery of the request have a promise, made by another worker
-        say; so all are looked at now. Requests that come together share these looks.
+        That is where an instance has its host already, or was said to be decided (by others than
+        the request, which has ``claimed`` it at these versions); then where the best weight is. In
+        none of the others may an earlier delivery of the request have a promise, made by another
+        worker say; so all are looked at now. Requests that come together share these looks.
         """
         if len(replicas) < 2:
             return Prospect(replicas)

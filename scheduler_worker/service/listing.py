@@ -27,7 +27,7 @@ class Listing:
 
     def clusters(self, marker: str | None = None, limit: int | None = None) -> Page:
         """Clusters by name, with how much each holds."""
-        page = self._page("clusters", _name_of, _cluster, None, marker, limit)
+        page = self.page("clusters", _name_of, _cluster, None, marker, limit)
         del page["version"]
         return page
 
@@ -35,15 +35,15 @@ class Listing:
         self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
     ) -> Page:
         """Hosts by uuid: the record, its aggregates and instances, and what is promised on it."""
-        return self._page("hosts", _hosts_of, self._host, cluster, marker, limit)
+        return self.page("hosts", hosts_of, self._host, cluster, marker, limit)
 
     def reservations(
         self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
     ) -> Page:
         """Live promises by id."""
-        return self._page("reservations", _promises_of, _promise, cluster, marker, limit)
+        return self.page("reservations", _promises_of, _promise, cluster, marker, limit)
 
-    def _page(
+    def page(
         self,
         name: str,
         keys_of: Callable[[ClusterReplica], Iterable[str]],
@@ -52,7 +52,10 @@ class Listing:
         marker: str | None,
         limit: int | None,
     ) -> Page:
-        """The rows after the marker, over one cluster or all; only those shown are made."""
+        """The rows after the marker, over one cluster or all; only those shown are made.
+
+        Raises RequestError for a limit out of bounds and an unknown cluster.
+        """
         limit = DEFAULT_LIMIT if limit is None else limit
         if not 1 <= limit <= MAX_LIMIT:
             raise RequestError("limit", f"must be from 1 to {MAX_LIMIT}, got {limit}")
@@ -114,7 +117,8 @@ def _cluster(replica: ClusterReplica, name: str) -> Row:
     }
 
 
-def _hosts_of(replica: ClusterReplica) -> Iterable[str]:
+def hosts_of(replica: ClusterReplica) -> Iterable[str]:
+    """The uuids of a cluster's hosts."""
     return [record.uuid for record in replica.table.records]
 
 

@@ -60,34 +60,29 @@ def expressions(condition: Condition | None) -> Iterator[Expr]:
 
 
 def in_order(names: dict[str, Named], issues: Issues) -> list[str]:
-    """The names so that each comes after those it uses; those on a cycle are left out."""
+    """The names so that each comes after those it uses; a circle is an issue."""
     ordered: list[str] = []
-    state: dict[str, str] = {}
-    for start, named in names.items():
-        path = [(start, _used(named, names))] if start not in state else []
-        state.setdefault(start, "open")
+    seen: set[str] = set()
+    for start in names:
+        path = {} if start in seen else {start: _used(start, names)}
         while path:
-            name, uses = path[-1]
+            name, uses = next(reversed(path.items()))
             used = next(uses, None)
             if used is None:
-                path.pop()
-                if state[name] == "open":
-                    ordered.append(name)
-                    state[name] = "done"
-            elif used not in state:
-                state[used] = "open"
-                path.append((used, _used(names[used], names)))
-            elif state[used] == "open":
-                cycle = [each for each, _ in path]
-                cycle = cycle[cycle.index(used) :]
-                state.update(dict.fromkeys(cycle, "cyclic"))
-                said = " uses ".join(quoted(each) for each in [*cycle, used][:10])
+                del path[name]
+                seen.add(name)
+                ordered.append(name)
+            elif used in path:
+                told = list(path)[list(path).index(used) :]
+                said = " uses ".join(quoted(each) for each in [*told, used][:10])
                 issues.add(Kind.CYCLE, names[used].key.place, names[used].path, said)
+            elif used not in seen:
+                path[used] = _used(used, names)
     return ordered
 
 
-def _used(named: Named, names: dict[str, Named]) -> Iterator[str]:
-    for expr in expressions(named.means):
+def _used(name: str, names: dict[str, Named]) -> Iterator[str]:
+    for expr in expressions(names[name].means):
         for step in expr.steps:
             if step.op == "name" and step.value in names:
                 yield str(step.value)

@@ -47,7 +47,7 @@ def fault_of(code: int) -> tuple[Fault, int]:
 
 
 class Column(NamedTuple):
-    """``values`` are finite everywhere, and mean nothing where there is a text or a fault."""
+    """``values`` are finite, and mean nothing where there is a text or a fault."""
 
     values: Floats
     faults: Codes | None = None
@@ -136,7 +136,7 @@ def _checked(values: Floats, step: int, *faults: Codes | None) -> Column:
     if finite.all():
         return Column(values, first(*faults))
     overflow = np.where(finite, 0, Fault.NON_FINITE.at(step)).astype(np.int32)
-    return Column(np.where(finite, values, 0.0), first(*faults, overflow))
+    return Column(values, first(*faults, overflow))
 
 
 def _unary(operate: Callable[[Floats], Floats]) -> Operation:
@@ -188,7 +188,7 @@ def _equality(*, wanted: bool) -> Operation:
             lefts, rights = _is_text(left), _is_text(right)
             mixed = np.where(lefts != rights, Fault.TYPE_ERROR.at(step), 0).astype(np.int32)
             same = np.equal(_as_texts(left), _as_texts(right)).astype(np.bool_)
-            equal = np.where(lefts & rights, same, equal)
+            equal = np.where(lefts, same, equal)
         values = (equal == wanted).astype(np.float64)
         return Column(values, first(left.faults, right.faults, mixed))
 

@@ -46,34 +46,41 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     before: float | None
     """The present value; None: not known."""
-    after: float
+    after: float | None
     changed: bool
     votes: tuple[Vote, ...]
+    silent: tuple[str, ...]
+    """Rules without a say: they do not count now, or were left out as the diagnostics tell."""
 
     def __str__(self) -> str:
-        before = "unknown" if self.before is None else _n(self.before)
+        before = _n(self.before)
         became = f"{before} -> {_n(self.after)}" if self.changed else f"stays {before}"
         return "\n  ".join([f"{self.entity} {self.output}: {became}", *map(str, self.votes)])
 
 
-def explanations(cycle: Cycle) -> Iterator[Explanation]:
-    """An explanation for each output that was changed, or of which a change was held back."""
+def explanations(cycle: Cycle, *, everything: bool = False) -> Iterator[Explanation]:
+    """An explanation for each output that was changed, or of which a change was held back.
+
+    With ``everything`` also for those that stay as they are.
+    """
     for turns in cycle.turns.values():
         for turn in turns:
             told = np.logical_or.reduce([turn.changed, *(rule.held for rule in turn.rules)])
-            for index in np.flatnonzero(told).tolist():
+            for index in np.flatnonzero(told | everything).tolist():
                 yield _explained(turn, index)
 
 
 def _explained(turn: OutputTurn, index: int) -> Explanation:
-    known = bool(turn.current.known[index])
+    before = float(turn.current.values[index]) if turn.current.known[index] else None
+    changed = bool(turn.changed[index])
     return Explanation(
         entity=turn.entities[index],
         output=turn.plan.name,
-        before=float(turn.current.values[index]) if known else None,
-        after=float(turn.value[index]),
-        changed=bool(turn.changed[index]),
+        before=before,
+        after=float(turn.value[index]) if changed else before,
+        changed=changed,
         votes=tuple(_vote(rule, index) for rule in turn.rules if rule.takes_part[index]),
+        silent=tuple(rule.plan.id for rule in turn.rules if not rule.takes_part[index]),
     )
 
 
@@ -90,5 +97,5 @@ def _vote(rule: RuleTurn, index: int) -> Vote:
     )
 
 
-def _n(number: float) -> str:
-    return f"{number:.10g}"
+def _n(number: float | None) -> str:
+    return "unknown" if number is None else f"{number:.10g}"

@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
     def caret(self) -> str:
         """The line, or the part of a long one, and a caret under the character."""
-        start = max(0, self.column - 1 - _WIDTH // 2)
+        start = max(0, min(self.column - 1 - _WIDTH // 2, len(self.excerpt) - _WIDTH))
         shown = self.excerpt[start : start + _WIDTH].expandtabs(1)
         return f"  {shown}\n  {' ' * (self.column - 1 - start)}^"
 

@@ -38,6 +38,9 @@ def rehearse(
                 row = rows.setdefault(entity, deque(maxlen=history))
                 row.append(_applied(crowd.objects[index], applied.get(entity, {})))
                 crowd.objects[index] = with_averages(row)
+        for gone in rows.keys() - {each for crowd in seen.values() for each in crowd.entities}:
+            del rows[gone]
+            applied.pop(gone, None)
         cycle = evaluate(program, seen, memory, number * interval_s, options)
         memory = cycle.memory
         for entity, made in cycle.changes.items():
@@ -68,7 +71,7 @@ def _applied(objects: Mapping[str, Value], outputs: Mapping[str, float]) -> dict
 def outputs_over_time(cycles: Sequence[Cycle]) -> dict[str, list[float | None]]:
     """For each output, ``entity output``, its value after each cycle; None while it is unknown."""
     found: dict[str, list[float | None]] = {}
-    for cycle in cycles:
+    for number, cycle in enumerate(cycles):
         for turns in cycle.turns.values():
             for turn in turns:
                 values = zip(
@@ -80,8 +83,8 @@ def outputs_over_time(cycles: Sequence[Cycle]) -> dict[str, list[float | None]]:
                     strict=True,
                 )
                 for entity, known, changed, value, before in values:
-                    column = found.setdefault(f"{entity} {turn.plan.name}", [])
-                    column.append(float(value if changed else before) if known else None)
+                    column = found.setdefault(f"{entity} {turn.plan.name}", [None] * len(cycles))
+                    column[number] = float(value if changed else before) if known else None
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
@@ -47,30 +47,41 @@ class Crowd(NamedTuple):
     objects: list[Objects]
 
 
-def crowds(samples: Mapping[str, Sample]) -> dict[Scope, Crowd]:
-    """Everything in the samples of some hosts that rules are about.
+def crowds(
+    samples: Mapping[str, Sample], scopes: Collection[Scope] = tuple(Scope)
+) -> dict[Scope, Crowd]:
+    """Everything in the samples of some hosts that rules of some scopes are about.
 
     Everybody sees the flat statistics of the host. A disk's rules also see the objects of its VM
     that the disk has not got itself, so that a threshold can be given for a VM.
     """
-    found = {scope: Crowd([], []) for scope in Scope}
+    found = {scope: Crowd([], []) for scope in scopes}
     for host, sample in samples.items():
-        shared = {HOST: sample.host.get(HOST)}
-        _add(found[Scope.HOST], [Entity(Scope.HOST.value, host)], [sample.host])
-        vms = map(Entity, repeat(Scope.VM.value), sample.vms)
-        _add(found[Scope.VM], vms, [vm | shared for vm in sample.vms.values()])
-        for name, disks in sample.disks.items():
-            entities = map(Entity, repeat(Scope.DISK.value), repeat(name), disks)
-            inherited = sample.vms.get(name, {})
-            _add(
-                found[Scope.DISK], entities, [inherited | disk | shared for disk in disks.values()]
-            )
+        for scope, crowd in found.items():
+            _JOIN[scope](crowd, host, sample)
     return found
 
 
-def _add(crowd: Crowd, entities: Iterable[Entity], objects: Sequence[Objects]) -> None:
-    crowd.entities.extend(entities)
-    crowd.objects.extend(objects)
+def _join_host(crowd: Crowd, host: str, sample: Sample) -> None:
+    crowd.entities.append(Entity(Scope.HOST.value, host))
+    crowd.objects.append(sample.host)
+
+
+def _join_vms(crowd: Crowd, _host: str, sample: Sample) -> None:
+    shared = {HOST: sample.host.get(HOST)}
+    crowd.entities.extend(map(Entity, repeat(Scope.VM.value), sample.vms))
+    crowd.objects.extend([vm | shared for vm in sample.vms.values()])
+
+
+def _join_disks(crowd: Crowd, _host: str, sample: Sample) -> None:
+    shared = {HOST: sample.host.get(HOST)}
+    for name, disks in sample.disks.items():
+        inherited = sample.vms.get(name, {})
+        crowd.entities.extend(map(Entity, repeat(Scope.DISK.value), repeat(name), disks))
+        crowd.objects.extend([inherited | disk | shared for disk in disks.values()])
+
+
+_JOIN = {Scope.HOST: _join_host, Scope.VM: _join_vms, Scope.DISK: _join_disks}
 
 
 def with_averages(history: Sequence[Objects]) -> dict[str, Value]:

@@ -284,7 +284,7 @@ class _RuleAsked:
         return np.broadcast_to(found.values, len(self._moment.entities))
 
     def _only(self, mask: Truths) -> None:
-        self._meant = self._meant & (mask | (self._faults != 0))
+        self._meant = self._meant & mask
 
     def _blame(self, faults: Codes) -> None:
         self._faults = np.where(self._takes_part, faults, self._faults)

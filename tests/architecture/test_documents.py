@@ -50,7 +50,7 @@ def test_named_files_exist(path):
         assert (ROOT / each).exists() or made_by_use, f"{path.name} names {each}"
 
 
-OUR_GROUPS = ("rpc", "state", "cluster_lock", "pending", "monitoring")
+OUR_GROUPS = ("rpc", "state", "cluster_lock", "pending", "monitoring", "tuning")
 OPTIONS = {
     (group, opt.name) for group, opts in conf.list_opts() for opt in opts if group in OUR_GROUPS
 }

@@ -8,6 +8,7 @@ import pytest
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.aggregates import by_host
 from scheduler_worker.model.claims import Claim, PendingResource
+from scheduler_worker.model.decisions import Diagnosis
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.filters.aggregates import AggregateMultiTenancyIsolation
@@ -17,9 +18,13 @@ from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.filters.compute_capabilities import ComputeCapabilitiesFilter
 from scheduler_worker.scheduling.filters.counts import AggregateNumInstancesFilter
 from scheduler_worker.scheduling.filters.json_filter import JsonFilter
+from scheduler_worker.scheduling.filters.server_groups import (
+    ServerGroupAffinityFilter,
+    ServerGroupAntiAffinityFilter,
+)
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
-from scheduler_worker.scheduling.standing import Standing
+from scheduler_worker.scheduling.standing import Standing, Survey, _Scale
 from scheduler_worker.scheduling.weighers import figures
 from tests.support.hosts import aggregate, host_record, request_spec
 
@@ -30,6 +35,8 @@ FILTERS = (
     CoreFilter,
     RamFilter,
     DiskFilter,
+    ServerGroupAntiAffinityFilter,
+    ServerGroupAffinityFilter,
     ComputeCapabilitiesFilter,
     AggregateMultiTenancyIsolation,
     AggregateNumInstancesFilter,
@@ -44,6 +51,7 @@ WEIGHERS = (
     figures.HypervisorVersionWeigher,
     figures.BuildFailureWeigher,
 )
+MEMBERS = tuple(f"i{number}" for number in range(12))
 SPECS = tuple(
     request_spec(
         flavor={"vcpus": size, "memory_mb": size * 900, "root_gb": size, "extra_specs": extra},
@@ -57,8 +65,18 @@ SPECS = tuple(
         (1, None, {"capabilities:hypervisor_type": "QEMU"}, {}),
         (1, None, {"capabilities:free_ram_mb": ">= 3000"}, {}),
         (1, None, {}, {"scheduler_hints": {"query": ['["<", "$num_instances", 2]']}}),
+        (1, None, {}, {"instance_group": {"policy": "affinity", "hosts": ["h1", "h4"]}}),
+        (1, None, {}, {"instance_group": {"policy": "anti-affinity", "members": MEMBERS}}),
+        (3, "az1", {}, {"instance_group": {"policy": "anti-affinity", "members": MEMBERS}}),
     )
 )
+
+
+class Forgetful(Pipeline):
+    """Which keeps nothing."""
+
+    def _class_of(self, spec):
+        return None
 
 
 class Run:
@@ -66,9 +84,8 @@ class Run:
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.pipeline = Pipeline(
-            [each(OPTIONS) for each in FILTERS], [each(OPTIONS) for each in WEIGHERS], OPTIONS
-        )
+        units = [each(OPTIONS) for each in FILTERS], [each(OPTIONS) for each in WEIGHERS]
+        self.pipeline, self.forgetful = Pipeline(*units, OPTIONS), Forgetful(*units, OPTIONS)
         self.table = HostTable()
         self.table.now_s = 1000.0
         self.hosts = self.dice.choice([2, 20, 60])
@@ -133,14 +150,16 @@ class Run:
         change = self.forget if self.dice.random() < 0.01 else self.dice.choice(often)
         change()
 
-    def decide(self, spec: RequestSpec, count: int, *, stays: bool = False) -> object:
+    def decide(
+        self, spec: RequestSpec, count: int, *, stays: bool = False, by: Pipeline | None = None
+    ) -> tuple[object, Diagnosis]:
         """Everything a decision says; nothing of it stays consumed unless it shall."""
         uuids = tuple(f"n{self.dice.randrange(10_000)}" for _ in range(count))
         request = Request(spec=spec, instance_uuids=uuids, num_alternates=2)
         try:
-            decision = self.pipeline.decide(self.table, request, random.Random(1))
+            decision = (by or self.pipeline).decide(self.table, request, random.Random(1))
         except NoValidHost as error:
-            return error.diagnosis
+            return None, error.diagnosis
         for claim in () if stays else decision.claims:
             self.table.end_promise(claim.id)
         return decision.selections, decision.diagnosis
@@ -154,6 +173,10 @@ class Run:
         assert self.decide(spec, count) == kept
         self.table.kept.clear()
         self.table.kept.update(saved)
+        told = slice(
+            None if count == 1 else 1
+        )  # later instances begin with the hosts that are left
+        assert self.decide(spec, count, by=self.forgetful)[told] == kept[told]
         if self.dice.random() < 0.3:
             self.decide(spec, count, stays=True)
 
@@ -172,6 +195,18 @@ def test_kept_or_anew_the_decision_is_the_same():
     assert [seed for seed in range(25) if differs(seed)] == []
 
 
+def test_a_host_that_was_heard_of_long_ago_is_not_kept_as_long_as_the_others():
+    run = Run(0)
+    run.decide(SPECS[0], 1)
+    said = {"uuid": "u1", "host": "h1", "vcpus": 8, "memory_mb": 8192, "local_gb": 40}
+    run.table.put(host_record(**said, reported_at_s=run.table.now_s - 59), 1)
+    run.decide(SPECS[0], 1)
+    run.table.now_s += 2
+    kept = run.decide(SPECS[0], 1)
+    run.table.kept.clear()
+    assert run.decide(SPECS[0], 1) == kept
+
+
 def test_most_decisions_rest_on_what_was_kept(monkeypatch):
     rests = []
     catch_up = Standing.catch_up
@@ -185,6 +220,14 @@ def test_most_decisions_rest_on_what_was_kept(monkeypatch):
     assert rests.count(True) > 100
 
 
+def test_requests_of_different_server_groups_share_what_is_kept():
+    run = Run(1)
+    group = {"policy": "anti-affinity"}
+    for members in ((), ("i1",), ("i1", "i2")):
+        run.decide(request_spec(instance_group=group | {"members": members}), 1)
+    assert len(run.table.kept) == 1
+
+
 @pytest.mark.parametrize(
     ("unit", "name", "wrong"),
     [
@@ -193,6 +236,9 @@ def test_most_decisions_rest_on_what_was_kept(monkeypatch):
         (ComputeCapabilitiesFilter, "reads", lambda self, spec: ()),
         (ComputeFilter, "lasts_until_s", lambda self, hosts, spec: float("inf")),
         (HostTable, "touched_since", lambda self, marks: (set(), set())),
+        (Survey, "narrowed", lambda self, hosts, spec, filters: self),
+        (_Scale, "stands_without", lambda self, some: True),
+        (_Scale, "settle", lambda self, touched: False),
     ],
 )
 def test_a_unit_that_tells_wrong_things_is_noticed_here(monkeypatch, unit, name, wrong):

@@ -229,6 +229,10 @@ class Link:
             self._sent_s = self._after(self._sent_s)
             self._machine.at(self._sent_s - self._machine.now_s, partial(self._if_open, deed))
 
+    @property
+    def has_input(self) -> bool:
+        return bool(self._inbox)
+
     def pump(self) -> None:
         self._check()
         while self._inbox:

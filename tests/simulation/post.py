@@ -85,8 +85,10 @@ class Post:
 
     def _binds(self, instance: str, host: str) -> bool:
         """Whether the host must be told again: its promise neither expired nor became use."""
-        life = self._books.lives[instance, host][-1]
-        return instance not in self._not_wanted and life.end in {None, "given back"}
+        last = self._books.lives[instance, host][-1:]
+        return instance not in self._not_wanted and any(
+            life.end in {None, "given back"} for life in last
+        )
 
     def _found_nobody(self, event: Event) -> None:
         self._heard_s[event.facts["queue"].removeprefix("reply ")] = self._now_s

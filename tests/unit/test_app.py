@@ -120,6 +120,22 @@ def test_reload_swaps_the_pipeline_or_leaves_it(tmp_path):
         assert worker.pipeline.options.host_subset_size == 5
 
 
+def test_reload_reads_tuning_policies_and_alarms_where_they_do_not_load(tmp_path, caplog):
+    policy = tmp_path / "p.yaml"
+    policy.write_text("scope: Host\nrules: {a: {output: fan.speed, target: 1}}")
+    worker = build(tmp_path, tuning={"policy_files": policy})
+    with worker.running():
+        worker.reload()
+        policy.write_text("scope: Host\nrules: {a: {output: fan.speed}}")
+        worker.reload()
+        told = worker.describe()["tuning"]
+        assert worker.missing() == [], "a policy is no reason not to serve"
+    assert told["policies"] == {"p": str(policy)}
+    assert told["alarms"][0].startswith(f"{policy}:2:9: E_SCHEMA: rules.a: ")
+    assert told["alarms"][0] in caplog.text
+    assert worker.load().tuning_alarms == 1
+
+
 def test_novas_control_exchange_is_ours(tmp_path):
     config = write_config(tmp_path / "c", DEFAULT={"control_exchange": "other"})
     assert conf.settings(conf.load(["--config-file", str(config)])).exchange == "other"

@@ -1,10 +1,12 @@
 """Benchmarks: how long a decision takes, how many requests per second come through.
 
     .venv/bin/python tools/bench decision --hosts 100 1000 10000 100000
+    .venv/bin/python tools/bench --peer  # decisions, beside Nova's own
     .venv/bin/python tools/bench commit --hosts 1000 10000 --json commit.json
     .venv/bin/python tools/bench lock
     .venv/bin/python tools/bench rpc --outstanding 16
     .venv/bin/python tools/bench memory --hosts 10000
+    .venv/bin/python tools/bench tuning --vms 10000
     .venv/bin/python tools/bench all
 
 Every figure has its comparison in the same run, measured in turn with it: our lock beside
@@ -23,8 +25,16 @@ import decision
 import lock
 import memory
 import rpc
+import tuning
 
-KINDS = {"decision": decision, "memory": memory, "lock": lock, "commit": commit, "rpc": rpc}
+KINDS = {
+    "decision": decision,
+    "memory": memory,
+    "tuning": tuning,
+    "lock": lock,
+    "commit": commit,
+    "rpc": rpc,
+}
 
 
 def main() -> int:
@@ -37,7 +47,10 @@ def main() -> int:
         kind.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
         if module is not None:
             module.add_arguments(kind)
-    arguments = parser.parse_args()
+    said = sys.argv[1:]
+    if "--peer" in said and said[0].startswith("-"):
+        said.insert(0, "decision")  # the kind that has a peer
+    arguments = parser.parse_args(said)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and so leave no server behind
     names = KINDS if arguments.kind == "all" else [arguments.kind]
     figures = {}

@@ -2,7 +2,7 @@
 
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -10,9 +10,12 @@ from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.host_records import merged
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.numa.requests import with_topology
 
 SHAPES = ((64, 262_144), (96, 393_216), (128, 1_048_576))
 ZONES = ("az1", "az2", "az3")
+INSIDE = ("NUMATopologyFilter", "PciPassthroughFilter")
+"""The filters that look inside a host."""
 
 
 def reports(count: int, *, room: int = 1, cluster: str = "default") -> Iterator[dict]:
@@ -56,14 +59,45 @@ def aggregates(count: int) -> list[dict]:
     return found
 
 
-def table(count: int) -> HostTable:
-    """A host table with aggregates, judged at once."""
+def reports_with_cells(count: int) -> Iterator[dict]:
+    """The same hosts with two NUMA cells each, of which some CPUs and huge pages are taken."""
+    dice = random.Random(11)
+    for report in reports(count):
+        yield report | {"numa_topology": {"cells": [_cell(at, report, dice) for at in range(2)]}}
+
+
+def _cell(number: int, report: dict, dice: random.Random) -> dict:
+    """Half of the host: cores of two threads, half of the memory in pages of 2 MiB."""
+    cores, memory_mb = report["vcpus"] // 4, report["memory_mb"] // 2
+    siblings = [[core, core + 2 * cores] for core in range(cores * number, cores * (number + 1))]
+    cpus = [cpu for core in siblings for cpu in core]
+    huge = memory_mb // 4
+    return {
+        "id": number,
+        "socket": number,
+        "memory": memory_mb,
+        "memory_usage": 0,
+        "cpuset": [],
+        "pcpuset": cpus,
+        "cpu_usage": 0,
+        "pinned_cpus": dice.sample(cpus, int(len(cpus) * dice.random() * 0.7)),
+        "siblings": siblings,
+        "mempages": [
+            {"size_kb": 4, "total": 128 * memory_mb, "used": 0, "reserved": 0},
+            {"size_kb": 2048, "total": huge, "used": int(huge * dice.random() * 0.7)}
+            | {"reserved": 0},
+        ],
+    }
+
+
+def table(reports: Iterable[dict], groups: list[dict]) -> HostTable:
+    """A host table of these reports and aggregates, judged at once."""
     hosts = HostTable()
-    for version, report in enumerate(reports(count), 1):
-        report["supported_hv_specs"] = tuple(map(tuple, report["supported_hv_specs"]))
+    for version, report in enumerate(reports, 1):
+        pairs = tuple(map(tuple, report["supported_hv_specs"]))
         stamp = {"nodename": report["host"], "cluster": "default", "reported_at_s": 1.0}
-        hosts.put(merged(None, report, **stamp), version)
-    hosts.set_aggregates(by_host(msgspec.convert(aggregates(count), list[Aggregate])))
+        hosts.put(merged(None, report | {"supported_hv_specs": pairs}, **stamp), version)
+    hosts.set_aggregates(by_host(msgspec.convert(groups, list[Aggregate])))
     hosts.now_s = 2.0
     return hosts
 
@@ -90,5 +124,13 @@ def constrained(vcpus: int = 2, memory_mb: int = 4096) -> dict:
     return spec
 
 
+def pinned(vcpus: int = 2, memory_mb: int = 4096) -> dict:
+    """A request for two vCPUs of their own and huge pages, in one NUMA cell."""
+    spec = plain(2, memory_mb)
+    spec["flavor"]["extra_specs"] = {"hw:cpu_policy": "dedicated", "hw:mem_page_size": "large"}
+    return spec
+
+
 def spec_of(plain_spec: dict) -> RequestSpec:
-    return msgspec.convert(plain_spec, RequestSpec)
+    """The request that judgement sees."""
+    return with_topology(msgspec.convert(plain_spec, RequestSpec))

@@ -8,6 +8,8 @@ Of the scheduler's service everything is here but its database, Placement and it
 would answer is in memory. Each decision begins with the compute nodes as the database gives them.
 """
 
+from __future__ import annotations
+
 import copy
 import json
 import logging
@@ -15,6 +17,7 @@ import sys
 import time
 import uuid
 import warnings
+from collections.abc import Iterator
 from unittest import mock
 
 warnings.simplefilter("ignore")
@@ -34,22 +37,22 @@ PROJECT = {"project_id": "p", "user_id": "u"}
 class Peer:
     """A scheduler's manager whose hosts are known already."""
 
-    def __init__(self, said):
+    def __init__(self, said: dict) -> None:
+        objects.register_all()
         CONF([], project="nova", default_config_files=[])
         CONF.set_override("enabled_filters", said["filters"], group="filter_scheduler")
         CONF.set_override("service_down_time", 10**6)
         self.context = context.RequestContext("u", "p", is_admin=True)
         self.computes = [compute_node(each) for each in said["hosts"]]
         self.services = {each.host: service(each.host) for each in self.computes}
-        self.manager = manager.SchedulerManager.__new__(manager.SchedulerManager)
-        self.manager._placement_client = None
+        self.manager = Manager()
         self.hosts = self.manager.host_manager = HostManager()
         self.hosts.update_aggregates([objects.Aggregate(**each) for each in said["aggregates"]])
         self.hosts._instance_info = {
             each.host: {"instances": {}, "updated": True} for each in self.computes
         }
 
-    def serve(self, asked):
+    def serve(self, asked: dict) -> dict:
         """Decide for a while."""
         names = set(asked["hosts"])
         computes = [each for each in self.computes if each.host in names]
@@ -57,7 +60,8 @@ class Peer:
             each.uuid: [{"allocations": {each.uuid: {"resources": {}}}, "mappings": {}}]
             for each in computes
         }
-        spec, uuids = request_spec(asked["spec"]), [str(uuid.uuid4())] * asked["instances"]
+        uuids = [str(uuid.uuid4()) for _ in range(asked["instances"])]
+        spec = request_spec(asked["spec"])
         build_ms, judge_ms = [], []
         stop = time.perf_counter() + asked["seconds"]
         while not judge_ms or time.perf_counter() < stop:
@@ -65,8 +69,8 @@ class Peer:
             started = time.perf_counter()
             states = list(self.hosts._get_host_states(self.context, {"c": computes}, self.services))
             built = time.perf_counter()
-            with mock.patch.object(self.manager, "_get_all_host_states", lambda *_: iter(states)):
-                chosen = self.manager._schedule(self.context, one, uuids, candidates, {}, "1.36")
+            self.manager.host_states = states
+            chosen = self.manager._schedule(self.context, one, uuids, candidates, {}, "1.36")
             judge_ms.append(1000 * (time.perf_counter() - built))
             build_ms.append(1000 * (built - started))
         return {
@@ -76,18 +80,31 @@ class Peer:
         }
 
 
+class Manager(manager.SchedulerManager):
+    """Whose hosts are made before it is asked."""
+
+    placement_client = None
+    host_states: tuple = ()
+
+    def __init__(self) -> None:
+        pass
+
+    def _get_all_host_states(self, *_: object) -> Iterator[host_manager.HostState]:
+        return iter(self.host_states)
+
+
 class HostManager(host_manager.HostManager):
     """Which asks no database."""
 
-    def refresh_cells_caches(self):
+    def refresh_cells_caches(self) -> None:
         pass
 
     _init_aggregates = _init_instance_info = refresh_cells_caches
 
 
-def compute_node(report):
+def compute_node(report: dict) -> objects.ComputeNode:
     facts = {key: report[key] for key in report if key in objects.ComputeNode.fields}
-    facts.setdefault("numa_topology", None)
+    facts["numa_topology"] = numa_topology(report.get("numa_topology"))
     facts["metrics"] = json.dumps(facts["metrics"])
     facts["supported_hv_specs"] = [
         objects.HVSpec.from_list(each) for each in facts["supported_hv_specs"]
@@ -104,13 +121,27 @@ def compute_node(report):
     )
 
 
-def service(host):
+def numa_topology(said: dict | None) -> str | None:
+    if said is None:
+        return None
+    cells = []
+    for cell in said["cells"]:
+        sets = {key: set(cell[key]) for key in ("cpuset", "pcpuset", "pinned_cpus")}
+        sets["siblings"] = [set(core) for core in cell["siblings"]]
+        pages = [objects.NUMAPagesTopology(**each) for each in cell["mempages"]]
+        network = objects.NetworkMetadata(physnets=set(), tunneled=False)
+        more = sets | {"mempages": pages, "network_metadata": network}
+        cells.append(objects.NUMACell(**cell | more))
+    return objects.NUMATopology(cells=cells)._to_json()
+
+
+def service(host: str) -> objects.Service:
     now = timeutils.utcnow(with_timezone=True)
     facts = {"disabled": False, "forced_down": False, "last_seen_up": now, "created_at": now}
     return objects.Service(host=host, binary="nova-compute", topic="compute", **facts)
 
 
-def request_spec(plain):
+def request_spec(plain: dict) -> objects.RequestSpec:
     flavor = objects.Flavor(**{"extra_specs": {}, "ephemeral_gb": 0, "swap": 0} | plain["flavor"])
     image = objects.ImageMeta.from_dict(plain["image"])
     group = plain.get("instance_group")
@@ -136,19 +167,20 @@ def request_spec(plain):
     )
 
 
-def instance_group(said):
-    return objects.InstanceGroup(uuid=str(uuid.uuid4()), hosts=[], **{
-        key: said[key] for key in ("policy", "members")
-    })  # fmt: skip
+def instance_group(said: dict) -> objects.InstanceGroup:
+    return objects.InstanceGroup(
+        uuid=str(uuid.uuid4()),
+        policies=[said["policy"]],
+        policy=said["policy"],
+        members=said["members"],
+        hosts=[],
+        _rules={},
+    )
 
 
-def main():
-    objects.register_all()
+def main() -> None:
     peer = Peer(json.loads(sys.stdin.readline()))
-    with (
-        mock.patch.object(utils, "claim_resources", return_value=True),
-        mock.patch.object(manager.SchedulerManager, "placement_client", None),
-    ):
+    with mock.patch.object(utils, "claim_resources", return_value=True):
         for line in sys.stdin:
             print(json.dumps(peer.serve(json.loads(line))), flush=True)
 

@@ -279,11 +279,17 @@ class Link:
 
     # Moving bytes
 
+    @property
+    def has_input(self) -> bool:
+        """Whether something arrived while the broker's answer to something else was awaited."""
+        return bool(self._connection.transport.has_frame())
+
     def pump(self) -> None:
-        """Read what has arrived and hand it on. Raises LinkLostError."""
+        """Hand on what has arrived; somebody saw that there is something. Raises LinkLostError."""
         with self._lost():
             transport = self._connection.transport
-            transport.fill()
+            if not transport.has_frame():
+                transport.fill()
             while transport.has_frame():
                 self._connection.blocking_read()
 

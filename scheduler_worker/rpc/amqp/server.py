@@ -200,7 +200,7 @@ class AmqpServer:
         if self._stopping.is_set() and not self._ledger.in_hand:
             self._drained.set()
             return
-        if self._loop.wait(link):
+        if link.has_input or self._loop.wait(link):
             link.pump()
 
     def _tick(self) -> None:
@@ -322,17 +322,24 @@ class AmqpServer:
 
     def _settle(self, link: Link) -> None:
         """Do what the ledger says; while the broker takes nothing, only begin."""
-        for command in self._ledger.due():
-            if isinstance(command, ledger.Begin):
-                self._begin(command.work)
-            else:
-                self._owed.append(command)
-        while self._owed and not link.is_blocked:
-            command = self._owed.popleft()
-            if isinstance(command, ledger.Bury):
-                LOG.error("A message goes to the dead letters: %s", command.why)
-                self._observer.message_dropped("dead-lettered")
-            link.perform(command)
+        is_settled = False
+        while not is_settled:
+            due = self._ledger.due()
+            is_settled = not due
+            for command in due:
+                if isinstance(command, ledger.Begin):
+                    self._begin(command.work)
+                else:
+                    self._owed.append(command)
+            while self._owed and not link.is_blocked:
+                is_settled = False  # while the broker's answer was awaited, messages may have come
+                self._perform(link, self._owed.popleft())
+
+    def _perform(self, link: Link, command: ledger.Command) -> None:
+        if isinstance(command, ledger.Bury):
+            LOG.error("A message goes to the dead letters: %s", command.why)
+            self._observer.message_dropped("dead-lettered")
+        link.perform(command)
 
     def _begin(self, work: Work) -> None:
         if self._stopping.is_set():

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
 from scheduler_worker.model.aggregates import lowest, raw_values
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
@@ -17,13 +19,26 @@ from scheduler_worker.scheduling.plugin import Filter
 
 
 class _OwnRatio:
-    """The allocation ratio ``ratio`` that a host reports."""
+    """Up to what a resource may be promised, at the allocation ratio that a host reports."""
 
     ratio: ClassVar[str]
 
-    def ratio_of_all(self, hosts: Hosts) -> Values:
-        """The allocation ratio of each host."""
-        return hosts.column(self.ratio)
+    def unreserved(self, of: Hosts | HostState) -> Any:
+        """What hosts have of the resource beyond their reserve, all of them or one."""
+        raise NotImplementedError
+
+    def limits_of_all(self, hosts: Hosts) -> Values:
+        """The limit of each host."""
+        key = type(self).__name__, "limit"
+        return hosts.derived(key, self.limit_of, "f8", self._limits_at_first)
+
+    def _limits_at_first(self, hosts: Hosts) -> Values:
+        limits: Values = self.unreserved(hosts) * hosts.column(self.ratio)
+        return limits
+
+    def limit_of(self, host_state: HostState) -> float:
+        """The limit of one host."""
+        return float(self.unreserved(host_state) * self.ratio_of(host_state))
 
     def ratio_of(self, host_state: HostState) -> float:
         """The allocation ratio of one host."""
@@ -31,12 +46,12 @@ class _OwnRatio:
 
 
 class _AggregateRatio(_OwnRatio):
-    """The smallest ratio that the host's aggregates say, else its own."""
+    """At the smallest ratio that the host's aggregates say, else its own."""
 
-    def ratio_of_all(self, hosts: Hosts) -> Values:
+    def _limits_at_first(self, hosts: Hosts) -> Values:
         if self.ratio not in hosts.metadata_keys:
-            return hosts.column(self.ratio)
-        return hosts.derived(("aggregates", self.ratio), self.ratio_of, "f8")
+            return super()._limits_at_first(hosts)
+        return np.fromiter(map(self.limit_of, hosts.states()), "f8", len(hosts))
 
     def ratio_of(self, host_state: HostState) -> float:
         said = raw_values(host_state.aggregates, self.ratio)
@@ -53,17 +68,19 @@ class CoreFilter(_OwnRatio, Filter):
     limits_of_facts = True
     ratio = "cpu_allocation_ratio"
 
+    def unreserved(self, of: Hosts | HostState) -> Any:
+        return of.vcpus_total - of.reserved_host_cpus
+
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        wanted, total = spec.flavor.vcpus, hosts.vcpus_total
-        limit = (total - hosts.reserved_host_cpus) * self.ratio_of_all(hosts)
+        wanted, total, limit = spec.flavor.vcpus, hosts.vcpus_total, self.limits_of_all(hosts)
         fits: Mask = limit - hosts.vcpus_used >= wanted
         fits &= (wanted <= total) | (limit <= 0)
         fits |= total == 0
         return fits
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        wanted, total, record = spec_obj.flavor.vcpus, host_state.vcpus_total, host_state.record
-        limit = (total - record.reserved_host_cpus) * self.ratio_of(host_state)
+        wanted, total = spec_obj.flavor.vcpus, host_state.vcpus_total
+        limit = self.limit_of(host_state)
         fits = limit - host_state.vcpus_used >= wanted and (wanted <= total or limit <= 0)
         return bool(fits or total == 0)
 
@@ -71,8 +88,7 @@ class CoreFilter(_OwnRatio, Filter):
         return spec.flavor.vcpus
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        record = host_state.record
-        limit = (record.vcpus - record.reserved_host_cpus) * self.ratio_of(host_state)
+        limit = self.limit_of(host_state)
         return {"vcpu": limit} if limit > 0 else {}
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
@@ -96,25 +112,25 @@ class RamFilter(_OwnRatio, Filter):
     limits_of_facts = True
     ratio = "ram_allocation_ratio"
 
+    def unreserved(self, of: Hosts | HostState) -> Any:
+        return of.total_usable_ram_mb - of.reserved_host_memory_mb
+
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         wanted, total = spec.flavor.memory_mb, hosts.total_usable_ram_mb
-        limit = (total - hosts.reserved_host_memory_mb) * self.ratio_of_all(hosts)
-        fits: Mask = limit - (total - hosts.free_ram_mb) >= wanted
-        return fits & (total >= wanted)
+        fits: Mask = self.limits_of_all(hosts) - (total - hosts.free_ram_mb) >= wanted
+        fits &= total >= wanted
+        return fits
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        wanted, record = spec_obj.flavor.memory_mb, host_state.record
-        total = record.memory_mb
-        limit = (total - record.reserved_host_memory_mb) * self.ratio_of(host_state)
-        return bool(limit - (total - host_state.free_ram_mb) >= wanted and total >= wanted)
+        wanted, total = spec_obj.flavor.memory_mb, host_state.total_usable_ram_mb
+        used = total - host_state.free_ram_mb
+        return bool(self.limit_of(host_state) - used >= wanted and total >= wanted)
 
     def reads(self, spec: RequestSpec) -> Hashable:
         return spec.flavor.memory_mb
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        record = host_state.record
-        free = record.memory_mb - record.reserved_host_memory_mb
-        return {"memory_mb": free * self.ratio_of(host_state)}
+        return {"memory_mb": self.limit_of(host_state)}
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         return _shortage(
@@ -138,25 +154,25 @@ class DiskFilter(_OwnRatio, Filter):
     limits_of_facts = True
     ratio = "disk_allocation_ratio"
 
+    def unreserved(self, of: Hosts | HostState) -> Any:
+        return of.total_usable_disk_gb * 1024 - of.reserved_host_disk_mb
+
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         wanted, total = spec.flavor.disk_mb, hosts.total_usable_disk_gb * 1024
-        limit = (total - hosts.reserved_host_disk_mb) * self.ratio_of_all(hosts)
-        fits: Mask = limit - (total - hosts.free_disk_mb) >= wanted
-        return fits & (total >= wanted)
+        fits: Mask = self.limits_of_all(hosts) - (total - hosts.free_disk_mb) >= wanted
+        fits &= total >= wanted
+        return fits
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        wanted, record = spec_obj.flavor.disk_mb, host_state.record
-        total = record.local_gb * 1024
-        limit = (total - record.reserved_host_disk_mb) * self.ratio_of(host_state)
-        return bool(limit - (total - host_state.free_disk_mb) >= wanted and total >= wanted)
+        wanted, total = spec_obj.flavor.disk_mb, host_state.total_usable_disk_gb * 1024
+        used = total - host_state.free_disk_mb
+        return bool(self.limit_of(host_state) - used >= wanted and total >= wanted)
 
     def reads(self, spec: RequestSpec) -> Hashable:
         return spec.flavor.disk_mb
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        record = host_state.record
-        free = record.local_gb * 1024 - record.reserved_host_disk_mb
-        return {"disk_gb": free * self.ratio_of(host_state) / 1024}
+        return {"disk_gb": self.limit_of(host_state) / 1024}
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         total = host_state.total_usable_disk_gb * 1024

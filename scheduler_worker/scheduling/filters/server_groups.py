@@ -17,6 +17,8 @@ class ServerGroupAntiAffinityFilter(Filter):
     NAME``, then ``--hint group=UUID``.
     """
 
+    of_one_request = True
+
     def applies(self, spec: RequestSpec) -> bool:
         return spec.instance_group is not None and spec.instance_group.policy == "anti-affinity"
 
@@ -44,6 +46,8 @@ class ServerGroupAffinityFilter(Filter):
     Reads: the host's name; the group's policy and hosts.
     Example: ``openstack server group create --policy affinity NAME``, then ``--hint group=UUID``.
     """
+
+    of_one_request = True
 
     def applies(self, spec: RequestSpec) -> bool:
         group = spec.instance_group

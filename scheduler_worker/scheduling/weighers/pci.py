@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_worker.model.hosts import Hosts, Values
+from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.pci.hosts import free_devices
 from scheduler_worker.scheduling.plugin import Weigher
@@ -28,3 +28,6 @@ class PCIWeigher(Weigher):
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         few: Values = 1.0 + _MOST - np.minimum(free_devices(hosts), _MOST)
         return few
+
+    def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
+        return float(1.0 + _MOST - min(host_state.free_pci_devices, _MOST))

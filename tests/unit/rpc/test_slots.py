@@ -161,4 +161,29 @@ def test_a_thread_that_runs_is_left_to_come_unless_it_does_not(gate):
     slots.look_after()  # somebody came since the call before: the first thread, for the first work
     assert slots.look_after()
     assert second.result(SOON_S) == "helped"
+    assert slots.look_after(), "the first one runs still, and may leave work behind"
+    gate.opened.set()
+    slots.shutdown(wait=True)
     assert not slots.look_after()
+
+
+def test_who_goes_on_is_helped_too_when_its_thread_is_busy_elsewhere(gate):
+    slots, pause, paused = Slots(2, "t", eager=False), Pause(), threading.Event()
+
+    async def pausing() -> str:
+        paused.set()
+        await pause
+        return "on"
+
+    first = slots.submit(pausing)
+    assert paused.wait(SOON_S)
+
+    def leading() -> None:
+        pause.end()
+        gate()
+
+    slots.submit(leading)
+    assert gate.entered.acquire(timeout=SOON_S)
+    while not first.done():
+        assert slots.look_after()
+    assert first.result(SOON_S) == "on"

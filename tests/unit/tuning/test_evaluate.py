@@ -113,11 +113,30 @@ def test_rules_of_several_files_are_joined_by_their_weights():
     assert outputs(cycle_of(load(*texts), one_vm(x={"out": 0}))) == {"vm1": {"x.out": 80}}
 
 
+def test_equal_votes_are_joined_without_noise():
+    assert (0.1 + 0.1 + 0.1) / 3 != 0.1
+    program = load(*[rule("target: x.t", "influence: 1")] * 3)
+    assert outputs(cycle_of(program, one_vm(x={"out": 0.1, "t": 0.1}))) == {}
+
+
+def test_equal_bounds_are_no_conflict():
+    cycle = cycle_of(load(rule("target: 1", "min: 5", "max: 5")), one_vm(x={"out": 1}))
+    assert (diagnosed(cycle), outputs(cycle)) == ([], {"vm1": {"x.out": 5}})
+
+
+def test_without_a_present_value_no_change_is_too_small():
+    cycle = cycle_of(load(rule("target: 1", "min_absolute_change: 5")), one_vm(x={}))
+    assert outputs(cycle) == {"vm1": {"x.out": 1}}
+
+
+def test_a_figure_that_is_no_number_triggers_nothing_whatever_others_have():
+    sample = Sample(vms={"nan": {"x": {"n": math.nan}}, "none": {"x": {"n": None}}})
+    cycle = cycle_of(load(rule("target: 1", "when: x.n")), sample)
+    assert (diagnosed(cycle), outputs(cycle)) == (["non_finite", "missing_property"], {})
+
+
 @pytest.mark.parametrize("weight", [1e-320, 1.0, 1e308])
-def test_weights_of_any_size_join_votes_without_noise(weight):
-    texts = [rule("target: x.t", f"influence: {weight}") for _ in range(3)]
-    cycle = cycle_of(load(*texts), one_vm(x={"out": 50.1, "t": 50.1}))
-    assert outputs(cycle) == {}
+def test_weights_of_any_size_join_votes_of_any_size(weight):
     texts = [rule(f"target: {target}", f"influence: {weight}") for target in (1e308, 0)]
     assert outputs(cycle_of(load(*texts), one_vm(x={"out": 1}))) == {"vm1": {"x.out": 5e307}}
 
@@ -174,6 +193,13 @@ def test_zero_stays_zero_and_that_is_told():
     text = rule("target: 5", "function: {name: exponential, factor: 2, time: 1}")
     cycle = cycle_of(load(text), one_vm(x={"out": 0}), Memory({VM1: 0.0}), 1.0)
     assert (diagnosed(cycle), outputs(cycle)) == (["stuck_at_zero"], {})
+
+
+def test_at_a_target_of_zero_nothing_is_stuck():
+    lines = ["function: {name: exponential, factor: 2, time: 1}"]
+    lines += ["max_relative_change: {value: 0.5, time: 1}"]
+    cycle = cycle_of(load(rule("target: 0", *lines)), one_vm(x={"out": 0}), Memory({VM1: 0.0}), 1.0)
+    assert (diagnosed(cycle), outputs(cycle)) == ([], {})
 
 
 def test_a_host_and_a_vm_of_the_same_name_are_two():

@@ -1,0 +1,175 @@
+"""Files of samples and of parameters, from which a policy is tried out.
+
+Both are YAML. A plain decimal number, ``true``, ``false`` and nothing are what they are; all else
+is text, as it is in policies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+from scheduler_worker.errors import ConfigError
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.service.tuner_statistics import sample_of
+from scheduler_worker.tuning.samples import Sample, Value
+
+HOST = "host"
+"""The name of the host whose samples they are."""
+_KEYS = {"load": 1, "vms": 2, "cycles": 0}
+"""What a sample may say, and how many levels of mappings it has to have."""
+
+
+def read_text(path: Path) -> str:
+    """A file's text. Raises ConfigError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is no UTF-8 text") from error
+
+
+def read_parameters(path: Path) -> dict[str, Value]:
+    """What rules see under ``policy``, by name. Raises ConfigError."""
+    found = _read(path)
+    if found is None:
+        return {}
+    _expect_mapping(found, f"{path}: ", "names and values, such as 'io_threshold: 500'")
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def read_samples(path: Path, parameters: Mapping[str, Value], *, at_most: int) -> list[Sample]:
+    """A sample for each cycle that a file tells of; it tells of ``at_most`` so many.
+
+    Raises ConfigError, which names the entry.
+    """
+    found = _read(path)
+    _expect_mapping(found, f"{path}: ", "'samples:' and a list")
+    entries = found.pop("samples", None)
+    if found:
+        raise ConfigError(f"{path}: {_unknown(next(iter(found)), ['samples'])}")
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(f"{path}: samples: write a list with an entry for each change")
+    samples: list[Sample] = []
+    report: Any = {}
+    for number, entry in enumerate(entries, 1):
+        where = f"{path}: sample {number}"
+        cycles = _check_entry(entry, where)
+        if len(samples) + cycles > at_most:
+            raise ConfigError(f"{where}.cycles: the file has more than {at_most} cycles")
+        try:
+            report = _patched(report, entry)
+        except RecursionError as error:
+            raise ConfigError(f"{where}: is nested too deeply, or within itself") from error
+        samples += [_sample(report, parameters)] * cycles
+    return samples
+
+
+def _sample(report: Mapping[str, Any], parameters: Mapping[str, Value]) -> Sample:
+    record = HostRecord(
+        uuid=HOST,
+        host=HOST,
+        nodename=HOST,
+        cluster="",
+        reported_at_s=0.0,
+        vcpus=0,
+        memory_mb=0,
+        local_gb=0,
+        load=report.get("load", {}),
+        vms=report.get("vms", {}),
+    )
+    return sample_of(record, parameters, record.vms)
+
+
+def _patched(before: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7396): mappings are merged, null takes away."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(before) if isinstance(before, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = _patched(found.get(key), value)
+    return found
+
+
+# Shapes
+
+
+def _check_entry(entry: Any, where: str) -> int:
+    """See that an entry has the shape of a report; for how many cycles it counts."""
+    _expect_mapping(entry, f"{where}: ", "'load:', 'vms:' and 'cycles:', as far as they change")
+    for key, value in entry.items():
+        if key not in _KEYS:
+            raise ConfigError(f"{where}: {_unknown(key, _KEYS)}")
+        _check_levels(value, f"{where}.{key}", _KEYS[key])
+    for name, vm in (entry.get("vms") or {}).items():
+        _check_levels((vm or {}).get("disks"), f"{where}.vms.{name}.disks", 2)
+    cycles = entry.get("cycles", 1)
+    if type(cycles) is not int or cycles < 1:
+        raise ConfigError(f"{where}.cycles: write a whole number from 1 on, not {cycles!r}")
+    return cycles
+
+
+def _check_levels(value: Any, where: str, levels: int) -> None:
+    if value is None or not levels:
+        return
+    _expect_mapping(value, f"{where}: ", "names and what they are")
+    for name, inner in value.items():
+        _check_levels(inner, f"{where}.{name}", levels - 1)
+
+
+def _expect_mapping(value: Any, where: str, what: str) -> None:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where}write a mapping of {what}, not {_shown(value)}")
+    for key in value:
+        if not isinstance(key, str):
+            raise ConfigError(f"{where}write the name {key!r} in quotes; names are texts")
+
+
+def _unknown(key: str, known: Any) -> str:
+    close = get_close_matches(key, known, 1)
+    hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+    return f"{key!r} is not known here; {hint}"
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return "nothing" if value is None else shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
+# YAML
+
+
+def _read(path: Path) -> Any:
+    try:
+        return yaml.load(read_text(path), Loader=_Loader)  # noqa: S506 - it is a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else path
+        raise ConfigError(f"{where}: {error.problem or error.context}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: cannot be read as YAML: {error}") from error
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+
+def _types() -> Iterator[tuple[str, str, list[str]]]:
+    number = r"[-+]?(0|[1-9][0-9]*)"
+    yield "null", r"(~|null|)$", ["~", "n", ""]
+    yield "bool", r"(true|false)$", ["t", "f"]
+    yield "int", rf"{number}$", list("-+0123456789")
+    yield "float", rf"{number}(\.[0-9]*)?([eE][-+]?[0-9]+)?$", list("-+0123456789")
+
+
+for _tag, _pattern, _first in _types():
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)

@@ -1,0 +1,112 @@
+"""Where policies hold, and with which parameters: what an operator's file says of clusters. ::
+
+    clusters:                       # a policy that is not named here holds in every cluster
+      ballooning: [east, west]
+    parameters:                     # seen by rules as policy.<name>; "*": in every cluster
+      "*": {balloon_enabled: true}
+      east: {balloon_min: 1048576}
+
+It is read as strictly as a policy, and its issues look the same.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+
+import msgspec
+
+from scheduler_worker.tuning import yaml_subset
+from scheduler_worker.tuning.issues import Issues, Kind, quoted
+from scheduler_worker.tuning.samples import Value
+from scheduler_worker.tuning.yaml_subset import Node, Scalar, Sequence, Source
+
+EVERYWHERE = "*"
+_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_TRUTHS = {"true": True, "false": False}
+
+
+class Clusters(msgspec.Struct, frozen=True):
+    """Which policies hold in which clusters, with which parameters."""
+
+    limited: Mapping[str, Collection[str]] = {}
+    """Policy -> the clusters where it holds; one that is not here holds everywhere."""
+    parameters: Mapping[str, Mapping[str, Value]] = {}
+
+    def holds(self, policy: str, cluster: str) -> bool:
+        """Whether a policy holds in a cluster."""
+        return policy not in self.limited or cluster in self.limited[policy]
+
+    def parameters_of(self, cluster: str) -> dict[str, Value]:
+        """What rules see as ``policy.<name>``."""
+        return {**self.parameters.get(EVERYWHERE, {}), **self.parameters.get(cluster, {})}
+
+
+def read(source: Source) -> Clusters:
+    """What the file says. Raises PolicyError with all that is wrong with it."""
+    issues = Issues()
+    root = yaml_subset.read(source, issues)
+    reader = _Reader(issues)
+    said: dict[str, dict[str, Node]] = {"clusters": {}, "parameters": {}}
+    for key, node in reader.entries(root, "") if root else ():
+        if key in said:
+            said[key] = dict(reader.entries(node, key))
+        else:
+            reader.report(node, key, "is neither clusters nor parameters")
+    limited = {
+        policy: reader.names(node, f"clusters.{policy}")
+        for policy, node in said["clusters"].items()
+    }
+    parameters = {
+        cluster: reader.values(node, f"parameters.{cluster}")
+        for cluster, node in said["parameters"].items()
+    }
+    issues.settle()
+    return Clusters(limited, parameters)
+
+
+class _Reader:
+    """Reads node by node; each method reports what is wrong and returns what can be had."""
+
+    def __init__(self, issues: Issues) -> None:
+        self._issues = issues
+
+    def entries(self, node: Node, path: str) -> Iterator[tuple[str, Node]]:
+        """``{ NAME: node, ... }``."""
+        if isinstance(node, yaml_subset.Mapping):
+            yield from ((key, value) for key, (_, value) in node.entries.items())
+        elif not (isinstance(node, Scalar) and node.is_null):
+            self.report(node, path, "is a mapping")
+
+    def names(self, node: Node, path: str) -> frozenset[str]:
+        """``[ NAME, ... ]``."""
+        if not isinstance(node, Sequence):
+            self.report(node, path, "is a list of clusters")
+            return frozenset()
+        found = [each for each in node.items if isinstance(each, Scalar) and not each.is_null]
+        if len(found) < len(node.items):
+            self.report(node, path, "is a list of names")
+        return frozenset(each.text for each in found)
+
+    def values(self, node: Node, path: str) -> dict[str, Value]:
+        """``{ NAME: number | true | false | text, ... }``."""
+        return {
+            name: self._value(each, f"{path}.{name}") for name, each in self.entries(node, path)
+        }
+
+    def _value(self, node: Node, path: str) -> Value:
+        if not isinstance(node, Scalar) or node.is_null:
+            self.report(node, path, "is a number, true, false or a text")
+            return None
+        if node.plain and node.text in _TRUTHS:
+            return _TRUTHS[node.text]
+        if node.plain and _NUMBER.fullmatch(node.text) and math.isfinite(float(node.text)):
+            return float(node.text)
+        if node.plain and node.text[:1] in "-+.0123456789":
+            self.report(node, path, f"{quoted(node.text)} is no number; quote it if it is a text")
+        return node.text
+
+    def report(self, node: Node, path: str, message: str) -> None:
+        """Note an issue at a node."""
+        self._issues.add(Kind.SCHEMA, node.place, path, message)

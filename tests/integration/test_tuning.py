@@ -1,0 +1,148 @@
+"""Tuning end to end: workers, an agent that does as it is told, and what clients ask for."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler_worker import app, conf
+from scheduler_worker.backends.clock import SystemClock
+from scheduler_worker.backends.redis.engine import RedisState
+from scheduler_worker.client import SchedulerClient
+from scheduler_worker.errors import RequestError
+from scheduler_worker.ports import Seen
+from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.transport import Bus
+from scheduler_worker.rpc.wire_errors import to_wire
+from scheduler_worker.service.tuner_policies import Shared
+from tests.support.services import host
+from tests.support.workers import WorkerProcess, connected, write_config
+
+STOCK = Path(__file__).resolve().parents[2] / "etc" / "scheduler_worker" / "tuning"
+INTERVAL_S = 0.1
+STEP, STEP_TIME_S = 0.05, 0.5
+BALLOONING = (STOCK / "ballooning.yaml").read_text().replace("15 sec", f"{STEP_TIME_S} sec")
+MOST = 1 - (1 - STEP) ** (3 * INTERVAL_S / STEP_TIME_S)
+"""What a balloon may lose in one cycle, as a fraction: never more than three intervals' worth."""
+USED, LARGE = 1_000_000, 6_000_000
+
+
+@pytest.fixture
+def clusters_file(tmp_path) -> Path:
+    path = tmp_path / "tuning.yaml"
+    parameters = f"balloon_enabled: true, balloon_min: 524288, balloon_max: {LARGE}"
+    path.write_text(f'parameters: {{"*": {{{parameters}}}}}\n')
+    return path
+
+
+class Agent:
+    """A host that is short of memory and has one VM, which needs less than it has."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.balloon = LARGE
+        self.told: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.cycle = 0
+        self._client = SchedulerClient(bus)
+        endpoint = Endpoint(None, "1.0", {"apply_tuning": self._apply})
+        self._server = bus.server("tuning_agent", "h", [endpoint], translate=to_wire, slots=1)
+        self._server.start()
+
+    def _apply(self, context: object, **arguments: Any) -> None:
+        self.told.put(arguments)
+
+    def report(self) -> None:
+        vm = {"memory": {"balloon": self.balloon, "unused": self.balloon - USED}}
+        load = {"mem_available": 64_000_000, "mem_free": 6_400_000}
+        self._client.update_hosts([host("h", load=load, vms={"v": vm})])
+
+    def obey(self, times: int = 1) -> Iterator[float]:
+        """Do so often what it is told, and report it; the balloon's size afterwards."""
+        for _ in range(times):
+            said = self.told.get(timeout=30)
+            assert said["cycle"] > self.cycle
+            self.cycle = said["cycle"]
+            self.balloon = int(said["vms"]["v"]["memory.balloon"])
+            self.report()
+            yield self.balloon
+
+    def close(self) -> None:
+        self._server.stop(5)
+
+
+def tuner_of(redis_url: str) -> str:
+    """The worker whose turn it is."""
+    state, shared = RedisState(redis_url, clock=SystemClock(), hold_timeout_s=2.0), Shared()
+    try:
+        shared.apply(state.changes(shared.scope, Seen()))
+    finally:
+        state.close()
+    return shared.turns["default"].tuner.partition("/")[0]
+
+
+@pytest.mark.servers
+@pytest.mark.slow
+def test_a_balloon_goes_where_the_policy_says_though_its_tuner_is_killed(
+    tmp_path, rabbit_vhost_url, redis_url, clusters_file
+):
+    def worker(name: str) -> WorkerProcess:
+        config = write_config(
+            tmp_path / f"{name}.conf",
+            DEFAULT={"transport_url": rabbit_vhost_url, "host": name},
+            state={"url": redis_url},
+            tuning={"enabled": True, "interval": INTERVAL_S, "clusters_file": clusters_file},
+        )
+        return WorkerProcess(config, name=name)
+
+    with worker("w1") as w1, worker("w2") as w2, connected(rabbit_vhost_url) as client:
+        w1.ready(), w2.ready()
+        agent = Agent(client._bus)
+        try:
+            agent.report()
+            client.set_tuning_policy("ballooning", BALLOONING)
+            sizes = [LARGE, *agent.obey(20)]
+            first = tuner_of(redis_url)
+            {"w1": w1, "w2": w2}[first].kill()
+            sizes += agent.obey(20)
+            assert {first, tuner_of(redis_url)} == {"w1", "w2"}
+            while sizes[-1] * (1 - 0.1) > USED * 1.004:
+                sizes += agent.obey()
+        finally:
+            agent.close()
+    assert len(sizes) > 50
+    # The host has a tenth of its memory free, and so may the VM.
+    assert sizes[-1] == pytest.approx(USED / 0.9, rel=0.005)
+    lost = [1 - after / before for before, after in itertools.pairwise(sizes)]
+    assert max(lost) <= MOST + 1e-6
+
+
+def test_clients_set_policies_and_read_statistics(tmp_path, clusters_file):
+    config = write_config(
+        tmp_path / "w.conf",
+        DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/"},
+        tuning={"policy_files": STOCK, "clusters_file": clusters_file},
+    )
+    with app.build(conf.load(["--config-file", str(config)])).running() as worker:
+        client = SchedulerClient(worker.bus)
+        assert set(client.get_tuning_policies()) == {"ballooning", "cpu", "io", "ksm"}
+        with pytest.raises(RequestError, match=r"text: mine:1:1: E_SCOPE: .* scope is"):
+            client.set_tuning_policy("mine", "rules: {a: {output: a.b, target: 1}}")
+        client.set_tuning_policy("ballooning", BALLOONING)
+        assert client.get_tuning_policies()["ballooning"] == BALLOONING
+        client.reset_tuning_policies()
+        assert "15 sec" in client.get_tuning_policies()["ballooning"]
+        client.update_hosts([host("h", load={"mem_free": 7}, vms={"v": {"memory": {"x": 1}}})])
+        [found] = client.get_statistics()["hosts"]
+        assert (found["host"], found["cluster"]) == ("h", "default")
+        assert found["statistics"]["host"]["mem_free_avg"] == 7.0
+        assert found["vms"]["v"]["memory"] == {"x": 1}
+        assert found["vms"]["v"]["policy"]["balloon_enabled"] is True
+        with pytest.raises(RequestError, match="there is no cluster"):
+            client.get_statistics("nowhere")
+        with pytest.raises(RequestError, match="text: expected a text, got int"):
+            client.set_tuning_policy("mine", 1)  # type: ignore[arg-type]

@@ -1,0 +1,130 @@
+"""scheduler-workerctl: what it prints, what it answers, and that its document says so."""
+
+import contextlib
+import io
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from scheduler_worker.cli.ctl import GROUPS, main, parser
+
+ROOT = Path(__file__).resolve().parents[3]
+MANUAL = ROOT / "docs" / "scheduler-workerctl.md"
+POLICIES = ROOT / "etc" / "scheduler_worker" / "tuning"
+GOOD = """\
+scope: VM
+rules:
+  half:
+    output: cpu.max_load
+    target: 50
+"""
+
+
+@pytest.fixture
+def policy(tmp_path, monkeypatch):
+    """Writes a policy into the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name, text):
+        Path(name).write_text(text)
+        return name
+
+    return write
+
+
+def said(*arguments):
+    """The exit status and what is printed."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        status = main(arguments)
+    return status, out.getvalue()
+
+
+def test_a_policy_without_issues_is_counted(policy):
+    one, other = policy("1.yaml", GOOD), policy("2.yaml", GOOD)
+    assert said("tuning", "check", one, other, one) == (0, "no issues: 2 rules in 2 files\n")
+
+
+def test_all_issues_of_all_files_are_told(policy):
+    wrong = policy("1.yaml", GOOD.replace("target", "targte").replace("VM", "vm"))
+    worse = policy("2.yaml", GOOD.replace("50", "50 +"))
+    status, told = said("tuning", "check", wrong, policy("3.yaml", GOOD), worse)
+    assert status == 1
+    assert re.findall(r"^(\S+): (E_\w+)", told, re.MULTILINE) == [
+        ("1.yaml:1:8", "E_SCOPE"),
+        ("1.yaml:3:3", "E_SCHEMA"),
+        ("1.yaml:5:5", "E_SCHEMA"),
+        ("2.yaml:5:17", "E_EXPR_SYNTAX"),
+    ]
+    assert "\n      targte: 50\n      ^\n" in told
+    assert told.endswith("\n4 issues in 3 files\n")
+
+
+def test_a_file_that_cannot_be_read_is_named(policy, capsys):
+    assert main(["tuning", "check", "away.yaml"]) == 2
+    Path("latin.yaml").write_bytes(b"# \xe9\n")
+    assert main(["tuning", "check", "latin.yaml"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "scheduler-workerctl: away.yaml: cannot be read: No such file or directory",
+        "scheduler-workerctl: latin.yaml: is no UTF-8 text",
+    ]
+
+
+def test_the_schema_is_that_of_the_stock_policies():
+    kept = (POLICIES / "policy.schema.json").read_text()
+    assert said("tuning", "schema") == (0, kept), "run: make sample"
+
+
+def commands(of):
+    """The parsers of a parser's commands, by name."""
+    choices = [each.choices for each in of._actions if isinstance(each.choices, dict)]
+    return choices[0] if choices else {}
+
+
+def test_every_command_teaches_and_is_in_the_manual():
+    assert len(GROUPS) == len(commands(parser()))
+    for group, its in commands(parser()).items():
+        for name, command in commands(its).items():
+            assert f"### {group} {name}\n" in MANUAL.read_text()
+            assert len(command.description) > 100
+            options = re.findall(r"--[a-z]+", command.format_help())
+            assert all(each in MANUAL.read_text() for each in options if each != "--help")
+
+
+def test_wrong_arguments_have_a_status_of_their_own(capsys):
+    for wrong in ([], ["tuning"], ["tuning", "chekc"], ["tuning", "check"]):
+        with pytest.raises(SystemExit) as ended:
+            main(wrong)
+        assert ended.value.code == 2
+    assert "FILE" in capsys.readouterr().err
+
+
+def examples():
+    """The manual's commands, each with what it says that they print."""
+    for block in re.findall(r"```console\n(.*?)```", MANUAL.read_text(), re.DOTALL):
+        for command, printed in re.findall(
+            r"^\$ scheduler-workerctl ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE
+        ):
+            yield command.replace("\\\n", " "), printed
+
+
+@pytest.mark.parametrize(("command", "printed"), [*examples()])
+def test_a_command_of_the_manual_prints_what_it_says(command, printed, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "80")
+    words, _, to_file = command.partition(" > ")
+    arguments = [
+        path
+        for word in shlex.split(words)
+        for path in (sorted(map(str, Path().glob(word))) if "*" in word else [word])
+    ]
+    status, told = said(*arguments)
+    assert status == (1 if "mistakes" in command else 0)
+    assert told if to_file else told == printed
+
+
+def test_the_manuals_files_are_those_of_the_examples():
+    parameters = (ROOT / "tests/examples/tuning/cpu_parameters.yaml").read_text()
+    assert "".join(parameters.splitlines(keepends=True)[1:]) in MANUAL.read_text()
+    assert len([*examples()]) == 7
