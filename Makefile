@@ -38,11 +38,12 @@ test: .venv/installed-dev ## Everything but the benchmarks; installs servers whe
 soak: .venv/installed-dev ## 10,000 simulated runs in which everything breaks; SEEDS=n for n
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
-bench: .venv/installed ## Decisions, commits, the lock, calls, memory: some five minutes
+bench: .venv/installed ## Decisions, commits, the lock, calls, memory, tuning: some five minutes
 	$(BIN)/python tools/bench all
 
-sample: .venv/installed ## Write the sample configuration anew
+sample: .venv/installed ## Write the sample configuration and the schema of policies anew
 	$(BIN)/oslo-config-generator --config-file etc/scheduler_worker/config-generator.conf
+	$(BIN)/scheduler-workerctl tuning schema > etc/scheduler_worker/tuning/policy.schema.json
 
 reference: .venv/installed ## Write docs/filters.md and docs/weighers.md anew
 	$(BIN)/python tools/reference

@@ -7,6 +7,7 @@ leaves out one rule of it and is told in the diagnostics.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 
 import msgspec
 import numpy as np
@@ -112,11 +113,15 @@ class _Statistics:
         """The values of a name; those of the object that it is in are kept for the next."""
         if name not in self._found:
             *path, last = name
-            within = self.cells(tuple(path))
-            self._found[name] = [
-                each.get(last) if isinstance(each, dict) else None for each in within
-            ]
+            self._found[name] = _fields(self.cells(tuple(path)), last)
         return self._found[name]
+
+
+def _fields(objects: Sequence[Value], name: str) -> Sequence[Value]:
+    try:
+        return list(map(dict.get, objects, repeat(name)))  # type: ignore[arg-type]
+    except TypeError:  # not everybody has an object there
+        return [each.get(name) if isinstance(each, dict) else None for each in objects]
 
 
 def _settle(turn: OutputTurn, moment: Moment, cycle: Cycle) -> None:

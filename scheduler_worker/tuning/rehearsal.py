@@ -32,7 +32,7 @@ def rehearse(
     rows: dict[Entity, deque[Mapping[str, Value]]] = {}
     memory = Memory()
     for number, sample in enumerate(samples):
-        seen = crowds({"host": sample})
+        seen = crowds({"host": sample}, program.plans)
         for crowd in seen.values():
             for index, entity in enumerate(crowd.entities):
                 row = rows.setdefault(entity, deque(maxlen=history))

@@ -34,12 +34,14 @@ class Kind(NamedTuple):
     reports: Callable[[int], Iterable[dict]] = fleet.reports
     filters: tuple[str, ...] = ()
     """Beside the default ones."""
+    most_hosts: int = 100_000
+    """More would take minutes for each row, if nothing else is said."""
 
 
 KINDS = {
     "plain": Kind(fleet.plain),
     "constrained": Kind(fleet.constrained),
-    "numa": Kind(fleet.pinned, fleet.reports_with_cells, fleet.INSIDE),
+    "numa": Kind(fleet.pinned, fleet.reports_with_cells, fleet.INSIDE, 10_000),
 }
 
 
@@ -47,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hosts", type=int, nargs="+", help="100 to 100,000; with --peer 1,000 and 10,000"
     )
-    parser.add_argument("--requests", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument(
+        "--requests", nargs="+", choices=KINDS, help="all; numa up to 10,000 hosts only"
+    )
     parser.add_argument("--instances", type=int, nargs="+", help="1 and 10; with --peer 1")
     parser.add_argument(
         "--classes", type=int, nargs="+", help="how many flavors take turns: 3, 30; with --peer 3"
@@ -62,7 +66,9 @@ def run(arguments: argparse.Namespace) -> list[dict]:
     classes = arguments.classes or ([3, 30] if alone else [3])
     instances = arguments.instances or ([1, 10] if alone else [1])
     rows = []
-    for hosts, name in itertools.product(sizes, arguments.requests):
+    for hosts, name in itertools.product(sizes, arguments.requests or KINDS):
+        if not arguments.requests and hosts > KINDS[name].most_hosts:
+            continue
         with contextlib.ExitStack() as stack:
             bench = Bench(KINDS[name], hosts, arguments.seconds)
             if arguments.peer:

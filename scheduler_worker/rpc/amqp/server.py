@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import random
 import threading
 import time
@@ -33,8 +34,9 @@ LOG = logging.getLogger(__name__)
 
 TICK_S = 1.0
 _SHORTEST_BEAT_S = 0.05
-_LOOK_S = 0.002
-"""After how long another thread helps out if those that run did not come for what waits."""
+_LOOK_S, _LONGEST_LOOK_S = 0.002, 0.05
+"""After how long another thread helps out if those that run did not come for what waits; they are
+looked after ever less often while nothing waits."""
 _AGAIN_S = 1.0
 _LONGEST_AGAIN_S = 15.0
 """After how long a cast is tried again that failed for a passing reason; then ever later."""
@@ -64,7 +66,7 @@ class AmqpServer:
         self._observer = observer
         self._count = slots
         self._slots = Slots(slots, f"rpc-{place.topic}", eager=False)
-        self._looks_after = False
+        self._looks_in_s = math.inf
         self._ledger = Ledger(max_deliveries=limits.max_deliveries)
         self._loop = Loop()
         self._link: Link | None = None
@@ -351,14 +353,22 @@ class AmqpServer:
             self._beat_later(work, job)
         job.unpark()
         job.future = self._slots.submit(self._work, work, job.taken_s)
-        if not self._looks_after:
-            self._looks_after = True
-            self._loop.at(_LOOK_S, self._look_after_slots)
+        if self._looks_in_s > _LOOK_S:
+            self._look_in(_LOOK_S)
 
-    def _look_after_slots(self) -> None:
-        self._looks_after = self._slots.look_after()
-        if self._looks_after:
-            self._loop.at(_LOOK_S, self._look_after_slots)
+    def _look_in(self, pause_s: float) -> None:
+        self._looks_in_s = pause_s
+        self._loop.at(pause_s, lambda: self._look_after_slots(pause_s))
+
+    def _look_after_slots(self, pause_s: float) -> None:
+        if pause_s != self._looks_in_s:
+            return  # something came meanwhile, and it is looked after sooner
+        is_busy = self._slots.look_after()
+        self._looks_in_s = math.inf
+        if self._slots.waiting:
+            self._look_in(_LOOK_S)
+        elif is_busy:
+            self._look_in(min(2 * pause_s, _LONGEST_LOOK_S))
 
     def _beat_later(self, work: Work, job: Job) -> None:
         """Tell the caller now and then that its call is alive."""
