@@ -50,9 +50,10 @@ def complete(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         while True:
             pause: Pause = coroutine.send(None)
-            ended = threading.Event()
-            pause.then(ended.set)
-            ended.wait()
+            ended = threading.Lock()  # an Event costs four times as much
+            ended.acquire()
+            pause.then(ended.release)
+            ended.acquire()
     except StopIteration as end:
         result: T = end.value
         return result
