@@ -280,8 +280,7 @@ class AmqpServer:
         return job is None or job.is_parked or (job.future is not None and job.future.cancel())
 
     def _forget(self, work: Work) -> None:
-        job = self._jobs.pop(work.request.id, None)
-        if job is not None:
+        if job := self._jobs.pop(work.request.id, None):
             job.unpark()
 
     def _drain(self, link: Link) -> None:
