@@ -33,7 +33,7 @@ def explain(
     """
     uuid = request.instance_uuids[0] if request.instance_uuids else None
     spec = msgspec.structs.replace(request.spec, instance_uuid=uuid)
-    standing = pipeline.judged_anew(hosts, spec)
+    standing = pipeline.judged_anew(hosts, spec, in_order=True)
     survey = standing.survey
     order = list(pipeline.rank(hosts, standing, spec, dice)) if survey.passed else []
     rejected = np.flatnonzero(~survey.survivors).tolist()

@@ -64,6 +64,8 @@ class Pipeline:
         self._providers = ResourceProviders(options)
         self.prefilters: tuple[Filter, ...] = (RequestFilters(options), self._providers)
         self.filters = tuple(filters)
+        self._by_cost = tuple(sorted(self.filters, key=lambda unit: unit.looks_at_rows))
+        """Who looks at rows one by one looks at those only that the others left."""
         self.weighers = tuple(weighers)
         self.options = options
         self._packs = options.packing_host_numa_cells_allocation_strategy
@@ -204,23 +206,28 @@ class Pipeline:
         before: Standing | None = None,
         *,
         of_class: bool = False,
+        in_order: bool = False,
     ) -> Standing:
         """Ask every filter about every host that is left.
 
-        ``of_class`` leaves out what is of one request alone.
+        ``of_class`` leaves out what is of one request alone. ``in_order`` asks the filters as they
+        are configured, which changes who is told to have rejected a host, not which are rejected.
         """
         if before is None:
             first = DESTINATION, _destination_mask(hosts, spec)
         else:
             first = EARLIER_INSTANCES, before.survey.survivors
-        filters = list(self._filters_for(spec, first=before is None))
+        units = self.filters if in_order else self._by_cost
+        filters = list(self._filters_for(spec, units, first=before is None))
         survey = Survey(hosts, spec, filters, first=first, of_class=of_class)
         return Standing(hosts, survey, [unit for unit in self.weighers if unit.applies(spec)])
 
-    def _filters_for(self, spec: RequestSpec, *, first: bool) -> Iterable[Filter]:
+    def _filters_for(
+        self, spec: RequestSpec, filters: Iterable[Filter], *, first: bool
+    ) -> Iterable[Filter]:
         return (
             unit
-            for unit in (*self.prefilters, *self.filters)
+            for unit in (*self.prefilters, *filters)
             if (unit.runs_on_forced_hosts or not spec.skips_filters)
             and (first or not unit.run_filter_once_per_request)
             and (unit.RUN_ON_REBUILD or not spec.is_rebuild_check)

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from scheduler_worker.errors import NoValidHost
+from scheduler_worker.scheduling.explain import explain
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import DESTINATION, Pipeline, Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
@@ -89,6 +90,19 @@ def test_filters_that_run_once_run_once():
     Once.asked = 0
     decide(table(9000, 9000), request_spec(memory_mb=10), "a", "b", "c", filters=(Once, Roomy))
     assert Once.asked == 1
+
+
+def test_row_faces_come_last_whatever_is_configured_and_explanations_keep_the_order():
+    hosts = host_table([host_record(host="h1"), host_record(host="h2", memory_mb=1)])
+    pipeline = Pipeline([OneByOne(), Roomy()], [], Options())
+    request = Request(spec=request_spec(), instance_uuids=("i",))
+    OneByOne.shown = []
+    with pytest.raises(NoValidHost) as refused:
+        pipeline.decide(hosts, request, random.Random(1))
+    assert OneByOne.shown == ["h1"]
+    assert [step.name for step in refused.value.diagnosis.filters] == ["Roomy", "OneByOne"]
+    told = explain(pipeline, hosts, request, random.Random(1))
+    assert [(step.name, step.hosts_out) for step in told.filters] == [("OneByOne", 1), ("Roomy", 0)]
 
 
 def test_a_row_face_is_shown_survivors_only():
