@@ -1,6 +1,7 @@
 """Both faces of every built-in agree, and capacity is what a child would compute."""
 
 from importlib.metadata import entry_points
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -12,11 +13,13 @@ from scheduler_worker.errors import ComputeHostMetricNotFound, NoValidHost
 from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.host_records import merged
 from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.hosts import Mask
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.ranking import best
+from scheduler_worker.scheduling.standing import Survey
 
 FILTERS = {each.name: each.load() for each in entry_points(group="scheduler_worker.filters")}
 WEIGHERS = {each.name: each.load() for each in entry_points(group="scheduler_worker.weighers")}
@@ -230,6 +233,27 @@ def test_a_filters_faces_agree(name, said, plain):
         assert all(columns)
     for host, passes in zip(hosts.states(), columns, strict=True):
         assert passes or unit.reason(host, spec)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    said=st.lists(hosts_said, min_size=1, max_size=6),
+    plain=specs,
+    names=st.lists(st.sampled_from(sorted(FILTERS)), unique=True, max_size=6),
+    data=st.data(),
+)
+def test_filters_only_ever_remove_in_whatever_order(said, plain, names, data):
+    hosts, spec = table(said), msgspec.convert(plain, RequestSpec)
+
+    def survivors(order: list[str]) -> list[Mask]:
+        units = [FILTERS[name](OPTIONS) for name in order]
+        survey = Survey(hosts, spec, units, first=("all", np.ones(len(hosts), bool)))
+        return survey.masks
+
+    masks = survivors(names)
+    assert all((after <= before).all() for before, after in pairwise(masks))
+    other = survivors(data.draw(st.permutations(names)))
+    assert masks[-1].tolist() == other[-1].tolist()
 
 
 @pytest.mark.parametrize("name", sorted(WEIGHERS))
