@@ -30,6 +30,7 @@ class Candidates:
     def __init__(self, means: Means) -> None:
         self._means = means
         self._globals_read_s = float("-inf")
+        self._has_known_several = False
 
     def freshen(self) -> None:
         """Look for aggregates and new clusters, if that was not done a short while ago."""
@@ -55,7 +56,16 @@ class Candidates:
                     f"there is no cluster {named!r}; known are {', '.join(names) or 'none'}",
                 )
             return [fleet.cluster(named)]
-        return fleet.clusters()
+        clusters = fleet.clusters()
+        self._has_known_several |= len(clusters) > 1
+        return clusters
+
+    def roams(self, request: Request) -> bool:
+        """Whether the request may go to any of several clusters.
+
+        A fleet that had several has them still: after a loss of the store they report one by one.
+        """
+        return self._has_known_several and request.spec.hint(CLUSTER_HINT) is None
 
     def promising(
         self,

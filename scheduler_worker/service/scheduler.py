@@ -126,7 +126,7 @@ class Scheduler:
         while True:
             serving = self._candidates.serving(trail.request)
             prospect = self._candidates.promising(serving, trail.request, trail.claimed)
-            candidates, trail.roams = prospect.clusters, len(serving) > 1
+            candidates, trail.roams = prospect.clusters, self._candidates.roams(trail.request)
             if trail.request.spec.is_rebuild_check:
                 return self._checked(candidates, trail)
             now_s = clock.monotonic_s()

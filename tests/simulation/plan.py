@@ -207,7 +207,10 @@ def make(seed: str) -> Plan:
         max_batch=dice.choice((1, 2, 8)),
         wait_timeout_s=dice.choice((0.0, 1.0, 3.0)),
     )
-    deeds = [*_asked(dice, setting), *_told(dice, setting), *_broken(dice, setting)]
+    asked, told, broken = _asked(dice, setting), _told(dice, setting), _broken(dice, setting)
+    if any(isinstance(each, Down) and each.loses_s > 1.0 for each in broken):
+        asked = [_named(each, setting) for each in asked]
+    deeds = [*asked, *told, *broken]
     return Plan(seed=seed, setting=setting, deeds=tuple(sorted(deeds, key=lambda each: each.at_s)))
 
 
@@ -237,6 +240,18 @@ def _asked(dice: random.Random, setting: Setting) -> list[Deed]:
             again_s = _near(dice, first.at_s)
             asks.append(msgspec.structs.replace(first, at_s=again_s, request=f"r{number}'"))
     return list(asks)
+
+
+def _named(ask: Deed, setting: Setting) -> Deed:
+    """The request, for a certain cluster.
+
+    A fleet that comes back from nothing, one cluster after the other, does not guard those that
+    name none until everybody has heard of the second (docs/decisions/0019).
+    """
+    if not isinstance(ask, Ask) or ask.cluster is not None:
+        return ask
+    clusters = sorted(setting.clusters)
+    return msgspec.structs.replace(ask, cluster=clusters[len(ask.instances) % len(clusters)])
 
 
 def _told(dice: random.Random, setting: Setting) -> list[Deed]:
