@@ -10,6 +10,7 @@ _SECRETS = (
     "token|passw|adminpass|secret|credential|private_key|hmac_key|user_data|service_catalog"
     "|database_connection|transport_url"
 )
+_WORDS = _SECRETS.split("|")
 SECRET_NAME = re.compile(_SECRETS, re.IGNORECASE)
 """In the name of a field whose value is not shown."""
 
@@ -41,8 +42,10 @@ def redacted(text: str) -> str:
     Numbers, such as a fencing ``token=17``, are shown.
     """
     text = without_user(text)
+    lowered = _lowered(text)
+    first = min((at for at in map(lowered.find, _WORDS) if at >= 0), default=len(text))
     parts, end = [], 0
-    for found in _NAMED.finditer(_lowered(text)):
+    for found in _NAMED.finditer(lowered, first):
         value = found["value"]
         if not value.isdigit() and value not in _NO_SECRETS:
             parts += [text[end : found.start("value")], MASK]

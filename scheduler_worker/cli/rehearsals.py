@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import yaml
 
@@ -41,6 +41,11 @@ def read_parameters(path: Path) -> dict[str, Value]:
     if found is None:
         return {}
     _expect_mapping(found, f"{path}: ", "names and values, such as 'io_threshold: 500'")
+    for name, value in found.items():
+        if not isinstance(value, bool | int | float | str | None):
+            raise ConfigError(
+                f"{path}: {name}: write a number, true, false or a text, not {_shown(value)}"
+            )
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -82,7 +87,7 @@ def _sample(report: Mapping[str, Any], parameters: Mapping[str, Value]) -> Sampl
         memory_mb=0,
         local_gb=0,
         load=report.get("load", {}),
-        vms=report.get("vms", {}),
+        vms={name: {"name": name} | vm for name, vm in report.get("vms", {}).items()},
     )
     return sample_of(record, parameters, record.vms)
 
@@ -161,6 +166,22 @@ def _read(path: Path) -> Any:
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """A mapping in which no key is there twice, and none asks for another to be merged."""
+        found: set[str] = set()
+        for key, _ in node.value:
+            if key.value == "<<":
+                _refuse(key, "merge keys are not taken")
+            if isinstance(key, yaml.ScalarNode) and key.value in found:
+                _refuse(key, f"the key {_shown(key.value)} was there before")
+            found |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        return made
+
+
+def _refuse(node: yaml.Node, problem: str) -> NoReturn:
+    raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
 def _types() -> Iterator[tuple[str, str, list[str]]]:

@@ -19,6 +19,7 @@ from scheduler_worker.errors import ConfigError, PolicyError
 from scheduler_worker.tuning import policy
 from scheduler_worker.tuning.evaluate import Cycle, Diagnostic
 from scheduler_worker.tuning.explain import Explanation, explanations
+from scheduler_worker.tuning.issues import MOST_ISSUES
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.rehearsal import outputs_over_time, rehearse, repeated, table
 from scheduler_worker.tuning.yaml_subset import Source
@@ -148,7 +149,9 @@ def _check(told: argparse.Namespace) -> int:
     try:
         program = policy.load(sources)
     except PolicyError as error:
-        _say(str(error), f"{_counted(len(error.issues), 'issue')} in {_files(sources)}")
+        count = len(error.issues)
+        least = "at least " if count >= MOST_ISSUES else ""
+        _say(str(error), f"{least}{_counted(count, 'issue')} in {_files(sources)}")
         return 1
     outputs = [output for plan in program.plans.values() for output in plan.outputs]
     rules = sum(len(output.rules) for output in outputs)

@@ -10,9 +10,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from scheduler_worker.monitoring import dump, journal
+from scheduler_worker.monitoring import dump
 from scheduler_worker.monitoring.health import Health, Load, Readiness
 from scheduler_worker.monitoring.http import HttpServer, Page
+from scheduler_worker.monitoring.journal import Journal
 from scheduler_worker.monitoring.logs import protect
 from scheduler_worker.monitoring.metrics import Metrics
 from scheduler_worker.ports import Outcome
@@ -33,6 +34,7 @@ class Monitor(Metrics):
         self._port = port
         self._readiness = Readiness(health.missing)
         self._http: HttpServer | None = None
+        self._journal = Journal()
 
     @property
     def port(self) -> int:
@@ -40,7 +42,7 @@ class Monitor(Metrics):
         return self._http.port if self._http else 0
 
     def start(self) -> None:
-        """Serve ``/metrics``, ``/livez`` and ``/readyz``, if there is a port for them.
+        """Write the journal, and serve ``/metrics``, ``/livez``, ``/readyz`` where there is a port.
 
         Raises ConfigError where nobody can listen there.
         """
@@ -48,16 +50,18 @@ class Monitor(Metrics):
             pages = {"/metrics": self._metrics, "/livez": self._livez, "/readyz": self._readyz}
             self._http = HttpServer(self._address, self._port, pages)
             self._http.start()
+        self._journal.start()
 
     def stop(self) -> None:
-        """Close the port. Harmless when repeated."""
+        """Close the port and the journal. Harmless when repeated."""
+        self._journal.stop()
         if self._http is not None:
             self._http.stop()
             self._http = None
 
     def decided(self, outcome: Outcome) -> None:
         super().decided(outcome)
-        journal.write(outcome)
+        self._journal.tell(outcome)
 
     def missing(self) -> list[str]:
         """What keeps the worker from serving; answers within two seconds, at most a second old."""

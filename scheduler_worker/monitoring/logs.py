@@ -10,7 +10,7 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oslo_log.formatters import JSONFormatter
@@ -35,6 +35,15 @@ def protect(max_line: int) -> None:
     threading.excepthook = _log_end_of_thread
 
 
+class Together(logging.LogRecord):
+    """Records of the same logger, level and thread that are written in one piece."""
+
+    def __init__(self, records: Sequence[logging.LogRecord]) -> None:
+        first = records[0]
+        super().__init__(first.name, first.levelno, first.pathname, 0, "", (), None)
+        self.records = records
+
+
 class CarefulFormatter(logging.Formatter):
     """What ``inner`` makes of a record, safe to be written down."""
 
@@ -45,6 +54,8 @@ class CarefulFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> Any:
         """Text; for oslo.log's formatter for fluentd a dictionary."""
+        if isinstance(record, Together):
+            return "\n".join(self._together(record.records))
         record.msg = _one_line(cut(record.getMessage(), self._max_line))
         record.args = ()
         told: Any = self._inner.format(record)
@@ -53,6 +64,22 @@ class CarefulFormatter(logging.Formatter):
         if isinstance(self._inner, JSONFormatter):
             return json.dumps(self._plain(json.loads(told)))
         return self._lines(told) if isinstance(told, str) else self._plain(told)
+
+    def _together(self, records: Sequence[logging.LogRecord]) -> Iterator[str]:
+        """What differs between lines of the same millisecond is the message."""
+        around: tuple[str, str] | None = None
+        moment = 0
+        for record in records:
+            message, at = record.getMessage(), int(1000 * record.created)
+            if around is None or at != moment:
+                told = self.format(record)
+                before, found, after = told.partition(message)
+                is_text = found and not isinstance(self._inner, JSONFormatter)
+                around, moment = (before, after) if is_text else None, at
+            else:
+                safe = self._lines(_one_line(cut(message, self._max_line)))
+                told = f"{around[0]}{safe}{around[1]}"
+            yield told
 
     def formatException(self, ei: Any) -> str:
         return self._lines(self._inner.formatException(ei))

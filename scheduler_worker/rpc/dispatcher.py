@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -179,8 +180,13 @@ class _Method:
         return arguments
 
 
+_LONGEST_VERSION = 40
+
+
 def supports(ours: str, theirs: object) -> bool:
     """Whether an interface of version ``ours`` serves a caller of version ``theirs``."""
+    if not isinstance(theirs, str) or len(theirs) > _LONGEST_VERSION:
+        return False
     our_major, our_minor = _parts(ours)
     try:
         major, minor = _parts(theirs)
@@ -189,9 +195,8 @@ def supports(ours: str, theirs: object) -> bool:
     return major == our_major and minor <= our_minor
 
 
-def _parts(version: object) -> tuple[int, int]:
-    if not isinstance(version, str):
-        raise ValueError("a version is text")  # noqa: TRY004 - bad input like any other
+@lru_cache
+def _parts(version: str) -> tuple[int, int]:
     major, minor, *_ = (int(part) for part in version.split("."))
     return major, minor
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from typing import Any
 
 Value = str | Sequence[str] | None
 
@@ -41,11 +42,12 @@ def match(value: Value, requirement: str) -> bool:
     """Whether a value meets a requirement.
 
     Raises:
-        ValueError: a numeric operator with something that is no number, or ``<or>`` without words.
+        ValueError: a numeric operator with something that is no number, an order of text and list,
+            or ``<or>`` without words.
     """
     name, *operands = requirement.split() or [""]
     if name in _NUMERIC or name in _TEXT:
-        return bool(operands) and value is not None and _compare(name, str(value), operands[0])
+        return bool(operands) and value is not None and _compare(name, value, operands[0])
     if name == "<in>":
         return bool(operands) and value is not None and operands[0] in value
     if name == "<all-in>":
@@ -55,10 +57,13 @@ def match(value: Value, requirement: str) -> bool:
     return value == requirement
 
 
-def _compare(name: str, value: str, operand: str) -> bool:
-    if name in _TEXT:
-        return _TEXT[name](value, operand)
-    return _NUMERIC[name](float(value), float(operand))
+def _compare(name: str, value: Any, operand: str) -> bool:
+    try:
+        if name in _TEXT:
+            return _TEXT[name](value, operand)
+        return _NUMERIC[name](float(value), float(operand))
+    except TypeError:
+        raise ValueError("a list has no order and is no number") from None
 
 
 def _is_one_of(value: Value, operands: Sequence[str]) -> bool:

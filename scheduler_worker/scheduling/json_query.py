@@ -126,8 +126,20 @@ def _argument(argument: Value, depth: int) -> Term:
 def _attribute(name: str, *keys: str) -> Term:
     if name not in ATTRIBUTES:
         return lambda _: None
-    read: Term = operator.attrgetter(name)
+    read: Term = _service if name == "service" else operator.attrgetter(name)
     return (lambda host: _item(read(host), keys)) if keys else read
+
+
+def _service(host: HostState) -> Value:
+    """The compute service, of which a report need not say what follows from the host."""
+    known = {
+        "host": host.host,
+        "binary": "nova-compute",
+        "topic": "compute",
+        "disabled": host.service_disabled,
+        "forced_down": host.service_forced_down,
+    }
+    return known | dict(host.service)
 
 
 def _item(value: Value, keys: Sequence[str]) -> Value:

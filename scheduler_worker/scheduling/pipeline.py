@@ -10,7 +10,7 @@ back if they cannot be kept.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from scheduler_worker.model.decisions import Decision, Diagnosis, Selection
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import HostState, Mask, Promise, Rows
 from scheduler_worker.model.requests import Flavor, RequestSpec, SchedulerLimits
+from scheduler_worker.scheduling.classes import Classes
 from scheduler_worker.scheduling.numa.hosts import taken_by
 from scheduler_worker.scheduling.numa.requests import with_page_sizes
 from scheduler_worker.scheduling.options import Options
@@ -71,9 +72,9 @@ class Pipeline:
         self._packs = options.packing_host_numa_cells_allocation_strategy
         units = (*self.prefilters, *self.filters, *self.weighers)
         self._narrowing = [unit for unit in self.filters if unit.of_one_request]
-        self._readers = [
+        self._classes = Classes(
             unit for unit in units if unit.reads_request and unit not in self._narrowing
-        ]
+        )
         self._limiting = [
             unit
             for unit in self.filters
@@ -175,9 +176,12 @@ class Pipeline:
 
         None where nothing can be kept.
         """
-        key = self._class_of(spec)
-        if key is None:
+        if spec.is_rebuild_check or names_destination(spec):
             return None
+        reads = self._classes.of(spec).reads
+        if reads is None:
+            return None
+        key = self, reads
         standing: Standing | None = hosts.kept.pop(key, None)
         if standing is None or not standing.catch_up(hosts, spec):
             standing = self.judged_anew(hosts, spec, of_class=True)
@@ -186,18 +190,6 @@ class Pipeline:
                 hosts.kept.popitem(last=False)
         hosts.kept[key] = standing
         return standing.narrowed(hosts, spec, self._narrowing)
-
-    def _class_of(self, spec: RequestSpec) -> Hashable | None:
-        """What requests have in common that all units judge alike; None if that cannot be told."""
-        if spec.is_rebuild_check or names_destination(spec):
-            return None
-        reads: list[Hashable] = [self]
-        for unit in self._readers:
-            found = unit.reads(spec) if unit.applies(spec) else False
-            if found is None:
-                return None
-            reads.append(found)
-        return tuple(reads)
 
     def judged_anew(
         self,
@@ -287,7 +279,8 @@ class Pipeline:
     def _taken(self, host: HostState, spec: RequestSpec) -> PendingResource:
         """What the instance takes from the host, down to CPUs, devices and providers."""
         inside = taken_by(spec, host, packs=self._packs)
-        uses = self._providers.taken_by(spec, host) if self._providers.applies(spec) else ()
+        asks_providers = self._providers in self._classes.of(spec).applying
+        uses = self._providers.taken_by(spec, host) if asks_providers else ()
         resources = resources_of(spec.flavor)
         if not (inside.cells or inside.devices or uses):
             return resources
@@ -314,7 +307,7 @@ class Pipeline:
         if spec.skips_filters:
             return SchedulerLimits()
         for unit in self._limiting:
-            if unit.looks_at_rows:
+            if unit.looks_at_rows and unit.applies(spec):
                 # A unit with a row face may leave limits behind; ask it again for this row.
                 unit.host_passes(host, spec)
             host.limits.update(unit.limits(host, spec))

@@ -22,7 +22,7 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.normalize import clamp, extremes, spread
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 
-_FEW, _ONE_IN, _ONE_IN_ROWS = 5, 1000, 20
+_FEW, _ONE_IN, _ONE_IN_ROWS = 8, 500, 20
 """A host costs so much to judge again that all are judged anew when more than a few changed; where
 a filter looks at rows, and each costs as much anew, when more than one in twenty did."""
 

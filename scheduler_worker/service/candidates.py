@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from scheduler_worker.errors import RequestError
+from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.hold import Means
@@ -22,6 +22,26 @@ class Prospect(NamedTuple):
     clusters: Sequence[ClusterReplica]
     is_apart: bool = False
     """Its instances are in several of them already."""
+
+
+def told_of_destination(
+    refused: NoValidHost, replicas: Sequence[ClusterReplica], spec: RequestSpec
+) -> NoValidHost:
+    """The refusal, in Nova's words where a destination or forced host is in no cluster."""
+    destination = spec.requested_destination
+    host = (destination and destination.host) or next(iter(spec.force_hosts or ()), None)
+    node = (destination and destination.node) or next(iter(spec.force_nodes or ()), None)
+    if (not host and not node) or any(_has(replica, host, node) for replica in replicas):
+        return refused
+    return NoValidHost(f"No such host - host: {host} node: {node} ", refused.diagnosis)
+
+
+def _has(replica: ClusterReplica, host: str | None, node: str | None) -> bool:
+    with replica.lock:
+        records = replica.table.records
+        named = replica.table.rows_of([host], ignore_case=True).nonzero()[0] if host else None
+        rows = range(len(records)) if named is None else named.tolist()
+        return any(not node or records[row].nodename == node for row in rows)
 
 
 class Candidates:

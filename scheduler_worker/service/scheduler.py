@@ -19,7 +19,7 @@ from scheduler_worker.scheduling.ease import head_start_s
 from scheduler_worker.scheduling.explain import explain
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Pipeline, Request
 from scheduler_worker.service import spread
-from scheduler_worker.service.candidates import Candidates, Prospect
+from scheduler_worker.service.candidates import Candidates, Prospect, told_of_destination
 from scheduler_worker.service.ground import dice
 from scheduler_worker.service.hold import Limits, Means
 from scheduler_worker.service.line import ClusterLine
@@ -144,7 +144,7 @@ class Scheduler:
                 wait_until_s = min(patient_until_s, clock.monotonic_s() + limits.wait_timeout_s)
             in_order = [*candidates, *(each for each in serving if each not in candidates)]
             if not self._room.wait(trail, in_order, until_s=wait_until_s, step_aside=step_aside):
-                raise refused
+                raise told_of_destination(refused, serving, trail.request.spec)
 
     async def _decided(self, prospect: Prospect, trail: Trail, deadline_s: float) -> Decision:
         candidates = prospect.clusters

@@ -108,5 +108,6 @@ class _Reader:
         return node.text
 
     def report(self, node: Node, path: str, message: str) -> None:
-        """Note an issue at a node."""
-        self._issues.add(Kind.SCHEMA, node.place, path, message)
+        """Note an issue at a node, unless it has one already."""
+        if type(node) is not Node:
+            self._issues.add(Kind.SCHEMA, node.place, path, message)

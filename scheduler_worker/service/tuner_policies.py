@@ -20,6 +20,7 @@ from scheduler_worker.service import tuner_clusters
 from scheduler_worker.service.replica import Replica
 from scheduler_worker.service.tuner_clusters import Clusters
 from scheduler_worker.tuning import policy
+from scheduler_worker.tuning.issues import Issue
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import Value
 from scheduler_worker.tuning.yaml_subset import Source
@@ -154,7 +155,7 @@ class Policies:
             try:
                 policy.load([Source(name, text)])
             except PolicyError as error:
-                raise RequestError("text", "; ".join(_told(error))) from None
+                raise RequestError("text", "; ".join(map(_told, error.issues))) from None
             self.refresh()
             if len(self.shared.texts.keys() | {name}) > MOST_POLICIES:
                 raise RequestError("name", f"there are {MOST_POLICIES} policies; remove one")
@@ -201,7 +202,7 @@ class Policies:
         try:
             policy.load([Source(wanted.place, wanted.text)])
         except PolicyError as error:
-            alarms.extend(_told(error))
+            alarms.extend(_alarms(error))
             return self._in_force.get(wanted.name)
         return wanted
 
@@ -209,13 +210,17 @@ class Policies:
         try:
             return tuner_clusters.read(Source(said.place, said.text))
         except PolicyError as error:
-            alarms.extend(_told(error))
+            alarms.extend(_alarms(error))
             return self._clusters
 
 
-def _told(error: PolicyError) -> Iterator[str]:
-    """The issues of a policy, a line each, without its source."""
-    for issue in error.issues[:_MOST_ISSUES]:
-        yield str(issue).partition("\n")[0]
+def _alarms(error: PolicyError) -> Iterator[str]:
+    """The first issues of a policy, a line each."""
+    yield from map(_told, error.issues[:_MOST_ISSUES])
     if len(error.issues) > _MOST_ISSUES:
         yield f"and {len(error.issues) - _MOST_ISSUES} more"
+
+
+def _told(issue: Issue) -> str:
+    """An issue without its source."""
+    return str(issue).partition("\n")[0]

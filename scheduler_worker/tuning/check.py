@@ -7,7 +7,6 @@ a var that many rules use, or the same quotient in two files. What is constant i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from difflib import get_close_matches
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from scheduler_worker.tuning.document import (
     Scope,
 )
 from scheduler_worker.tuning.expressions import Expr, Step
-from scheduler_worker.tuning.issues import Issues, Kind, quoted
+from scheduler_worker.tuning.issues import Issues, Kind, closest, hinted, quoted
 from scheduler_worker.tuning.program import Limit, Movement, Operation, OutputPlan, Plan, RulePlan
 from scheduler_worker.tuning.yaml_subset import Scalar
 
@@ -202,10 +201,8 @@ class _Planner:
         return self._add(step.op, args, expr.scalar, step.at)
 
     def _name(self, name: str, expr: Expr, origin: int) -> int:
-        if name not in self._document.names:
-            close = get_close_matches(name[:60], self._document.names, 1)
-            meant = _AMBIGUOUS.get(name) or "".join(close)
-            hint = f"; did you mean {meant[:60]}?" if meant else ""
+        if name not in self._document.names and self._document.whole:
+            hint = hinted(_AMBIGUOUS.get(name) or closest(name, self._document.names))
             message = f"{quoted(name)} is no var or condition of this file{hint}"
             self._issues.add(Kind.NAME, expr.place(origin), expr.path, message)
         step = self._names.get(name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import TypeVar
 
@@ -16,7 +15,7 @@ import msgspec
 
 from scheduler_worker.tuning import yaml_subset
 from scheduler_worker.tuning.expressions import FUNCTIONS, Expr, parse
-from scheduler_worker.tuning.issues import Issues, Kind, quoted
+from scheduler_worker.tuning.issues import Issues, Kind, below, closest, hinted, quoted
 from scheduler_worker.tuning.tokens import KEYWORDS, NAME, NUMBER
 from scheduler_worker.tuning.yaml_subset import Mapping, Node, Scalar, Sequence, Source
 
@@ -127,6 +126,8 @@ class Document(msgspec.Struct, frozen=True, eq=False):
     scope: Scope
     names: dict[str, Named]
     rules: tuple[Rule, ...]
+    whole: bool = True
+    """Whether all names are there; where not, what is unknown may be one of them."""
 
 
 def read(source: Source, issues: Issues) -> Document | None:
@@ -158,20 +159,28 @@ class _Reader:
                     self._issues.add(Kind.NAME, name.place, path, message)
                 means = read_value(value, path)
                 names.setdefault(name.text, Named(name, path, means or _unknown(name, path)))
-        return Document(self._source, scope, names, self._rules(root, fields))
+        groups = [fields.get(key) for key in ("vars", "conditions")]
+        whole = root.whole and all(
+            each is None or (isinstance(each, Mapping) and each.whole) for each in groups
+        )
+        return Document(self._source, scope, names, self._rules(root, fields), whole)
 
     def _scope(self, root: Mapping) -> Scope:
         """``scope = "Host" | "VM" | "VM.disk"``."""
         _, node = root.entries.get("scope", (root, root))
         if isinstance(node, Scalar) and node.text in set(Scope):
             return Scope(node.text)
-        self._report(Kind.SCOPE, node, "scope", f"a policy's scope is one of: {', '.join(Scope)}")
+        message = f"a policy's scope is one of: {', '.join(Scope)}"
+        if node is root:
+            self._absent(root, Kind.SCOPE, root, "scope", message)
+        else:
+            self._report(Kind.SCOPE, node, "scope", message)
         return Scope.VM
 
     def _rules(self, root: Mapping, fields: dict[str, Node]) -> tuple[Rule, ...]:
         """``rules = { NAME: rule, ... }``, at least one."""
         if "rules" not in root.entries:
-            self._issues.add(Kind.SCHEMA, root.place, "rules", "a policy has rules")
+            self._absent(root, Kind.SCHEMA, root, "rules", "a policy has rules")
             return ()
         named = list(self._named(fields.get("rules"), "rules", at_least_one=True))
         if len(named) > MAX_RULES:
@@ -192,7 +201,7 @@ class _Reader:
             return read_value(fields[key], f"{path}.{key}") if key in fields else None
 
         if "output" not in node.entries:
-            self._schema(name, path, "a rule has an output")
+            self._absent(node, Kind.SCHEMA, name, path, "a rule has an output")
         self._check_target(node, name, path)
         whens = (
             read_key("when", self._condition),
@@ -220,7 +229,8 @@ class _Reader:
     def _check_target(self, node: Mapping, name: Scalar, path: str) -> None:
         bounds = len(node.entries.keys() & {"min", "max"})
         if "target" not in node.entries and bounds != 1:
-            self._schema(name, path, "a rule has a target, or one of min and max to stand for it")
+            message = "a rule has a target, or one of min and max to stand for it"
+            self._absent(node, Kind.SCHEMA, name, path, message)
 
     def _output(self, node: Node, path: str) -> Scalar | None:
         """``output = NAME "." NAME { "." NAME }``."""
@@ -263,7 +273,10 @@ class _Reader:
         if name in {"constant", "linear", "exponential"}:
             return name
         message = "a function's name is one of: constant, linear, exponential"
-        self._report(Kind.FUNCTION, said[0] if said else node, path, message)
+        if said:
+            self._report(Kind.FUNCTION, said[0], path, message)
+        else:
+            self._absent(node, Kind.FUNCTION, node, path, message)
         return None
 
     def _absolute(self, node: Node, path: str) -> Rate | None:
@@ -312,7 +325,8 @@ class _Reader:
             return None
         fields = self._fields(node, path, {"any", "all"})
         if len(node.entries.keys() & {"any", "all"}) != 1:
-            self._schema(node, path, "a condition has any or all, one of them")
+            message = "a condition has any or all, one of them"
+            self._absent(node, Kind.SCHEMA, node, path, message)
             return None
         found: Condition | None = None
         for key, value in fields.items():
@@ -363,7 +377,7 @@ class _Reader:
         if key in fields:
             return read_value(fields[key], f"{path}.{key}")
         if key not in node.entries:
-            self._report(kind, node, path, f"{key} is missing")
+            self._absent(node, kind, node, path, f"{key} is missing")
         return None
 
     def _named(
@@ -372,11 +386,11 @@ class _Reader:
         """Each entry of a mapping from names, with its path."""
         if node is None:
             return
-        if not isinstance(node, Mapping) or (at_least_one and not node.entries):
+        if not isinstance(node, Mapping) or (at_least_one and node.whole and not node.entries):
             self._schema(node, path, "is a mapping from names" + ", not empty" * at_least_one)
             return
         for name, (key, value) in node.entries.items():
-            within = f"{path}.{name[:60]}"
+            within = below(path, name)
             if not _NAME.fullmatch(name) or name in KEYWORDS or name in FUNCTIONS:
                 message = f"{quoted(name)} is no name: letters, digits, _; no word of the language"
                 self._issues.add(Kind.NAME, key.place, within, message)
@@ -391,10 +405,9 @@ class _Reader:
         """The entries that may be there and have a value."""
         fields: dict[str, Node] = {}
         for name, (key, value) in node.entries.items():
-            within = f"{path}.{name[:60]}".lstrip(".")
+            within = below(path, name)
             if name not in known:
-                close = get_close_matches(name[:60], known, 1)
-                hint = f"; did you mean {close[0]}?" if close else ""
+                hint = hinted(closest(name, known))
                 self._report(kind, key, within, f"{quoted(name)} is not known here{hint}")
             elif not isinstance(value, Scalar) or not value.is_null:
                 fields[name] = value
@@ -407,6 +420,11 @@ class _Reader:
             return [(item, f"{path}[{index}]") for index, item in enumerate(node.items)]
         self._schema(node, path, "is a list, not empty")
         return []
+
+    def _absent(self, within: Mapping, kind: Kind, node: Node, path: str, message: str) -> None:
+        """Report a key that is not there, unless it may be one that had an issue already."""
+        if within.whole:
+            self._report(kind, node, path, message)
 
     def _schema(self, node: Node, path: str, message: str) -> None:
         self._report(Kind.SCHEMA, node, path, message)

@@ -26,6 +26,7 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     """What became of it: the rule's vote."""
     limited_by: tuple[str, ...]
+    """The keys of the rule that limited its target (min, max) or its change (max_...)."""
     held_back: bool
     """The change is too small yet; the rule votes for the present value, and time adds up."""
 

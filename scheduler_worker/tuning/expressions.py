@@ -25,7 +25,7 @@ from scheduler_worker.tuning.tokens import END, KEYWORDS, Token, Unreadable, tok
 from scheduler_worker.tuning.yaml_subset import Scalar
 
 MAX_LENGTH = 2000
-MAX_STEPS = 500
+MAX_NODES = 500
 MAX_DEPTH = 40
 
 FUNCTIONS: dict[str, int | None] = {
@@ -40,6 +40,8 @@ FUNCTIONS: dict[str, int | None] = {
 """How many arguments each takes; None: any number."""
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!="})
 _NOT, _COMPARISON, _UNARY = 3, 4, 7
+_BETWEEN = frozenset({"(", ")", ",", "else", END})
+"""Words that belong to an operation; every other one is an operation or a value."""
 _BINDING = {"or": 1, "and": 2, **dict.fromkeys(_COMPARISONS, _COMPARISON)}
 _BINDING |= {"+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
 """How tightly each operator binds; ``not`` stands at 3, a sign at 7."""
@@ -100,6 +102,10 @@ class _Parser:
             self._tokens = tokens(text)
         except Unreadable as error:
             raise _Refused(Kind.SYNTAX, str(error), error.at) from None
+        nodes = [token for token in self._tokens if token.kind not in _BETWEEN]
+        if len(nodes) > MAX_NODES:
+            message = f"has more than {MAX_NODES} operations and values"
+            raise _Refused(Kind.LIMIT, message, nodes[MAX_NODES].at)
         self._next = 0
         self._depth = 0
         self._steps: list[Step] = []
@@ -220,15 +226,13 @@ class _Parser:
         return self._step("positive", result, at=token.at) if len(arguments) == 1 else result
 
     def _step(self, op: str, *args: int, value: float | str = 0.0, at: int) -> int:
-        if len(self._steps) >= MAX_STEPS:
-            raise _Refused(Kind.LIMIT, f"has more than {MAX_STEPS} operations and values", at)
         self._steps.append(Step(op, args, value, at))
         return len(self._steps) - 1
 
     def _deeper(self, token: Token) -> None:
-        self._depth += 1
         if self._depth > MAX_DEPTH:
             raise _Refused(Kind.LIMIT, f"is nested deeper than {MAX_DEPTH} levels", token.at)
+        self._depth += 1
 
     @property
     def _peek(self) -> Token:

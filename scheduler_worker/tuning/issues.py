@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
 from scheduler_worker.errors import PolicyError
 
-MOST_ISSUES = 100
+MOST_ISSUES = 1000
 """Reading stops there: whoever has so many does not miss the next."""
 _WIDTH = 100
+_MOST_COMPARED = 100
 
 
 class Kind(StrEnum):
@@ -79,6 +83,22 @@ class Issues:
         """Raise PolicyError if there is any issue."""
         if self.found:
             raise PolicyError(sorted(self.found, key=lambda issue: issue.place))
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """The name that was probably meant, or nothing; of many names only the first are compared."""
+    return "".join(get_close_matches(name[:60], islice(known, _MOST_COMPARED), 1))
+
+
+def hinted(name: str) -> str:
+    """The end of a message that proposes a name."""
+    return f"; did you mean {name[:60]}?" if name else ""
+
+
+def below(path: str, name: str) -> str:
+    """The path of an entry: on one line, and not too long."""
+    shown = name[:60] if name.isprintable() else quoted(name)
+    return f"{path}.{shown}" if path else shown
 
 
 def quoted(text: str) -> str:

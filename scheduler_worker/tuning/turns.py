@@ -58,7 +58,7 @@ class Current(msgspec.Struct, frozen=True):
     values: Floats
     known: Truths
     faults: Codes
-    """What is wrong with an observed value; a missing one is not."""
+    """What is wrong with an observed value, which is not known then; a missing one is not wrong."""
 
     @classmethod
     def of(cls, output: OutputPlan, observed: Column, moment: Moment) -> Current:
@@ -76,7 +76,8 @@ class Current(msgspec.Struct, frozen=True):
             last = emitted.get(moment.entities[index])
             known[index] = last is not None
             values[index] = last or 0.0
-        return cls(values, known, np.where(missing, 0, observed.faults))
+        faults = np.where(missing, 0, observed.faults)
+        return cls(values, known & (faults == 0), faults)
 
 
 class RuleTurn(msgspec.Struct, kw_only=True):
@@ -92,6 +93,7 @@ class RuleTurn(msgspec.Struct, kw_only=True):
     value: Floats
     """What the limits leave of it: the rule's vote."""
     limited: dict[str, Truths]
+    """By the key of the rule that limits: its target, or its change."""
     held: Truths
     direction: Floats
     faults: Codes
@@ -161,6 +163,7 @@ class _RuleAsked:
         self._meant = np.ones(len(moment.entities), bool)
         self._faults = np.zeros(len(moment.entities), np.int32)
         self._notes: dict[str, Truths] = {}
+        self._limits: dict[str, Truths] = {}
 
     def turn(self) -> RuleTurn:
         """Condition and weight, target, function, limits, and whether it is worth the while."""
@@ -171,7 +174,7 @@ class _RuleAsked:
         current = self._known_current()
         elapsed_s, direction = self._elapsed_s(target)
         wanted = self._moved(target, elapsed_s)
-        value, limited = self._limited(wanted, elapsed_s)
+        value = self._limited(wanted, elapsed_s)
         self._refuse(~np.isfinite(value), Fault.NON_FINITE, self._plan.target)
         held = self._held(value)
         takes_part = self._takes_part
@@ -183,7 +186,7 @@ class _RuleAsked:
             elapsed_s=elapsed_s,
             wanted=wanted,
             value=np.where(takes_part, np.where(held, current, value), 0.0),
-            limited=limited,
+            limited=self._limits,
             held=held & takes_part,
             direction=direction,
             faults=self._faults,
@@ -203,9 +206,11 @@ class _RuleAsked:
         lower = upper = None
         if self._plan.lower is not None:
             lower = self._number(self._plan.lower)
+            self._limits["min"] = lower > target
             target = np.maximum(target, lower)
         if self._plan.upper is not None:
             upper = self._number(self._plan.upper)
+            self._limits["max"] = upper < target
             target = np.minimum(target, upper)
         if lower is not None and upper is not None:
             self._notes[BOUNDS_CONFLICT] = lower > upper
@@ -237,13 +242,12 @@ class _RuleAsked:
         self._note(STUCK_AT_ZERO, (current == 0) & (target != 0))
         return movement.exponential(current, target, parameter, periods)
 
-    def _limited(self, value: Floats, elapsed_s: Floats) -> tuple[Floats, dict[str, Truths]]:
-        limited: dict[str, Truths] = {}
+    def _limited(self, value: Floats, elapsed_s: Floats) -> Floats:
         for limit in self._plan.limits:
             tighter = self._within(limit, value, elapsed_s / limit.time_s)
-            limited[f"max_{_KEYS[limit.kind]}_change"] = tighter != value
+            self._limits[f"max_{_KEYS[limit.kind]}_change"] = tighter != value
             value = tighter
-        return value, limited
+        return value
 
     def _within(self, limit: Limit, value: Floats, periods: Floats) -> Floats:
         amount, current = self._number(limit.step), self._current.values

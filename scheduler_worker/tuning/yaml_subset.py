@@ -16,17 +16,18 @@ from typing import NoReturn
 import msgspec
 import yaml
 
-from scheduler_worker.errors import PolicyError
-from scheduler_worker.tuning.issues import Issues, Kind, Place, quoted
+from scheduler_worker.tuning.issues import Issues, Kind, Place, below, quoted
 
 MAX_BYTES = 256 * 1024
 MAX_NESTING = 20
 MAX_LIST = 100
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-_BLANK = " \t\r\n\x85\u2028\u2029"
+_BREAKS = "\r\n\x85\u2028\u2029"
+_BREAK = re.compile(f"\r\n|[{_BREAKS}]")
+_BLANK = f" \t{_BREAKS}"
+_LONGEST_EXCERPT = 10_000
 _NULLS = {"", "~", "null"}
-_NO_TEXT = re.compile(r"~|null|true|false|[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?|")
+_NO_TEXT = re.compile(r"~|null|true|false|[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?|")
 
 
 class Source:
@@ -44,7 +45,8 @@ class Source:
         """Where the character at an offset stands."""
         line = bisect_right(self._starts, offset)
         start = self._starts[line - 1]
-        excerpt = _BREAK.split(self.text[start : start + 10_000], maxsplit=1)[0]
+        end = self._starts[line] if line < len(self._starts) else len(self.text)
+        excerpt = self.text[start : min(end, start + _LONGEST_EXCERPT)].rstrip(_BREAKS)
         return Place(self.name, line, offset - start + 1, excerpt)
 
 
@@ -102,6 +104,8 @@ class Mapping(Node, frozen=True, eq=False):
     """Keys and values, in the order of the text."""
 
     entries: dict[str, tuple[Scalar, Node]]
+    whole: bool = True
+    """Whether all keys are there; one that had an issue is not."""
 
 
 def read(source: Source, issues: Issues) -> Mapping | None:
@@ -111,6 +115,8 @@ def read(source: Source, issues: Issues) -> Mapping | None:
             issues.add(Kind.LIMIT, source.place(0), "", f"is larger than {MAX_BYTES // 1024} KiB")
             return None
         return _Composer(source, issues).document()
+    except _GivenUp:
+        return None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "is no YAML"
@@ -119,6 +125,10 @@ def read(source: Source, issues: Issues) -> Mapping | None:
         problem = str(error).splitlines()[0][:200]
         issues.add(Kind.YAML, source.place(0), "", f"cannot be read: {problem}")
     return None
+
+
+class _GivenUp(Exception):
+    """There is no going on; the issue is told."""
 
 
 class _Composer:
@@ -133,67 +143,81 @@ class _Composer:
         next(self._events)
         event = next(self._events)
         if isinstance(event, yaml.StreamEndEvent):
-            self._report(event, "there is nothing in it; a policy is a mapping")
+            self._report(event, "", "there is nothing in it; a policy is a mapping")
             return None
-        root = self._node(next(self._events), depth=1)
+        root = self._node(next(self._events), "", depth=1)
         next(self._events)
         event = next(self._events)
         if not isinstance(event, yaml.StreamEndEvent):
-            self._report(event, "another document begins; a file holds one policy")
+            self._report(event, "", "another document begins; a file holds one policy")
         if isinstance(root, Mapping):
             return root
         self._issues.add(Kind.YAML, root.place, "", "a policy is a mapping")
         return None
 
-    def _node(self, event: yaml.NodeEvent, depth: int) -> Node:
+    def _node(self, event: yaml.NodeEvent, path: str, depth: int) -> Node:
         """``node = scalar | sequence | mapping``."""
         start, end = event.start_mark.index, event.end_mark.index
         if isinstance(event, yaml.AliasEvent):
-            self._report(event, "aliases are not taken; write the value out")
+            self._report(event, path, "aliases are not taken; write the value out")
             return Node(self._source, start, end)
         if event.anchor is not None:
-            self._report(event, "anchors are not taken")
+            self._report(event, path, "anchors are not taken")
         if event.tag is not None:
-            self._report(event, f"tags are not taken: {quoted(event.tag)}")
+            self._report(event, path, f"tags are not taken: {quoted(event.tag)}")
         if isinstance(event, yaml.ScalarEvent):
+            if event.tag is not None:
+                return Node(self._source, start, end)
             return Scalar(self._source, start, end, event.value, event.style in {None, ""})
         if depth > MAX_NESTING:
-            self._give_up(event, f"is nested deeper than {MAX_NESTING} levels")
+            self._give_up(event, path, f"is nested deeper than {MAX_NESTING} levels")
         if isinstance(event, yaml.SequenceStartEvent):
-            return Sequence(self._source, start, end, tuple(self._items(depth)))
-        return Mapping(self._source, start, end, self._entries(depth))
+            return Sequence(self._source, start, end, tuple(self._items(path, depth)))
+        entries, whole = self._entries(path, depth)
+        return Mapping(self._source, start, end, entries, whole)
 
-    def _items(self, depth: int) -> Iterator[Node]:
+    def _items(self, path: str, depth: int) -> Iterator[Node]:
         """``sequence = "[" { node } "]"``."""
         count = 0
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            if count == MAX_LIST:
+                self._give_up(event, path, f"a list has at most {MAX_LIST} items")
+            yield self._node(event, f"{path}[{count}]", depth + 1)
             count += 1
-            if count > MAX_LIST:
-                self._give_up(event, f"a list has at most {MAX_LIST} items")
-            yield self._node(event, depth + 1)
 
-    def _entries(self, depth: int) -> dict[str, tuple[Scalar, Node]]:
-        """``mapping = "{" { scalar node } "}"``."""
+    def _entries(self, path: str, depth: int) -> tuple[dict[str, tuple[Scalar, Node]], bool]:
+        """``mapping = "{" { scalar node } "}"``; and whether all keys are among the entries."""
         entries: dict[str, tuple[Scalar, Node]] = {}
+        whole = True
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            key = self._node(event, depth + 1)
-            value = self._node(next(self._events), depth + 1)
-            if not isinstance(key, Scalar) or (key.plain and _NO_TEXT.fullmatch(key.text)):
-                self._report(event, "a key is a text")
-            elif key.plain and key.text == "<<":
-                self._report(event, "merge keys are not taken")
+            key = self._node(event, path, depth + 1)
+            within = below(path, key.text) if isinstance(key, Scalar) else path
+            value = self._node(next(self._events), within, depth + 1)
+            if refused := _refused(key):
+                self._report(event, within, refused)
+            if refused or not isinstance(key, Scalar):
+                whole = False
             elif key.text in entries:
-                self._report(event, f"the key {quoted(key.text)} was there before")
+                self._report(event, within, f"the key {quoted(key.text)} was there before")
             else:
                 entries[key.text] = key, value
-        return entries
+        return entries, whole
 
-    def _report(self, event: yaml.Event, message: str) -> None:
-        self._issues.add(Kind.YAML, self._source.place(event.start_mark.index), "", message)
+    def _report(self, event: yaml.Event, path: str, message: str) -> None:
+        self._issues.add(Kind.YAML, self._source.place(event.start_mark.index), path, message)
 
-    def _give_up(self, event: yaml.Event, message: str) -> NoReturn:
-        self._issues.add(Kind.LIMIT, self._source.place(event.start_mark.index), "", message)
-        raise PolicyError(self._issues.found)
+    def _give_up(self, event: yaml.Event, path: str, message: str) -> NoReturn:
+        self._issues.add(Kind.LIMIT, self._source.place(event.start_mark.index), path, message)
+        raise _GivenUp
+
+
+def _refused(key: Node) -> str:
+    """Why a node is no key; nothing for what is one, or had an issue already."""
+    if isinstance(key, Scalar):
+        if key.plain and key.text == "<<":
+            return "merge keys are not taken"
+        return "a key is a text" if key.plain and _NO_TEXT.fullmatch(key.text) else ""
+    return "" if type(key) is Node else "a key is a text"
 
 
 def _opening(raw: str) -> int:

@@ -11,6 +11,7 @@ from scheduler_worker.model.claims import Claim, PendingResource
 from scheduler_worker.model.decisions import Diagnosis
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.filters.affinity import DifferentHostFilter, SameHostFilter
 from scheduler_worker.scheduling.filters.aggregates import AggregateMultiTenancyIsolation
 from scheduler_worker.scheduling.filters.availability_zone import AvailabilityZoneFilter
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
@@ -37,6 +38,8 @@ FILTERS = (
     DiskFilter,
     ServerGroupAntiAffinityFilter,
     ServerGroupAffinityFilter,
+    DifferentHostFilter,
+    SameHostFilter,
     ComputeCapabilitiesFilter,
     AggregateMultiTenancyIsolation,
     AggregateNumInstancesFilter,
@@ -65,6 +68,8 @@ SPECS = tuple(
         (1, None, {"capabilities:hypervisor_type": "QEMU"}, {}),
         (1, None, {"capabilities:free_ram_mb": ">= 3000"}, {}),
         (1, None, {}, {"scheduler_hints": {"query": ['["<", "$num_instances", 2]']}}),
+        (1, None, {}, {"scheduler_hints": {"different_host": list(MEMBERS)}}),
+        (1, None, {}, {"scheduler_hints": {"same_host": list(MEMBERS)}}),
         (1, None, {}, {"instance_group": {"policy": "affinity", "hosts": ["h1", "h4"]}}),
         (1, None, {}, {"instance_group": {"policy": "anti-affinity", "members": MEMBERS}}),
         (3, "az1", {}, {"instance_group": {"policy": "anti-affinity", "members": MEMBERS}}),
@@ -75,7 +80,7 @@ SPECS = tuple(
 class Forgetful(Pipeline):
     """Which keeps nothing."""
 
-    def _class_of(self, spec):
+    def _kept(self, hosts, spec):
         return None
 
 

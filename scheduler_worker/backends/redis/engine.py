@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Sequence
-from secrets import token_hex
 from typing import Any
 from urllib.parse import quote
 
@@ -31,6 +30,7 @@ from scheduler_worker.ports import (
     Transaction,
     Written,
 )
+from scheduler_worker.unique import unique_hex
 
 KEYS = ("meta", "records", "changed", "expiry", "gone", "queue", "patience", "watchers")
 """The keys of a scope, in the order in which the scripts name them; a memo comes after them."""
@@ -101,7 +101,7 @@ class RedisState:
         self, scope: str, *, timeout_s: float, seen: Seen, head_start_s: float = 0.0
     ) -> Grant:
         started_s = self._clock.monotonic_s()
-        owner = token_hex(16)
+        owner = unique_hex()
         with self._waiting_for(scope, owner) as wake_list:
             while True:
                 asked_s = self._clock.monotonic_s()
@@ -146,7 +146,7 @@ class RedisState:
 
     def await_change(self, scope: str, seen: Seen, *, timeout_s: float) -> bool:
         ends_s = self._clock.monotonic_s() + timeout_s
-        owner = token_hex(16)
+        owner = unique_hex()
         with self._waiting_for(scope, owner) as wake_list:
             while True:
                 left_s = ends_s - self._clock.monotonic_s()
@@ -162,7 +162,7 @@ class RedisState:
     def write(
         self, scope: str, transactions: Sequence[Transaction], *, once: str | None = None
     ) -> Written:
-        call = token_hex(16)
+        call = unique_hex()
         memo, memo_ms = (f"call:{call}", REPEAT_MS) if once is None else (f"once:{once}", MEMO_MS)
         args = (call, memo_ms, *_packed(transactions))
         answer = self._run("write", scope, args, memo=memo).value
@@ -295,7 +295,7 @@ class RedisState:
         keys = list(self._keys(scope))
         if memo is not None:
             keys.append(f"{self._base(scope)}memo:{memo}")
-        fresh_epoch = token_hex(16)  # taken when the scope has none: a new life, a new name
+        fresh_epoch = unique_hex()  # taken when the scope has none: a new life, a new name
         return keys, [fresh_epoch, self._max_tombstones, _micro(self._offer_s), *args]
 
     def _keys(self, scope: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ All that comes out of here is plain JSON.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -24,9 +25,19 @@ Selections = Sequence[Sequence[Selection]]
 
 
 def encode_selection(selection: Selection) -> Plain:
-    """A ``Selection`` primitive, with its limits."""
+    """A ``Selection`` primitive, with its limits; not to be changed."""
+    if selection.limits.numa_topology is None:
+        return _encoded_once(selection)
+    return _encoded(selection)
+
+
+def _encoded(selection: Selection) -> Plain:
     found: Plain = wrapped(msgspec.to_builtins(selection), kinds.SELECTION)
     return found
+
+
+_encoded_once = lru_cache(maxsize=4096)(_encoded)
+"""The same hosts are told again and again. Limits of NUMA cells are no key of a cache."""
 
 
 def encode_selections(selections: Selections) -> list[list[Plain]]:

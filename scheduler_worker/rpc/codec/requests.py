@@ -119,7 +119,7 @@ def _reshape_group(spec: Plain, path: str) -> None:
     group = spec["instance_group"]
     policies = group.pop("policies", None)
     if policies and isinstance(policies, list):
-        group.setdefault("policy", policies[0])
+        group["policy"] = group.get("policy") or policies[0]
     rules = group.pop("rules", None)
     if rules is not None:
         group.setdefault("_rules", rules)

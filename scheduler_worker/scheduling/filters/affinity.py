@@ -27,6 +27,7 @@ class DifferentHostFilter(Filter):
     """
 
     run_filter_once_per_request = True
+    of_one_request = True
 
     def applies(self, spec: RequestSpec) -> bool:
         return bool(_instances(spec, DIFFERENT_HOST))
@@ -48,6 +49,7 @@ class SameHostFilter(Filter):
     """
 
     run_filter_once_per_request = True
+    of_one_request = True
 
     def applies(self, spec: RequestSpec) -> bool:
         return bool(_instances(spec, SAME_HOST))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
@@ -36,13 +36,11 @@ class TrustedFilter(Filter):
 
     run_filter_once_per_request = True
     reads_use = False
+    of_one_request = True  # for the levels change while hosts and requests do not
     levels: ClassVar[Callable[[], TrustLevels]] = TrustLevels
 
     def applies(self, spec: RequestSpec) -> bool:
         return bool(_wanted(spec))
-
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return _wanted(spec), type(self).levels().number
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         wanted, levels = _wanted(spec), type(self).levels()

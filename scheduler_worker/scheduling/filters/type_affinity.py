@@ -19,6 +19,8 @@ class TypeAffinityFilter(Filter):
     """
 
     looks_at_rows = True
+    # It tells no reads: a promise changes what is said of all nodes of its host, and only the node
+    # that it is on is looked at again.
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         answers = (self.host_passes(host, spec) for host in hosts.states())

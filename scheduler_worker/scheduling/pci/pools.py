@@ -41,7 +41,7 @@ def devices_for(
             taken = _of_providers(request, suitable, pools)
         else:
             taken = _first(suitable, request.count)
-        if taken is None:
+        if taken is None or not suitable:
             return None
         found += taken
         pools = devices_taken(pools, taken)
@@ -112,11 +112,11 @@ def _of_providers(
 ) -> PCIPools | None:
     """From the pool of each provider as many devices as were chosen there.
 
-    A provider whose devices are in several pools cannot be served: which of them was meant?
+    A host with a provider whose devices are in several pools cannot serve: which was meant?
     """
     wanted: Counter[str | None] = Counter(request.providers)
-    spread = Counter(pool.value("rp_uuid") for pool in pools)
+    spread = Counter(pool.tags["rp_uuid"] for pool in pools if "rp_uuid" in pool.tags)
     chosen = [pool for pool in suitable if 0 < wanted[pool.value("rp_uuid")] <= pool.count]
-    if any(spread[provider] > 1 for provider in wanted) or count_devices(chosen) < request.count:
+    if any(count > 1 for count in spread.values()) or count_devices(chosen) < request.count:
         return None
     return tuple(pool.with_count(wanted[pool.value("rp_uuid")]) for pool in chosen)

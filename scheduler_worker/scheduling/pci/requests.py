@@ -12,7 +12,7 @@ from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.topology import PCINUMAPolicy, PCIPool, PCIPools
 
-NOT_MATCHED = frozenset({"resource_class", "traits", "rp_uuids"})
+NOT_MATCHED = frozenset({"resource_class", "traits", "rp_uuid", "rp_uuids"})
 """Keys of a spec that say something to placement, and nothing about the device."""
 
 _TRUE = frozenset({"1", "t", "true", "on", "y", "yes"})
@@ -126,9 +126,11 @@ def _matched(spec: Mapping[str, str | None]) -> Spec:
 def _providers(request: _InstancePCIRequest, mapping: Mapping[str, Sequence[str]]) -> Iterable[str]:
     """The provider of each device: from the groups that were made of the request, if any were.
 
-    A port's devices, and those of requests without groups, may name theirs in the spec.
+    Requests without groups may name theirs in the spec; a port's devices may come from any.
     """
-    if request.alias_name is None or not mapping:
+    if request.alias_name is None:
+        return []
+    if not mapping:
         named = (request.spec[0].get("rp_uuids") if request.spec else None) or ""
         return [each for each in named.split(",") if each]
     return [

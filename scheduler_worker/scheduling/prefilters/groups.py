@@ -40,6 +40,7 @@ OF_FLAVOR = frozenset({"VCPU", "MEMORY_MB", "DISK_GB"})
 
 _SPEC = re.compile(r"(resources|trait)([A-Za-z0-9_-]{0,64}):(.+)\Z")
 _CUSTOM = "CUSTOM_"
+_NOT_OF_CLASSES = re.compile(r"[^A-Z0-9_]")
 _AMOUNT = re.compile(r"\s*\+?[0-9]{1,12}\s*\Z")
 _WISHES = frozenset({"required", "forbidden"})
 
@@ -158,7 +159,7 @@ def _derived_resources(spec: RequestSpec) -> Iterator[str]:
     """What is counted beside the flavor's own fields, one by one."""
     for label in spec.flavor.extra_specs.get("hw:pmem", "").split(","):
         if label.strip():
-            yield f"CUSTOM_PMEM_NAMESPACE_{label.strip()}"
+            yield f"CUSTOM_PMEM_NAMESPACE_{_NOT_OF_CLASSES.sub('_', label.strip().upper())}"
     if encrypts_memory(spec):
         yield "MEM_ENCRYPTION_CONTEXT"
 

@@ -16,6 +16,11 @@ MetadataItems = frozenset[tuple[str, str]]
 Uuids = frozenset[str]
 
 
+def is_node(hosts: Hosts, nodename: str) -> Mask:
+    """Which hosts are the node of this name."""
+    return hosts.derived(("node", nodename), lambda host: host.nodename == nodename, "?")
+
+
 # Providers and traits
 
 

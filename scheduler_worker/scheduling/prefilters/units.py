@@ -25,18 +25,18 @@ NO_TENANT = "Scheduling failed: No hosts available for tenant"
 
 
 class RequestFilters(Filter):
-    """Passes hosts with the traits, aggregates, zone and networks that the request needs."""
+    """Passes hosts with the traits, aggregates, zone, networks and node that the request needs."""
 
     run_filter_once_per_request = True
     runs_on_forced_hosts = True
     reads_use = False
 
     def reads(self, spec: RequestSpec) -> Hashable:
-        return needs_of(spec, self.options)
+        return needs_of(spec, self.options), _node(spec)
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         passed = np.ones(len(hosts), bool)
-        for mask, _ in _checks(hosts, needs_of(spec, self.options), self.options):
+        for mask, _ in _checks(hosts, spec, self.options):
             passed &= mask
         return passed
 
@@ -47,7 +47,7 @@ class RequestFilters(Filter):
         return self._complaint(host_state, spec) or super().reason(host_state, spec)
 
     def _complaint(self, host: HostState, spec: RequestSpec) -> str | None:
-        checks = _checks(only(host), needs_of(spec, self.options), self.options)
+        checks = _checks(only(host), spec, self.options)
         return next((why for mask, why in checks if not mask[0]), None)
 
 
@@ -55,7 +55,16 @@ Check = tuple[Mask, str]
 """The hosts that pass, and why the others do not."""
 
 
-def _checks(hosts: Hosts, needs: Needs, options: Options) -> Iterator[Check]:
+def _node(spec: RequestSpec) -> str | None:
+    """The node of a destination that names no host; the nodes of a host are told apart before."""
+    destination = spec.requested_destination
+    return destination.node if destination and not destination.host else None
+
+
+def _checks(hosts: Hosts, spec: RequestSpec, options: Options) -> Iterator[Check]:
+    needs, node = needs_of(spec, options), _node(spec)
+    if node:
+        yield facts.is_node(hosts, node), f"is not node {node}"
     for trait in needs.forbidden:
         yield ~facts.has_trait(hosts, trait), f"has trait {trait}"
     for trait in needs.required:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,10 +37,13 @@ class ImagePropertiesWeigher(Weigher):
     def applies(self, spec: RequestSpec) -> bool:
         return bool(self.default_multiplier() and spec.image_properties)
 
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return frozenset(_wanted(spec))
+
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         if not self.applies(spec):
             return np.zeros(len(hosts))
-        wanted = {(name, str(value)) for name, value in spec.image_properties.items()}
+        wanted = _wanted(spec)
         raw = (self._alike(host, wanted) for host in hosts.states())
         return np.fromiter(raw, "f8", len(hosts))
 
@@ -53,6 +56,10 @@ class ImagePropertiesWeigher(Weigher):
 
     def _worth(self, name: str) -> float:
         return self._ratios.get(name, 0.0) if self._ratios else 1.0
+
+
+def _wanted(spec: RequestSpec) -> set[tuple[str, str]]:
+    return {(name, str(value)) for name, value in spec.image_properties.items()}
 
 
 def _image_properties(facts: Mapping[str, Any]) -> set[tuple[str, str]]:

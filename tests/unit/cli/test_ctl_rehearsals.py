@@ -126,6 +126,9 @@ def test_parameters_may_be_none(files):
         ("[" * 5000, None),
         ("samples: [{load: &a {b: *a}}]",
          "s.yaml: sample 1: is nested too deeply, or within itself"),
+        ("samples:\n- vms: {web: {a: {b: 1}}, web: {}}",
+         "s.yaml:2:27: the key 'web' was there before"),
+        ("samples: [{load: {<<: {a: 1}}}]", "s.yaml:1:19: merge keys are not taken"),
     ],
 )  # fmt: skip
 def test_samples_that_cannot_be_used_say_which_and_why(files, text, problem):
@@ -141,6 +144,35 @@ def test_parameters_that_cannot_be_used_say_why(files, capsys):
         "scheduler-workerctl: parameters.yaml: write a mapping of names and values, such as "
         "'io_threshold: 500', not [1]\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("goal: [1]", "p.yaml: goal: write a number, true, false or a text, not [1]"),
+        ("goal: {a: 1}", "p.yaml: goal: write a number, true, false or a text, not {'a': 1}"),
+        ("goal: 1\ngoal: 2", "p.yaml:2:1: the key 'goal' was there before"),
+    ],
+)
+def test_parameters_are_plain_and_there_once(files, text, problem):
+    files(p_yaml=text)
+    with pytest.raises(ConfigError) as refused:
+        read_parameters(Path("p.yaml"))
+    assert str(refused.value) == problem
+
+
+def test_a_vm_has_the_name_that_the_samples_give_it(files):
+    [sample] = samples("samples: [{vms: {web: {}, db: {name: base}}}]")
+    assert [vm["vm"] for vm in sample.vms.values()] == [
+        {"id": "web", "name": "web"},
+        {"id": "db", "name": "base"},
+    ]
+
+
+def test_an_output_that_is_a_text_is_shown_as_unknown(files, capsys):
+    files(s_yaml="samples: [{vms: {web: {x: {out: ten}, policy: {goal: 70}}}}]")
+    assert run("run", "--chart", "none") == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["0", "-"]
 
 
 def test_the_manuals_samples_are_samples(files):

@@ -26,6 +26,8 @@ from scheduler_worker.scheduling.extra_specs import match
         ("b", "s<= a", False),
         ("b", "s> a", True),
         ("b", "s>= b", True),
+        (["b"], "s== ['b']", False),
+        (["b"], "s!= b", True),
         # parts, all parts, alternatives
         ("aes avx2", "<in> avx", True),
         (["aes", "avx2"], "<in> avx", False),
@@ -58,8 +60,9 @@ def test_a_value_meets_a_requirement(value, requirement, matches):
 
 
 @pytest.mark.parametrize(
-    ("value", "requirement"), [("four", ">= 3"), ("4", "== three"), ("4", "<or>")]
+    ("value", "requirement"),
+    [("four", ">= 3"), ("4", "== three"), ("4", "<or>"), (["b"], "s< c"), (["4"], ">= 3")],
 )
 def test_nonsense_is_an_error(value, requirement):
-    with pytest.raises(ValueError, match=r"could not convert|alternatives"):
+    with pytest.raises(ValueError, match=r"could not convert|alternatives|list"):
         match(value, requirement)

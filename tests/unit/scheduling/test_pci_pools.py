@@ -35,7 +35,7 @@ def taken(some, *requests, on=None, cells=()):
         ({"physical_network": "physnet1"}, True),
         ({"physical_network": None}, False),
         ({"no_such_tag": None}, True),
-        ({"resource_class": "CUSTOM_X", "traits": "A,B"}, True),
+        ({"resource_class": "CUSTOM_X", "traits": "A,B", "rp_uuid": "p", "rp_uuids": "p,q"}, True),
         ({}, True),
     ],
 )
@@ -154,6 +154,13 @@ def test_a_provider_of_several_pools_is_ambiguous():
     some = [pool(1, address="a", rp_uuid="p"), pool(1, address="b", rp_uuid="p")]
     assert taken(some, devices(1, providers=("p",))) is None
     assert taken(some, devices(1)) == [("a", 1)]
+    assert taken([*some, pool(1, rp_uuid="q")], devices(1, providers=("q",))) is None
+
+
+def test_even_no_device_needs_a_pool_of_its_kind():
+    asked = devices(0, {"product_id": "9"})
+    assert taken([pool(1, address="a", product_id="9")], asked) == []
+    assert taken([pool(1, address="a")], asked) is None
 
 
 @pytest.mark.parametrize(
@@ -162,7 +169,8 @@ def test_a_provider_of_several_pools_is_ambiguous():
         ("a", [], ("x", "y")),
         ("a", [("id-0", "p"), ("id-1", "q"), ("other-0", "r")], ("p", "q")),
         ("a", [("other-0", "r")], ()),
-        (None, [("id-0", "p")], ("x", "y")),
+        (None, [("id-0", "p")], ()),
+        (None, [], ()),
     ],
 )
 def test_providers_are_those_of_the_requests_groups(alias, groups, providers):

@@ -175,12 +175,12 @@ def test_several_suffixes_need_a_policy():
 
 
 def test_persistent_memory_and_encrypted_memory_are_resources():
-    found = needs(extra_specs={"hw:pmem": "4GB, 16GB,4GB", "hw:mem_encryption": "true"})
+    found = needs(extra_specs={"hw:pmem": "4GB, 16-gb,4GB", "hw:mem_encryption": "true"})
     [group] = found.supply.groups
     assert group.required == {"HW_CPU_X86_AMD_SEV"}
     assert dict(group.resources) == {
         "CUSTOM_PMEM_NAMESPACE_4GB": 2,
-        "CUSTOM_PMEM_NAMESPACE_16GB": 1,
+        "CUSTOM_PMEM_NAMESPACE_16_GB": 1,
         "MEM_ENCRYPTION_CONTEXT": 1,
     }
 

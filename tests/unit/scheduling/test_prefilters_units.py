@@ -126,6 +126,14 @@ def test_a_destination_names_aggregates():
     assert passed(unit, hosts, requested_destination={"forbidden_aggregates": ["agg-1"]}) == "c"
 
 
+def test_a_destination_may_name_a_node_alone():
+    hosts = host_table([host_record(host=name, nodename=f"node-{name}") for name in "ab"])
+    unit, asked = RequestFilters(), {"requested_destination": {"node": "node-b"}}
+    assert passed(unit, hosts, **asked) == "b"
+    assert unit.reason(hosts.state(0), request_spec(**asked)) == "is not node node-b"
+    assert passed(unit, hosts, requested_destination={"node": "node-c"}) == ""
+
+
 def test_requested_networks_are_reported_where_that_is_switched_on():
     hosts = host_table([host_record(host="a", networks=["n"]), host_record(host="b")])
     asked = {"requested_networks": [{"network_id": "n"}, {"port_id": "p"}]}

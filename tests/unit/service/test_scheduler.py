@@ -42,6 +42,32 @@ def test_what_is_promised_is_not_promised_again(world):
     assert (core.hosts_in, core.hosts_out) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({"requested_destination": {"host": "c"}}, "host: c node: None "),
+        ({"requested_destination": {"node": "n"}}, "host: None node: n "),
+        ({"requested_destination": {"host": "a", "node": "b"}}, "host: a node: b "),
+        ({"force_hosts": ["c"], "force_nodes": ["n"]}, "host: c node: n "),
+    ],
+    ids=str,
+)
+def test_a_destination_that_does_not_exist_is_named(world, asked, named):
+    world.report(host("a"), host("b", cluster="two"))
+    with pytest.raises(NoValidHost) as refused:
+        world.ask("i1", **asked)
+    assert str(refused.value) == f"No valid host was found. No such host - {named}"
+
+
+def test_a_destination_that_exists_is_full_not_unknown(world):
+    world.report(host("a"), host("b", cluster="two"))
+    for asked in ({"host": "b"}, {"node": "b"}):
+        asked = {"requested_destination": asked}
+        with pytest.raises(NoValidHost, match="There are not enough hosts available"):
+            world.ask("i1", vcpus=99, **asked)
+        assert world.place(f"i-{asked}", **asked) == ["b"]
+
+
 def test_another_worker_sees_the_promises(world):
     world.report(host("a"))
     other = world.beside()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import queue
+import random
 
 import pytest
 
 from scheduler_worker.errors import BackendError
 from scheduler_worker.scheduling.filters.trusted import TrustedFilter
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.service.trust import Trust
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.services import World, host
@@ -75,15 +78,19 @@ def test_without_hosts_nobody_is_asked():
     assert stage.service.asked.empty()
 
 
-def test_a_changed_level_makes_another_class_of_requests(stage):
+def test_a_changed_level_counts_for_a_request_that_was_decided_before(stage):
+    pipeline = Pipeline([stage.unit], [], Options())
+
+    def chosen(uuid: str) -> str:
+        request = Request(spec=TRUSTED, instance_uuids=(uuid,))
+        [[selection]] = pipeline.decide(stage.hosts, request, random.Random()).selections
+        return selection.service_host
+
     stage.trust.poll()
-    before = stage.unit.reads(TRUSTED)
-    stage.trust.poll()
-    assert stage.unit.reads(TRUSTED) == before
+    assert [chosen("i1"), chosen("i2")] == ["a", "a"]
     stage.service.says = {"b": "trusted"}
     stage.trust.poll()
-    assert stage.unit.reads(TRUSTED) != before
-    assert stage.passing() == "b"
+    assert chosen("i3") == "b"
 
 
 def test_when_the_service_is_silent_levels_are_believed_until_they_are_too_old(stage):

@@ -311,6 +311,9 @@ def test_a_policy_by_rpc_that_does_not_load_is_refused_with_every_place(stage):
     with pytest.raises(RequestError, match=r"text: new:2:\d+: E_EXPR_SYNTAX.*; new:6:5: E_SCHEMA"):
         stage.tuner.policies.set("new", broken)
     assert "new" not in stage.tuner.policies.texts()
+    broken = "".join(f"k{number}: 1\n" for number in range(50))
+    with pytest.raises(RequestError, match="new:50:1: E_SCHEMA: k49"):
+        stage.tuner.policies.set("new", broken)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "x" * 65, "../etc"])

@@ -34,11 +34,20 @@ def test_either_part_may_be_missing_or_empty():
         ("parameters:\n  east: {x: 010}", "f:2:13: E_SCHEMA: parameters.east.x: '010' is no"),
         ("parameters: {east: {x: 1e999}}", "parameters.east.x: '1e999' is no number"),
         ("parameters: {east: {x: [1]}}", "parameters.east.x: is a number, true, false or a text"),
-        ("parameters: {east: {x: 1, x: 2}}", "E_YAML: the key 'x' was there before"),
-        ("a: &b {}", "E_YAML: anchors are not taken"),
+        (
+            "parameters: {east: {x: 1, x: 2}}",
+            "E_YAML: parameters.east.x: the key 'x' was there before",
+        ),
+        ("a: &b {}", "E_YAML: a: anchors are not taken"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(text, issue):
     with pytest.raises(PolicyError) as refused:
         read(Source("f", text))
     assert issue in str(refused.value)
+
+
+def test_what_has_an_issue_already_has_no_second_one():
+    with pytest.raises(PolicyError) as refused:
+        read(Source("f", "clusters: {a: *b}\nparameters: {east: {x: !t 1}}\n"))
+    assert [str(each.kind) for each in refused.value.issues] == ["E_YAML", "E_YAML"]

@@ -39,6 +39,16 @@ def test_an_explanation_tells_votes_weights_and_limits():
     ]
 
 
+def test_an_explanation_tells_of_a_bound_that_limits_the_target():
+    bounded = rule("target: 0", "min: [20, 10]", "max: 90", "max_absolute_change: 2")
+    assert explained(bounded, out=50) == [
+        "vm1 x.out: 50 -> 30\n"
+        "  1.yaml:r: weight 1, towards 20, 10 s: 20, limited by min and max_absolute_change, "
+        "votes for 30"
+    ]
+    assert "limited" not in str(explained(rule("min: 20"), out=50))
+
+
 def test_an_explanation_tells_of_a_change_that_is_held_back():
     assert explained(rule("target: 52", "min_absolute_change: 5"), out=50) == [
         "vm1 x.out: stays 50\n"
@@ -119,7 +129,12 @@ def test_the_schema_knows_the_keys_and_words_of_the_language():
 def test_the_schema_takes_what_loads_and_refuses_what_has_another_shape():
     cases = [each.value for each in reading.documents(ROOT / "tests/cases/tuning/language.json")]
     shaped = {"err_unknown_top_level_key", "err_no_output", "err_output_not_dotted", "err_no_scope"}
-    shaped |= {"err_unknown_scope", "err_condition_any_and_all", "err_linear_without_change"}
+    shaped |= {
+        "err_no_target_two_bounds",
+        "err_unknown_scope",
+        "err_condition_any_and_all",
+        "err_linear_without_change",
+    }
     shaped |= {"err_constant_with_time", "err_limit_value_and_factor", "err_time_negative"}
     for case in cases:
         texts = case["policy_yaml"]
@@ -192,6 +207,7 @@ def wrong(value, schema):
         "enum": lambda said: value in said,
         "const": lambda said: value == said,
         "anyOf": lambda said: any(not wrong(value, each) for each in said),
+        "oneOf": lambda said: sum(not wrong(value, each) for each in said) == 1,
         "pattern": lambda said: not isinstance(value, str) or re.search(said, value),
         "maxLength": lambda said: not isinstance(value, str) or len(value) <= said,
         "exclusiveMinimum": lambda said: isinstance(value, str) or value > said,

@@ -147,6 +147,27 @@ def test_a_name_with_an_issue_makes_no_second_one():
     assert kinds(rule("target: x + 1", head="vars: {x: 1 +}\n")) == ["E_EXPR_SYNTAX"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        rule("<<: {target: 1}"),
+        GOOD.replace("r:", "1:"),
+        GOOD.replace("scope", "1"),
+        rule("target: !t 1", "function: !t linear"),
+        rule("target: 1", "when: {1: [true]}"),
+        rule("target: 1", "function: {<<: 1, name: linear}"),
+        rule("target: x", head="vars: {<<: {x: 1}}\n"),
+        rule("target: x", head="vars: *v\n"),
+    ],
+)
+def test_what_is_no_yaml_of_ours_makes_no_second_issue(text):
+    assert set(kinds(text)) == {"E_YAML"}
+
+
+def test_a_file_that_is_nested_too_deeply_hides_no_issue_of_another():
+    assert kinds("a: " + "[" * 30, rule("target: x")) == ["E_LIMIT", "E_NAME"]
+
+
 def test_a_cycle_is_told_once_with_its_members():
     [issue] = issues(rule("target: a", head="vars: {a: b, b: c, c: b + d, d: 1}\n"))
     assert issue.message == "'b' uses 'c' uses 'b'"

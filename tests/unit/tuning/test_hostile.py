@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from scheduler_worker.tuning import expressions, yaml_subset
+from scheduler_worker.tuning.issues import MOST_ISSUES
 from scheduler_worker.tuning.yaml_subset import MAX_BYTES
 from tests.support.tuning import issues, load, one_vm, rule
 
@@ -56,10 +57,21 @@ def work(monkeypatch):
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_text_is_refused_after_little_work(text, work):
     found = issues(text)
-    assert sum(len(str(each)) for each in found) < 50_000
-    assert work["steps"] <= expressions.MAX_STEPS
+    assert sum(len(str(each)) for each in found) < 200 * MOST_ISSUES
+    assert work["steps"] <= expressions.MAX_NODES
     if text is not HOSTILE["keys"]:  # each of which is one more thing to tell, up to the limit
-        assert work["events"] < 500
+        assert work["events"] < 4 * MOST_ISSUES
+
+
+def test_of_many_names_few_are_compared_with_one_that_is_unknown(monkeypatch):
+    compared = []
+    monkeypatch.setattr(
+        "scheduler_worker.tuning.issues.get_close_matches",
+        lambda _name, known, _count: compared.extend(known) or [],
+    )
+    names = "".join(f"  v{number}: x{number}\n" for number in range(2000))
+    assert len(issues(rule("target: 1", head=f"vars:\n{names}"))) == MOST_ISSUES
+    assert len(compared) <= 100 * MOST_ISSUES
 
 
 def test_a_long_chain_of_names_neither_recurses_nor_multiplies():

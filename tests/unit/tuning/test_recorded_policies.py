@@ -32,3 +32,33 @@ def test_a_wrong_expectation_is_noticed():
     cycle = mom["expected"][0] | {"guests": {"vm": {"balloon_target": 3984587.8}}}
     for wrong in (language, refused, loads, mom | {"expected": [cycle]}):
         assert differences(reading.Document("here", wrong))
+
+
+def step(elapsed, *, vms=None, **outputs):
+    expected = {"vm1": {f"x.{name}": value for name, value in outputs.items()}} if outputs else {}
+    return {"elapsed": elapsed, "expected": expected, "inputs": {} if vms is None else {"vms": vms}}
+
+
+LINEAR = "scope: VM\nrules: {r: {output: x.out, target: 0, function: FUNCTION}}\n".replace(
+    "FUNCTION", "{name: linear, change: 1, time: 1}"
+)
+THERE = {"vm1": {"x": {"out": 100}}}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [step(10, vms=THERE, out=90), step(10, vms={}), step(10, vms=THERE)],
+        [step(10, vms=THERE, out=90), step(None), step(5, out=95)],
+    ],
+    ids=["everybody goes and comes back", "a first evaluation again"],
+)
+def test_a_case_begins_anew(steps):
+    case = {"name": "anew", "policy_yaml": LINEAR, "steps": steps}
+    assert not differences(reading.Document("here", case))
+
+
+def test_a_refused_policy_may_have_other_issues_too():
+    case = {"name": "two", "policy_yaml": "a: &x 1\n" + LINEAR, "expected_error": "E_YAML"}
+    assert not differences(reading.Document("here", case))
+    assert differences(reading.Document("here", case | {"expected_error": "E_NAME"}))

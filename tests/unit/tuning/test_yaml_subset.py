@@ -51,6 +51,24 @@ def test_reading_goes_on_after_an_issue():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("rules: {r: {a: 1, a: 2}}\n", "rules.r.a"),
+        ("rules: {r: {a: [1, &x 2]}}\n", "rules.r.a[1]"),
+        ("rules: {r: {1: 2}}\n", "rules.r.1"),
+        ("rules: {r: {a: [" + "1," * 101 + "]}}\n", "rules.r.a"),
+        ("a: &x 1\n", "a"),
+        ('a: {"b\\nc": &x 1}\n', r"a.'b\nc'"),
+        ("a: {[b]: 1}\n", "a"),
+    ],
+)
+def test_what_is_not_taken_is_told_with_its_path(text, path):
+    issues = Issues()
+    read(Source("p.yaml", text), issues)
+    assert [each.path for each in issues.found] == [path]
+
+
 @pytest.mark.parametrize("text", ["yes", "010", "0x1F", "1_000", "1:30", ".inf", "1e3", "on"])
 def test_a_scalar_keeps_its_text(text):
     assert scalar(f"a: {text}\n").text == text

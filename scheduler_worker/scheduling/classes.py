@@ -1,0 +1,64 @@
+"""Which requests all units judge alike.
+
+To ask every unit what it reads of a request costs more than to judge the few hosts that changed
+since the last one of its kind; so what they say is remembered by the request's content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.plugin import Unit
+
+_MOST_KNOWN = 4096
+_LONGEST_KNOWN = 8192
+"""How many contents are remembered, and of what length in bytes: some 10 MiB altogether."""
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class RequestClass(NamedTuple):
+    """What requests have in common that the units read alike."""
+
+    reads: Hashable | None
+    """None where some unit does not tell what it reads."""
+    applying: frozenset[Unit]
+    """The units that look at something the request asks for."""
+
+
+class Classes:
+    """Knows the class of a request, for the units that read requests."""
+
+    def __init__(self, readers: Iterable[Unit]) -> None:
+        self._readers = tuple(readers)
+        self._known: dict[bytes, RequestClass] = {}
+
+    def of(self, spec: RequestSpec) -> RequestClass:
+        """The class of the request, whichever its instance is. Raises as the units do."""
+        content = _content(spec)
+        found = self._known.get(content) if content else None
+        if found is None:
+            found = self._asked(spec)
+            if content is not None:
+                if len(self._known) >= _MOST_KNOWN:
+                    self._known.clear()
+                self._known[content] = found
+        return found
+
+    def _asked(self, spec: RequestSpec) -> RequestClass:
+        applying = frozenset(unit for unit in self._readers if unit.applies(spec))
+        reads = tuple(unit.reads(spec) if unit in applying else False for unit in self._readers)
+        return RequestClass(None if None in reads else reads, applying)
+
+
+def _content(spec: RequestSpec) -> bytes | None:
+    """All of a request but its instance; None where that is too long, or cannot be written down."""
+    try:
+        content = _encode(msgspec.structs.replace(spec, instance_uuid=None))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return content if len(content) <= _LONGEST_KNOWN else None
