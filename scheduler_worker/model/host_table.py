@@ -210,9 +210,9 @@ class HostTable(Hosts):
         table._shown, table.kept, table._used_rows = {}, OrderedDict(), []
         table._promises, table._promises_of_host, table._promises_of_instance = {}, {}, {}
         table._num_pending = 0
-        for each in self._promises.values():
+        for promise_id, each in self._promises.items():
             if not each.is_pending:
-                table._enter(each)
+                table._enter(promise_id, each)
         return table
 
     def derived(
@@ -328,21 +328,22 @@ class HostTable(Hosts):
 
     def promise(self, promise: Promise) -> Promise | None:
         """Consume a claim or a reservation; answers the one of the same id that it replaces."""
-        before = self._promises.get(promise.id)
+        promise_id = promise.id
+        before = self._promises.get(promise_id)
         if before is not None:
             if (before.resources, before.is_pending) == (promise.resources, promise.is_pending):
-                self._promises[promise.id] = promise  # the id tells instance and host
+                self._promises[promise_id] = promise  # the id tells instance and host
                 return before
-            self.end_promise(promise.id)
-        self._enter(promise)
+            self.end_promise(promise_id)
+        self._enter(promise_id, promise)
         self._consume(promise, 1)
         return before
 
-    def _enter(self, promise: Promise) -> None:
-        self._promises[promise.id] = promise
+    def _enter(self, promise_id: str, promise: Promise) -> None:
+        self._promises[promise_id] = promise
         self._num_pending += promise.is_pending
-        self._promises_of_host.setdefault(promise.host_uuid, set()).add(promise.id)
-        self._promises_of_instance.setdefault(promise.instance_uuid, set()).add(promise.id)
+        self._promises_of_host.setdefault(promise.host_uuid, set()).add(promise_id)
+        self._promises_of_instance.setdefault(promise.instance_uuid, set()).add(promise_id)
 
     def end_promise(self, promise_id: str) -> None:
         """Give back what a promise consumed. An unknown one is fine."""

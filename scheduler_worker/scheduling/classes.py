@@ -36,9 +36,14 @@ class Classes:
     def __init__(self, readers: Iterable[Unit]) -> None:
         self._readers = tuple(readers)
         self._known: dict[bytes, RequestClass] = {}
+        self._last: tuple[RequestSpec, RequestClass] | None = None
+        """A pair that is replaced whole, whatever thread does."""
 
     def of(self, spec: RequestSpec) -> RequestClass:
         """The class of the request, whichever its instance is. Raises as the units do."""
+        last = self._last
+        if last is not None and last[0] is spec:
+            return last[1]
         content = _content(spec)
         found = self._known.get(content) if content else None
         if found is None:
@@ -47,6 +52,7 @@ class Classes:
                 if len(self._known) >= _MOST_KNOWN:
                     self._known.clear()
                 self._known[content] = found
+        self._last = spec, found
         return found
 
     def _asked(self, spec: RequestSpec) -> RequestClass:

@@ -14,14 +14,21 @@ def clamp(values: Values, minval: float | None = None, maxval: float | None = No
     return values if maxval is None else np.minimum(values, maxval)
 
 
+def lowest(values: Values, minval: float | None = None) -> float:
+    """From which bound values are spread: the declared one, else the smallest at hand."""
+    return float(np.minimum.reduce(values)) if minval is None else minval
+
+
+def highest(values: Values, maxval: float | None = None) -> float:
+    """Up to which bound values are spread: the declared one, else the largest at hand."""
+    return float(np.maximum.reduce(values)) if maxval is None else maxval
+
+
 def extremes(
     values: Values, minval: float | None = None, maxval: float | None = None
 ) -> tuple[float, float]:
-    """Between which bounds values are spread: the declared ones, else the extremes at hand."""
-    return (
-        float(values.min()) if minval is None else minval,
-        float(values.max()) if maxval is None else maxval,
-    )
+    """Between which bounds values are spread."""
+    return lowest(values, minval), highest(values, maxval)
 
 
 def spread(values: Values, low: float, high: float, out: Values | None = None) -> Values:

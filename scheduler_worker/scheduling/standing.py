@@ -19,7 +19,7 @@ from scheduler_worker.model.decisions import Diagnosis, FilterStep, Selection
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Rows, Values
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.normalize import clamp, extremes, spread
+from scheduler_worker.scheduling.normalize import clamp, extremes, highest, lowest, spread
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 
 _FEW, _ONE_IN, _ONE_IN_ROWS = 8, 500, 20
@@ -65,6 +65,8 @@ class Survey:
             self._shown.append((unit.name, len(self.masks) - 1))
             if unit.runs_on_forced_hosts:
                 self._quiet.add(unit.name)
+        self._told: tuple[list[int], Diagnosis] | None = None
+        """The last diagnosis, and of which counts it was."""
         self.until_s = float("inf")
         """Up to when the verdicts hold if no host changes."""
         self.look_ahead(hosts, spec)
@@ -91,6 +93,11 @@ class Survey:
 
     def diagnosis(self) -> Diagnosis:
         """How many hosts each filter let through."""
+        if self._told is None or self._told[0] != self._counts:
+            self._told = self._counts.copy(), self._diagnosed()
+        return self._told[1]
+
+    def _diagnosed(self) -> Diagnosis:
         total = before = len(self.masks[0])
         steps = []
         for name, at in self._shown:
@@ -130,6 +137,7 @@ class Survey:
         found = copy.copy(self)
         found.masks = [*self.masks[: at + 1], *(mask & ~rejected for mask in self.masks[at:])]
         found._counts = [int(np.count_nonzero(mask)) for mask in found.masks]
+        found._told = None
         found._shown = self._shown[:place] + [(each, at + 1) for each, at in self._shown[place:]]
         return found
 
@@ -172,10 +180,11 @@ class _Scale:
 
     def __init__(self, unit: Weigher, multiplier: Values | float, raw: Values) -> None:
         self.unit = unit
+        self._weigh_host, self._minval, self._maxval = unit.weigh_host, unit.minval, unit.maxval
         self._multiplier = multiplier
         self._raw = raw
         self._low = self._high = 0.0
-        self._is_doubtful = True
+        self._is_low_doubtful = self._is_high_doubtful = True
         """Whether an extreme may have moved."""
         self.products: Values = np.empty(0)
         """Empty where all hosts are level."""
@@ -191,8 +200,7 @@ class _Scale:
             self._multiplier[at] = self.unit.weight_multiplier(host)
         before, after = self._raw.item(at), self._weighed(host, spec)
         if before != after:
-            self._doubt(before)
-            self._doubt(after)
+            self._doubt(before, after)
             self._raw[at] = after
 
     def insert(self, at: int, host: HostState, spec: RequestSpec) -> None:
@@ -217,20 +225,27 @@ class _Scale:
 
     def settle(self, touched: Sequence[int]) -> bool:
         """Bring the products up to date; whether all of them changed, because an extreme moved."""
-        if self._is_doubtful and self._extremes() != (self._low, self._high):
-            self.spread()
-            return True
-        self._is_doubtful = False
-        for at in () if self.is_level else touched:
-            share = (self._raw.item(at) - self._low) / (self._high - self._low)
-            many = self._multiplier
+        if self._is_low_doubtful or self._is_high_doubtful:
+            before = self._low, self._high
+            self._find_extremes()
+            if before != (self._low, self._high):
+                self._spread()
+                return True
+        if self.is_level:
+            return False
+        low, width, many = self._low, self._high - self._low, self._multiplier
+        for at in touched:
+            share = (self._raw.item(at) - low) / width
             self.products[at] = (many if isinstance(many, float) else many.item(at)) * share
         return False
 
     def spread(self) -> None:
         """Spread the raw values over 0 to 1, and multiply."""
-        self._low, self._high = self._extremes()
-        self._is_doubtful = False
+        self._is_low_doubtful = self._is_high_doubtful = True
+        self._find_extremes()
+        self._spread()
+
+    def _spread(self) -> None:
         if self.is_level:
             self.products = np.empty(0)
             return
@@ -247,7 +262,7 @@ class _Scale:
         if inside.all():
             return True
         others = np.delete(self._raw, some)
-        return extremes(others, self.unit.minval, self.unit.maxval) == (self._low, self._high)
+        return extremes(others, self._minval, self._maxval) == (self._low, self._high)
 
     def without(self, some: Rows) -> _Scale:
         """The same for the other hosts only."""
@@ -258,16 +273,24 @@ class _Scale:
         return found
 
     def _weighed(self, host: HostState, spec: RequestSpec) -> float:
-        unit, raw = self.unit, float(self.unit.weigh_host(host, spec))
-        raw = raw if unit.minval is None else max(raw, unit.minval)
-        return raw if unit.maxval is None else min(raw, unit.maxval)
+        raw = float(self._weigh_host(host, spec))
+        raw = raw if self._minval is None else max(raw, self._minval)
+        return raw if self._maxval is None else min(raw, self._maxval)
 
-    def _doubt(self, raw: float) -> None:
-        if not self._low < raw < self._high:
-            self._is_doubtful = True
+    def _doubt(self, *some: float) -> None:
+        """Values that come or go; what is no number is always in doubt."""
+        for raw in some:
+            if not raw > self._low:
+                self._is_low_doubtful = True
+            if not raw < self._high:
+                self._is_high_doubtful = True
 
-    def _extremes(self) -> tuple[float, float]:
-        return extremes(self._raw, self.unit.minval, self.unit.maxval)
+    def _find_extremes(self) -> None:
+        if self._is_low_doubtful:
+            self._low = lowest(self._raw, self._minval)
+        if self._is_high_doubtful:
+            self._high = highest(self._raw, self._maxval)
+        self._is_low_doubtful = self._is_high_doubtful = False
 
 
 class Standing:

@@ -14,13 +14,12 @@ from scheduler_worker.service.replica import ClusterReplica
 def promised_rows(replica: ClusterReplica, table: HostTable, request: Request) -> Mapping[str, int]:
     """The instances that have their host already, if it still suits the request, with its row."""
     kept: dict[str, int] = {}
-    wanted = resources_of(request.spec.flavor)
     for uuid in request.instance_uuids:
         for promise in _earlier(replica, uuid, request.request_id):
             row = table.row_of(promise.host_uuid)
             if (
                 row is not None
-                and promise.resources.of_flavor == wanted
+                and promise.resources.of_flavor == resources_of(request.spec.flavor)
                 and _still_suits(table, row, request.spec)
             ):
                 kept[uuid] = row

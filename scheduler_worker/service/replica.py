@@ -155,16 +155,17 @@ class ClusterReplica(Replica):
         else:
             promise = records.read_promise(value)
             self.news += not promise.is_pending
-            self._keep(promise)
+            self._keep(promise_id, promise)
 
     def keep_all(self, reservations: Iterable[Reservation], version: int) -> None:
         """Hold promises that this process has just written."""
         for each in reservations:
-            self._keep(each)
-            self.versions[records.PROMISE + each.id] = version
+            promise_id = each.id
+            self._keep(promise_id, each)
+            self.versions[records.PROMISE + promise_id] = version
 
-    def _keep(self, reservation: Reservation) -> None:
-        self.promises[reservation.id] = reservation
+    def _keep(self, promise_id: str, reservation: Reservation) -> None:
+        self.promises[promise_id] = reservation
         self.table.promise(reservation)
 
     def promises_of(self, instance_uuid: str) -> list[Reservation]:

@@ -6,6 +6,7 @@ import tempfile
 import threading
 import time
 import uuid
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,20 @@ import processes
 from profiling import profiled
 from table import middle, percentile, ratio, show
 
+from scheduler_worker.pauses import complete
+from scheduler_worker.rpc.slots import Slots
+
 LIVE = 5000
 INSTANCES_AT_ONCE = 100
 WARM_UP_S = 0.4
+LOOK_S = 0.002
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", type=int, nargs="+", default=[1000, 10_000])
-    parser.add_argument("--submitters", type=int, default=64, help="threads of each process")
+    parser.add_argument(
+        "--outstanding", type=int, default=64, help="requests on their way in each process"
+    )
     parser.add_argument("--seconds", type=float, default=1.0, help="for each measurement")
     parser.add_argument("--repeat", type=int, default=5, help="measurements of each, in turn")
     parser.add_argument("--alternates", type=int, default=0, help="for each request")
@@ -118,7 +125,7 @@ def _serve(pipe: Any, cluster: str, hosts: int, url: str, arguments: argparse.Na
 
 
 class Load:
-    """A worker's use cases, and threads that ask them for hosts again and again.
+    """A worker's use cases in its slots, asked for hosts again and again.
 
     The hosts are a hundred times as large as life, and what was promised is given back after each
     measurement: none is ever full, and the state does not grow.
@@ -138,6 +145,7 @@ class Load:
         self._arguments = arguments
         hint = {"scheduler_hints": {"cluster": [cluster]}}
         self._specs = [fleet.spec_of(fleet.plain(n, 2048 * n) | hint) for n in (1, 2, 4)]
+        self._slots = Slots(self._worker.settings.slots, "bench", eager=False)
         self._promised: list[str] = []
         self._commits = 0
         self._count_commits()
@@ -145,7 +153,7 @@ class Load:
     def promise(self, count: int) -> None:
         """Promises that live beside what is measured."""
         for _ in range(0, count, INSTANCES_AT_ONCE):
-            self._ask(0, INSTANCES_AT_ONCE)
+            complete(self._asking(0, INSTANCES_AT_ONCE))
 
     def release(self) -> None:
         """Give back everything."""
@@ -154,31 +162,21 @@ class Load:
         self._promised.clear()
 
     def load(self, seconds: float) -> dict:
-        """Ask from many threads. Raises the first error of any."""
+        """Ask, so many requests at a time. Raises the first error of any."""
         times: list[float] = []
-        errors: list[Exception] = []
         asked, commits, used_s = len(self._promised), self._commits, time.process_time()
         begins_s = time.perf_counter() + WARM_UP_S
         ends_s = begins_s + seconds
 
-        def work() -> None:
+        async def work() -> None:
             number = 0
-            while (began_s := time.perf_counter()) < ends_s and not errors:
-                try:
-                    self._ask(number, 1)
-                except Exception as error:
-                    errors.append(error)
+            while (began_s := time.perf_counter()) < ends_s:
+                await self._asking(number, 1)
                 number += 1
                 if begins_s <= (ended_s := time.perf_counter()) < ends_s:
                     times.append(ended_s - began_s)
 
-        threads = [threading.Thread(target=work) for _ in range(self._arguments.submitters)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        if errors:
-            raise errors[0]
+        self._serve([self._slots.submit(work) for _ in range(self._arguments.outstanding)])
         return {
             "times_s": times,
             "asked": len(self._promised) - asked,
@@ -187,10 +185,22 @@ class Load:
         }
 
     def close(self) -> None:
+        self._slots.shutdown(wait=False)
         self._worker.state.close()
         self._worker.bus.close()
 
-    def _ask(self, number: int, instances: int) -> None:
+    def _serve(self, work: list[futures.Future[None]]) -> None:
+        """Look after the slots, as the server does, until the work is done."""
+        ended = threading.Event()
+        left = iter(range(len(work) - 1, -1, -1))
+        for each in work:
+            each.add_done_callback(lambda _: ended.set() if next(left) == 0 else None)
+        while not ended.wait(LOOK_S):
+            self._slots.look_after()
+        for each in work:
+            each.result()
+
+    async def _asking(self, number: int, instances: int) -> None:
         from scheduler_worker.scheduling.pipeline import Request
 
         uuids = tuple(str(uuid.uuid4()) for _ in range(instances))
@@ -200,7 +210,7 @@ class Load:
             request_id=uuids[0],
             num_alternates=self._arguments.alternates,
         )
-        self._worker.scheduler.answered(self._worker.scheduler.select(request))
+        self._worker.scheduler.answered(await self._worker.scheduler.selecting(request))
         self._promised += uuids
 
     def _count_commits(self) -> None:

@@ -1,16 +1,17 @@
-"""The two things that are said for every request, as AMQP 0-9-1 frames: an answer, and its receipt.
+"""AMQP 0-9-1 frames: the two that are said for every request, and how one is found in what arrived.
 
 py-amqp writes any method with any properties; that costs more than the rest of an answer does.
 """
 
 from __future__ import annotations
 
-from struct import pack
+from struct import pack, unpack_from
 
 _METHOD, _HEADER, _BODY, _END = 1, 2, 3, b"\xce"
 _BASIC, _PUBLISH, _ACK = 60, 40, 80
 _MANDATORY = 1
-_OVERHEAD = 8
+OVERHEAD = 8
+"""The bytes of a frame around its payload."""
 
 
 def _short(text: str) -> bytes:
@@ -39,7 +40,7 @@ def answer(channel: int, queue: str, body: bytes, frame_max: int) -> bytes:
         _frame(_METHOD, channel, routing + pack(">B", _MANDATORY)),
         _frame(_HEADER, channel, header),
     ]
-    step = frame_max - _OVERHEAD
+    step = frame_max - OVERHEAD
     frames += [
         _frame(_BODY, channel, body[start : start + step]) for start in range(0, len(body), step)
     ]
@@ -49,6 +50,22 @@ def answer(channel: int, queue: str, body: bytes, frame_max: int) -> bytes:
 def acknowledgement(channel: int, tag: int, *, multiple: bool) -> bytes:
     """Acknowledge a delivery, with ``multiple`` all before it, too."""
     return _frame(_METHOD, channel, pack(">HHQB", _BASIC, _ACK, tag, multiple))
+
+
+def first(inbox: bytearray) -> tuple[int, int, bytes] | None:
+    """Kind, channel and payload of the frame at the beginning, if it is whole.
+
+    Raises OSError where no frame ends there.
+    """
+    if len(inbox) < OVERHEAD:
+        return None
+    kind, channel, size = unpack_from(">BHI", inbox)
+    end = OVERHEAD - 1 + size
+    if len(inbox) <= end:
+        return None
+    if inbox[end] != _END[0]:
+        raise OSError("the broker sent what is no frame")
+    return kind, channel, bytes(inbox[OVERHEAD - 1 : end])
 
 
 def _frame(kind: int, channel: int, payload: bytes) -> bytes:

@@ -1,22 +1,17 @@
-"""One connection to one broker, for one thread; py-amqp with buffers of our own.
+"""One connection to one broker, for one thread: py-amqp over a :class:`Stream`.
 
-py-amqp reads and writes a few bytes at a time, and each such call hands the interpreter to
-another thread. Here all that has arrived is read at once, and all that is to be said is said at
-once, by :meth:`Link.flush`.
+What is said leaves with :meth:`Link.flush`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import socket
 import ssl
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import amqp  # type: ignore[import-untyped]
 from amqp import spec
-from amqp.transport import TCPTransport  # type: ignore[import-untyped]
 from kombu import compression
 
 from scheduler_worker import __version__
@@ -24,14 +19,11 @@ from scheduler_worker.errors import BusUnavailable, ConfigError
 from scheduler_worker.rpc.amqp import frames
 from scheduler_worker.rpc.amqp.ledger import Ack, Bury, Command, Publish, Recount, Requeue
 from scheduler_worker.rpc.amqp.settings import DEAD_LETTERS, AmqpSettings, Broker, Place
+from scheduler_worker.rpc.amqp.stream import CONNECT_S, Stream
 
-CONNECT_S = 5.0
-STALLED_S = 10.0
-"""A broker that takes nothing, or answers nothing that we wait for, for so long is given up."""
 DELIVERIES = "x-scheduler-worker-deliveries"
 """The header in which we count the deliveries of a message, where the broker does not."""
 _BROKERS_COUNT = "x-delivery-count"
-_READ_BYTES = 2**18
 _REFUSED = (amqp.AccessRefused, amqp.NotAllowed, ssl.SSLCertVerificationError)
 
 
@@ -290,8 +282,9 @@ class Link:
             transport = self._connection.transport
             if not transport.has_frame():
                 transport.fill()
-            while transport.has_frame():
-                self._connection.blocking_read()
+            # py-amqp's own read_frame would ask for each part of a frame as if it had to wait.
+            while (frame := transport.next_frame()) is not None:
+                self._connection.on_inbound_frame(frame)
 
     def flush(self) -> None:
         """Send what was said since the last time. Raises LinkLostError."""
@@ -363,83 +356,9 @@ class _Connection(amqp.Connection):  # type: ignore[misc]
             on_unblocked=lambda: block(False),
         )
 
-    def Transport(self, host: str, connect_timeout: float, *_: Any, **__: Any) -> _Transport:
-        return _Transport(host, connect_timeout, self._tls)
+    def Transport(self, host: str, connect_timeout: float, *_: Any, **__: Any) -> Stream:
+        return Stream(host, connect_timeout, self._tls)
 
-    def transport_or_none(self) -> _Transport | None:
-        found: _Transport | None = self._transport
+    def transport_or_none(self) -> Stream | None:
+        found: Stream | None = self._transport
         return found
-
-
-class _Transport(TCPTransport):  # type: ignore[misc]
-    """Bytes in and out, each in as few calls as can be; TLS where there is a context for it."""
-
-    sock: Any
-
-    def __init__(self, host: str, connect_timeout: float, tls: ssl.SSLContext | None) -> None:
-        super().__init__(host, connect_timeout)
-        self._tls = tls
-        self._inbox = bytearray()
-        self._outbox = bytearray()
-        self._corked = False
-
-    def _setup_transport(self) -> None:
-        plain: socket.socket = self.sock
-        plain.settimeout(CONNECT_S)
-        tls = self._tls
-        self.sock = tls.wrap_socket(plain, server_hostname=self.host) if tls else plain
-        self._write = self.sock.sendall
-
-    def _shutdown_transport(self) -> None:
-        """A TLS farewell could wait for a peer that is gone."""
-
-    def cork(self) -> None:
-        """From now on what is written waits for :meth:`flush`."""
-        self._corked = True
-        self.sock.settimeout(STALLED_S)
-
-    def uncork(self) -> None:
-        """From now on what is written is sent at once."""
-        self.flush()
-        self._corked = False
-
-    def write(self, s: Any) -> None:
-        if self._corked:
-            self._outbox += s
-        else:
-            super().write(s)
-
-    def flush(self) -> None:
-        if self._outbox:
-            told, self._outbox = self._outbox, bytearray()
-            super().write(told)
-
-    def fill(self) -> None:
-        """Read what has arrived; at least something, for somebody saw that there is."""
-        while True:
-            try:
-                read = self.sock.recv(_READ_BYTES)
-            except TimeoutError:
-                return  # the rest of a TLS record is not there yet
-            if not read:
-                raise OSError("the broker closed the connection")
-            self._inbox += read
-            if self._tls is None or not self.sock.pending():
-                return
-
-    def has_frame(self) -> bool:
-        """Whether a whole frame can be read without waiting."""
-        inbox = self._inbox
-        return len(inbox) >= 8 and len(inbox) >= 8 + int.from_bytes(inbox[3:7], "big")
-
-    def _read(self, n: int, initial: bool = False) -> bytes:
-        deadline_s = time.monotonic() + STALLED_S
-        while len(self._inbox) < n:
-            self.flush()
-            if time.monotonic() > deadline_s:
-                raise OSError("the broker does not answer")
-            with contextlib.suppress(socket.timeout):
-                self.fill()
-        taken = bytes(self._inbox[:n])
-        del self._inbox[:n]
-        return taken

@@ -34,6 +34,8 @@ def taken_by(spec: RequestSpec, host: HostState, *, packs: bool = False) -> Fitt
 
     Of what does not fit, because an administrator forced the host, nothing is taken.
     """
+    if not (spec.numa_topology or spec.pci_requests):
+        return Fitted()
     asked, topology, pools = wanted(spec), topology_of(host), pools_of(host)
     if asked is None or topology is None:
         return Fitted((), devices_for(pci_requests(spec), pools) or ())

@@ -44,3 +44,21 @@ def test_an_answer(size: int) -> None:
 def test_an_acknowledgement(multiple: bool) -> None:
     expected = theirs(spec.Basic.Ack, "Lb", (2**40, multiple))
     assert frames.acknowledgement(7, 2**40, multiple=multiple) == expected
+
+
+def test_the_first_frame_of_what_arrived() -> None:
+    inbox = bytearray(
+        frames.acknowledgement(7, 99, multiple=True) + frames.answer(1, "q", b"x", 99)
+    )
+    whole = len(frames.acknowledgement(7, 99, multiple=True))
+    kind, channel, payload = frames.first(inbox) or (0, 0, b"")
+    assert (kind, channel, len(payload)) == (1, 7, whole - frames.OVERHEAD)
+    assert payload == bytes(inbox[7 : whole - 1])
+    assert all(frames.first(inbox[:end]) is None for end in range(whole))
+
+
+def test_bytes_that_are_no_frame_end_the_connection() -> None:
+    inbox = bytearray(frames.acknowledgement(7, 99, multiple=True))
+    inbox[-1] = 0
+    with pytest.raises(OSError, match="no frame"):
+        frames.first(inbox)
