@@ -184,7 +184,9 @@ class Pipeline:
         key = self, reads
         standing: Standing | None = hosts.kept.pop(key, None)
         if standing is None or not standing.catch_up(hosts, spec):
-            standing = self.judged_anew(hosts, spec, of_class=True)
+            before, standing = standing, self.judged_anew(hosts, spec, of_class=True)
+            if before is not None:
+                standing.inherit(before, hosts)
             most = max(_FEWEST_KEPT, _KEPT_BYTES // (_BYTES_A_HOST * max(1, len(hosts))))
             while len(hosts.kept) >= most:
                 hosts.kept.popitem(last=False)

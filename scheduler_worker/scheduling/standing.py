@@ -358,6 +358,14 @@ class Standing:
         self._marks = hosts.marks()
         return True
 
+    def inherit(self, before: Standing, hosts: HostTable) -> None:
+        """Take over what an earlier standing of the class knew of hosts that are as they were."""
+        touched = hosts.touched_since(before._marks)
+        if touched is not None:
+            self.selections = before.selections
+            for row in touched[0]:
+                self.selections.pop(row, None)
+
     def _weigh(self, hosts: HostTable, spec: RequestSpec) -> None:
         if self._whole is not None:
             self._weigh_as_part(self._whole, self._whole.totals(hosts, spec))
