@@ -44,7 +44,7 @@ class Change(NamedTuple):
     value: bytes | None
 
 
-class Changes(msgspec.Struct, frozen=True, kw_only=True):
+class Changes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What changed in a scope after the version that the caller had seen."""
 
     epoch: str
@@ -64,7 +64,7 @@ class Seen(NamedTuple):
     version: int = 0
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
+class Grant(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The lock of one cluster, held until ``ends_at_s`` of the caller's monotonic clock."""
 
     scope: str
@@ -92,7 +92,7 @@ class Guard(NamedTuple):
     version: int
 
 
-class Transaction(msgspec.Struct, frozen=True):
+class Transaction(msgspec.Struct, frozen=True, gc=False):
     """All puts, or none when a guard does not hold."""
 
     puts: Sequence[Put]
@@ -113,7 +113,7 @@ class Written(NamedTuple):
     """Whether a commit kept the hold; then it may commit again, with the next ``turn``."""
 
 
-class Characteristics(msgspec.Struct, frozen=True):
+class Characteristics(msgspec.Struct, frozen=True, gc=False):
     """What an engine promises; ``app.build`` refuses what cannot work on it."""
 
     spans_processes: bool
@@ -237,7 +237,7 @@ class PolicyText(NamedTuple):
     text: str
 
 
-class PolicyTexts(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyTexts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What the operator's files say about tuning."""
 
     policies: tuple[PolicyText, ...] = ()
@@ -254,7 +254,7 @@ class PolicyFiles(Protocol):
         """The files as they are now."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How one request for destinations ended, for logs and metrics; times in seconds."""
 
     request_id: str

@@ -16,7 +16,7 @@ Number = TypeVar("Number", int, float)
 AVAILABILITY_ZONE = "availability_zone"
 
 
-class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
+class Aggregate(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One aggregate; ``hosts`` are host *names*, so all nodes of a host are in it."""
 
     id: int

@@ -22,7 +22,7 @@ from scheduler_worker.model.topology import NUMAUse, PCIPools
 PROMISE_SCHEMA = 1
 
 
-class FencingToken(msgspec.Struct, frozen=True, order=True):
+class FencingToken(msgspec.Struct, frozen=True, gc=False, order=True):
     """What a holder of a cluster's lock shows at its commit; later holders have larger numbers.
 
     ``epoch`` names the life of the store: numbers of different epochs cannot be compared, and a
@@ -33,7 +33,7 @@ class FencingToken(msgspec.Struct, frozen=True, order=True):
     epoch: str
 
 
-class PendingResource(msgspec.Struct, frozen=True, kw_only=True):
+class PendingResource(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What one instance takes: of the host as a whole, its NUMA cells, devices and providers."""
 
     vcpus: int = 0
@@ -55,7 +55,7 @@ def promise_id(instance_uuid: str, host_uuid: str) -> str:
     return f"{instance_uuid}@{host_uuid}"
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class Claim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A decision's wish: this instance on that host, decided on ``host_version`` of its record."""
 
     instance_uuid: str
@@ -78,7 +78,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
 
-class Reservation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Reservation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The stored, expiring promise. All times are seconds of the *store's* clock."""
 
     instance_uuid: str

@@ -8,7 +8,7 @@ from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.requests import SchedulerLimits
 
 
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
+class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A host that was chosen for an instance, or is offered as an :data:`Alternate`."""
 
     service_host: str
@@ -26,7 +26,7 @@ Alternate = Selection
 """A further host that would do; it is offered, not promised."""
 
 
-class FilterStep(msgspec.Struct, frozen=True):
+class FilterStep(msgspec.Struct, frozen=True, gc=False):
     """How many hosts went into a filter and how many came out."""
 
     name: str
@@ -34,7 +34,7 @@ class FilterStep(msgspec.Struct, frozen=True):
     hosts_out: int
 
 
-class WeightPart(msgspec.Struct, frozen=True):
+class WeightPart(msgspec.Struct, frozen=True, gc=False):
     """One weigher's say about one host: ``product`` = ``multiplier`` * ``normalized``."""
 
     name: str
@@ -44,7 +44,7 @@ class WeightPart(msgspec.Struct, frozen=True):
     product: float
 
 
-class HostVerdict(msgspec.Struct, frozen=True, kw_only=True):
+class HostVerdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What became of one host: rejected by a filter with a reason, or weighed."""
 
     host: str
@@ -55,7 +55,7 @@ class HostVerdict(msgspec.Struct, frozen=True, kw_only=True):
     weights: tuple[WeightPart, ...] = ()
 
 
-class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+class Diagnosis(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Why a request got the answer it got."""
 
     hosts: int = 0
@@ -70,7 +70,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join([f"{self.hosts} hosts", *steps])
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The answer to one request: per instance the chosen host, then its alternates."""
 
     selections: tuple[tuple[Selection, ...], ...]

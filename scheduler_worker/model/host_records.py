@@ -27,7 +27,7 @@ ClusterName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}\Z
 HvSpec = tuple[str, str, str]
 
 
-class HostReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HostReport(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One host's report; see ``docs/rpc.md`` for the meaning of every field."""
 
     host: Text
@@ -70,7 +70,7 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     vms: dict[str, Any] | list[Any] | UnsetType | None = UNSET
 
 
-class HostRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HostRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Everything that is known of one compute node, except its instances and promises."""
 
     uuid: str

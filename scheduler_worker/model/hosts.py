@@ -134,12 +134,13 @@ class HostState:
     the selection. Column values are plain Python numbers.
     """
 
-    __slots__ = ("_lists", "_table", "limits", "row")
+    __slots__ = ("_columns", "_lists", "_table", "limits", "row")
 
     def __init__(
         self, table: HostTable, row: int, lists: dict[str, list[Any]] | None = None
     ) -> None:
         self._table = table
+        self._columns = table._columns
         self._lists = lists
         self.row = row
         self.limits: dict[str, Any] = {}
@@ -250,7 +251,7 @@ class HostState:
 def _column_of_a_row(name: str) -> property:
     def value(host: HostState) -> Any:
         if host._lists is None:
-            return host._table._columns[name].item(host.row)
+            return host._columns[name].item(host.row)
         values = host._lists.get(name)
         if values is None:
             values = host._lists[name] = host._table.column(name).tolist()

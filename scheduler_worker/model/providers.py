@@ -30,7 +30,9 @@ Traits = frozenset[str]
 Uuid = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
-class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, cache_hash=True):
+class Inventory(
+    msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, cache_hash=True
+):
     """How much of one resource class a provider has, in units of the class."""
 
     total: Size
@@ -51,7 +53,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, c
         return fits and amount % self.step_size == 0
 
 
-class ResourceProvider(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ResourceProvider(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One provider as a host reports it; the one with the host's own uuid speaks of the root."""
 
     uuid: Uuid
@@ -65,7 +67,7 @@ class ResourceProvider(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Uuids of aggregates that it is in, beside those of its host."""
 
 
-class Provider(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+class Provider(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=True):
     """A provider without its name: its place in the tree, and what it has."""
 
     parent: int = ROOT
@@ -99,7 +101,7 @@ Providers = tuple[Provider, ...]
 """A tree without uuids, the root first."""
 
 
-class ProviderUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ProviderUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What an instance takes from one provider, for one of its request groups."""
 
     provider: str
@@ -109,7 +111,7 @@ class ProviderUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Who asked: the suffix of an extra spec, or a ``requester_id``; empty: the flavor."""
 
 
-class ProviderTree(msgspec.Struct, frozen=True):
+class ProviderTree(msgspec.Struct, frozen=True, gc=False):
     """The providers of one host; ``uuids`` name them in the same order."""
 
     uuids: tuple[str, ...]

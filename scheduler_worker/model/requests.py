@@ -20,7 +20,7 @@ MAX_INSTANCES = 10_000
 Size = Annotated[int, Meta(ge=0, le=MAX_SIZE)]
 
 
-class Flavor(msgspec.Struct, frozen=True, kw_only=True):
+class Flavor(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The shape of an instance: memory and swap in MiB, disks in GiB."""
 
     memory_mb: Size
@@ -45,7 +45,7 @@ class Flavor(msgspec.Struct, frozen=True, kw_only=True):
         return 1024 * (self.root_gb + self.ephemeral_gb) + self.swap
 
 
-class ImageMeta(msgspec.Struct, frozen=True, kw_only=True):
+class ImageMeta(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The image; a volume-backed request has one without ``id``. Properties are typed values."""
 
     id: str | None = None
@@ -68,7 +68,7 @@ class ImageMeta(msgspec.Struct, frozen=True, kw_only=True):
     properties: dict[str, Any] = {}
 
 
-class InstanceGroup(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A server group as the caller saw it: ``hosts`` and ``members`` are snapshots."""
 
     uuid: str | None = None
@@ -87,7 +87,7 @@ class InstanceGroup(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.rules.get("max_server_per_host", 1))
 
 
-class Destination(msgspec.Struct, frozen=True, kw_only=True):
+class Destination(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Where the request is bound to. ``cell`` is a cell mapping; its URLs hold passwords."""
 
     host: str | None = None
@@ -103,21 +103,21 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
         return self.cell.get("uuid") if self.cell else None
 
 
-class RetriedHost(msgspec.Struct, frozen=True):
+class RetriedHost(msgspec.Struct, frozen=True, gc=False):
     """A (host, node) that was tried before."""
 
     host: str | None = None
     hypervisor_hostname: str | None = None
 
 
-class SchedulerRetries(msgspec.Struct, frozen=True, kw_only=True):
+class SchedulerRetries(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Earlier attempts at the same request."""
 
     num_attempts: int = 0
     hosts: tuple[RetriedHost, ...] = ()
 
 
-class SchedulerLimits(msgspec.Struct, frozen=True, kw_only=True):
+class SchedulerLimits(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Oversubscription limits that go with a selection: vCPUs, MiB, GiB."""
 
     numa_topology: dict[str, Any] | None = None
@@ -126,7 +126,7 @@ class SchedulerLimits(msgspec.Struct, frozen=True, kw_only=True):
     disk_gb: int | None = None
 
 
-class RequestGroup(msgspec.Struct, frozen=True, kw_only=True):
+class RequestGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A granular group of resources (a port's bandwidth, a device) beside the flavor's."""
 
     requester_id: str | None = None
@@ -140,7 +140,7 @@ class RequestGroup(msgspec.Struct, frozen=True, kw_only=True):
     in_tree: str | None = None
 
 
-class RequestLevelParams(msgspec.Struct, frozen=True, kw_only=True):
+class RequestLevelParams(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Traits of the whole host that the request requires or forbids."""
 
     root_required: tuple[str, ...] = ()
@@ -148,14 +148,14 @@ class RequestLevelParams(msgspec.Struct, frozen=True, kw_only=True):
     same_subtree: tuple[tuple[str, ...], ...] = ()
 
 
-class NetworkMetadata(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkMetadata(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Physical networks and tunnels the instance needs, for NUMA affinity of networks."""
 
     physnets: tuple[str, ...] = ()
     tunneled: bool = False
 
 
-class NetworkRequest(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One requested network or port."""
 
     network_id: str | None = None
@@ -170,7 +170,7 @@ class NetworkRequest(msgspec.Struct, frozen=True, kw_only=True):
 REBUILD_CHECK = ["rebuild"]
 
 
-class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
+class RequestSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One request: the flavor and everything that narrows the choice of a host."""
 
     flavor: Flavor

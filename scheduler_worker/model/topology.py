@@ -61,7 +61,7 @@ def first(count: int, cpus: CPUs) -> CPUs:
     return cpus ^ others
 
 
-class NUMAPages(msgspec.Struct, frozen=True):
+class NUMAPages(msgspec.Struct, frozen=True, gc=False):
     """The pages of one size of a host cell."""
 
     size_kb: Annotated[int, Meta(gt=0, le=2**40)]
@@ -75,7 +75,7 @@ class NUMAPages(msgspec.Struct, frozen=True):
         return self.total - self.used - self.reserved
 
 
-class NUMAUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NUMAUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What one cell of an instance takes from the host cell ``id``."""
 
     id: int
@@ -173,7 +173,7 @@ def _held(held: tuple[CPUs, ...], use: NUMAUse, times: int) -> tuple[CPUs, ...]:
     return held[:at] + held[at + 1 :]
 
 
-class NUMATopology(msgspec.Struct, frozen=True, cache_hash=True):
+class NUMATopology(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The cells of a host."""
 
     cells: tuple[NUMACell, ...]
@@ -189,7 +189,7 @@ class NUMATopology(msgspec.Struct, frozen=True, cache_hash=True):
         return NUMATopology(cells)
 
 
-class InstanceNUMACell(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceNUMACell(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A cell that an instance asks for; memory in MiB, pages in KiB or one of the negatives."""
 
     id: int
@@ -213,14 +213,14 @@ class InstanceNUMACell(msgspec.Struct, frozen=True, kw_only=True):
         return self.cpu_policy != "dedicated"
 
 
-class InstanceNUMATopology(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceNUMATopology(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The cells that an instance asks for."""
 
     cells: tuple[InstanceNUMACell, ...]
     emulator_threads_policy: Literal["share", "isolate"] | None = None
 
 
-class PCIPool(msgspec.Struct, frozen=True, kw_only=True):
+class PCIPool(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The devices of a host that are alike in everything; ``tags`` are what else is known."""
 
     vendor_id: str

@@ -7,7 +7,6 @@ since the last one of its kind; so what they say is remembered by the request's 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import NamedTuple
 
 import msgspec
 
@@ -21,13 +20,16 @@ _LONGEST_KNOWN = 8192
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class RequestClass(NamedTuple):
-    """What requests have in common that the units read alike."""
+class RequestClass:
+    """What requests have in common that the units read alike; there is one of each."""
 
-    reads: Hashable | None
-    """None where some unit does not tell what it reads."""
-    applying: frozenset[Unit]
-    """The units that look at something the request asks for."""
+    __slots__ = ("applying", "is_told")
+
+    def __init__(self, applying: frozenset[Unit], *, is_told: bool) -> None:
+        self.applying = applying
+        """The units that look at something the request asks for."""
+        self.is_told = is_told
+        """Whether all units tell what they read; else it is not known what else belongs to it."""
 
 
 class Classes:
@@ -35,7 +37,8 @@ class Classes:
 
     def __init__(self, readers: Iterable[Unit]) -> None:
         self._readers = tuple(readers)
-        self._known: dict[bytes, RequestClass] = {}
+        self._by_content: dict[bytes, RequestClass] = {}
+        self._by_reads: dict[Hashable, RequestClass] = {}
         self._last: tuple[RequestSpec, RequestClass] | None = None
         """A pair that is replaced whole, whatever thread does."""
 
@@ -45,20 +48,24 @@ class Classes:
         if last is not None and last[0] is spec:
             return last[1]
         content = _content(spec)
-        found = self._known.get(content) if content else None
+        found = self._by_content.get(content) if content else None
         if found is None:
             found = self._asked(spec)
             if content is not None:
-                if len(self._known) >= _MOST_KNOWN:
-                    self._known.clear()
-                self._known[content] = found
+                if len(self._by_content) >= _MOST_KNOWN:
+                    self._by_content.clear()
+                self._by_content[content] = found
         self._last = spec, found
         return found
 
     def _asked(self, spec: RequestSpec) -> RequestClass:
         applying = frozenset(unit for unit in self._readers if unit.applies(spec))
         reads = tuple(unit.reads(spec) if unit in applying else False for unit in self._readers)
-        return RequestClass(None if None in reads else reads, applying)
+        if None in reads:
+            return RequestClass(applying, is_told=False)
+        if len(self._by_reads) >= _MOST_KNOWN:
+            self._by_reads.clear()
+        return self._by_reads.setdefault(reads, RequestClass(applying, is_told=True))
 
 
 def _content(spec: RequestSpec) -> bytes | None:

@@ -17,6 +17,7 @@ from scheduler_worker.model.requests import Flavor, RequestSpec
 
 REFERENCE = Flavor(vcpus=4, memory_mb=8192, root_gb=80)
 """A flavor of middling size."""
+_REFERENCE_SIZES = REFERENCE.vcpus, REFERENCE.memory_mb, REFERENCE.disk_mb
 MAX_PRIORITY = 100
 """A caller's priority goes from minus this to this."""
 _CONSTRAINTS_PER_SIZE = 4.0
@@ -43,12 +44,8 @@ def ease(spec: RequestSpec, instances: int) -> float:
 
 def _size(flavor: Flavor) -> float:
     """The mean of its shares of the reference flavor."""
-    shares = (
-        flavor.vcpus / REFERENCE.vcpus,
-        flavor.memory_mb / REFERENCE.memory_mb,
-        flavor.disk_mb / REFERENCE.disk_mb,
-    )
-    return sum(shares) / len(shares)
+    vcpus, memory, disk = _REFERENCE_SIZES
+    return (flavor.vcpus / vcpus + flavor.memory_mb / memory + flavor.disk_mb / disk) / 3
 
 
 def constraints(spec: RequestSpec) -> int:
@@ -75,6 +72,8 @@ def constraints(spec: RequestSpec) -> int:
 def _traits(spec: RequestSpec) -> int:
     """Traits and groups of resources that are asked for or ruled out."""
     level = spec.request_level_params
+    if level is None and not spec.requested_resources:
+        return 0
     whole = len(level.root_required) + len(level.root_forbidden) if level else 0
     return whole + sum(
         1 + len(group.required_traits) + len(group.forbidden_traits)

@@ -39,7 +39,7 @@ _FEWEST_KEPT = 2
 """How much of a cluster's standings is kept, what a host takes in one, and how many at least."""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What is to be decided: ``spec`` for each of ``instance_uuids``."""
 
     spec: RequestSpec
@@ -148,8 +148,10 @@ class Pipeline:
             )
         return Decision(
             selections=tuple(
-                (selection, *self._same_cell(alternates, selection, request.num_alternates))
-                for _, selection in chosen
+                [
+                    (selection, *self._same_cell(alternates, selection, request.num_alternates))
+                    for _, selection in chosen
+                ]
             ),
             claims=tuple(claims),
             diagnosis=diagnosis,
@@ -178,11 +180,10 @@ class Pipeline:
         """
         if spec.is_rebuild_check or names_destination(spec):
             return None
-        reads = self._classes.of(spec).reads
-        if reads is None:
+        kind = self._classes.of(spec)
+        if not kind.is_told:
             return None
-        key = self, reads
-        standing: Standing | None = hosts.kept.pop(key, None)
+        standing: Standing | None = hosts.kept.pop(kind, None)
         if standing is None or not standing.catch_up(hosts, spec):
             before, standing = standing, self.judged_anew(hosts, spec, of_class=True)
             if before is not None:
@@ -190,7 +191,7 @@ class Pipeline:
             most = max(_FEWEST_KEPT, _KEPT_BYTES // (_BYTES_A_HOST * max(1, len(hosts))))
             while len(hosts.kept) >= most:
                 hosts.kept.popitem(last=False)
-        hosts.kept[key] = standing
+        hosts.kept[kind] = standing
         return standing.narrowed(hosts, spec, self._narrowing)
 
     def judged_anew(

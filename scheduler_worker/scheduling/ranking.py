@@ -31,8 +31,6 @@ def best(totals: Values, count: int) -> Rows:
     if count >= len(totals):
         everything: Rows = np.argsort(-totals, kind="stable")
         return everything
-    if count == 1:
-        return np.array([totals.argmax()])
     threshold = np.partition(totals, len(totals) - count)[len(totals) - count]
     candidates = np.flatnonzero(totals >= threshold)
     order: Rows = candidates[np.argsort(-totals[candidates], kind="stable")][:count]
@@ -48,7 +46,8 @@ class Ranking:
         self.rows = rows
         self.totals = totals
         self._head = self._shuffled_ties(dice) if shuffle else []
-        best_few = best(totals, min(subset, len(totals))).tolist()
+        few = min(subset, len(totals))
+        best_few = [int(totals.argmax())] if few == 1 else best(totals, few).tolist()
         self._head += [each for each in best_few if each not in self._head]
         if subset > 1:
             chosen = self._head.pop(dice.randrange(min(subset, len(self._head))))

@@ -147,11 +147,7 @@ class Survey:
         ``facts`` tells that more than its promises has changed.
         """
         row = host.row
-        if (
-            not facts
-            and self.survivors[row]
-            and all(unit.host_passes(host, spec) for unit in self._using)
-        ):
+        if not facts and self.survivors[row] and self._still_passes(host, spec):
             return True
         before = passes = bool(self.masks[0][row])
         for at, unit in enumerate(self._filters, 1):
@@ -164,6 +160,13 @@ class Survey:
                 self._counts[at] += 1 if passes else -1
             before = after
         return passes
+
+    def _still_passes(self, host: HostState, spec: RequestSpec) -> bool:
+        """Whether a survivor is one for all that look at what is used of it."""
+        for unit in self._using:  # noqa: SIM110 - all() costs as much as a filter
+            if not unit.host_passes(host, spec):
+                return False
+        return True
 
 
 def _applied(unit: Filter, hosts: HostTable, spec: RequestSpec, mask: Mask) -> Mask:
@@ -352,9 +355,12 @@ class Standing:
             self.survey.look_ahead(hosts.take(np.array(list(changed))), spec)
             for row in changed:
                 self.selections.pop(row, None)
-        for row in changed | used:
-            self._judge_again(hosts.state(row), spec, facts=row in changed)
-        self._settle(changed | used)
+        touched_rows = changed | used
+        concerned = [
+            self._judge_again(hosts.state(row), spec, facts=row in changed) for row in touched_rows
+        ]
+        if self._scales is not None:
+            self._settle(touched_rows, self._scales if any(concerned) else self._using)
         self._marks = hosts.marks()
         return True
 
@@ -402,12 +408,16 @@ class Standing:
             if not scale.is_level:
                 self._totals += scale.products
 
-    def _judge_again(self, host: HostState, spec: RequestSpec, *, facts: bool) -> None:
+    def _judge_again(self, host: HostState, spec: RequestSpec, *, facts: bool) -> bool:
+        """Take account of a host that has changed.
+
+        Whether it concerns all scales, not only those that look at use.
+        """
         counted = bool(self.survey.survivors[host.row])
         counts = self.survey.judge_again(host, spec, facts=facts)
         if self._scales is None:
             self._rows = self._rows if counts == counted else None
-            return
+            return True
         at = int(self.rows.searchsorted(host.row))
         if counts and counted:
             for scale in self._scales if facts else self._using:
@@ -422,19 +432,19 @@ class Standing:
             self._totals = np.delete(self._totals, at)
             for scale in self._scales:
                 scale.delete(at)
+        return facts or counts != counted
 
-    def _settle(self, touched: set[int]) -> None:
+    def _settle(self, touched: set[int], scales: Sequence[_Scale]) -> None:
         """Bring the totals up to date after some rows were judged again."""
         if len(self.rows) < 2:
             self._scales = None
-        if self._scales is None:
             return
         survivors = self.survey.survivors
         places = [int(self.rows.searchsorted(row)) for row in touched if survivors[row]]
-        spread_anew = [scale.settle(places) for scale in self._scales]
+        spread_anew = [scale.settle(places) for scale in scales]
         if any(spread_anew):
             self._add_up()
             return
-        uneven = [scale.products for scale in self._scales if not scale.is_level]
+        uneven = [scale.products for scale in self._scales or () if not scale.is_level]
         for at in places:
             self._totals[at] = sum([products.item(at) for products in uneven])

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import gc
 import tempfile
 import threading
 import time
@@ -142,6 +143,7 @@ class Load:
         reports = list(fleet.reports(hosts, room=100, cluster=cluster))
         for start in range(0, hosts, 1000):
             self._worker.inventory.update_hosts(decode_host_reports(reports[start : start + 1000]))
+        gc.freeze()  # as the daemon does
         self._arguments = arguments
         hint = {"scheduler_hints": {"cluster": [cluster]}}
         self._specs = [fleet.spec_of(fleet.plain(n, 2048 * n) | hint) for n in (1, 2, 4)]

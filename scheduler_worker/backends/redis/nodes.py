@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import random
 import re
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -265,7 +266,8 @@ class _Line:
             raise
 
     def __del__(self) -> None:
-        if hasattr(self, "_connection"):
+        # At the interpreter's end a thread may have stopped for ever with the pool's lock.
+        if hasattr(self, "_connection") and not sys.is_finalizing():
             self._pool.release(self._connection)
 
 

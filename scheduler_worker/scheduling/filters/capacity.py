@@ -42,7 +42,7 @@ class _OwnRatio:
 
     def ratio_of(self, host_state: HostState) -> float:
         """The allocation ratio of one host."""
-        return float(getattr(host_state.record, self.ratio))
+        return float(getattr(host_state, self.ratio))
 
 
 class _AggregateRatio(_OwnRatio):
