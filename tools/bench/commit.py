@@ -22,7 +22,7 @@ from scheduler_worker.rpc.slots import Slots
 LIVE = 5000
 INSTANCES_AT_ONCE = 100
 WARM_UP_S = 0.4
-LOOK_S = 0.002
+LOOK_S = 0.02
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
