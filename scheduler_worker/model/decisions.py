@@ -64,11 +64,6 @@ class Diagnosis(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     verdicts: tuple[HostVerdict, ...] = ()
     chosen: str | None = None
 
-    def summary(self) -> str:
-        """One line, such as ``100 hosts; ComputeFilter 100->90; RamFilter 90->0``."""
-        steps = [f"{step.name} {step.hosts_in}->{step.hosts_out}" for step in self.filters]
-        return "; ".join([f"{self.hosts} hosts", *steps])
-
 
 class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The answer to one request: per instance the chosen host, then its alternates."""

@@ -42,7 +42,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     wait_timeout_s: float = 10.0
     max_waiting: int = 32
     max_promises: int = 100_000
-    remember_answers_s: float = 120.0
     max_attempts_to_commit: int = 8
     globals_max_age_s: float = 5.0
 

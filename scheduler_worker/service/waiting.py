@@ -100,7 +100,8 @@ class WaitingRoom:
             if self._fits(clusters, trail.request):
                 return True
             if not self._would_fit(clusters, trail.request):
-                break
+                # Unless what it waited for was given back between the two looks.
+                return self._fits(clusters, trail.request)
         return False
 
     def _watch(self, replica: ClusterReplica) -> _Watch:

@@ -105,7 +105,6 @@ class World:
             fleet=self.fleet,
             ratios=Ratios(1.0, 1.0, 1.0),
             promise_ttl_s=self.limits.promise_ttl_s,
-            remember_answers_s=self.limits.remember_answers_s,
             observer=self.told,
         )
         self.listing = Listing(self.fleet)

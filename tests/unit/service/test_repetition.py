@@ -8,7 +8,7 @@ from tests.support.services import World, host
 
 @pytest.fixture
 def world() -> World:
-    return World(remember_answers_s=120.0)
+    return World()
 
 
 @pytest.fixture

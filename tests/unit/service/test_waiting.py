@@ -140,7 +140,8 @@ def test_waiting_ends_with_the_last_refusal(world, asking):
     world.clock.advance(21)
     with pytest.raises(NoValidHost, match="not enough hosts") as refused:
         waiting.result(PATIENCE_S)
-    assert refused.value.diagnosis.summary() == "1 hosts; ComputeFilter 1->1; CoreFilter 1->0"
+    steps = [(each.name, each.hosts_out) for each in refused.value.diagnosis.filters]
+    assert steps == [("ComputeFilter", 1), ("CoreFilter", 0)]
     assert world.told.outcomes[-1].waited_for_pending_s == 21
 
 
@@ -260,3 +261,22 @@ def test_a_look_leaves_nothing_behind(world):
         assert not impatient.scheduler._room._fits([replica], request("i2"))
         assert replica.table.state(0).vcpus_used == 2
         assert replica.table.without_pending().state(0).vcpus_used == 0
+
+
+def test_what_is_given_back_between_two_looks_is_seen(world, asking, monkeypatch):
+    world.report(host("a", vcpus=1))
+    world.place("i1")
+    looks = []
+    look = WaitingRoom._fits
+
+    def looks_just_before(room, clusters, asked):
+        looks.append(look(room, clusters, asked))
+        if len(looks) == 1:
+            world.inventory.release(["i1"])
+        return looks[-1]
+
+    monkeypatch.setattr(WaitingRoom, "_fits", looks_just_before)
+    waiting = asking.waits("i2")
+    world.report(host("b", memory_mb=1))
+    assert chosen(waiting) == ["a"]
+    assert looks[0] is False
