@@ -15,7 +15,7 @@ from scheduler_worker.scheduling.plugin import Unit
 
 _MOST_KNOWN = 4096
 _LONGEST_KNOWN = 8192
-"""How many contents are remembered, and of what length in bytes: some 10 MiB altogether."""
+"""How many contents are remembered, and of what length in bytes; most have some 500."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
