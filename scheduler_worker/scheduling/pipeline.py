@@ -282,14 +282,18 @@ class Pipeline:
     def _taken(self, host: HostState, spec: RequestSpec) -> PendingResource:
         """What the instance takes from the host, down to CPUs, devices and providers."""
         inside = taken_by(spec, host, packs=self._packs)
-        asks_providers = self._providers in self._classes.of(spec).applying
-        uses = self._providers.taken_by(spec, host) if asks_providers else ()
+        uses = self._providers.taken_by(spec, host) if self._asks_providers(spec) else ()
         resources = resources_of(spec.flavor)
         if not (inside.cells or inside.devices or uses):
             return resources
         return msgspec.structs.replace(
             resources, numa=inside.cells or None, pci=inside.devices or None, providers=uses
         )
+
+    def _asks_providers(self, spec: RequestSpec) -> bool:
+        if names_destination(spec):  # then filters may be skipped that its class would ask
+            return self._providers.applies(spec)
+        return self._providers in self._classes.of(spec).applying
 
     def _mappings(self, host: HostState, spec: RequestSpec) -> dict[str, list[str]]:
         """Which provider serves each group of the request: as promised, or as would be taken."""

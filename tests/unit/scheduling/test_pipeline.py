@@ -4,8 +4,9 @@ import random
 
 import pytest
 
-from scheduler_worker.errors import NoValidHost
+from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.scheduling.explain import explain
+from scheduler_worker.scheduling.filters.json_filter import JsonFilter
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import DESTINATION, Pipeline, Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
@@ -144,6 +145,14 @@ def test_forced_hosts_are_not_filtered_unless_it_is_a_check():
     assert names(decide(hosts, request_spec(**spec))) == [["h0"]]
     with pytest.raises(NoValidHost):
         decide(table(10), request_spec(**spec, scheduler_hints={"_nova_check_type": ["other"]}))
+
+
+def test_forced_hosts_do_not_hear_of_nonsense_in_what_nobody_reads():
+    asked = {"scheduler_hints": {"query": ['["no such operator"']}}
+    with pytest.raises(RequestError):
+        decide(table(10), request_spec(**asked), filters=(JsonFilter,))
+    forced = request_spec(**asked, force_hosts=["h0"])
+    assert names(decide(table(10), forced, filters=(JsonFilter,))) == [["h0"]]
 
 
 def test_alternates_are_of_the_same_cell_and_never_chosen_ones():
