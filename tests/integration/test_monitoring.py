@@ -176,9 +176,11 @@ def test_a_decision_is_counted_and_told(worker, caplog):
         client.select_destinations(SPEC, ["i1"])
         with pytest.raises(NoValidHost):
             client.select_destinations(SPEC | {"flavor": {"vcpus": 99, "memory_mb": 1}}, ["i2"])
+        exposed = get(worker.monitor.port, "/metrics")[1]
+        worker.stop()  # which writes what its journal gathered
     samples = {
         (each.name, *each.labels.values()): each.value
-        for family in text_string_to_metric_families(get(worker.monitor.port, "/metrics")[1])
+        for family in text_string_to_metric_families(exposed)
         for each in family.samples
     }
     assert samples["scheduler_requests_total", "select_destinations", "ok"] == 1

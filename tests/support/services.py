@@ -81,6 +81,7 @@ class World:
         clock: ManualClock | None = None,
         options: Options | None = None,
         filters: tuple[type[Filter], ...] = FILTERS,
+        remember_answers_s: float = 120.0,
         **limits: Any,
     ) -> None:
         self.clock = clock or ManualClock()
@@ -105,6 +106,7 @@ class World:
             fleet=self.fleet,
             ratios=Ratios(1.0, 1.0, 1.0),
             promise_ttl_s=self.limits.promise_ttl_s,
+            remember_answers_s=remember_answers_s,
             observer=self.told,
         )
         self.listing = Listing(self.fleet)
