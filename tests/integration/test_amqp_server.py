@@ -196,7 +196,7 @@ def test_a_call_that_waited_in_hand_for_too_long_is_not_begun(stage, gate, witne
     stage.client().cast("wait", {})
     gate.wait_for(1)
     with pytest.raises(CallTimeout):
-        stage.client(server="one", timeout_s=0.3).call("begin", {})
+        stage.client(server="one", timeout_s=1.0).call("begin", {})
     gate.opened.set()
     witness.wait_for("expired")
     assert begun == []
