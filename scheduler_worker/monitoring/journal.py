@@ -22,6 +22,8 @@ LOG = logging.getLogger(__name__)
 GATHER_S = 0.02
 MOST_WAITING = 20_000
 """For how long lines are gathered, and how many may wait for a log that takes none."""
+STOP_S = 5.0
+"""How long a worker that stops waits for the log to take the last lines."""
 HOSTS_SHOWN = 5
 FIELDS = (
     "request_id",
@@ -71,7 +73,7 @@ class Journal:
         if self._thread is not None:
             self._stopping.set()
             self._told.put(None)
-            self._thread.join()
+            self._thread.join(STOP_S)
             self._thread = None
             self._write_waiting()
 
@@ -96,7 +98,10 @@ class Journal:
                 LOG.warning("The log is too slow: %d lines of decisions were left out", left_out)
 
     def _write_waiting(self, *before: tuple[Outcome, float] | None) -> None:
-        _write([_record(*each) for each in (*before, *self._waiting()) if each])
+        try:
+            _write([_record(*each) for each in (*before, *self._waiting()) if each])
+        except Exception:  # a plugin of logging; the thread must go on
+            LOG.exception("Lines of decisions cannot be written")
 
     def _waiting(self) -> Iterator[tuple[Outcome, float] | None]:
         with contextlib.suppress(Empty):

@@ -144,3 +144,26 @@ def test_after_its_end_each_is_written_at_once(stream):
     written.stop()
     written.tell(OUTCOME)
     assert len(single.texts) == 1
+
+
+def test_a_handler_that_breaks_does_not_end_the_journal(stream, monkeypatch):
+    single, broken = Single(), Single()
+    is_broken = iter([True])
+
+    def breaks(record):
+        if next(is_broken, False):
+            raise ZeroDivisionError
+        return True
+
+    broken.addFilter(breaks)
+    journal.LOG.addHandler(broken)
+    journal.LOG.addHandler(single)
+    written = journal.Journal()
+    written.start()
+    written.tell(OUTCOME)
+    written.stop()
+    assert single.texts == ["Lines of decisions cannot be written"]
+    written.start()
+    written.tell(OUTCOME)
+    written.stop()
+    assert single.texts[-1].startswith("request_id=")

@@ -137,15 +137,16 @@ def test_the_error_of_a_coroutine_is_its_works():
         Slots(1, "t").submit(breaking).result(SOON_S)
 
 
+async def pausing(pause: Pause, paused: threading.Event, answer: str) -> str:
+    paused.set()
+    await pause
+    return answer
+
+
 def test_what_has_begun_ends_though_the_slots_are_closed():
     slots, pause, paused = Slots(1, "t"), Pause(), threading.Event()
 
-    async def pausing() -> str:
-        paused.set()
-        await pause
-        return "done"
-
-    first = slots.submit(pausing)
+    first = slots.submit(pausing, pause, paused, "done")
     assert paused.wait(SOON_S)
     slots.shutdown(wait=False, cancel_futures=True)
     pause.end()
@@ -170,12 +171,7 @@ def test_a_thread_that_runs_is_left_to_come_unless_it_does_not(gate):
 def test_who_goes_on_is_helped_too_when_its_thread_is_busy_elsewhere(gate):
     slots, pause, paused = Slots(2, "t", eager=False), Pause(), threading.Event()
 
-    async def pausing() -> str:
-        paused.set()
-        await pause
-        return "on"
-
-    first = slots.submit(pausing)
+    first = slots.submit(pausing, pause, paused, "on")
     assert paused.wait(SOON_S)
 
     def leading() -> None:
