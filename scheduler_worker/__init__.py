@@ -1,6 +1,6 @@
 """scheduler_worker decides on which host a virtual machine runs.
 
-Start reading at ``model/host_table.py``; ``ARCHITECTURE.md`` draws the whole house.
+README.md has a reading order, from ``model/requests.py`` to ``app.py``.
 """
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""``python -m scheduler_worker`` is ``scheduler-worker``."""
+"""``python -m scheduler_worker`` runs ``scheduler-worker``."""
 
 import sys
 

@@ -1,239 +1,394 @@
-"""The composition root: a configuration in, a worker out.
+"""The composition root: builds a worker from a configuration.
 
-The only file that names concrete engines and doors. ::
+The only module that names concrete endpoints, and with ``factories`` the only one that names
+engines. ::
 
     with app.build(conf.load(["--config-file", path])).running() as worker:
         ...
 
-is the library use, the test use, and what the daemon does.
+is how programs and tests use the library, and what the daemon does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator, Mapping
-from importlib.metadata import entry_points
 from typing import Any
 
 from scheduler_worker import conf as configuration
-from scheduler_worker.backends.attestation import HttpAttestation
+from scheduler_worker import factories
 from scheduler_worker.backends.clock import SystemClock
-from scheduler_worker.backends.memory import MemoryState
-from scheduler_worker.backends.policy_files import Files
-from scheduler_worker.backends.redis.engine import RedisState
-from scheduler_worker.conf import Settings
-from scheduler_worker.errors import ConfigError, SchedulerWorkerError
-from scheduler_worker.monitoring import Load, Monitor, stalled
-from scheduler_worker.ports import Clock, State
-from scheduler_worker.rpc.amqp.settings import DeliveryLimits
-from scheduler_worker.rpc.nova import NovaDoor, baseapi
+from scheduler_worker.backends.watched import WatchedState
+from scheduler_worker.conf import Configuration, Settings
+from scheduler_worker.errors import SchedulerWorkerError
+from scheduler_worker.factories import FILTERS, WEIGHERS, open_bus, open_state, registered
+from scheduler_worker.monitoring import FeedLoad, Load, Monitor, stalled
+from scheduler_worker.monitoring.advice import Advice
+from scheduler_worker.ports import Clock
+from scheduler_worker.rpc import transport
+from scheduler_worker.rpc.balancing import BalancingEndpoint
+from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.dry_run import CopiedRequests
+from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
+from scheduler_worker.rpc.policies import PolicyEndpoint
+from scheduler_worker.rpc.server import Server
 from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.rpc.tuning import TuningDoor
+from scheduler_worker.rpc.tuning import TuningEndpoint
 from scheduler_worker.rpc.wire_errors import to_wire
-from scheduler_worker.rpc.worker import WorkerDoor
+from scheduler_worker.rpc.worker import WorkerEndpoint
+from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline
-from scheduler_worker.service.hold import Limits
-from scheduler_worker.service.inventory import Inventory, Ratios
-from scheduler_worker.service.listing import Listing
-from scheduler_worker.service.replica import Fleet
-from scheduler_worker.service.scheduler import Scheduler
-from scheduler_worker.service.trust import AttestationService, Trust
-from scheduler_worker.service.tuner import Tuner
-from scheduler_worker.service.units import Registered, build_pipeline
+from scheduler_worker.service.balancing.balancer import Balancer
+from scheduler_worker.service.dry_run.dry_run import DryRun
+from scheduler_worker.service.inventory.listing import Listing
+from scheduler_worker.service.placement.scheduler import Scheduler
+from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
+from scheduler_worker.service.policies.external_units import watch
+from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.state.dependencies import Limits
+from scheduler_worker.service.state.presence import Presence
+from scheduler_worker.service.state.replica import Fleet
+from scheduler_worker.service.tuning.tuner import Tuner
 
 LOG = logging.getLogger(__name__)
 
-EMBEDDED_BUS = "local:/"
-_REDIS = {"redis", "rediss", "unix"} | {
-    f"{base}+{kind}" for base in ("redis", "rediss") for kind in ("sentinel", "cluster")
-}
+_CLAIMS_S = 5.0
+"""How long a worker that stops takes claims back."""
 
 
 class Worker:
     """One worker: the bus, the state and the use cases between them."""
 
     def __init__(
-        self, conf: Any, settings: Settings, *, state: State, bus: Bus, clock: Clock
+        self,
+        conf: Configuration,
+        settings: Settings,
+        *,
+        state: WatchedState,
+        bus: Bus,
+        clock: Clock,
     ) -> None:
         self._conf = conf
+        self._guard = threading.Lock()
+        self._is_stopping = False
+        self._warned: frozenset[str] = frozenset()
+        self._clock = clock
         self.settings = settings
         self.state = state
         self.bus = bus
-        self.monitor = Monitor(
-            self, address=settings.monitoring_address, port=settings.monitoring_port
-        )
-        self._filters = dict(registered("scheduler_worker.filters"))
-        self._weighers = registered("scheduler_worker.weighers")
+        self.monitor = Monitor(self, settings.monitoring)
+        self._advice = Advice(state.check)
+        self._filters = registered(FILTERS)
+        self._weighers = registered(WEIGHERS)
         self.fleet = Fleet(state, default_cluster=settings.default_cluster, observer=self.monitor)
-        self._trust = self._trusting(settings.attestation, clock)
-        self._pipeline = build_pipeline(settings.options, self._filters, self._weighers)
-        self.scheduler = Scheduler(
-            fleet=self.fleet,
-            lock=state,
-            pipeline=lambda: self._pipeline,
-            clock=clock,
-            observer=self.monitor,
-            limits=Limits(
-                acquire_timeout_s=settings.acquire_timeout_s,
-                hold_timeout_s=settings.hold_timeout_s,
-                max_batch=settings.max_batch,
-                promise_ttl_s=settings.promise_ttl_s,
-                ordering=settings.ordering,
-                max_head_start_s=settings.max_head_start_s,
-                wait_timeout_s=settings.wait_timeout_s,
-                max_waiting=settings.max_waiting,
-                max_promises=settings.max_promises,
-                globals_max_age_s=settings.refresh_interval_s,
-            ),
+        self._trust = factories.build_trust(settings, self.fleet, clock)
+        self._cages = factories.build_cages(settings, self.monitor)
+        self._reloading = threading.Lock()
+        self._pipelines = self._compile(settings.options)
+        self._unit_files = (
+            watch(self._cages.has_changed, self.read_units_again) if self._cages else None
         )
-        self.inventory = Inventory(
-            fleet=self.fleet,
-            ratios=Ratios(
-                settings.cpu_allocation_ratio,
-                settings.ram_allocation_ratio,
-                settings.disk_allocation_ratio,
-            ),
-            promise_ttl_s=settings.promise_ttl_s,
-            remember_answers_s=settings.remember_answers_s,
-            clusters=settings.clusters,
-            observer=self.monitor,
+        self.inventory = factories.build_inventory(settings, self.fleet, self.monitor)
+        self._feed = factories.build_feed(
+            conf, settings, self.inventory, self.fleet, clock, self.monitor
         )
+        self.feeder = self._feed.feeder
+        self.scheduler = self._build_scheduler()
         self.listing = Listing(self.fleet)
-        self.tuner = Tuner(
-            self.fleet,
-            _policy_files(settings),
-            bus,
-            clock,
-            settings=settings.tuning,
-            observer=self.monitor,
-            name=settings.host,
+        self.tuner = self._build_tuner()
+        self.balancing = factories.build_balancing(
+            settings, self.fleet, lambda: self._pipelines, self.monitor
         )
-        worker_door = WorkerDoor(self.scheduler, self.inventory, self.listing, bus)
-        self._server = bus.server(
+        self.balancer = self._build_balancer()
+        self._presence = Presence(state, factories.worker_facts(settings), self.monitor)
+        self.dry_run = self._build_dry_run()
+        self._server = self._build_server()
+
+    # Building
+
+    def _compile(self, options: Options) -> Pipelines:
+        """Raises ConfigError, or ClusterPolicyError for the policy that the options describe."""
+        return factories.compile_pipelines(
+            options, self._filters, self._weighers, self._trust, self._cages
+        )
+
+    def _build_scheduler(self) -> Scheduler:
+        conf, settings, providers = self._conf, self.settings, self._feed.providers
+        return Scheduler(
+            fleet=self.fleet,
+            lock=self.state,
+            pipelines=lambda: self._pipelines,  # asked anew for each decision: a reload swaps them
+            clock=self._clock,
+            observer=self.monitor,
+            limits=settings.placement,
+            placement=factories.open_placement(conf, settings, providers),
+            asking=factories.open_asking(conf, settings, providers),
+            freshness=self._feed.freshness,
+        )
+
+    def _build_balancer(self) -> Balancer:
+        return factories.build_balancer(
+            self.settings,
+            self.fleet,
+            self.state,
+            lambda: self._pipelines,
+            self.bus,
+            self._clock,
+            self.monitor,
+            factories.open_nova(self._conf, self.settings),
+        )
+
+    def _build_tuner(self) -> Tuner:
+        settings = self.settings.tuning
+        return Tuner(
+            self.fleet,
+            factories.policy_files(settings),
+            self.bus,
+            self._clock,
+            settings=settings,
+            observer=self.monitor,
+            name=self.settings.host,
+        )
+
+    def _build_dry_run(self) -> DryRun | None:
+        """None: the worker serves."""
+        settings = self.settings.dry_run
+        if settings is None:
+            return None
+        return DryRun(
+            self.scheduler, self.fleet, self._clock, settings=settings, observer=self.monitor
+        )
+
+    def _build_server(self) -> Server:
+        settings = self.settings.rpc
+        if self.dry_run is not None and self.settings.dry_run is not None:
+            return self.bus.copies(
+                settings.topic,
+                self.settings.host,
+                CopiedRequests(self.dry_run).take,
+                max_messages=self.settings.dry_run.max_requests,
+                limits=settings.deliveries,
+                observer=self.monitor,
+            )
+        return self.bus.server(
             settings.topic,
-            settings.host,
-            [
-                NovaDoor(self.scheduler, self.inventory).endpoint(),
-                worker_door.endpoint(),
-                TuningDoor(self.tuner).endpoint(),
-                baseapi(),
-            ],
+            self.settings.host,
+            self._endpoints(),
             slots=settings.slots,
             kind=settings.server,
-            limits=DeliveryLimits(
-                max_deliveries=settings.max_deliveries,
-                max_message_bytes=settings.max_message_bytes,
-            ),
+            limits=settings.deliveries,
             translate=to_wire,
             observer=self.monitor,
+            stuck_after_s=_stuck_after_s(self.settings.placement),
         )
+
+    def _endpoints(self) -> list[Endpoint]:
+        policies = ClusterPolicies(self.fleet, lambda: self._pipelines, self.monitor)
+        return [
+            NovaEndpoint(self.scheduler, self.inventory, self.feeder).endpoint(),
+            WorkerEndpoint(self.scheduler, self.inventory, self.listing, self.bus).endpoint(),
+            TuningEndpoint(self.tuner).endpoint(),
+            PolicyEndpoint(policies).endpoint(),
+            BalancingEndpoint(self.balancing, self.balancer).endpoint(),
+            baseapi(),
+        ]
+
+    @property
+    def pipelines(self) -> Pipelines:
+        """The compiled policies; a reload replaces them."""
+        return self._pipelines
 
     @property
     def pipeline(self) -> Pipeline:
-        """The filters and weighers in force."""
-        return self._pipeline
+        """The pipeline of clusters without a policy of their own."""
+        return self._pipelines.nova
 
-    def start(self) -> None:
-        """Consume. Raises StateUnavailable when the state cannot be reached."""
-        self.monitor.start()
-        for warning in (*configuration.notices(self._conf), *self.state.check()):
-            LOG.warning(warning)
-        self.fleet.refresh_globals()
+    # Start, stop, reload
+
+    def start(self) -> bool:
+        """Start to consume; False if :meth:`stop` was called before that.
+
+        Raises StateUnavailable when the state cannot be reached.
+        """
+        with self._guard:
+            if self._is_stopping:
+                return False
+            self.monitor.start()
+        try:
+            self._start_serving()
+        except Exception:
+            if not self._is_stopping:
+                raise
+            LOG.debug("The stop ended the start", exc_info=True)
+        return not self._is_stopping
+
+    def _start_serving(self) -> None:
+        self._warn_of_options()
+        self._advice.start()
+        self.fleet.load(self._clock)
+        self.state.problem()  # writes, and so logs a state that can only be read
         if self._trust is not None:
             self._trust.start()
+        self._feed.start()
         self._server.start()
-        self.tuner.start()
+        if self._is_stopping:
+            return
+        self._presence.task.start()
+        if self.dry_run is not None:
+            self.dry_run.task.start()
+            LOG.info("Dry run: serving nobody on topic %s", self.settings.rpc.topic)
+            return
+        self.tuner.task.start()
+        self.balancer.task.start()
+        if self._unit_files is not None:
+            self._unit_files.start()
         LOG.info(
             "Serving topic %s as %s with %d slots",
-            self.settings.topic,
+            self.settings.rpc.topic,
             self.settings.host,
-            self.settings.slots,
+            self.settings.rpc.slots,
         )
 
-    def stop(self, timeout_s: float | None = None) -> bool:
-        """Stop consuming, finish what was taken, give back what was not answered.
+    def _warn_of_options(self) -> None:
+        """Log, once each, options without effect and units that slow down every decision."""
+        found = [
+            *configuration.unread(self._conf, transport.list_opts()),
+            *configuration.unused(self._conf),
+            *configuration.notices(self._conf),
+            *self._undeclared(),
+        ]
+        for warning in found:
+            if warning not in self._warned:
+                LOG.warning(warning)
+        self._warned = frozenset(found)
 
-        Returns False when not everything was finished within the bound.
+    def _undeclared(self) -> list[str]:
+        """A sentence for each unit that slows down every decision."""
+        return [
+            f"{name} does not declare what it reads of a request, so every request evaluates it "
+            "for all hosts that the other units passed; docs/writing-a-filter.md has the cure"
+            for name in self._pipelines.nova.undeclared()
+        ]
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Stop consuming, finish the requests in hand, give back reservations without an answer.
+
+        Ends a start that is under way in another thread. Returns False when the timeout ended
+        before all requests were finished.
         """
         bound_s = self.settings.graceful_shutdown_timeout_s if timeout_s is None else timeout_s
-        self.tuner.stop()
+        with self._guard:
+            self._is_stopping = True
+        self._advice.stop()
+        self.tuner.task.stop()
+        self.balancer.task.stop()
+        self._feed.stop()
         self.scheduler.stop_waiting()
         finished = self._server.stop(bound_s)
+        self._presence.stop()
+        if self.dry_run is not None:
+            self.dry_run.stop()
         if not self._server.characteristics.at_least_once:
-            # Otherwise another worker gets the request, and finds the promises.
+            # Otherwise the request is redelivered to another worker, which finds the reservations.
             self._give_back()
+        if left := self.scheduler.close(_CLAIMS_S):
+            LOG.warning("%d claims in Placement were not taken back", left)
         if self._trust is not None:
             self._trust.stop()
+        if self._unit_files is not None:
+            self._unit_files.stop()
+        if self._cages is not None:
+            self._cages.close()
         self.state.close()
         self.bus.close()
         self.monitor.stop()
         return finished
 
-    def _trusting(self, service: AttestationService | None, clock: Clock) -> Trust | None:
-        """Let TrustedFilter believe the attestation service, if there is one."""
-        if service is None:
-            return None
-        trust = Trust(
-            HttpAttestation(service), self.fleet, clock, lasts_s=service.lasts_s, report=LOG.warning
-        )
-        self._filters["TrustedFilter"] = trust.filter()
-        return trust
-
     def _give_back(self) -> None:
-        left = self.scheduler.unanswered()
-        if left:
-            with contextlib.suppress(SchedulerWorkerError):
-                self.inventory.release(left)
-            LOG.warning("Gave back the promises of %d instances that were not answered", len(left))
+        if left := self.scheduler.take_back_unanswered():
+            LOG.warning("Gave back the reservations of %d instances that were not answered", left)
 
     def reload(self) -> None:
-        """Read the configuration files again; options that may change take effect.
+        """Read the configuration files again and apply the options that may change.
 
-        A configuration that does not work leaves the old one in force and is logged.
+        Files that a worker could not start with are logged, and change nothing.
         """
+        with self._reloading:
+            self._reload()
+
+    def read_units_again(self) -> None:
+        """Read the files of external units again where they changed. Raises as a start does."""
+        with self._reloading:
+            self._pipelines = self._compile(configuration.settings(self._conf).options)
+
+    def _reload(self) -> None:
         try:
+            # Checked in a copy first: oslo.config would log an error and keep half of the changes.
+            tried = configuration.settings(self._conf.read_anew())
+            self._compile(tried.options)
             self._conf.mutate_config_files()
             settings = configuration.settings(self._conf)
-            self._pipeline = build_pipeline(settings.options, self._filters, self._weighers)
-            self.tuner.policies.read_from(_policy_files(settings))
-        except (SchedulerWorkerError, ValueError) as error:
-            LOG.error("The configuration stays as it was: %s", error)  # noqa: TRY400
-        else:
-            LOG.info("The configuration was read again")
+            self._pipelines = self._compile(settings.options)
+        except (Exception, SystemExit) as error:  # oslo.config exits for a value of a CLI option
+            trace = None if isinstance(error, SchedulerWorkerError) else error
+            LOG.error("The configuration stays as it was: %s", error, exc_info=trace)  # noqa: TRY400
+            return
+        self.tuner.policies.read_from(factories.policy_files(settings.tuning))
+        LOG.info("The configuration was read again: %s", ", ".join(self._conf.files))
+        self._warn_of_options()
 
-    # For the monitor
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Worker]:
+        """Start on entry, stop on exit."""
+        try:
+            self.start()
+            yield self
+        finally:
+            self.stop()
+
+    # Health, for the monitor
 
     def is_alive(self) -> str | None:
-        """Why the process is beyond help, if it is."""
-        return stalled(self._server.tick_age_s(), self.settings.stalled_after_s)
+        """Why the process hangs; None if it does not."""
+        return stalled(self._server.tick_age_s(), self.settings.monitoring.stalled_after_s)
+
+    def failure(self) -> str | None:
+        """Why the process cannot go on and must exit; None if it can."""
+        return self._server.failure()
 
     def missing(self) -> list[str]:
         """What keeps the worker from serving; asks the state."""
         found = [f"the bus {problem}"] if (problem := self._server.problem()) else []
-        try:
-            self.state.ping()
-        except SchedulerWorkerError as error:
-            found.append(str(error))
-        return found
+        problem = self.state.problem()
+        if problem is None and self.feeder is not None:
+            problem = self.feeder.unready()
+        return [*found, problem] if problem else found
 
     def load(self) -> Load:
-        """How much there is to do, and how much is promised."""
-        server = self._server.describe()
+        """Requests in hand, and reservations by cluster."""
+        server, providers = self._server.describe(), self._feed.providers
         return Load(
             running=server["running"],
             backlog=server["waiting"],
             waiting_for_pending=self.scheduler.waiting,
-            promises={each.scope: len(each.promises) for each in self.fleet.clusters()},
+            waiting_for_feed=self.scheduler.waiting_for_feed,
+            providers_oldest_s=providers.oldest_read_age_s if providers else None,
+            reservations={each.scope: len(each.reservations) for each in self.fleet.clusters()},
             tuning_alarms=len(self.tuner.policies.alarms),
+            feed={
+                each.name: FeedLoad(lag_s, not each.problem, each.hosts)
+                for each, lag_s in (self.feeder.parts() if self.feeder else ())
+            },
         )
 
     def describe(self) -> Mapping[str, Any]:
-        """What an operator may want to see, without secrets; takes no lock that work may hold."""
+        """The worker's state for an operator, without secrets; takes no lock that work may hold."""
         clusters = {
             each.scope: {
                 "version": each.seen.version,
-                "promises": len(each.promises),
+                "promises": len(each.reservations),
                 **self.scheduler.describe(each.scope),
             }
             for each in self.fleet.clusters()
@@ -242,37 +397,31 @@ class Worker:
             "bus": self._server.describe(),
             "clusters": clusters,
             "tuning": self.tuner.describe(),
+            "balancing": self.balancer.describe(),
+            **({"feed": self.feeder.describe()} if self.feeder else {}),
         }
 
     def dump(self) -> None:
         """Write what this process is doing into the log, and into a file of ``dump_dir``."""
-        self.monitor.dump(self._conf, self.settings.dump_dir)
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[Worker]:
-        """Started inside, stopped afterwards."""
-        try:
-            self.start()
-            yield self
-        finally:
-            self.stop()
+        self.monitor.dump(self._conf, self.settings.monitoring.dump_dir)
 
 
-def build(conf: Any, *, clock: Clock | None = None) -> Worker:
-    """A worker as the configuration wants it, not yet started.
+def build(conf: Configuration, *, clock: Clock | None = None) -> Worker:
+    """Build the configured worker; it is not started.
 
     Raises:
-        ConfigError: options that cannot work together, or unknown filters and weighers.
+        ConfigError: options that contradict each other, or unknown filters and weighers.
     """
     settings = configuration.settings(conf)
     clock = clock or SystemClock()
-    state = open_state(settings, clock)
-    bus = Bus(conf, exchange=settings.exchange, default_url=EMBEDDED_BUS)
+    state = WatchedState(open_state(settings.state, clock), clock)
+    bus = open_bus(conf, settings.rpc)
     try:
-        if not state.characteristics.spans_processes and not bus.url.startswith("local:"):
+        is_alone = bus.url.startswith("local:") or settings.is_dry_run
+        if not state.characteristics.spans_processes and not is_alone:
             LOG.warning(
-                "[state] url is memory://: another worker on this bus would promise the same "
-                "hosts again, and a restart forgets everything; use redis:// in production"
+                "[state] url is memory://: another worker on this bus would reserve the same "
+                "hosts again, and a restart loses everything; use redis:// in production"
             )
         return Worker(conf, settings, state=state, bus=bus, clock=clock)
     except BaseException:
@@ -281,51 +430,7 @@ def build(conf: Any, *, clock: Clock | None = None) -> Worker:
         raise
 
 
-def check_processes(settings: Settings, processes: int) -> None:
-    """Raise ConfigError where several processes cannot keep what one promises."""
-    state = open_state(settings, SystemClock())
-    try:
-        if processes > 1 and not state.characteristics.spans_processes:
-            raise ConfigError(
-                f"--workers {processes}: processes cannot share [state] url = "
-                f"{settings.state_url}; use redis://, or run one worker"
-            )
-    finally:
-        state.close()
-
-
-def open_state(settings: Settings, clock: Clock) -> State:
-    """The engine that ``[state] url`` names."""
-    scheme = settings.state_url.partition(":")[0]
-    if scheme == "memory":
-        return MemoryState(
-            clock, hold_timeout_s=settings.hold_timeout_s, offer_s=settings.offer_timeout_s
-        )
-    if scheme in _REDIS:
-        return RedisState(
-            settings.state_url,
-            clock=clock,
-            prefix=settings.state_prefix,
-            hold_timeout_s=settings.hold_timeout_s,
-            offer_s=settings.offer_timeout_s,
-            wait_replicas=settings.wait_replicas,
-        )
-    raise ConfigError(
-        f"[state] url: nothing serves {scheme!r}; use memory://, redis://, rediss://, "
-        "redis+sentinel:// or redis+cluster://"
-    )
-
-
-def _policy_files(settings: Settings) -> Files:
-    return Files(settings.tuning.policy_files, settings.tuning.clusters_file)
-
-
-def registered(group: str) -> Registered:
-    """The units that installed packages register; a broken one is skipped with an error."""
-    found = {}
-    for entry in entry_points(group=group):
-        try:
-            found[entry.name] = entry.load()
-        except Exception:
-            LOG.exception("%s %s cannot be loaded and is left out", group, entry.name)
-    return found
+def _stuck_after_s(limits: Limits) -> float:
+    """When a request counts as stuck: after twice its longest waits, and a margin."""
+    waits_s = limits.acquire_timeout_s + limits.hold_timeout_s + limits.wait_timeout_s
+    return 60.0 + 2 * waits_s

@@ -1,17 +1,18 @@
-"""A client for compute services, tools and tests: each RPC method as a typed Python call.
+"""A client of the workers: each RPC method as a typed Python call.
 
 ::
 
     with SchedulerClient.connect("rabbit://user:secret@broker:5672/") as scheduler:
         [[chosen, *alternates]] = scheduler.select_destinations(spec, ["6f0b..."])
 
-Errors arrive as the classes of :mod:`scheduler_worker.errors`, raised here as they were there.
+Errors of the worker are raised here as the same classes of :mod:`scheduler_worker.errors`.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -49,22 +50,33 @@ class SchedulerClient:
             )
 
         self._nova = caller(None, nova.VERSION)
-        self._ours = caller(worker.NAMESPACE, worker.VERSION)
+        # Each method is called with the version that introduced it: there may be older workers.
+        self._ours = caller(worker.NAMESPACE, "1.0")
+        self._policies = caller(worker.NAMESPACE, "1.1")
+        self._balancing = caller(worker.NAMESPACE, "1.2")
+        self._power = caller(worker.NAMESPACE, "1.3")
         self._base = caller("baseapi", nova.BASEAPI_VERSION)
         self._fanout = bus.client(topic, version="4.2", fanout=True)
 
     @classmethod
     def connect(
         cls,
-        url: str,
+        url: str | None = None,
         *,
+        config_file: str | Path | None = None,
         topic: str = "scheduler",
         exchange: str = "nova",
         timeout_s: float = 60.0,
         call_monitor_timeout_s: int | None = None,
     ) -> SchedulerClient:
-        """A client with a bus of its own, which :meth:`close` closes."""
-        bus = Bus(configuration.load(), url=url, exchange=exchange)
+        """A client with a bus of its own, which :meth:`close` closes.
+
+        ``config_file`` is an oslo.config file with what a URL cannot express: TLS, and the kind of
+        queues, which must be that of the workers (``[oslo_messaging_rabbit]``). Its ``[DEFAULT]
+        transport_url`` applies where ``url`` is not given.
+        """
+        files = [f"--config-file={config_file}"] if config_file else []
+        bus = Bus(configuration.load(files), url=url, exchange=exchange)
         client = cls(
             bus, topic=topic, timeout_s=timeout_s, call_monitor_timeout_s=call_monitor_timeout_s
         )
@@ -97,12 +109,12 @@ class SchedulerClient:
         return_alternates: bool = False,
         context: Plain | None = None,
     ) -> list[list[Selection]]:
-        """For each instance the chosen host, then its alternates.
+        """Choose hosts; returns for each instance the chosen host, then its alternates.
 
         ``spec`` has the fields of Nova's RequestSpec, as a plain dict or an object primitive.
 
         Raises:
-            NoValidHost, RequestError, ClusterLockTimeout, StateUnavailable: see there.
+            NoValidHost, RequestError, ClusterLockTimeout, StateUnavailable: see their docstrings.
         """
         answer = self._call(
             self._nova,
@@ -126,7 +138,7 @@ class SchedulerClient:
         deadline_s: float | None = None,
         context: Plain | None = None,
     ) -> str:
-        """Cast a request whose answer is cast to ``reply_to``; returns its request id."""
+        """Cast a request whose answer is cast to ``reply_to``; returns the request id."""
         request_id = request_id or f"req-{uuid.uuid4()}"
         self._ours.cast(
             "request_destinations",
@@ -148,7 +160,7 @@ class SchedulerClient:
         hosts: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> Plain:
-        """Why each host would be chosen or not; nothing is reserved."""
+        """Return why each host would be chosen or not; reserves nothing."""
         uuids = list(instance_uuids) if instance_uuids else None
         answer: Plain = self._call_ours(
             "explain", spec_obj=dict(spec), instance_uuids=uuids, hosts=hosts, limit=limit
@@ -156,22 +168,22 @@ class SchedulerClient:
         return answer
 
     def confirm(self, instance_uuids: Sequence[str]) -> int:
-        """The promised instances exist; returns how many promises were known."""
+        """Confirm that instances exist; returns how many reservations were known."""
         return int(self._call_ours("confirm", instance_uuids=list(instance_uuids)))
 
     def release(self, instance_uuids: Sequence[str]) -> int:
-        """The promised instances will not come; returns how many promises were known."""
+        """Give back what was reserved for instances; returns how many reservations were known."""
         return int(self._call_ours("release", instance_uuids=list(instance_uuids)))
 
     # Hosts
 
     def update_hosts(self, hosts: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-        """Report hosts; returns the version of each touched cluster."""
+        """Report hosts; returns the version of each changed cluster."""
         answer: dict[str, int] = self._call_ours("update_hosts", hosts=list(hosts))
         return answer
 
     def remove_hosts(self, hosts: Iterable[tuple[str, str | None]]) -> dict[str, int]:
-        """Forget (host, nodename) pairs."""
+        """Remove (host, nodename) pairs; returns the version of each changed cluster."""
         pairs = [{"host": host, "nodename": nodename} for host, nodename in hosts]
         answer: dict[str, int] = self._call_ours("remove_hosts", hosts=pairs)
         return answer
@@ -183,24 +195,24 @@ class SchedulerClient:
         self._fanout.cast("update_aggregates", {}, aggregates=list(aggregates))
 
     def delete_aggregate(self, aggregate: Mapping[str, Any]) -> None:
-        """Forget an aggregate, in every worker."""
+        """Remove an aggregate, in every worker."""
         self._fanout.cast("delete_aggregate", {}, aggregate=dict(aggregate))
 
     def update_instance_info(self, host: str, instances: Sequence[Mapping[str, Any]]) -> None:
-        """Instances were seen on a host."""
+        """Announce instances on a host."""
         self._fanout.cast("update_instance_info", {}, host_name=host, instance_info=list(instances))
 
     def delete_instance_info(self, host: str, instance_uuid: str) -> None:
-        """An instance left a host."""
+        """Announce that an instance left a host."""
         self._fanout.cast("delete_instance_info", {}, host_name=host, instance_uuid=instance_uuid)
 
     def sync_instance_info(self, host: str, instance_uuids: Sequence[str]) -> None:
-        """These instances, and no others, are on a host."""
+        """Announce that these instances, and no others, are on a host."""
         self._fanout.cast(
             "sync_instance_info", {}, host_name=host, instance_uuids=list(instance_uuids)
         )
 
-    # Looking
+    # Listing
 
     def list_hosts(
         self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
@@ -228,40 +240,123 @@ class SchedulerClient:
         yield from _pages(self.list_hosts, "hosts", cluster)
 
     def every_reservation(self, cluster: str | None = None) -> Iterator[Plain]:
-        """All live promises, page by page."""
+        """All live reservations, page by page."""
         yield from _pages(self.list_reservations, "reservations", cluster)
+
+    # Cluster policies
+
+    def attach_cluster_policy(self, cluster: str, policy: Mapping[str, Any]) -> None:
+        """Put a policy in force for a cluster; every decision after this call is made under it.
+
+        ``policy`` is the JSON form of :class:`~scheduler_worker.model.policies.ClusterPolicy`.
+
+        Raises:
+            RequestError: names everything that is wrong with the policy.
+            Conflict: a later version of the policy is in force, or another document of this one.
+        """
+        self._call(
+            self._policies, "attach_cluster_policy", None, cluster=cluster, policy=dict(policy)
+        )
+
+    def detach_cluster_policy(self, cluster: str) -> None:
+        """Return a cluster to the policy of the workers' options."""
+        self._call(self._policies, "detach_cluster_policy", None, cluster=cluster)
+
+    def get_cluster_policy(self, cluster: str) -> Plain:
+        """The policy in force; ``nova`` is the one of the workers' options."""
+        answer: Plain = self._call(self._policies, "get_cluster_policy", None, cluster=cluster)
+        return answer
 
     # Tuning
 
     def set_tuning_policy(self, name: str, text: str | None) -> None:
-        """Put a policy in force in all workers; None takes back what was set so.
+        """Put a tuning policy in force in all workers; None undoes that.
 
-        Raises RequestError with all that is wrong with it, each with its line and column.
+        Raises RequestError, which lists all that is wrong, each with its line and column.
         """
         self._call_ours("set_tuning_policy", name=name, text=text)
 
     def get_tuning_policies(self) -> dict[str, str]:
-        """The text of each policy in force, by name."""
+        """The text of each tuning policy in force, by name."""
         answer: dict[str, str] = self._call_ours("get_tuning_policies")
         return answer
 
     def reset_tuning_policies(self) -> None:
-        """Take back everything that was set by :meth:`set_tuning_policy`."""
+        """Undo everything that was set by :meth:`set_tuning_policy`."""
         self._call_ours("reset_tuning_policies")
 
     def get_statistics(
         self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
     ) -> Plain:
-        """A page: ``hosts`` with their VMs, as rules see them; ``next``, ``version``."""
+        """A page: ``hosts`` with their VMs, as tuning rules see them; ``next``, ``version``."""
         answer: Plain = self._call_ours(
             "get_statistics", cluster=cluster, marker=marker, limit=limit
         )
         return answer
 
-    # Anything
+    # Balancing
+
+    def set_balancing(self, cluster: str, mode: str | None) -> None:
+        """Set what a cluster's balance does: ``off``, ``dry_run`` or ``on``; None withdraws that.
+
+        Raises RequestError, as where the cluster's policy has no balance to switch on.
+        """
+        self._call(self._balancing, "set_balancing", None, cluster=cluster, mode=mode)
+
+    def get_balancing(self, cluster: str | None = None) -> Plain:
+        """By cluster: mode, last round, migrations under way and VMs that wait after a failure."""
+        answer: Plain = self._call(self._balancing, "get_balancing", None, cluster=cluster)
+        return answer
+
+    def report_migration(
+        self,
+        cluster: str,
+        migration: str,
+        state: str,
+        *,
+        destination: str | None = None,
+        reason: str | None = None,
+    ) -> bool:
+        """Report that a migration is ``started``, ``done``, ``refused`` or ``failed``.
+
+        Returns whether it was under way; an answer may be repeated.
+        """
+        return bool(
+            self._call(
+                self._balancing,
+                "report_migration",
+                None,
+                cluster=cluster,
+                migration=migration,
+                state=state,
+                destination=destination,
+                reason=reason,
+            )
+        )
+
+    def report_power(
+        self, cluster: str, action: str, state: str, *, reason: str | None = None
+    ) -> bool:
+        """Report that a power action is ``started``, ``done``, ``refused`` or ``failed``.
+
+        One that is done ends when a report shows it, so report the host's state first. Returns
+        whether it was under way; an answer may be repeated.
+        """
+        found = self._call(
+            self._power,
+            "report_power",
+            None,
+            cluster=cluster,
+            action=action,
+            state=state,
+            reason=reason,
+        )
+        return bool(found)
+
+    # Any service
 
     def ping(self, arg: Any = None) -> Plain:
-        """Whether a worker answers."""
+        """Call a worker; returns its answer with ``arg``."""
         answer: Plain = self._call(self._base, "ping", None, arg=arg)
         return answer
 

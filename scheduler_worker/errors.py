@@ -3,29 +3,49 @@
 ::
 
     SchedulerWorkerError
-    |- RequestError            the caller's fault: says which field, why, and what would do
-    |- ComputeHostMetricNotFound  a required metric is missing on a host that was to be weighed
-    |- NoValidHost             an answer, not a fault: no host passes; carries its Diagnosis
-    |- Conflict                somebody else was first; trying again may help
-    |  |- StaleFencingToken    the hold ended before the commit; nothing was written
-    |  `- ClusterLockTimeout   the cluster's lock was not granted in time
-    |- BackendError            the world's fault
+    |- RequestError            the request is invalid: names the field, the problem and the fix
+    |- ComputeHostMetricNotFound  a required metric is missing on a host that is to be weighed
+    |- NoValidHost             no host passes: a result, not a failure; carries its Diagnosis
+    |- Conflict                a concurrent change won; a retry may succeed
+    |  |- StaleFencingToken    the lease ended before the commit; nothing was written
+    |  |- ClusterLockTimeout   the cluster's lock was not granted in time
+    |  |- WorkerStops          the worker stops; another one may serve the same request
+    |  `- DeadlineExceeded     the caller has given up, or would before it got the answer
+    |- BackendError            something outside the process failed
     |  |- StateUnavailable     the shared state cannot be reached; no decision is made without it
-    |  |- BusUnavailable       the broker is away
-    |  |  `- Undeliverable     the broker is there, and nobody listens to that topic
-    |  |- CallTimeout          no answer came in time; whether the call had an effect is unknown
-    |  `- RemoteFailure        the called method failed over there
-    |- PolicyError             the author's fault: a tuning policy, with everything wrong in it
-    |- ConfigError             the operator's fault: names the option and the fix
-    `- InternalError           ours; the details stay in the worker's log
+    |  |- SourceUnavailable    a source of hosts, or a part of it, cannot be read now
+    |  |- PolicyStoreUnavailable  the SQL database of policies cannot be reached, or refuses
+    |  |- PlacementUnavailable  Placement is away, slow or broken; a write may have been done
+    |  |- PlacementRefused     Placement does not accept the account, or answers nonsense
+    |  |- BusUnavailable       the broker cannot be reached
+    |  |  `- Undeliverable     the broker has no queue for the message
+    |  |- ExternalUnitFailed   a unit in a cage failed, was too slow, or answered nonsense
+    |  |- CallTimeout          no answer in time; whether the call had an effect is unknown
+    |  `- RemoteFailure        the called method raised an error
+    |- AllocationUpdateFailed  an instance holds in Placement what its request does not expect
+    |- MigrationRefused        a migration that was asked for will not be done; says why
+    |- PowerRefused            a power action that was asked for will not be done; says why
+    |- AdministrationError     a change by an administrator is refused; ``kind`` says why
+    |  |- NotFound             there is no such policy, unit or cluster
+    |  |- Invalid              a value breaks a rule: names the field, the problem and the fix
+    |  |- Incomplete           a mandatory field is missing
+    |  |- Forbidden            the user lacks the right
+    |  `- ConflictingChange    what is stored is in the way
+    |     |- EditConflict      another edit was first; names whose, and which version is there
+    |     |- NameTaken         another policy has the name
+    |     `- InUse             it cannot be removed: names what uses it
+    |- TuningPolicyError       a tuning policy is invalid; lists all of its issues
+    |- ClusterPolicyError      a cluster policy is invalid; lists all of its problems
+    |- ConfigError             the configuration is invalid: names the option and the fix
+    `- InternalError           an unexpected error, whose details are in the worker's log
 
-Each message is one sentence that says what happened and, where it helps, what to do. How an error
-looks on the wire is a table in ``rpc/wire_errors.py``, never a matter of these classes.
+Each message is one sentence that says what happened and, where it helps, what to do. The table in
+``rpc/wire_errors.py``, not these classes, says how an error looks on the wire.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,11 +55,11 @@ if TYPE_CHECKING:
 
 
 class SchedulerWorkerError(Exception):
-    """Raised for everything below; catch it to catch all of ours."""
+    """The base of every error of this package."""
 
 
 class RequestError(SchedulerWorkerError):
-    """Raised when a message cannot be served as it is; ``field`` is the path of the culprit."""
+    """Raised when a request is invalid; ``field`` is the path of the invalid field."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -48,7 +68,7 @@ class RequestError(SchedulerWorkerError):
 
 
 class NoValidHost(SchedulerWorkerError):
-    """Raised when no host passes; ``diagnosis`` tells which filter removed how many."""
+    """Raised when no host passes; ``diagnosis`` has how many hosts each filter rejected."""
 
     def __init__(self, reason: str, diagnosis: Diagnosis | None = None) -> None:
         super().__init__(f"No valid host was found. {reason}")
@@ -57,7 +77,7 @@ class NoValidHost(SchedulerWorkerError):
 
 
 class ComputeHostMetricNotFound(SchedulerWorkerError):
-    """Raised when ``[metrics] required`` and a host does not report one of the metrics."""
+    """Raised when a host does not report a metric and ``[metrics] required`` is set."""
 
     def __init__(self, host: str, node: str, name: str) -> None:
         super().__init__(f"Metric {name} could not be found on the compute host node {host}.{node}")
@@ -67,23 +87,53 @@ class ComputeHostMetricNotFound(SchedulerWorkerError):
 
 
 class Conflict(SchedulerWorkerError):
-    """Raised when another replica was first; the same request may succeed when repeated."""
+    """Raised when a concurrent change won; the same request may succeed when retried."""
 
 
 class StaleFencingToken(Conflict):
-    """Raised when a commit carries a token that is no longer the holder's; nothing was written."""
+    """Raised when a commit has a token that is not the holder's any more; nothing was written."""
 
 
 class ClusterLockTimeout(Conflict):
     """Raised when a cluster's lock was not granted within ``[cluster_lock] acquire_timeout``."""
 
 
+class DeadlineExceeded(Conflict):
+    """Raised when a request cannot be answered before its deadline; nothing is reserved."""
+
+
+class WorkerStops(Conflict):
+    """Raised for a request that waits when its worker stops; nothing is reserved."""
+
+
 class BackendError(SchedulerWorkerError):
-    """Raised when something outside the process fails."""
+    """Raised when a service outside the process fails."""
 
 
 class StateUnavailable(BackendError):
     """Raised when the shared state cannot be reached within the request's deadline."""
+
+
+class SourceUnavailable(BackendError):
+    """Raised when a source of hosts, or the part that was asked for, cannot be read now."""
+
+
+class PolicyStoreUnavailable(BackendError):
+    """Raised when the SQL database of policies fails; an edit is whole or not made."""
+
+
+class PlacementUnavailable(BackendError):
+    """Raised when Placement cannot be reached, is too slow or fails; a retry may succeed."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"Placement cannot be used now: {problem}")
+
+
+class PlacementRefused(BackendError):
+    """Raised when Placement does not accept the account, cannot be found, or answers nonsense."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"Placement refuses the worker: {problem}")
 
 
 class BusUnavailable(BackendError):
@@ -91,15 +141,19 @@ class BusUnavailable(BackendError):
 
 
 class Undeliverable(BusUnavailable):
-    """Raised when the broker knows nobody who would take the message; repeating does not help."""
+    """Raised when the broker has no queue for the message; a retry does not help."""
+
+
+class ExternalUnitFailed(BackendError):
+    """Raised when a unit that runs in a cage gives no answer that can be used."""
 
 
 class CallTimeout(BackendError):
-    """Raised when no answer came in time; whether the call had an effect is unknown."""
+    """Raised when no answer came in time; it is unknown whether the call had an effect."""
 
 
 class RemoteFailure(BackendError):
-    """Raised when the called method failed over there; names the error as the wire does."""
+    """Raised when the called method raised an error; names it as it was on the wire."""
 
     def __init__(self, module: str, class_name: str, message: str) -> None:
         super().__init__(f"{class_name}: {message}")
@@ -108,16 +162,123 @@ class RemoteFailure(BackendError):
         self.message = message
 
 
-class PolicyError(SchedulerWorkerError):
-    """Raised when a tuning policy cannot be used; ``issues`` is all that is wrong with it."""
+class AllocationUpdateFailed(SchedulerWorkerError):
+    """Raised when an instance holds something in Placement that is in the way of its claim."""
+
+    def __init__(self, consumer: str, problem: str) -> None:
+        super().__init__(f"Failed to update allocations for consumer {consumer}. Error: {problem}")
+        self.consumer = consumer
+        self.problem = problem
+
+
+class MigrationRefused(SchedulerWorkerError):
+    """Raised when a migration that was asked for will not be done; says why."""
+
+
+class PowerRefused(SchedulerWorkerError):
+    """Raised when a power action that was asked for will not be done; says why."""
+
+
+class AdministrationError(SchedulerWorkerError):
+    """Raised when a change of policies is refused; nothing was changed.
+
+    ``kind`` is ``not-found``, ``invalid``, ``incomplete``, ``forbidden`` or ``conflict``.
+    """
+
+    kind: ClassVar[str]
+
+
+class NotFound(AdministrationError):
+    """Raised when there is no such policy, unit or cluster."""
+
+    kind = "not-found"
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(f"There is no {what} {name!r}.")
+        self.what = what
+        self.name = name
+
+
+class Invalid(AdministrationError):
+    """Raised when a value breaks a rule; ``field`` is its path, such as ``filters.Memory``."""
+
+    kind = "invalid"
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
+class Incomplete(AdministrationError):
+    """Raised when mandatory fields are missing; ``fields`` are their names."""
+
+    kind = "incomplete"
+
+    def __init__(self, what: str, fields: Sequence[str]) -> None:
+        super().__init__(f"{what} needs {', '.join(fields)}.")
+        self.what = what
+        self.fields = tuple(fields)
+
+
+class Forbidden(AdministrationError):
+    """Raised when the user lacks the right to what was asked."""
+
+    kind = "forbidden"
+
+
+class ConflictingChange(AdministrationError):
+    """Raised when what is stored is in the way of a change."""
+
+    kind = "conflict"
+
+
+class EditConflict(ConflictingChange):
+    """Raised when another edit was first: by ``who``; ``version`` is there now."""
+
+    def __init__(self, what: str, who: str, version: int) -> None:
+        super().__init__(
+            f"{what} was changed by {who or 'someone else'} in the meantime and is at version "
+            f"{version}; read it again and repeat the change."
+        )
+        self.who = who
+        self.version = version
+
+
+class NameTaken(ConflictingChange):
+    """Raised when another policy has the name, or one that differs in letter case only."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Another policy has the name {name!r}; choose another one.")
+        self.name = name
+
+
+class InUse(ConflictingChange):
+    """Raised when something is to be removed that others use; ``users`` are their names."""
+
+    def __init__(self, what: str, users: Sequence[str]) -> None:
+        super().__init__(f"{what} is used by {', '.join(users)} and cannot be removed.")
+        self.users = tuple(users)
+
+
+class TuningPolicyError(SchedulerWorkerError):
+    """Raised when a tuning policy is invalid; ``issues`` are all of its issues."""
 
     def __init__(self, issues: Sequence[Issue]) -> None:
         super().__init__("\n".join(map(str, issues)))
         self.issues = tuple(issues)
 
 
+class ClusterPolicyError(SchedulerWorkerError):
+    """Raised when a cluster policy is invalid; ``problems`` has a sentence for each problem."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
 class ConfigError(SchedulerWorkerError):
-    """Raised when the configuration cannot work; names the option and what to change."""
+    """Raised when the configuration is invalid; names the option and the fix."""
 
 
 class InternalError(SchedulerWorkerError):

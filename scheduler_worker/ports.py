@@ -1,13 +1,12 @@
-"""The gates: what the use cases need of the outside, as protocols.
+"""Ports: the protocols through which the use cases reach the outside.
 
-The shared state is, for every *scope* (a cluster, or :data:`GLOBAL`), a set of versioned records
-under short keys, a lock, and promises that expire. Judgement's words are packed into records by
-``service/records.py``; an engine stores bytes and never looks into them.
+For every *scope* (a cluster, or one such as :data:`GLOBAL`) the shared state is a set of versioned
+records under short keys, some of which expire, and a lock. ``service/state/records.py`` packs
+values into records; an engine stores bytes and never looks into them.
 
-Two round trips make one decision: :meth:`ClusterLock.acquire` returns a token *and* everything
-that changed since the caller last looked, :meth:`ClusterLock.commit` writes under that token and
-hands the lock on. What must hold is in ``docs/state.md``; ``tests/contract`` holds every engine
-to it.
+A decision takes two round trips: :meth:`ClusterLock.acquire` returns a fencing token *and* every
+change since the caller last read, :meth:`ClusterLock.commit` writes under that token and hands the
+lock on. ``docs/state.md`` has the guarantees; ``tests/contract`` tests every engine for them.
 """
 
 from __future__ import annotations
@@ -18,26 +17,31 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from scheduler_worker.model.claims import FencingToken
+from scheduler_worker.model.feed import Census, HostReading, Outline, RecentChanges, ServiceStates
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.migration_ledger import AskedMigration, Progress
+from scheduler_worker.model.power_ledger import AskedPower
+from scheduler_worker.model.providers import ResourceProvider
 
 GLOBAL = "@global"
-"""The scope of what belongs to no cluster: aggregates and the names of the clusters."""
+"""The scope of records that belong to no cluster: aggregates and the names of the clusters."""
 
 ABSENT = 0
 """The version of a record that does not exist."""
 
 
 class Clock(Protocol):
-    """Where time comes from; a test's clock stands still until it is told to move."""
+    """A source of time; the clock of a test stands still until it is moved."""
 
     def time_s(self) -> float:
         """Seconds since the epoch."""
 
     def monotonic_s(self) -> float:
-        """Seconds of a clock that never goes back; only differences mean something."""
+        """Seconds of a clock that never goes back or jumps; only differences have a meaning."""
 
 
 class Change(NamedTuple):
-    """A record as it is now; ``value`` is None when it is gone."""
+    """A record as it is now; ``value`` is None when it is deleted."""
 
     key: str
     version: int
@@ -45,27 +49,29 @@ class Change(NamedTuple):
 
 
 class Changes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What changed in a scope after the version that the caller had seen."""
+    """The changes of a scope after the version that the caller had seen."""
 
     epoch: str
-    """Names the life of the store; another epoch means that its data was lost."""
+    """Identifies the life of the store; another epoch means that data may be lost."""
     version: int
     now_s: float
     """The store's clock."""
     entries: list[Change]
     reset: bool = False
-    """True when the caller was too far behind (or of another epoch): ``entries`` is everything."""
+    """Whether ``entries`` is everything: the caller was too far behind, or of another epoch."""
+    since: int = 0
+    """The version that the caller had seen, which these entries follow on unless they reset."""
 
 
 class Seen(NamedTuple):
-    """How much of a scope a process knows."""
+    """Up to where a process knows a scope."""
 
     epoch: str = ""
     version: int = 0
 
 
 class Grant(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The lock of one cluster, held until ``ends_at_s`` of the caller's monotonic clock."""
+    """A lease of one cluster's lock, until ``ends_at_s`` of the caller's monotonic clock."""
 
     scope: str
     owner: str
@@ -74,7 +80,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ends_at_s: float
     changes: Changes
     turn: int = 0
-    """How many commits this hold has seen already; see :meth:`ClusterLock.commit`."""
+    """How many commits were made under this lease; see :meth:`ClusterLock.commit`."""
 
 
 class Put(NamedTuple):
@@ -86,53 +92,53 @@ class Put(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """A record must still have this version (:data:`ABSENT`: must not exist)."""
+    """The version that a record must still have (:data:`ABSENT`: it must not exist)."""
 
     key: str
     version: int
 
 
 class Transaction(msgspec.Struct, frozen=True, gc=False):
-    """All puts, or none when a guard does not hold."""
+    """Puts that are all applied, or none of them if a guard fails."""
 
     puts: Sequence[Put]
     guards: Sequence[Guard] = ()
 
 
 class Written(NamedTuple):
-    """The scope's version afterwards, and for each transaction whether it was applied.
+    """The scope's version after a write, and for each transaction whether it was applied.
 
-    ``before`` is the version just before the write; -1 where the engine does not know (a repeated
-    call). A caller that had seen ``before`` knows everything up to ``version``.
+    ``before`` is the version just before the write; -1 where the engine does not know it (a
+    repeated call). A caller that had seen ``before`` knows everything up to ``version``.
     """
 
     version: int
     applied: tuple[bool, ...]
     before: int = -1
     kept: bool = False
-    """Whether a commit kept the hold; then it may commit again, with the next ``turn``."""
+    """Whether a commit kept the lease, which permits another commit with the next ``turn``."""
 
 
 class Characteristics(msgspec.Struct, frozen=True, gc=False):
-    """What an engine promises; ``app.build`` refuses what cannot work on it."""
+    """What an engine guarantees; a worker refuses to start with one that does not suffice."""
 
     spans_processes: bool
     survives_restart: bool
 
 
 class ClusterLock(Protocol):
-    """One holder per cluster, each with a larger fencing token; nobody waits for ever."""
+    """One holder per cluster, each with a larger fencing token than the one before."""
 
     def acquire(
-        self, scope: str, *, timeout_s: float, seen: Seen, head_start_s: float = 0.0
+        self, scope: str, *, timeout_s: float, seen: Seen, priority_boost_s: float = 0.0
     ) -> Grant:
         """Wait for the cluster's lock; at most ``timeout_s``.
 
-        Waiters are served in the order of their arrival; one with a head start counts as if it
-        had arrived that much earlier, so it overtakes only those who came shortly before it.
+        Waiters are served in the order of their arrival; one with a priority boost counts as if it
+        had arrived that much earlier, so it overtakes only those that came shortly before it.
 
         Raises:
-            ClusterLockTimeout: not granted in time; the place in the queue is given up.
+            ClusterLockTimeout: not granted in time; the waiter has left the queue.
             StateUnavailable: the store cannot be reached.
 
         """
@@ -142,46 +148,45 @@ class ClusterLock(Protocol):
     ) -> Written:
         """Write under the token and hand the lock to the next waiter, in one atomic step.
 
-        With ``keep_at`` the hold is kept, until the same end, if nobody else waits for the lock
-        and the scope was at that version: then the caller knows all there is to know.
+        With ``keep_at`` the lease is kept, until the same end, if no other worker waits for the
+        lock and the scope was at that version: then the caller knows every change already.
 
         Raises:
-            StaleFencingToken: the hold had ended; nothing was written.
+            StaleFencingToken: the lease had ended; nothing was written.
             StateUnavailable: the store cannot be reached; whether it was written is unknown.
 
         """
 
     def release(self, grant: Grant) -> None:
-        """Hand the lock on without writing; harmless when it is no longer held."""
+        """Hand the lock on without writing; has no effect when the lease has ended."""
 
 
 class Store(Protocol):
-    """Versioned records of a scope, readable and writable without its lock."""
+    """The versioned records of a scope, readable and writable without its lock."""
 
     @property
     def characteristics(self) -> Characteristics: ...
 
     def changes(self, scope: str, seen: Seen) -> Changes:
-        """Everything that changed after ``seen``; a first look sees everything.
+        """Every change after ``seen``; the first call returns everything.
 
-        Expired promises are ended on the way. Raises StateUnavailable.
+        Deletes expired records first. Raises StateUnavailable.
         """
 
     def await_change(self, scope: str, seen: Seen, *, timeout_s: float) -> bool:
-        """Wait, without the lock, until a look at the scope would tell more than ``seen``.
+        """Wait, without the lock, until the scope has changes after ``seen``.
 
-        True when it would; a record that expires is a change. False after ``timeout_s``. Nobody is
-        kept from anything by those who wait. Raises StateUnavailable.
+        True when it has; a record that expires is a change. False after ``timeout_s``. Blocks no
+        other caller. Raises StateUnavailable.
         """
 
     def write(
         self, scope: str, transactions: Sequence[Transaction], *, once: str | None = None
     ) -> Written:
-        """Apply each transaction whose guards hold; ``once`` makes a repetition a no-op.
+        """Apply each transaction whose guards hold; ``once`` makes the call idempotent.
 
-        A repeated ``once`` within ten minutes answers what the first call answered, if that
-        applied every transaction; otherwise it is tried anew.
-        Raises StateUnavailable.
+        Repeated with the same ``once`` within ten minutes, it returns the first result if that
+        applied every transaction; otherwise it tries again. Raises StateUnavailable.
         """
 
     def ping(self) -> None:
@@ -194,15 +199,15 @@ class Store(Protocol):
         """
 
     def close(self) -> None:
-        """Give back connections and wake everybody who waits."""
+        """Close the connections and wake all waiting calls."""
 
 
 class State(ClusterLock, Store, Protocol):
-    """The whole of the shared state, as one engine offers it."""
+    """The whole shared state, as an engine implements it."""
 
 
 class Publisher(Protocol):
-    """Sends a message to somebody else's RPC topic."""
+    """Sends messages to other RPC topics."""
 
     def cast(
         self,
@@ -218,136 +223,142 @@ class Publisher(Protocol):
         """Publish a cast; returns when the broker has it."""
 
 
+class MigrationTarget(Protocol):
+    """Who migrates VMs."""
+
+    def migrate(self, cluster: str, migration: AskedMigration) -> None:
+        """Ask for a migration; it need not have begun when this returns.
+
+        Raises:
+            MigrationRefused: it will not be done.
+            BackendError: whether it will be done is unknown.
+        """
+
+    def progress(self, migrations: Sequence[AskedMigration]) -> Mapping[str, Progress]:
+        """How far migrations are, by their ids; at least one is asked about.
+
+        Left out are those that are unknown or have not begun, and all that the target reports
+        itself.
+
+        Raises BackendError: nothing is known of any.
+        """
+
+    def withdraw(self, migration: AskedMigration) -> None:
+        """Abort a migration that is overdue, as far as that is possible: it will count as failed.
+
+        Raises BackendError: whether it goes on is unknown; it is withdrawn again later.
+        """
+
+
+class PowerTarget(Protocol):
+    """Who puts hosts into maintenance, and switches them off and on."""
+
+    def set_power(self, cluster: str, action: AskedPower) -> None:
+        """Ask for a power action; it need not have begun when this returns.
+
+        Raises:
+            PowerRefused: it will not be done.
+            BackendError: whether it will be done is unknown.
+        """
+
+
+class HostSource(Protocol):
+    """A system of record of hosts, in parts that can fail one by one.
+
+    Every method but :meth:`close` raises SourceUnavailable; a thread may read one part while others
+    read other parts.
+    """
+
+    def outline(self) -> Outline:
+        """The parts, which host belongs to which, and the aggregates."""
+
+    def services(self, part_id: str) -> ServiceStates:
+        """The compute services of all hosts."""
+
+    def census(self, part_id: str) -> Census:
+        """Which compute nodes there are."""
+
+    def changes(
+        self, part_id: str, *, nodes_since_s: float, instances_since_s: float
+    ) -> RecentChanges:
+        """What changed at or after these times."""
+
+    def read(self, part_id: str, hosts: Sequence[str]) -> list[HostReading]:
+        """These hosts, without those that are gone."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class ProviderSource(Protocol):
+    """Who knows the inventories of hosts."""
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it is known which hosts have providers."""
+
+    def lacks(self, host: HostRecord) -> bool:
+        """Whether the host has providers, and its record does not have them yet."""
+
+    def providers(self, host_uuid: str) -> Sequence[ResourceProvider] | None:
+        """A host's tree of providers, as it is known now; None: it is not. Does not block."""
+
+
 class Attestation(Protocol):
-    """Knows how far each node can be trusted."""
+    """A service that knows how far each node can be trusted."""
 
     def levels(self, nodenames: Sequence[str]) -> Mapping[str, str]:
-        """Node name -> trust level, for the nodes the service knows.
+        """Node name -> trust level, of the nodes that the service knows.
 
         Raises:
             BackendError: the service cannot be reached, or its answer cannot be read.
         """
 
 
-class PolicyText(NamedTuple):
-    """A tuning policy, or what says where policies hold, and where that was written."""
+class TuningPolicyText(NamedTuple):
+    """The text of a tuning policy or of the clusters file; ``place`` is its path, for messages."""
 
     name: str
     place: str
     text: str
 
 
-class PolicyTexts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What the operator's files say about tuning."""
+class TuningPolicyTexts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The contents of the operator's tuning files."""
 
-    policies: tuple[PolicyText, ...] = ()
-    clusters: PolicyText | None = None
-    """Where policies hold, and with which parameters."""
+    policies: tuple[TuningPolicyText, ...] = ()
+    clusters: TuningPolicyText | None = None
+    """Which policies apply to which clusters, and their parameters."""
     problems: tuple[str, ...] = ()
-    """Why there is something that could not be read."""
+    """One message for each file that could not be read."""
 
 
-class PolicyFiles(Protocol):
-    """Reads the operator's files about tuning."""
+class TuningPolicySource(Protocol):
+    """Reads the operator's tuning policies and clusters file."""
 
-    def read(self) -> PolicyTexts:
-        """The files as they are now."""
-
-
-class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """How one request for destinations ended, for logs and metrics; times in seconds."""
-
-    request_id: str
-    result: str
-    """``placed``, or the class name of the error that was answered, such as ``NoValidHost``."""
-    cluster: str | None = None
-    """The cluster of the chosen hosts, or the last one that was tried."""
-    instances: int = 1
-    hosts: tuple[str, ...] = ()
-    """The chosen hosts, one for each instance."""
-    repeated: int = 0
-    """How many of the instances had a host already, from an earlier delivery of the request."""
-    candidates: int = 0
-    """Hosts looked at before any filter."""
-    passed: int = 0
-    """Hosts that passed all filters."""
-    rejections: tuple[tuple[str, int], ...] = ()
-    """How many hosts each filter rejected, in the order in which they were asked."""
-    attempts: int = 0
-    lock_wait_s: float = 0.0
-    """From joining the cluster's line to being decided."""
-    hold_s: float = 0.0
-    """From the grant of the lock to the end of the commit that promised the hosts."""
-    waited_for_pending_s: float = 0.0
-    token: int | None = None
-    duration_s: float = 0.0
+    def read(self) -> TuningPolicyTexts:
+        """Return the current contents of all files."""
 
 
-class Observer:
-    """Is told what happens; this one does nothing with it.
+class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored of a token of the REST API: a digest, from which it cannot be made."""
 
-    Methods are called from any thread and must be quick. ``scope`` is a cluster.
-    """
+    digest: str
+    user: str
+    fingerprint: str
+    """Of the password that it was given for."""
+    expires_at_s: float
+    """Seconds since the epoch."""
 
-    def decided(self, outcome: Outcome) -> None:
-        """A request for destinations ended."""
 
-    def lock_granted(self, scope: str, waited_s: float) -> None:
-        """A leader of this process got the cluster's lock."""
+class ApiTokens(Protocol):
+    """The valid tokens of the REST API; several API processes may share them."""
 
-    def lock_timed_out(self, scope: str) -> None:
-        """A request did not get its turn in time."""
+    def add(self, token: ApiToken) -> None:
+        """Store a token until it expires. Raises BackendError."""
 
-    def lock_ended(self, scope: str, held_s: float) -> None:
-        """A hold of this process ended, by commit or release."""
+    def find(self, digest: str) -> ApiToken | None:
+        """The token, which may have expired just now. Raises BackendError."""
 
-    def hold_expired(self, scope: str) -> None:
-        """A hold of this process lasted longer than it was granted for."""
-
-    def commit_fenced(self, scope: str) -> None:
-        """A commit came after the end of its hold and was refused."""
-
-    def commit_conflicted(self, scope: str) -> None:
-        """A claim was refused because its host had changed."""
-
-    def promises_ended(self, scope: str, how: str, count: int) -> None:
-        """``how`` is absorbed, confirmed, released, expired, removed (with their host) or moved.
-
-        Confirmed ones go on until they are absorbed, moved ones in their host's new cluster.
-        """
-
-    def state_failed(self) -> None:
-        """A use of the shared state ended in StateUnavailable."""
-
-    def request_taken(self, method: str, waited_s: float) -> None:
-        """A request got a slot, so long after this process took it from the bus."""
-
-    def request_served(self, method: str, result: str, duration_s: float) -> None:
-        """A request was answered (or a cast done): ``ok``, or the class name of the error."""
-
-    def message_redelivered(self) -> None:
-        """The bus delivered a message that had been delivered before."""
-
-    def message_repeated(self) -> None:
-        """A message came again that this process has in hand, or has just answered."""
-
-    def message_dropped(self, why: str) -> None:
-        """``why`` is expired, dead-lettered or unroutable."""
-
-    def bus_connected(self, *, again: bool) -> None:
-        """The server side is connected to the bus and consumes."""
-
-    def bus_lost(self) -> None:
-        """The server side lost its connection to the bus."""
-
-    def tuning_cycled(self, scope: str, duration_s: float) -> None:
-        """A turn of this process to tune a cluster is over."""
-
-    def tuning_failed(self, scope: str) -> None:
-        """A turn to tune a cluster ended in an error."""
-
-    def tuning_told(self, result: str, count: int = 1) -> None:
-        """So many agents were told their values: ``ok``, or the class name of the error."""
-
-    def tuning_faulted(self, policy: str, kind: str, count: int) -> None:
-        """A policy's rules were left out for so many entities, or something odd was noted."""
+    def remove(self, digest: str) -> None:
+        """Delete a token if there is one. Raises BackendError."""

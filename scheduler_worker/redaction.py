@@ -1,4 +1,4 @@
-"""What nobody may read in a log, an error or a dump: passwords, tokens, who we are at a server."""
+"""Redacts secrets in logs, errors and dumps: passwords, tokens, accounts in URLs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ _SECRETS = (
 )
 _WORDS = _SECRETS.split("|")
 SECRET_NAME = re.compile(_SECRETS, re.IGNORECASE)
-"""In the name of a field whose value is not shown."""
+"""Matches in the name of a field whose value is secret."""
 
 _USER_INFO = re.compile(r"(?<=://)[^\s'\"]{0,1000}@")
 _NAMED = re.compile(
     rf"""
+    (?! (?<=\[default\]\ ) transport_url:\ )  # begins an error message, which quotes no value
     (?: {_SECRETS} ) [\w.-]{{0,64}}
     \\*['"]? \s{{0,4}} [=:] \s{{0,4}}
     (?P<value>
-        [\[{{(] [^\n]*                                   # of a list, all that follows
+        [\[{{(] [^\n]*                                   # of a list, the rest of the line
       | b? (?P<quote> \\*['"] ) .*? (?: (?<!\\) (?P=quote) | $ )
       | (?: bearer | basic ) \s+ [^\s,;&]+
       | [^\s,;&'"]+
@@ -32,12 +33,12 @@ _NO_SECRETS = {"none", "null", "true", "false", "-", MASK}
 
 
 def without_user(text: str) -> str:
-    """The text with ``***@`` in place of who logs in, in every URL."""
+    """The text with ``***@`` in place of user and password, in every URL."""
     return _USER_INFO.sub(f"{MASK}@", text) if "://" in text else text
 
 
 def redacted(text: str) -> str:
-    """The text without what follows the name of a secret, and without users in URLs.
+    """The text without values after the names of secrets, and without accounts in URLs.
 
     Numbers, such as a fencing ``token=17``, are shown.
     """
@@ -54,7 +55,7 @@ def redacted(text: str) -> str:
 
 
 def _lowered(text: str) -> str:
-    """In small letters and of the same length: faster to search than without regard to case."""
+    """The text in lower case, of the same length: faster to search than ignoring the case."""
     lowered = text.lower()
     if len(lowered) == len(text):
         return lowered

@@ -1,7 +1,7 @@
-"""Names that nobody else gives: 128 random bits.
+"""Unique ids of 128 random bits. They are not meant to be unguessable.
 
-They need not be hard to guess. The operating system's randomness costs a system call, during which
-another thread takes the interpreter; so it is asked for a seed only.
+The generator is only seeded by the operating system: asking it for each id would be a system call,
+during which another thread takes the interpreter lock.
 """
 
 from __future__ import annotations

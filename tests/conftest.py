@@ -3,29 +3,73 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import redis
+from hypothesis import HealthCheck, settings
+from nova_cloud.errors import NotInstalled
+from nova_cloud.installation import Installation, default_installation
 
+from tests.support.databases import MariaServer, PostgresServer
 from tests.support.servers import RabbitServer, RedisServer, Server, ServerMissing
 
+NOVA = Path(__file__).with_name("nova")
 
-def _started(server: Server) -> Server:
+settings.register_profile(
+    "load", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("load")  # no example fails because the machine is busy
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--nova-paths",
+        choices=["none", "few", "all"],
+        default="none",
+        help="which paths through a real Nova control plane are run (tests/nova)",
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Without its option, the control plane is left alone."""
+    is_left_out = config.getoption("nova_paths") == "none"
+    return True if is_left_out and collection_path == NOVA else None
+
+
+@contextmanager
+def needing_servers() -> Iterator[None]:
+    """What is missing inside skips the test at a desk, and fails it where CI is set."""
     try:
-        server.start()
-    except ServerMissing as error:
+        yield
+    except (ServerMissing, NotInstalled) as error:
         if os.environ.get("CI"):
             pytest.fail(str(error))
         pytest.skip(str(error))
+
+
+def started(server: Server) -> Server:
+    """The server, started."""
+    with needing_servers():
+        server.start()
     return server
 
 
 @pytest.fixture(scope="session")
+def nova_installation() -> Installation:
+    """The environment of Nova and Placement, beside ours; some minutes the first time."""
+    with needing_servers():
+        return default_installation().ensure()
+
+
+@pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The session's Redis; who stops or kills it starts one of their own instead."""
-    server = _started(RedisServer(tmp_path_factory.mktemp("redis")))
+    """The session's Redis; a test that stops or kills a server starts its own instead."""
+    server = started(RedisServer(tmp_path_factory.mktemp("redis")))
     yield server
     server.stop()
 
@@ -41,7 +85,7 @@ def redis_url(redis_server: RedisServer) -> str:
 @pytest.fixture(scope="session")
 def rabbit_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The session's RabbitMQ; it takes some seconds to start, so there is one at most."""
-    server = _started(RabbitServer(tmp_path_factory.mktemp("rabbit")))
+    server = started(RabbitServer(tmp_path_factory.mktemp("rabbit")))
     yield server
     server.stop()
 
@@ -50,3 +94,27 @@ def rabbit_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def rabbit_url(rabbit_server: RabbitServer) -> str:
     """The module's own virtual host: exchanges that others made durable are not met there."""
     return rabbit_server.add_vhost(uuid.uuid4().hex)
+
+
+@pytest.fixture(scope="session")
+def make_open_directory() -> Iterator[Callable[[], Path]]:
+    """Makes directories that other users may enter: every start of pytest closes its own."""
+    with tempfile.TemporaryDirectory(prefix="scheduler-worker-") as top:
+        Path(top).chmod(0o711)
+        yield lambda: Path(tempfile.mkdtemp(dir=top))
+
+
+@pytest.fixture(scope="session")
+def postgres_server(make_open_directory: Callable[[], Path]) -> Iterator[Server]:
+    """The session's PostgreSQL, in which each test or module makes its own database."""
+    server = started(PostgresServer(make_open_directory()))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def maria_server(make_open_directory: Callable[[], Path]) -> Iterator[Server]:
+    """The session's MariaDB, likewise."""
+    server = started(MariaServer(make_open_directory()))
+    yield server
+    server.stop()

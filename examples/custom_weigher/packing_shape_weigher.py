@@ -1,4 +1,4 @@
-"""A weigher in column face: looks at all hosts at once, in a few numpy operations.
+"""A weigher that evaluates all hosts at once, in a few numpy operations.
 
 When memory runs out on hosts that still have vCPUs, those vCPUs are lost. This weigher prefers the
 host whose free vCPUs and memory stand in the same proportion as the request's, and of those the
@@ -32,13 +32,13 @@ class PackingShapeWeigher(Weigher):
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
         limits = _limits(hosts)
         free = np.clip(_shares(limits - _used(hosts), limits), 0.0, 1.0)
-        asked = _shares(np.array([[spec.flavor.vcpus], [spec.flavor.memory_mb]]), limits)
-        raw: Values = _cosine(asked, free) - FULLER * free.mean(axis=0)
+        requested = _shares(np.array([[spec.flavor.vcpus], [spec.flavor.memory_mb]]), limits)
+        raw: Values = _cosine(requested, free) - FULLER * free.mean(axis=0)
         return raw
 
 
 def _limits(hosts: Hosts) -> Values:
-    """What can be given away: a row of vCPUs and a row of MiB, one column for each host."""
+    """Capacity that can be reserved: a row of vCPUs and a row of MiB, one column for each host."""
     return np.array(
         [
             (hosts.vcpus_total - hosts.reserved_host_cpus) * hosts.cpu_allocation_ratio,
@@ -53,7 +53,7 @@ def _used(hosts: Hosts) -> Values:
 
 
 def _shares(amounts: Values, limits: Values) -> Values:
-    """Amounts as shares of the limits; of a limit of nothing, nothing."""
+    """Amounts as shares of the limits; 0 where the limit is 0."""
     shares: Values = np.divide(amounts, limits, out=np.zeros_like(limits), where=limits > 0)
     return shares
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.errors import BackendError, ConfigError
+from scheduler_worker.certificates import File, tls_context
+from scheduler_worker.errors import BackendError
 from scheduler_worker.scheduling.filters.trusted import UNKNOWN
-from scheduler_worker.service.trust import AttestationService
+from scheduler_worker.service.policies.trust import AttestationService
 
 MAX_ANSWER_BYTES = 64 * 2**20
 _CTIME = "%a %b %d %H:%M:%S %Y"
@@ -30,16 +31,13 @@ class _Answer(msgspec.Struct):
 
 
 class HttpAttestation:
-    """Asks about all nodes in one request over TLS; the certificate is verified."""
+    """Asks about all nodes in one request over TLS, and verifies the service's certificate."""
 
     def __init__(self, service: AttestationService) -> None:
         self._service = service
-        try:
-            self._tls = ssl.create_default_context(cafile=service.ca_file)
-        except OSError as error:
-            raise ConfigError(
-                f"[trusted_computing] attestation_server_ca_file: {service.ca_file}: {error}"
-            ) from None
+        self._tls = tls_context(
+            File("[trusted_computing] attestation_server_ca_file", service.ca_file)
+        )
         if service.insecure:
             self._tls.check_hostname = False
             self._tls.verify_mode = ssl.CERT_NONE
@@ -80,7 +78,7 @@ class HttpAttestation:
 
 
 def _is_time(text: str) -> bool:
-    """Whether the service says when it looked, in ISO 8601 or as C does."""
+    """Whether the text is a time, in ISO 8601 or the format of C's ``ctime``."""
     try:
         datetime.fromisoformat(text)
     except ValueError:

@@ -6,7 +6,7 @@ import time
 
 
 class SystemClock:
-    """Time as the operating system tells it."""
+    """The operating system's time."""
 
     def time_s(self) -> float:
         return time.time()

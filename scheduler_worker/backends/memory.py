@@ -1,8 +1,7 @@
-"""The shared state of one process: what Redis does for many, without a server.
+"""The shared state of a single process, in dictionaries under one condition variable.
 
-It keeps the promises of ``docs/state.md`` with dictionaries under one condition. It stores bytes
-and never looks into them, so the embedded worker meets the same records as a cluster of workers.
-Nothing here knows Redis, or what a record means.
+It gives the guarantees of ``docs/state.md``. It stores bytes and never looks into them, so an
+embedded worker uses the same records as workers that share a Redis.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
 from scheduler_worker.model.claims import FencingToken
@@ -30,18 +30,29 @@ from scheduler_worker.ports import (
 )
 
 MEMO_S = 600.0
-"""How long a repeated ``once`` or commit is recognised."""
+"""How long a repeated commit or ``once`` is recognised."""
 
-LOOK_AGAIN_S = 0.05
-"""A waiter looks again at least this often: its turn may depend on a clock moved by hand."""
+POLL_S = 0.05
+"""The longest wait before a check: a test may move the clock without notifying waiters."""
+
+JUMP_S = 5.0
+"""If the clock jumps forward by more than this, records do not expire early by it."""
+
+
+class _HeldBack(NamedTuple):
+    """After a jump of the clock: by how much expiry is delayed, until when and for how long."""
+
+    by_s: float = 0.0
+    until_s: float = 0.0
+    for_s: float = 0.0
 
 
 class MemoryState:
     """The :class:`~scheduler_worker.ports.State` of one process; safe for its threads.
 
-    ``offer_s`` is taken for likeness with the engine for many processes and is not needed here:
-    a waiter is a thread, and a thread does not die in the queue. Of deleted records the last
-    ``max_changes`` of a scope are remembered; who has not looked for longer gets everything.
+    ``offer_s`` is accepted because the other engine has it, and is not used: a waiter is a thread,
+    which does not die in the queue. The last ``max_changes`` tombstones of a scope are kept; a
+    caller that has missed older ones gets everything.
     """
 
     characteristics = Characteristics(spans_processes=False, survives_restart=False)
@@ -61,14 +72,16 @@ class MemoryState:
         self._condition = threading.Condition()
         self._scopes: dict[str, _Scope] = {}
         self._closed = False
+        self._offset_s = self._clock_offset_s()
+        self._held_back = _HeldBack()
 
     def acquire(
-        self, scope: str, *, timeout_s: float, seen: Seen, head_start_s: float = 0.0
+        self, scope: str, *, timeout_s: float, seen: Seen, priority_boost_s: float = 0.0
     ) -> Grant:
         started_s = self._clock.monotonic_s()
         owner = uuid.uuid4().hex
         with self._opened(scope) as state:
-            state.line_up(owner, started_s - head_start_s)
+            state.enqueue(owner, started_s - priority_boost_s)
             try:
                 self._wait_for_turn(scope, state, owner, started_s + timeout_s)
             finally:
@@ -87,8 +100,8 @@ class MemoryState:
                 return known
             if not state.is_held_by(grant.owner, now_s) or grant.token.epoch != self._epoch:
                 raise StaleFencingToken(
-                    f"The hold of {grant.scope!r} with token {grant.token.number} had ended before "
-                    "its commit; nothing was written"
+                    f"The lease of {grant.scope!r} with token {grant.token.number} had ended "
+                    "before its commit; nothing was written"
                 )
             written = state.apply(transactions)
             written = written._replace(kept=written.before == keep_at and not state.queue)
@@ -122,10 +135,10 @@ class MemoryState:
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 return False
-            expires_s = state.next_expiry_s() - self._clock.time_s()
-            self._condition.wait(max(0.0, min(left_s, expires_s, LOOK_AGAIN_S)))
-            self._refuse_when_closed()
-            state.end_expired(self._clock.time_s())
+            expires_s = state.next_expiry_s() - self._expiry_time_s()
+            self._condition.wait(max(0.0, min(left_s, expires_s, POLL_S)))
+            self._check_open()
+            state.delete_expired(self._expiry_time_s())
         return True
 
     def write(
@@ -143,7 +156,7 @@ class MemoryState:
             return written
 
     def ping(self) -> None:
-        self._refuse_when_closed()
+        self._check_open()
 
     def check(self) -> list[str]:
         return []
@@ -155,14 +168,31 @@ class MemoryState:
 
     @contextmanager
     def _opened(self, scope: str) -> Iterator[_Scope]:
-        """The scope, under the condition, with its expired promises ended."""
+        """The scope, locked, after its expired records were deleted."""
         with self._condition:
-            self._refuse_when_closed()
+            self._check_open()
             state = self._scopes.setdefault(scope, _Scope(self._max_changes))
-            state.end_expired(self._clock.time_s())
+            state.delete_expired(self._expiry_time_s())
             yield state
 
-    def _refuse_when_closed(self) -> None:
+    def _clock_offset_s(self) -> float:
+        return self._clock.time_s() - self._clock.monotonic_s()
+
+    def _expiry_time_s(self) -> float:
+        """The time up to which records expire now: the clock's, without its jumps."""
+        now_s, offset_s = self._clock.time_s(), self._clock_offset_s()
+        jump_s, self._offset_s = offset_s - self._offset_s, offset_s
+        shown_s = now_s - jump_s if jump_s > JUMP_S else now_s
+        if not 0.0 < self._held_back.until_s - shown_s <= self._held_back.for_s:
+            self._held_back = _HeldBack()
+        expired_s = shown_s - self._held_back.by_s
+        if shown_s < now_s:
+            last_s = max((each.last_expiry_s() for each in self._scopes.values()), default=0.0)
+            for_s = max(0.0, last_s - expired_s)
+            self._held_back = _HeldBack(now_s - expired_s, now_s + for_s, for_s)
+        return expired_s
+
+    def _check_open(self) -> None:
         if self._closed:
             raise StateUnavailable("The shared state of this process was closed")
 
@@ -171,12 +201,12 @@ class MemoryState:
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 raise ClusterLockTimeout(f"The lock of {scope!r} was not granted in time")
-            self._condition.wait(min(left_s, LOOK_AGAIN_S))
-            self._refuse_when_closed()
+            self._condition.wait(min(left_s, POLL_S))
+            self._check_open()
 
     def _grant(self, scope: str, state: _Scope, owner: str, started_s: float, seen: Seen) -> Grant:
         now_s = self._clock.monotonic_s()
-        state.end_expired(self._clock.time_s())
+        state.delete_expired(self._expiry_time_s())
         state.token += 1
         state.holder, state.deadline_s = owner, now_s + self._hold_timeout_s
         return Grant(
@@ -196,11 +226,12 @@ class MemoryState:
             now_s=self._clock.time_s(),
             entries=state.everything() if reset else state.after(seen.version),
             reset=reset,
+            since=seen.version,
         )
 
 
 class _Scope:
-    """The records, the lock and the promises of one scope; its caller holds the condition."""
+    """The records and the lock of one scope; its caller holds the condition."""
 
     def __init__(self, max_tombstones: int) -> None:
         self.version = 0
@@ -209,16 +240,16 @@ class _Scope:
         self.holder: str | None = None
         self.deadline_s = 0.0
         self.queue: dict[str, tuple[float, int]] = {}
-        """The waiters: when they count as having come, and how many had come before them."""
+        """Waiter -> its rank: time of arrival less priority boost, and a sequence number."""
         self._arrivals = 0
         self.watchers = 0
-        """How many wait for a change."""
+        """The number of callers that wait for a change."""
         self._records: dict[str, Change] = {}
-        """By the order of their last change; deleted ones stay as tombstones, value None."""
+        """In the order of their last change; deleted ones stay as tombstones, with value None."""
         self._tombstones: dict[str, None] = {}
         self._max_tombstones = max_tombstones
         self._floor = 0
-        """The version of the last tombstone that was forgotten."""
+        """The version of the newest tombstone that was dropped."""
         self._expiry: dict[str, float] = {}
         self._expiry_heap: list[tuple[float, str]] = []
 
@@ -229,8 +260,8 @@ class _Scope:
         free = self.holder is None or now_s >= self.deadline_s
         return free and min(self.queue, key=self.queue.__getitem__) == owner
 
-    def line_up(self, owner: str, since_s: float) -> None:
-        """A waiter came, and counts as having come at ``since_s``."""
+    def enqueue(self, owner: str, since_s: float) -> None:
+        """Add a waiter, which counts as having arrived at ``since_s``."""
         self._arrivals += 1
         self.queue[owner] = since_s, self._arrivals
 
@@ -241,7 +272,7 @@ class _Scope:
         return [each for each in self._records.values() if each.value is not None]
 
     def after(self, version: int) -> list[Change]:
-        """What changed after ``version``, oldest first."""
+        """The changes after ``version``, the oldest first."""
         found = []
         for change in reversed(self._records.values()):
             if change.version <= version:
@@ -250,32 +281,36 @@ class _Scope:
         return found[::-1]
 
     def apply(self, transactions: Sequence[Transaction]) -> Written:
-        """Write under one new version, if anything is written at all."""
+        """Apply the transactions under one new version, if any of them writes anything."""
         before = self.version
         applied = tuple(self._apply(each, before + 1) for each in transactions)
-        self._forget_old_tombstones()
+        self._drop_old_tombstones()
         return Written(self.version, applied, before)
 
     def next_expiry_s(self) -> float:
-        """When the next record may expire, by the store's clock; infinite if none will."""
+        """When the next record may expire, by the store's clock; infinite if none does."""
         return self._expiry_heap[0][0] if self._expiry_heap else float("inf")
 
-    def end_expired(self, now_s: float) -> None:
-        """Delete the records whose promise has run out."""
+    def last_expiry_s(self) -> float:
+        """When the last record expires, by the store's clock; 0 if none does."""
+        return max(self._expiry.values(), default=0.0)
+
+    def delete_expired(self, now_s: float) -> None:
+        """Delete the records that have expired by ``now_s``."""
         version = self.version + 1
         while self._expiry_heap and self._expiry_heap[0][0] <= now_s:
             expires_at_s, key = heapq.heappop(self._expiry_heap)
-            if self._expiry.get(key) == expires_at_s:  # else it was renewed or deleted since
+            if self._expiry.get(key) == expires_at_s:  # else it was renewed or deleted since then
                 self._put(Put(key, None), version)
 
     def _apply(self, transaction: Transaction, version: int) -> bool:
-        if not all(self._holds(guard) for guard in transaction.guards):
+        if not all(self._is_met(guard) for guard in transaction.guards):
             return False
         for put in transaction.puts:
             self._put(put, version)
         return True
 
-    def _holds(self, guard: Guard) -> bool:
+    def _is_met(self, guard: Guard) -> bool:
         record = self._records.get(guard.key)
         current = ABSENT if record is None or record.value is None else record.version
         return current == guard.version
@@ -295,7 +330,7 @@ class _Scope:
             self._expiry[put.key] = put.expires_at_s
             heapq.heappush(self._expiry_heap, (put.expires_at_s, put.key))
 
-    def _forget_old_tombstones(self) -> None:
+    def _drop_old_tombstones(self) -> None:
         while len(self._tombstones) > self._max_tombstones:
             key = next(iter(self._tombstones))
             del self._tombstones[key]
@@ -303,7 +338,7 @@ class _Scope:
 
 
 class _Memos:
-    """Answers already given, by the name of their question."""
+    """The results of earlier calls, by their ids, to answer repeated calls."""
 
     def __init__(self) -> None:
         self._answers: dict[str, tuple[float, Written]] = {}
@@ -318,7 +353,7 @@ class _Memos:
         return answer
 
     def _forget(self, now_s: float) -> None:
-        # They lie in the order in which they end.
+        # They are in the order of their expiry.
         while self._answers:
             oldest = next(iter(self._answers))
             if self._answers[oldest][0] > now_s:

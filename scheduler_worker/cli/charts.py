@@ -1,4 +1,4 @@
-"""Figures over time: in block characters, or as a picture. Knows no policy."""
+"""Charts of values over time: block characters in a terminal, or a picture."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from scheduler_worker.errors import ConfigError
 
 SUFFIXES = (".png", ".svg")
 Series = Mapping[str, Sequence[float | None]]
-"""``entity output`` -> its value in each cycle, None while it is not known."""
+"""``entity output`` -> its value in each cycle; None while it is unknown."""
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _ROWS = 4
 _WIDEST_CYCLE = 4
-_LEAST_WIDTH = 10
+_MIN_WIDTH = 10
 
 
 def in_terminal(series: Series, *, interval_s: float, width: int) -> Iterator[str]:
-    """A small area chart for each output, from its least to its largest value."""
+    """Yield the lines of an area chart for each output, from its minimum to its maximum."""
     for name, values in series.items():
         yield ""
         yield name
@@ -26,7 +26,7 @@ def in_terminal(series: Series, *, interval_s: float, width: int) -> Iterator[st
         if known:
             yield from _area(values, min(known), max(known), width, interval_s)
         else:
-            yield "  not known"
+            yield "  unknown"
 
 
 def _area(
@@ -34,8 +34,8 @@ def _area(
 ) -> Iterator[str]:
     rows = _ROWS if high > low else 1
     margin = 2 + max(len(_n(low)), len(_n(high)))
-    room = max(_LEAST_WIDTH, width - margin - 2)
-    cells = [_level(value, low, high, rows) for value in _fitted(values, room)]
+    columns = max(_MIN_WIDTH, width - margin - 2)
+    cells = [_level(value, low, high, rows) for value in _fitted(values, columns)]
     for row in reversed(range(rows)):
         label = _n(high) if row == rows - 1 else _n(low) if row == 0 else ""
         blocks = "".join(_BLOCKS[min(8, max(0, level - 8 * row))] for level in cells)
@@ -46,18 +46,18 @@ def _area(
 
 
 def _level(value: float | None, low: float, high: float, rows: int) -> int:
-    """How many eighths of a row are filled; what is known is never empty."""
+    """Return the number of filled eighths of a row; at least 1 for a known value."""
     if value is None:
         return 0
-    size = max(abs(low), abs(high)) or 1.0  # the difference of two large ones is not finite
+    size = max(abs(low), abs(high)) or 1.0  # the difference of two large values may not be finite
     span = high / size - low / size
     return 1 + round((value / size - low / size) / (span or 1.0) * (8 * rows - 1))
 
 
-def _fitted(values: Sequence[float | None], room: int) -> list[float | None]:
-    """A value for each column: a cycle is some columns wide, or a column some cycles."""
-    columns = len(values) * max(1, min(_WIDEST_CYCLE, room // len(values)))
-    columns = min(columns, room)
+def _fitted(values: Sequence[float | None], width: int) -> list[float | None]:
+    """Return a value for each column: a cycle takes several columns, or a column several cycles."""
+    columns = len(values) * max(1, min(_WIDEST_CYCLE, width // len(values)))
+    columns = min(columns, width)
     return [values[column * len(values) // columns] for column in range(columns)]
 
 
@@ -66,7 +66,7 @@ def _n(value: float) -> str:
 
 
 def in_file(series: Series, *, interval_s: float, path: Path) -> None:
-    """A picture: a diagram for each output, a line for each entity.
+    """Write a picture: a diagram for each output, a line for each entity.
 
     Raises:
         ConfigError: matplotlib is missing, or the file cannot be written.
@@ -75,7 +75,7 @@ def in_file(series: Series, *, interval_s: float, path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ConfigError(
-            f"--chart {path}: pictures need matplotlib, which is not here; install it with "
+            f"--chart {path}: pictures need matplotlib, which is missing; install it with "
             "pip install 'scheduler_worker[chart]', or write --chart terminal"
         ) from error
     lines: dict[str, dict[str, Sequence[float | None]]] = {}

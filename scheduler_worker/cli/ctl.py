@@ -1,7 +1,7 @@
 """``scheduler-workerctl``: tools for operators and for authors of policies.
 
 A group of subcommands is a module with ``add_to``, listed in ``GROUPS``. Each subcommand sets
-``run``: a function of the parsed arguments that answers the exit status.
+``run``: a function of the parsed arguments that returns the exit status.
 """
 
 from __future__ import annotations
@@ -11,35 +11,36 @@ import os
 import sys
 from collections.abc import Sequence
 
-from scheduler_worker.cli import tuning
-from scheduler_worker.errors import PolicyError, SchedulerWorkerError
+from scheduler_worker.cli import balance, doctor, tuning
+from scheduler_worker.errors import SchedulerWorkerError, TuningPolicyError
 
-GROUPS = (tuning,)
+GROUPS = (tuning, balance, doctor)
 _EPILOG = """\
 exit status:
   0  done, and nothing is wrong
-  1  a policy has issues; all of them are printed
-  2  wrong arguments, or a file that cannot be used; one sentence says which and why
+  1  a policy has issues, or a check of `doctor` failed; all of them are printed
+  2  wrong arguments, a file that cannot be used, or no answer of a worker; one sentence says which
+     and why
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status: 0 done, 1 a policy has issues, 2 it cannot be done.
+    """Run the command and return its exit status, as :data:`_EPILOG` lists them.
 
     Raises:
         SystemExit: from the parser, with 2 on wrong arguments and 0 after ``--help``.
     """
     try:
-        told = parser().parse_args(arguments)
-        status = int(told.run(told))
+        parsed = parser().parse_args(arguments)
+        status = int(parsed.run(parsed))
         sys.stdout.flush()
-    except PolicyError as error:
+    except TuningPolicyError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     except SchedulerWorkerError as error:
         sys.stderr.write(f"scheduler-workerctl: {error}\n")
         return 2
-    except BrokenPipeError:  # who reads has enough, such as head
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status
@@ -49,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser of all groups."""
     found = argparse.ArgumentParser(
         prog="scheduler-workerctl",
-        description="Tools for scheduler_worker. None of them needs a worker that runs.",
+        description="Tools for scheduler_worker. Those of `tuning` need no running worker.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

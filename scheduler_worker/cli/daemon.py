@@ -1,7 +1,8 @@
-"""One worker process: start, wait for signals, show signs of life, drain.
+"""One worker process: start, wait for signals, send heartbeats, drain.
 
-SIGTERM or SIGINT: stop consuming, finish what was taken, give back the rest, exit 0; a second one
-exits at once with 1. SIGHUP: read the configuration files again. SIGUSR1: dump what it is doing.
+SIGTERM or SIGINT: stop consuming, finish the requests in hand, requeue the rest, exit 0; a second
+one exits at once with 1. A worker that cannot go on exits with 70. SIGHUP: read the configuration
+files again. SIGUSR1: dump the worker's state.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ LOG = logging.getLogger(__name__)
 
 _TICK_S = 0.5
 _STATUS_S = 5.0
+BROKEN = 70
+"""The exit status of a worker that cannot go on (EX_SOFTWARE); its supervisor restarts it."""
 READY = b"R"
 ALIVE = b"."
 
 
 class Daemon:
-    """A worker under a process's signals.
+    """Runs a worker under a process's signals.
 
-    ``lifeline`` ties it to a supervisor: it says when the worker is ready, that it is alive, and
-    its end ends the worker.
+    ``lifeline`` is a socket to the supervisor: it carries readiness and heartbeats, and the worker
+    stops when it is closed.
     """
 
     def __init__(self, worker: app.Worker, lifeline: socket.socket | None = None) -> None:
@@ -47,7 +50,7 @@ class Daemon:
         self._status_due_s = 0.0
 
     def run(self) -> int:
-        """Serve until told to stop; the exit status."""
+        """Serve until a signal asks to stop; return the exit status."""
         systemd.notify("STATUS=Starting")
         threading.Thread(target=self._start, name="start", daemon=True).start()
         if self._lifeline is not None:
@@ -56,16 +59,21 @@ class Daemon:
             number = signals.wait(self._tick_s)
             if signals.ends(number):
                 break
-            self._heed(number)
-            self._show_life()
+            self._handle(number)
+            self._send_heartbeats()
             if self._failure is not None:
                 LOG.error("The worker cannot start: %s", self._failure)
                 return 1
+            if self._serves.is_set() and (broken := self._worker.failure()) is not None:
+                LOG.critical("The worker cannot go on and ends: %s", broken)
+                self._drain()
+                return BROKEN
         return self._drain()
 
     def _start(self) -> None:
         try:
-            self._worker.start()
+            if not self._worker.start():
+                return  # a signal stopped it meanwhile
         except SchedulerWorkerError as error:
             self._failure = error
             return
@@ -73,24 +81,26 @@ class Daemon:
             LOG.exception("The worker cannot start")
             self._failure = error
             return
-        gc.freeze()  # all that is there now stays; to look through it would take 50 ms every time
+        gc.freeze()  # these objects stay; each full collection would spend 50 ms on them
         self._serves.set()
         systemd.notify("READY=1", "STATUS=Serving")
-        self._tell_supervisor(READY)
+        self._notify_supervisor(READY)
 
     def _watch(self) -> None:
         assert self._lifeline is not None  # noqa: S101
-        while self._lifeline.recv(1):
-            pass
+        # A supervisor that is killed with unread heartbeats resets the connection.
+        with contextlib.suppress(OSError):
+            while self._lifeline.recv(1):
+                pass
         LOG.warning("The supervisor is gone; stopping")
         self._orphaned.set()
 
-    def _tell_supervisor(self, what: bytes) -> None:
+    def _notify_supervisor(self, message: bytes) -> None:
         if self._lifeline is not None:
-            with contextlib.suppress(OSError):  # it reads late, or is gone, which _watch sees
-                self._lifeline.send(what, socket.MSG_DONTWAIT)
+            with contextlib.suppress(OSError):  # it reads late, or is gone, which _watch notices
+                self._lifeline.send(message, socket.MSG_DONTWAIT)
 
-    def _heed(self, number: int | None) -> None:
+    def _handle(self, number: int | None) -> None:
         if number == signal.SIGHUP:
             self._reload()
         elif number == signal.SIGUSR1:
@@ -104,24 +114,24 @@ class Daemon:
         self._worker.reload()
         systemd.notify("READY=1")
 
-    # Signs of life
+    # Heartbeats
 
-    def _show_life(self) -> None:
-        """Feed who watches us, unless the worker hangs."""
+    def _send_heartbeats(self) -> None:
+        """Send heartbeats to systemd and the supervisor, unless the worker hangs."""
         hung = self._worker.is_alive() if self._serves.is_set() else None
         if hung and not self._hung:
             LOG.error("The worker hangs: %s", hung)
             systemd.notify(f"STATUS=Hangs: {hung}")
         self._hung = hung
         if not hung:
-            self._feed()
-            self._tell_status()
+            self._beat()
+            self._notify_status()
 
-    def _feed(self) -> None:
+    def _beat(self) -> None:
         self._watchdog.feed()
-        self._tell_supervisor(ALIVE)
+        self._notify_supervisor(ALIVE)
 
-    def _tell_status(self) -> None:
+    def _notify_status(self) -> None:
         now_s = time.monotonic()
         if self._serves.is_set() and now_s >= self._status_due_s:
             self._status_due_s = now_s + _STATUS_S
@@ -133,29 +143,29 @@ class Daemon:
     # The end
 
     def _drain(self) -> int:
-        systemd.notify("STOPPING=1", "STATUS=Finishing what was taken")
-        LOG.info("Stopping: finishing what was taken")
-        threading.Thread(target=self._attend, name="attend", daemon=True).start()
+        systemd.notify("STOPPING=1", "STATUS=Finishing the requests in hand")
+        LOG.info("Stopping: finishing the requests in hand")
+        threading.Thread(target=self._beat_while_stopping, name="stopping", daemon=True).start()
         finished = self._worker.stop()
         LOG.info("Stopped" if finished else "Stopped before everything was finished")
         return 0 if finished else 1
 
-    def _attend(self) -> None:
-        """While the worker stops, which has a bound of its own, nobody shall take us for dead."""
+    def _beat_while_stopping(self) -> None:
+        """Send heartbeats while the worker stops, which has a timeout of its own."""
         while not signals.ends(number := signals.wait(self._tick_s)):
             if number == signal.SIGUSR1:
-                self._heed(number)
-            self._feed()
-        LOG.warning("Told to stop twice; leaving at once")
+                self._handle(number)
+            self._beat()
+        LOG.warning("A second signal to stop; exiting at once")
         os._exit(1)
 
 
 def run(conf: Any, *, lifeline_fd: int | None = None) -> int:
-    """Build the configured worker and serve; the exit status."""
+    """Build the configured worker and serve; return the exit status."""
     lifeline = socket.socket(fileno=lifeline_fd) if lifeline_fd is not None else None
     status = Daemon(app.build(conf), lifeline).run()
     if status:
-        # Threads that did not finish would be waited for at an ordinary exit.
+        # An ordinary exit would wait for threads that did not finish.
         logging.shutdown()
         os._exit(status)
     return status

@@ -1,6 +1,6 @@
-"""Signals as values: blocked everywhere, waited for in one place.
+"""Signals, blocked in all threads and received by one with ``sigtimedwait``.
 
-No handler interrupts anything; one thread takes signals one by one when it is ready for them.
+No handler interrupts anything; that thread receives them one by one when it is ready.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def block() -> None:
-    """Hold the watched signals back, in this thread and in those it will start."""
+    """Block the watched signals in this thread and in those that it starts."""
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
 
 
 def wait(timeout_s: float) -> int | None:
-    """The next watched signal, or None when none came in time."""
+    """Wait for a watched signal; None when none came in time."""
     info = signal.sigtimedwait(WATCHED, timeout_s)
     return info.si_signo if info else None
 
 
 def ends(number: int | None) -> bool:
-    """Whether a signal asks to stop."""
+    """Whether a signal asks the process to stop."""
     return number in _ENDING

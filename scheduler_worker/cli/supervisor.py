@@ -1,8 +1,8 @@
 """``--workers N``: several worker processes of one configuration.
 
-Each is a process of its own from the first instruction (nothing is forked with threads in it), has
-a server name of its own (``host.0``, ``host.1``, ...), and is started again when it dies. Systemd's
-watchdog is fed while all of them show signs of life.
+Each is started by exec (a process that has threads must not be forked), has a server name of its
+own (``host.0``, ``host.1``, ...), and is restarted when it dies. Systemd's watchdog gets a
+heartbeat while all of them send theirs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from scheduler_worker.cli import signals, systemd
+from scheduler_worker.cli import UNUSABLE, signals, systemd
 from scheduler_worker.cli.daemon import READY
 
 LOG = logging.getLogger(__name__)
@@ -28,15 +28,15 @@ _KILL_GRACE_S = 5.0
 
 
 class _Child:
-    """One worker process and the line that ties it to us."""
+    """A worker process, and the socket (its lifeline) over which it sends heartbeats."""
 
     def __init__(self, number: int, arguments: Sequence[str]) -> None:
         self.number = number
         self.ready = False
         self.started_s = time.monotonic()
         self._heard_s = self.started_s
-        self._line, theirs = socket.socketpair()
-        self._line.setblocking(False)
+        self._lifeline, theirs = socket.socketpair()
+        self._lifeline.setblocking(False)
         command = [
             sys.executable, "-m", "scheduler_worker", *arguments,
             "--workers", "1", "--instance", str(number), "--lifeline", str(theirs.fileno()),
@@ -47,23 +47,23 @@ class _Child:
         )
         theirs.close()
 
-    def listen(self) -> None:
-        """Take in what the worker has told: that it is ready, that it is alive."""
+    def receive(self) -> None:
+        """Read the worker's messages: that it is ready, and heartbeats."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
-            if told := self._line.recv(4096):
-                self.ready = self.ready or READY in told
+            if received := self._lifeline.recv(4096):
+                self.ready = self.ready or READY in received
                 self._heard_s = time.monotonic()
 
     def silence_s(self) -> float:
-        """Seconds since the worker's last sign of life."""
+        """Seconds since the worker's last heartbeat."""
         return time.monotonic() - self._heard_s
 
     def close(self) -> None:
-        self._line.close()
+        self._lifeline.close()
 
 
 class Supervisor:
-    """Keeps ``count`` workers running until told to stop."""
+    """Keeps ``count`` workers running until a signal stops it."""
 
     def __init__(self, arguments: Sequence[str], count: int, *, stop_timeout_s: float) -> None:
         self._arguments = list(arguments)
@@ -74,22 +74,23 @@ class Supervisor:
         self._children = [_Child(number, self._arguments) for number in range(count)]
 
     def run(self) -> int:
-        """Serve until told to stop; the exit status."""
+        """Supervise until a signal asks to stop; return the exit status."""
         while True:
             number = signals.wait(self._tick_s)
             if signals.ends(number):
                 return self._stop()
             if number is not None:
                 self._send(number)
-            self._look_after()
-            if not self._restart_dead(give_up=not self._announced):
+            self._check_children()
+            failed = self._restart_dead(give_up=not self._announced)
+            if failed is not None:
                 self._stop()
-                return 1
+                return failed
 
-    def _look_after(self) -> None:
-        """Hear the workers, and tell systemd how they are."""
+    def _check_children(self) -> None:
+        """Read the workers' messages, and notify systemd."""
         for child in self._children:
-            child.listen()
+            child.receive()
         if not self._announced and all(child.ready for child in self._children):
             self._announced = True
             systemd.notify("READY=1", f"STATUS=All {len(self._children)} workers are ready")
@@ -97,20 +98,23 @@ class Supervisor:
         if all(child.silence_s() <= self._watchdog.interval_s for child in self._children):
             self._watchdog.feed()
 
-    def _restart_dead(self, *, give_up: bool) -> bool:
-        """False when a worker died before all were ever ready: the configuration is at fault."""
+    def _restart_dead(self, *, give_up: bool) -> int | None:
+        """Restart dead workers.
+
+        With ``give_up`` return an exit status instead: 2 if the worker's was 2, else 1.
+        """
         for at, child in enumerate(self._children):
             status = child.process.poll()
             if status is None:
                 continue
             if give_up:
                 LOG.error("Worker %d ended with %d before it was ready", child.number, status)
-                return False
+                return UNUSABLE if status == UNUSABLE else 1
             if time.monotonic() - child.started_s >= _RESTART_AFTER_S:
                 LOG.warning("Worker %d ended with %d; starting it again", child.number, status)
                 child.close()
                 self._children[at] = _Child(child.number, self._arguments)
-        return True
+        return None
 
     def _send(self, number: int) -> None:
         for child in self._children:
@@ -131,7 +135,7 @@ class Supervisor:
                 status = child.process.wait(self._tick_s)
                 child.close()
                 return status
-            if (number := signals.wait(0)) is not None:  # told twice, they leave at once
+            if (number := signals.wait(0)) is not None:  # a second signal makes them exit at once
                 self._send(number)
         LOG.error("Worker %d did not stop in time and is killed", child.number)
         child.process.kill()

@@ -1,4 +1,4 @@
-"""Telling systemd how the service is; does nothing where systemd does not ask."""
+"""Notifies systemd of the service's status; has no effect outside of systemd."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ def notify(*assignments: str) -> None:
         return
     if address.startswith("@"):
         address = "\0" + address[1:]
-    told = "\n".join(" ".join(each.splitlines()) for each in assignments)
+    message = "\n".join(" ".join(each.splitlines()) for each in assignments)
     with (
-        contextlib.suppress(OSError),  # nobody there listens any more
+        contextlib.suppress(OSError),  # the socket is closed already
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel,
     ):
         channel.connect(address)
-        channel.sendall(told.encode())
+        channel.sendall(message.encode())
 
 
 def reloading() -> None:
-    """Say that a reload begins; ``READY=1`` ends it."""
+    """Notify that a reload begins; ``READY=1`` ends it."""
     notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
 
 class Watchdog:
-    """Systemd's watchdog over this process, if there is one; it wants to be fed in time."""
+    """Systemd's watchdog over this process, if there is one."""
 
     def __init__(self) -> None:
         ours = os.environ.get("WATCHDOG_PID") in {None, str(os.getpid())}
         bound_us = os.environ.get("WATCHDOG_USEC", "") if ours else ""
         self.interval_s = int(bound_us) / 1e6 / 3 if bound_us.isdecimal() else math.inf
-        """How often it is fed: thrice in the time after which systemd would bite."""
+        """Seconds between heartbeats: a third of the time after which systemd ends the service."""
         self._due_s = -math.inf
 
     def feed(self) -> None:
-        """Say that we are alive; does nothing before it is due."""
+        """Send a heartbeat if one is due."""
         now_s = time.monotonic()
         if self.interval_s < math.inf and now_s >= self._due_s:
             self._due_s = now_s + self.interval_s

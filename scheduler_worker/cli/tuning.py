@@ -1,4 +1,4 @@
-"""``scheduler-workerctl tuning``: check a policy, try it out, ask it why."""
+"""``scheduler-workerctl tuning``: checks policies, dry-runs them, and explains their outputs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from scheduler_worker.cli import charts
-from scheduler_worker.cli.rehearsals import read_parameters, read_samples, read_text
-from scheduler_worker.errors import ConfigError, PolicyError
-from scheduler_worker.tuning import policy
+from scheduler_worker.cli.commands import add_command
+from scheduler_worker.cli.dry_run_files import read_parameters, read_samples, read_text
+from scheduler_worker.errors import ConfigError, TuningPolicyError
+from scheduler_worker.tuning import loader
+from scheduler_worker.tuning.dry_run import dry_run, outputs_over_time, repeated, table
 from scheduler_worker.tuning.evaluate import Cycle, Diagnostic
 from scheduler_worker.tuning.explain import Explanation, explanations
 from scheduler_worker.tuning.issues import MOST_ISSUES
 from scheduler_worker.tuning.program import Program
-from scheduler_worker.tuning.rehearsal import outputs_over_time, rehearse, repeated, table
 from scheduler_worker.tuning.yaml_subset import Source
 
 MAX_CYCLES = 10_000
 _TERMINAL, _NONE = "terminal", "none"
 
 _CHECK = """\
-Read policies and tell everything that is wrong with them, each with its place and a caret:
+Report all issues of policies, each with its place and a caret:
 
   policy.yaml:6:5: E_SCHEMA: rules.half.functio: 'functio' is not known here; did you mean function?
         functio: constant
@@ -38,24 +39,24 @@ The files are checked together, as they would be loaded. Nothing is evaluated. E
 there is any issue.
 """
 _RUN = """\
-Evaluate policies cycle after cycle over samples of a host, with an agent that does as it is told,
-and print what each output is after each cycle, what could not be evaluated, and a chart.
+Evaluate policies cycle by cycle over samples of a host, with a simulated agent that sets all
+outputs. Print each output after each cycle, what could not be evaluated, and a chart.
 
-A file of samples, the simplest there is:
+A minimal file of samples:
 
   samples:
-    - load: {mem_free: 1000, mem_available: 16000}    # the host, as it reports itself
+    - load: {mem_free: 1000, mem_available: 16000}    # what the host reports of itself
       vms:
         web: {cpu: {max_load: 100}, io: {read_bytes_per_s: 900}}
-      cycles: 5                                       # for so many cycles
-    - vms: {web: {io: {read_bytes_per_s: 0}}}         # all else stays as it was
+      cycles: 5                                       # the number of cycles
+    - vms: {web: {io: {read_bytes_per_s: 0}}}         # all else stays the same
 
-The last sample counts for ever. docs/scheduler-workerctl.md tells the rest.
+The last sample is repeated as long as needed. See docs/scheduler-workerctl.md.
 """
 _EXPLAIN = """\
-Evaluate policies as `tuning run` does, and tell for each cycle, entity and output which rules
-voted, with what weight, towards which target, what limited or held back their votes, and which
-rules had no say and why.
+Evaluate policies as `tuning run` does, and print for each cycle, entity and output which rules
+voted, their weights and targets, what limited or held back their votes, and which rules did not
+vote and why.
 """
 _SCHEMA = """\
 Print the JSON Schema of policies, for editors that know YAML schemas. Save it beside the policies
@@ -70,54 +71,44 @@ def add_to(groups: Any) -> None:
     group = groups.add_parser("tuning", help="policies that tune hosts and VMs")
     commands = group.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
-    check = _command(commands, "check", _CHECK, "tell everything that is wrong with policies")
+    check = add_command(commands, "check", _CHECK, "report all issues of policies")
     _add_policies(check)
     check.set_defaults(run=_check)
 
-    run = _command(commands, "run", _RUN, "try policies out over samples: a table and a chart")
-    _add_rehearsal(run)
+    run = add_command(commands, "run", _RUN, "dry-run policies over samples: a table and a chart")
+    _add_dry_run(run)
     run.add_argument(
         "--chart",
         type=_chart,
         default=_TERMINAL,
         metavar="WHERE",
-        help="'terminal' (as it is by default), 'none', or a FILE.png or FILE.svg, which needs "
+        help="'terminal' (default), 'none', or a FILE.png or FILE.svg, which needs "
         "the extra scheduler_worker[chart]",
     )
     run.set_defaults(run=_run)
 
-    explain = _command(commands, "explain", _EXPLAIN, "tell why outputs got their values")
-    _add_rehearsal(explain)
+    explain = add_command(commands, "explain", _EXPLAIN, "explain the values of outputs")
+    _add_dry_run(explain)
     explain.add_argument("--at", type=_seconds, metavar="SECONDS", help="only the cycle then")
     explain.add_argument(
         "--entity",
         default="*",
         metavar="NAME",
-        help="only this one: 'host', a VM's name, VM/DISK, or a shell pattern of these",
+        help="only this entity: 'host', a VM's name, VM/DISK, or a shell pattern of these",
     )
     explain.set_defaults(run=_explain)
 
-    schema = _command(commands, "schema", _SCHEMA, "print the JSON Schema of policies")
+    schema = add_command(commands, "schema", _SCHEMA, "print the JSON Schema of policies")
     schema.set_defaults(run=_schema)
-
-
-def _command(commands: Any, name: str, text: str, brief: str) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=brief,
-        description=text,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    return made
 
 
 def _add_policies(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="a policy; several have a say together"
+        "files", nargs="+", type=Path, metavar="FILE", help="a policy; several are combined"
     )
 
 
-def _add_rehearsal(command: argparse.ArgumentParser) -> None:
+def _add_dry_run(command: argparse.ArgumentParser) -> None:
     _add_policies(command)
     command.add_argument(
         "--samples", required=True, type=Path, metavar="FILE", help="what the host reports"
@@ -127,81 +118,84 @@ def _add_rehearsal(command: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="names and values that rules see under 'policy', as an operator sets them for a "
-        "cluster; what a sample has under 'policy' goes before them",
+        "cluster; fields of 'policy' in a sample take precedence",
     )
     command.add_argument(
-        "--cycles", type=_count, metavar="N", help="how many; as many as the samples have if unsaid"
+        "--cycles",
+        type=_count,
+        metavar="N",
+        help="number of cycles; default: those of the samples",
     )
     command.add_argument(
         "--interval",
         type=_interval,
         default=15.0,
         metavar="SECONDS",
-        help="the time from one cycle to the next; 15 if unsaid",
+        help="the time from one cycle to the next; default: 15",
     )
 
 
 # Commands
 
 
-def _check(told: argparse.Namespace) -> int:
-    sources = _sources(told.files)
+def _check(arguments: argparse.Namespace) -> int:
+    sources = _sources(arguments.files)
     try:
-        program = policy.load(sources)
-    except PolicyError as error:
+        program = loader.load(sources)
+    except TuningPolicyError as error:
         count = len(error.issues)
         least = "at least " if count >= MOST_ISSUES else ""
-        _say(str(error), f"{least}{_counted(count, 'issue')} in {_files(sources)}")
+        _print(str(error), f"{least}{_counted(count, 'issue')} in {_files(sources)}")
         return 1
     outputs = [output for plan in program.plans.values() for output in plan.outputs]
     rules = sum(len(output.rules) for output in outputs)
-    _say(f"no issues: {_counted(rules, 'rule')} in {_files(sources)}")
+    _print(f"no issues: {_counted(rules, 'rule')} in {_files(sources)}")
     return 0
 
 
-def _run(told: argparse.Namespace) -> int:
-    program, cycles = _rehearsed(told)
+def _run(arguments: argparse.Namespace) -> int:
+    program, cycles = _dry_run(arguments)
     series = outputs_over_time(cycles)
     if series:
-        _say(table(cycles, interval_s=told.interval))
-    _say(*_diagnosed(cycles, told.interval), *_unseen(program, cycles))
-    if told.chart == _TERMINAL:
+        _print(table(cycles, interval_s=arguments.interval))
+    _print(*_diagnosed(cycles, arguments.interval), *_missing_scopes(program, cycles))
+    if arguments.chart == _TERMINAL:
         width = shutil.get_terminal_size().columns
-        _say(*charts.in_terminal(series, interval_s=told.interval, width=width))
-    elif told.chart != _NONE:
-        charts.in_file(series, interval_s=told.interval, path=Path(told.chart))
+        _print(*charts.in_terminal(series, interval_s=arguments.interval, width=width))
+    elif arguments.chart != _NONE:
+        charts.in_file(series, interval_s=arguments.interval, path=Path(arguments.chart))
     return 0
 
 
-def _explain(told: argparse.Namespace) -> int:
-    program, cycles = _rehearsed(told)
+def _explain(arguments: argparse.Namespace) -> int:
+    program, cycles = _dry_run(arguments)
     found = False
-    for number in _cycles_at(told.at, told.interval, len(cycles)):
+    for number in _cycles_at(arguments.at, arguments.interval, len(cycles)):
         chosen = [
             each
             for each in explanations(cycles[number], everything=True)
-            if fnmatchcase(str(each.entity), told.entity)
+            if fnmatchcase(str(each.entity), arguments.entity)
         ]
         if chosen:
             found = True
-            _say(f"at {number * told.interval:g} s:", *_explained(chosen, cycles[number]))
-    if not found and told.entity != "*":
-        known = sorted({str(each) for cycle in cycles for each in cycle.memory.evaluated_at_s})
+            _print(f"at {number * arguments.interval:g} s:", *_explained(chosen, cycles[number]))
+    if not found and arguments.entity != "*":
+        known = sorted({str(each) for cycle in cycles for each in cycle.state.evaluated_at_s})
         raise ConfigError(
-            f"--entity: no rule was evaluated for {told.entity!r} then; choose one of: "
+            f"--entity: no rule was evaluated for {arguments.entity!r} then; choose one of: "
             f"{', '.join(known)}"
         )
-    _say(*_unseen(program, cycles))
+    _print(*_missing_scopes(program, cycles))
     return 0
 
 
-def _schema(_told: argparse.Namespace) -> int:
+def _schema(_arguments: argparse.Namespace) -> int:
     schema = files("scheduler_worker.tuning").joinpath("policy.schema.json")
     sys.stdout.write(schema.read_text(encoding="utf-8"))
     return 0
 
 
-# Their parts
+# Parts of commands
 
 
 def _sources(paths: Iterable[Path]) -> list[Source]:
@@ -209,36 +203,36 @@ def _sources(paths: Iterable[Path]) -> list[Source]:
 
 
 def _program(paths: Sequence[Path]) -> Program:
-    """Issues name files as they were given, for editors; rules are told of by shorter names."""
+    """Load the policies; issues name files as given, for editors, and rules have shorter names."""
     sources = _sources(paths)
-    policy.load(sources)
+    loader.load(sources)
     top = commonpath([Path(each.name).absolute().parent for each in sources])
-    return policy.load(
+    return loader.load(
         Source(str(Path(each.name).absolute().relative_to(top)), each.text) for each in sources
     )
 
 
-def _rehearsed(told: argparse.Namespace) -> tuple[Program, list[Cycle]]:
-    program = _program(told.files)
-    parameters = read_parameters(told.parameters) if told.parameters else {}
-    samples = read_samples(told.samples, parameters, at_most=MAX_CYCLES)
-    cycles = repeated(samples, told.cycles or len(samples))
-    return program, rehearse(program, cycles, interval_s=told.interval)
+def _dry_run(arguments: argparse.Namespace) -> tuple[Program, list[Cycle]]:
+    program = _program(arguments.files)
+    parameters = read_parameters(arguments.parameters) if arguments.parameters else {}
+    samples = read_samples(arguments.samples, parameters, at_most=MAX_CYCLES)
+    cycles = repeated(samples, arguments.cycles or len(samples))
+    return program, dry_run(program, cycles, interval_s=arguments.interval)
 
 
 def _diagnosed(cycles: Sequence[Cycle], interval_s: float) -> Iterator[str]:
-    """A line for each thing that went wrong, however many entities and cycles it befell."""
+    """Yield a line for each rule and kind of diagnostic, whatever the number of entities."""
     found: dict[tuple[str, str], dict[str, list[int]]] = {}
     for number, cycle in enumerate(cycles):
         for each in cycle.diagnostics:
-            whom = found.setdefault((each.rule, _fault(each)), {})
-            whom.setdefault(str(each.entity), []).append(number)
-    for (rule, fault), whom in found.items():
-        numbers = sorted({number for some in whom.values() for number in some})
-        first, *others = whom
-        said = f"{first} and {len(others)} more" if others else first
+            entities = found.setdefault((each.rule, _fault(each)), {})
+            entities.setdefault(str(each.entity), []).append(number)
+    for (rule, fault), entities in found.items():
+        numbers = sorted({number for some in entities.values() for number in some})
+        first, *others = entities
+        shown = f"{first} and {len(others)} more" if others else first
         yield (
-            f"{rule}: {fault}: {said}, in {len(numbers)} of {_counted(len(cycles), 'cycle')}, "
+            f"{rule}: {fault}: {shown}, in {len(numbers)} of {_counted(len(cycles), 'cycle')}, "
             f"first at {numbers[0] * interval_s:g} s"
         )
 
@@ -247,10 +241,10 @@ def _fault(diagnostic: Diagnostic) -> str:
     return f"{diagnostic.kind} {diagnostic.detail}".rstrip()
 
 
-def _unseen(program: Program, cycles: Sequence[Cycle]) -> Iterator[str]:
-    """Scopes of which the samples have nobody, so that their rules say nothing."""
+def _missing_scopes(program: Program, cycles: Sequence[Cycle]) -> Iterator[str]:
+    """Yield a line for each scope without an entity in the samples: its rules did nothing."""
     for scope in program.plans:
-        if not any(scope in cycle.turns for cycle in cycles):
+        if not any(scope in cycle.results for cycle in cycles):
             yield f"no {scope.value} is in the samples; rules of this scope were not evaluated"
 
 
@@ -259,11 +253,11 @@ def _explained(chosen: Iterable[Explanation], cycle: Cycle) -> Iterator[str]:
     for diagnostic in cycle.diagnostics:
         faults.setdefault((str(diagnostic.entity), diagnostic.rule), _fault(diagnostic))
     for each in chosen:
-        said = [str(each)]
-        for rule in each.silent:
+        texts = [str(each)]
+        for rule in each.inactive:
             fault = faults.get((str(each.entity), rule))
-            said.append(f"  {rule}: {f'left out: {fault}' if fault else 'does not count now'}")
-        yield from (f"  {line}" for text in said for line in text.splitlines())
+            texts.append(f"  {rule}: {f'skipped: {fault}' if fault else 'not triggered'}")
+        yield from (f"  {line}" for text in texts for line in text.splitlines())
 
 
 def _cycles_at(at_s: float | None, interval_s: float, count: int) -> Sequence[int]:
@@ -278,7 +272,7 @@ def _cycles_at(at_s: float | None, interval_s: float, count: int) -> Sequence[in
     return [number]
 
 
-# Arguments and words
+# Arguments and texts
 
 
 def _count(text: str) -> int:
@@ -300,7 +294,7 @@ def _seconds(text: str) -> float:
 def _interval(text: str) -> float:
     seconds = _seconds(text)
     if not seconds:
-        raise argparse.ArgumentTypeError("there is some time from one cycle to the next")
+        raise argparse.ArgumentTypeError(f"{text!r}: write a number of seconds above 0, such as 15")
     return seconds
 
 
@@ -321,5 +315,5 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _say(*lines: str) -> None:
+def _print(*lines: str) -> None:
     sys.stdout.writelines(f"{line}\n" for line in lines)

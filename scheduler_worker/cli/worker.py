@@ -1,8 +1,9 @@
-"""``scheduler-worker``: the daemon's command."""
+"""``scheduler-worker``: the command that runs the daemon."""
 
 from __future__ import annotations
 
 import faulthandler
+import logging
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 from oslo_config import cfg
 from oslo_log import log
 
-from scheduler_worker.cli import signals
+from scheduler_worker.cli import UNUSABLE, signals
 from scheduler_worker.errors import ConfigError, SchedulerWorkerError
 from scheduler_worker.redaction import redacted
 
 if TYPE_CHECKING:
-    from scheduler_worker.conf import Settings
+    from scheduler_worker.conf import Configuration, Settings
 
-_MAX_PORT = 65535
+LOG = logging.getLogger(__name__)
+
 _CLI_OPTS = [
     cfg.IntOpt(
         "workers",
@@ -29,28 +31,57 @@ _CLI_OPTS = [
     cfg.IntOpt(
         "instance",
         min=0,
-        help="Which of several workers of this host this is; becomes part of its server name "
-        "(host.N), so that each has its own queue, and is added to [monitoring] port.",
+        help="The number of this worker among several of its host. It becomes part of the server "
+        "name (host.N), so that each has its own queue, and is added to [monitoring] port.",
     ),
-    cfg.IntOpt("lifeline", help="Set by --workers for its children; not for you."),
+    cfg.BoolOpt(
+        "embedded",
+        default=False,
+        help="Serve a bus inside this process, which no other process can reach, where "
+        "transport_url is not set. Without this option such a worker refuses to start.",
+    ),
+    cfg.BoolOpt(
+        "check-config",
+        default=False,
+        help="Do not start; print everything that is wrong, unknown or unused in the "
+        "configuration. The exit status is 2 if a worker would not start with it, 1 if it would "
+        "start without parts of it, else 0.",
+    ),
+    cfg.BoolOpt(
+        "check-connections",
+        default=False,
+        help="Like --check-config, and connect to the brokers and to the shared state. The exit "
+        "status is 2 also if one of them would not serve a worker.",
+    ),
+    cfg.IntOpt(
+        "lifeline",
+        help="File descriptor of the supervisor's socket; set by --workers for its children.",
+    ),
 ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status: 0 stopped, 1 failed, 2 wrong arguments or options."""
+    """Run the command; return 0 if stopped, 1 if failed, 2 for wrong arguments or options."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     signals.block()
-    faulthandler.enable()  # a crash, or the watchdog's SIGABRT, leaves all stacks on stderr
-    # Only now: numpy starts threads when it is imported, and one that does not hold signals back
-    # may be given ours, which would end the process.
+    faulthandler.enable()  # prints all stacks after a crash or the watchdog's SIGABRT
+    # Imported only now: numpy starts threads when it is imported, and the kernel may deliver a
+    # signal to a thread that does not block it, which would end the process.
     from scheduler_worker import conf as configuration
     from scheduler_worker.monitoring import protect
 
     try:
         conf = configuration.load(arguments, cli_opts=_CLI_OPTS)
+        if conf.check_config or conf.check_connections:
+            from scheduler_worker.cli import check
+
+            return check.run(conf)
         settings = configuration.settings(conf)
-        log.setup(conf, "scheduler_worker")
-        protect(settings.max_log_line)
+        open_log(conf)
+        protect(settings.monitoring.max_log_line)
+        LOG.info("Configuration: %s", ", ".join(conf.files) or "no file")
+        if conf.lifeline is None:  # else the supervisor has checked it
+            _check_reachable(conf)
         if conf.workers > 1:
             return _supervise(conf, arguments, settings)
         if conf.instance is not None:
@@ -60,27 +91,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return daemon.run(conf, lifeline_fd=conf.lifeline)
     except (SchedulerWorkerError, cfg.Error, ValueError) as error:
         sys.stderr.write(f"scheduler-worker: {redacted(str(error))}\n")
-        return 2
+        return UNUSABLE
+
+
+def _check_reachable(conf: Configuration) -> None:
+    from scheduler_worker import preflight
+
+    preflight.check_reachable(conf, embedded=conf.embedded)
+
+
+def open_log(conf: Any, program: str | None = None) -> None:
+    """Open the log; in ``log_dir`` the file is named after the program, or a worker's number.
+
+    Raises ConfigError where it cannot be written.
+    """
+    if conf.log_dir:  # else oslo.log names the file after sys.argv[0]
+        number = "" if program or conf.instance is None else f".{conf.instance}"
+        conf.set_default("log_file", f"{program or 'scheduler-worker'}{number}.log")
+    try:
+        log.setup(conf, "scheduler_worker")
+    except OSError as error:
+        raise ConfigError(
+            f"[DEFAULT] log_dir, log_file: {error.filename} cannot be written: {error.strerror}"
+        ) from None
+    except log.LogConfigError as error:
+        raise ConfigError(
+            f"[DEFAULT] log_config_append: {error.log_config}: {error.err_msg}"
+        ) from None
 
 
 def _number(conf: Any, settings: Settings) -> None:
-    """Tell one of several workers from the others."""
+    """Give one of several workers its own server name and monitoring port."""
     conf.set_override("host", f"{settings.host}.{conf.instance}")
-    if settings.monitoring_port:
-        port = settings.monitoring_port + conf.instance
-        if port > _MAX_PORT:
-            raise ConfigError(
-                f"[monitoring] port: {port} is no port; with --instance {conf.instance} choose "
-                f"one up to {_MAX_PORT - conf.instance}"
-            )
-        conf.set_override("port", port, group="monitoring")
+    conf.set_override("port", settings.monitoring.port_of(conf.instance), group="monitoring")
 
 
 def _supervise(conf: Any, arguments: Sequence[str], settings: Settings) -> int:
-    from scheduler_worker import app
+    from scheduler_worker import preflight
     from scheduler_worker.cli import supervisor
 
-    app.check_processes(settings, conf.workers)
+    preflight.check_processes(settings, conf.workers)
+    settings.monitoring.port_of(conf.workers - 1)
     return supervisor.Supervisor(
         _without_workers(arguments),
         conf.workers,

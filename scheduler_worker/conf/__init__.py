@@ -1,34 +1,66 @@
-"""Every option, registered on a given ``ConfigOpts``, and the frozen settings made of them.
+"""Every option, registered on a given ``ConfigOpts``, and the frozen settings built from them.
 
 There is no global configuration: :func:`load` makes a ``ConfigOpts``, :func:`settings` reads it
-once, and what goes down to the other rooms is a frozen :class:`Settings`.
+once, and each package gets its own part of the frozen :class:`Settings`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from oslo_config import cfg
 from oslo_log import log
 
-from scheduler_worker import __version__
+from scheduler_worker.api.settings import ApiSettings
+from scheduler_worker.backends.cage.settings import CageSettings
+from scheduler_worker.backends.settings import PolicyStoreSettings, StateSettings
 from scheduler_worker.conf import (
+    api,
+    balancing,
     default,
+    dry_run,
+    external_units,
     monitoring,
+    nova_claims,
     nova_compat,
+    nova_feed,
+    policy_store,
     rpc,
     scheduling,
     state,
     trusted_computing,
     tuning,
+    unknown,
 )
+from scheduler_worker.conf.configuration import Configuration
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.monitoring.settings import MonitoringSettings
+from scheduler_worker.rpc.settings import RpcSettings
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.service.trust import AttestationService
-from scheduler_worker.service.tuner_cycle import TuningSettings
+from scheduler_worker.service.balancing.settings import BalancingSettings
+from scheduler_worker.service.dry_run.settings import DryRunSettings
+from scheduler_worker.service.inventory.settings import InventorySettings
+from scheduler_worker.service.placement.asking import AskingSettings
+from scheduler_worker.service.placement.claim_pool import ClaimSettings
+from scheduler_worker.service.policies.trust import AttestationService
+from scheduler_worker.service.state.dependencies import Limits
+from scheduler_worker.service.tuning.cycle import TuningSettings
+
+__all__ = [
+    "Configuration",
+    "Settings",
+    "inspected",
+    "list_opts",
+    "load",
+    "notices",
+    "register_opts",
+    "settings",
+    "unread",
+    "unused",
+]
 
 _GROUPS: dict[str | None, list[Any]] = {
     None: default.OPTS,
@@ -36,6 +68,7 @@ _GROUPS: dict[str | None, list[Any]] = {
     "state": state.STATE_OPTS,
     "cluster_lock": state.CLUSTER_LOCK_OPTS,
     "pending": state.PENDING_OPTS,
+    policy_store.GROUP: policy_store.OPTS,
     "scheduler": scheduling.SCHEDULER_OPTS,
     "filter_scheduler": scheduling.FILTER_SCHEDULER_OPTS,
     "metrics": scheduling.METRICS_OPTS,
@@ -43,58 +76,63 @@ _GROUPS: dict[str | None, list[Any]] = {
     trusted_computing.GROUP: trusted_computing.OPTS,
     monitoring.GROUP: monitoring.OPTS,
     tuning.GROUP: tuning.OPTS,
+    external_units.GROUP: external_units.OPTS,
+    balancing.GROUP: balancing.OPTS,
+    api.GROUP: api.OPTS,
+    nova_claims.GROUP: nova_claims.OPTS,
+    nova_feed.GROUP: nova_feed.OPTS,
+    dry_run.GROUP: dry_run.OPTS,
+    "api_database": nova_feed.API_DATABASE_OPTS,
+    "database": nova_feed.DATABASE_OPTS,
 }
 
-_HOLD_BASE_S = 0.1
-_HOLD_PER_REQUEST_S = 0.01
-"""What a batch needs of its hold, at least: two round trips, and 10 ms for each request."""
-_REPORTS_BEFORE_DOWN = 2.5
-"""How many reports of a host are missing before it counts as down, at least."""
+_LEASE_BASE_S = 0.1
+_LEASE_PER_REQUEST_S = 0.01
+"""The shortest lease that a group commit needs: two round trips, and 10 ms for each request."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the worker is told, checked. Times in seconds."""
+    """The checked settings, one part for each package. Times in seconds."""
 
     host: str
     default_cluster: str
-    clusters: tuple[str, ...]
-    cpu_allocation_ratio: float
-    ram_allocation_ratio: float
-    disk_allocation_ratio: float
     graceful_shutdown_timeout_s: float
-    topic: str
-    exchange: str
-    slots: int
-    server: str
-    max_deliveries: int
-    max_message_bytes: int
-    state_url: str
-    state_prefix: str
-    refresh_interval_s: float
-    acquire_timeout_s: float
-    hold_timeout_s: float
-    offer_timeout_s: float
-    max_batch: int
-    ordering: Literal["priority", "fifo"]
-    max_head_start_s: float
-    promise_ttl_s: float
-    wait_timeout_s: float
-    max_waiting: int
-    max_promises: int
-    remember_answers_s: float
-    wait_replicas: int
-    monitoring_address: str
-    monitoring_port: int
-    stalled_after_s: float
-    max_log_line: int
-    dump_dir: str | None
+    rpc: RpcSettings
+    state: StateSettings
+    policy_store: PolicyStoreSettings
+    placement: Limits
+    inventory: InventorySettings
+    monitoring: MonitoringSettings
     attestation: AttestationService | None
     tuning: TuningSettings
+    external_units: CageSettings | None
+    """None: there are no units from files."""
+    balancing: BalancingSettings
+    api: ApiSettings
+    claims: ClaimSettings | None
+    """None: hosts are not claimed in Placement."""
+    asking: AskingSettings
+    """How Placement is asked for allocation candidates, where it is read."""
+    nova_feed: nova_feed.NovaFeed | None
+    """None: hosts do not come from Nova's databases."""
+    dry_run: DryRunSettings | None
+    """None: the worker serves."""
     options: Options
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether the worker decides on copies, and serves nobody."""
+        return self.dry_run is not None
+
+    @property
+    def asks_placement(self) -> bool:
+        """Whether anything is read of Placement, or written to it."""
+        reads = self.nova_feed is not None and self.nova_feed.providers is not None
+        return reads or self.claims is not None
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register all options of ours, those of oslo.log, and what else a nova.conf may carry."""
+    """Register our options, those of oslo.log, and what else a nova.conf may contain."""
     for group, opts in _GROUPS.items():
         conf.register_opts(opts, group=group)
     nova_compat.register_opts(conf)
@@ -102,48 +140,66 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:
-    """All options of ours, for ``oslo-config-generator``."""
+    """All our options, for ``oslo-config-generator``."""
     return list(_GROUPS.items())
 
 
 def load(
     args: Sequence[str] = (), *, cli_opts: Sequence[Any] = (), prog: str = "scheduler-worker"
-) -> cfg.ConfigOpts:
-    """Parse a command line and the files it names into a new ``ConfigOpts``."""
-    conf = cfg.ConfigOpts()
-    register_opts(conf)
-    conf.register_cli_opts(cli_opts)
-    conf(list(args), project="scheduler_worker", prog=prog, version=__version__)
-    return conf
+) -> Configuration:
+    """Parse a command line and the files it names."""
+    return Configuration(register_opts, args, cli_opts, prog)
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
-    """The settings as the options stand now.
+    """Build the settings from the current values of the options.
 
     Raises:
-        ConfigError: values out of bounds, all of them; or options that cannot work together.
+        ConfigError: values out of bounds, all of them; or options that contradict each other.
     """
-    if problems := list(_problems(conf)):
+    if problems := [problem for *_, problem in _invalid(conf, list_opts())]:
         raise ConfigError("; ".join(problems))
-    read = _read(conf)
-    needed_s = _HOLD_BASE_S + _HOLD_PER_REQUEST_S * read.max_batch
-    if read.hold_timeout_s < needed_s:
-        raise ConfigError(
-            f"[cluster_lock] hold_timeout: {read.hold_timeout_s:g} s is too short for batches of "
-            f"{read.max_batch} requests, which need {needed_s:g} s; raise it or lower max_batch"
-        )
-    if read.promise_ttl_s <= read.hold_timeout_s:
-        raise ConfigError(
-            f"[pending] ttl: {read.promise_ttl_s:g} s must be longer than [cluster_lock] "
-            f"hold_timeout ({read.hold_timeout_s:g} s), or promises end before they are answered"
-        )
-    return read
+    found = _read(conf)
+    if problems := list(_contradictions(found)):
+        raise ConfigError("; ".join(problems))
+    return found
+
+
+def inspected(conf: Configuration, others: unknown.Listed = ()) -> tuple[Settings, list[str]]:
+    """The settings as far as they can be read, and every problem with the options.
+
+    For diagnosis only: in ``conf``, each invalid value is replaced by its default. ``others`` are
+    options that libraries read.
+    """
+    for group, opts in others:
+        conf.register_opts(opts, group=group)
+    problems = []
+    for group, opt, problem in list(_invalid(conf, [*list_opts(), *others])):
+        conf.set_override(opt.dest, opt.default, group=group)
+        problems.append(problem)
+    found = _read(conf)
+    return found, [*problems, *_contradictions(found)]
+
+
+def unread(conf: Configuration, others: unknown.Listed = ()) -> list[str]:
+    """Sentences about options and groups in the files that nothing reads, such as typing errors.
+
+    ``others`` are options that libraries read, beside those of oslo.config and oslo.log.
+    """
+    libraries = unknown.of_libraries("oslo.config", "oslo.log")
+    others = [*others, (None, conf.cli_opts), *libraries, *balancing.of_target(conf)]
+    return unknown.unknown(conf.files, list_opts(), others)
+
+
+def unused(conf: cfg.ConfigOpts) -> list[str]:
+    """Sentences about options that are accepted and have no effect."""
+    return nova_compat.unused(conf)
 
 
 def notices(conf: cfg.ConfigOpts) -> list[str]:
-    """Sentences for the operator about options that do not do what they seem to."""
-    found = nova_compat.unused(conf) + nova_compat.undecided(conf)
-    if conf.service_down_time != (used_s := _service_down_time_s(conf)):
+    """Sentences about options that do not do what they seem to."""
+    found = nova_compat.undecided(conf)
+    if conf.service_down_time != (used_s := default.service_down_time_s(conf)):
         found.append(
             f"[DEFAULT] service_down_time is taken as {used_s:g} s: {conf.service_down_time:g} s "
             f"is not longer than report_interval ({conf.report_interval} s)"
@@ -151,9 +207,40 @@ def notices(conf: cfg.ConfigOpts) -> list[str]:
     return found
 
 
-def _problems(conf: cfg.ConfigOpts) -> Iterator[str]:
-    """What is wrong with single values, each with the option's group, name and bound."""
-    for group, opts in _GROUPS.items():
+def _read(conf: cfg.ConfigOpts) -> Settings:
+    down_after_s = default.service_down_time_s(conf)
+    return Settings(
+        host=conf.host,
+        default_cluster=conf.default_cluster,
+        graceful_shutdown_timeout_s=conf.graceful_shutdown_timeout,
+        rpc=rpc.settings(conf),
+        state=state.settings(conf),
+        policy_store=policy_store.settings(conf),
+        placement=state.limits(conf, max_attempts=conf.scheduler.max_attempts),
+        inventory=default.inventory(conf),
+        monitoring=monitoring.settings(conf),
+        attestation=trusted_computing.settings(conf),
+        tuning=tuning.settings(conf, silent_after_s=down_after_s),
+        external_units=external_units.settings(conf),
+        balancing=balancing.settings(conf, silent_after_s=down_after_s),
+        api=api.settings(conf),
+        claims=nova_claims.settings(conf),
+        asking=nova_feed.asking(conf),
+        nova_feed=nova_feed.settings(
+            conf, silent_after_s=down_after_s, default_cluster=conf.default_cluster
+        ),
+        dry_run=dry_run.settings(conf),
+        options=scheduling.options(
+            conf,
+            service_down_time_s=down_after_s,
+            default_availability_zone=conf.default_availability_zone,
+        ),
+    )
+
+
+def _invalid(conf: cfg.ConfigOpts, listed: unknown.Listed) -> Iterator[tuple[str | None, Any, str]]:
+    """Group, option and problem of each invalid value; the problem has the name and the bound."""
+    for group, opts in listed:
         for opt in opts:
             try:
                 value = conf[group][opt.dest] if group else conf[opt.dest]
@@ -161,75 +248,46 @@ def _problems(conf: cfg.ConfigOpts) -> Iterator[str]:
                     raise ValueError(f"{value} is no finite number")
             except (cfg.Error, ValueError) as error:
                 reason = error.__context__ or error
-                yield f"[{group or 'DEFAULT'}] {opt.name}: {reason}"
+                yield group, opt, f"[{group or 'DEFAULT'}] {opt.name}: {reason}"
 
 
-def _service_down_time_s(conf: cfg.ConfigOpts) -> float:
-    """A host must be able to report before it counts as down."""
-    if conf.service_down_time <= conf.report_interval:
-        return float(int(_REPORTS_BEFORE_DOWN * conf.report_interval))
-    return float(conf.service_down_time)
-
-
-def _read(conf: cfg.ConfigOpts) -> Settings:
-    def ratio(kind: str) -> float:
-        return float(
-            conf[f"{kind}_allocation_ratio"] or conf[f"initial_{kind}_allocation_ratio"] or 1.0
+def _contradictions(found: Settings) -> Iterator[str]:
+    """A sentence for each pair of options that cannot work together."""
+    limits = found.placement
+    needed_s = _LEASE_BASE_S + _LEASE_PER_REQUEST_S * limits.max_batch
+    if limits.hold_timeout_s < needed_s:
+        yield (
+            f"[cluster_lock] hold_timeout: {limits.hold_timeout_s:g} s is too short for "
+            f"max_batch = {limits.max_batch} requests, which need {needed_s:g} s; raise it or "
+            "lower max_batch"
+        )
+    if found.nova_feed is not None and not found.nova_feed.databases.api_connection:
+        yield (
+            "[nova_feed] enabled needs [api_database] connection, which is not set; write it as in "
+            "nova.conf"
+        )
+    yield from _contradictions_of_dry_run(found)
+    units = found.external_units
+    if units is not None and units.timeout_s >= limits.hold_timeout_s:
+        yield (
+            f"[external_units] timeout: {units.timeout_s:g} s must be shorter than [cluster_lock] "
+            f"hold_timeout ({limits.hold_timeout_s:g} s), which ends the lease of a decision"
+        )
+    if limits.reservation_ttl_s <= limits.hold_timeout_s:
+        yield (
+            f"[pending] ttl: {limits.reservation_ttl_s:g} s must be longer than [cluster_lock] "
+            f"hold_timeout ({limits.hold_timeout_s:g} s), or reservations expire before they are "
+            "answered"
         )
 
-    return Settings(
-        host=conf.host,
-        default_cluster=conf.default_cluster,
-        clusters=tuple(conf.clusters),
-        cpu_allocation_ratio=ratio("cpu"),
-        ram_allocation_ratio=ratio("ram"),
-        disk_allocation_ratio=ratio("disk"),
-        graceful_shutdown_timeout_s=conf.graceful_shutdown_timeout,
-        topic=conf.rpc.topic,
-        exchange=conf.rpc.exchange,
-        slots=conf.rpc.slots,
-        server=conf.rpc.server,
-        max_deliveries=conf.rpc.max_deliveries,
-        max_message_bytes=conf.rpc.max_message_bytes,
-        state_url=conf.state.url,
-        state_prefix=conf.state.prefix,
-        refresh_interval_s=conf.state.refresh_interval,
-        acquire_timeout_s=conf.cluster_lock.acquire_timeout,
-        hold_timeout_s=conf.cluster_lock.hold_timeout,
-        offer_timeout_s=conf.cluster_lock.offer_timeout,
-        max_batch=conf.cluster_lock.max_batch,
-        ordering=conf.cluster_lock.ordering,
-        max_head_start_s=conf.cluster_lock.max_head_start,
-        promise_ttl_s=conf.pending.ttl,
-        wait_timeout_s=conf.pending.wait_timeout,
-        max_waiting=conf.pending.max_waiting,
-        max_promises=conf.pending.max_per_cluster,
-        remember_answers_s=conf.pending.remember_answers,
-        wait_replicas=conf.state.wait_replicas,
-        monitoring_address=conf.monitoring.address,
-        monitoring_port=conf.monitoring.port,
-        stalled_after_s=conf.monitoring.stalled_after,
-        max_log_line=conf.monitoring.max_log_line,
-        dump_dir=conf.monitoring.dump_dir,
-        attestation=trusted_computing.settings(conf),
-        tuning=tuning.settings(conf, silent_after_s=_service_down_time_s(conf)),
-        options=_options(conf),
-    )
 
-
-def _options(conf: cfg.ConfigOpts) -> Options:
-    """Judgement's options; most carry the same names there."""
-    groups = {
-        "scheduler": scheduling.SCHEDULER_OPTS,
-        "filter_scheduler": scheduling.FILTER_SCHEDULER_OPTS,
-        "compute": scheduling.COMPUTE_OPTS,
-    }
-    named: dict[str, Any] = {
-        opt.dest: conf[group][opt.dest] for group, opts in groups.items() for opt in opts
-    }
-    named |= {f"metrics_{opt.dest}": conf.metrics[opt.dest] for opt in scheduling.METRICS_OPTS}
-    named |= {
-        "service_down_time_s": _service_down_time_s(conf),
-        "default_availability_zone": conf.default_availability_zone,
-    }
-    return msgspec.convert(named, Options)
+def _contradictions_of_dry_run(found: Settings) -> Iterator[str]:
+    if found.dry_run is None:
+        return
+    if found.nova_feed is None:
+        yield "[dry_run] enabled needs [nova_feed] enabled: that shows where Nova put an instance"
+    if found.claims is not None:
+        yield (
+            "[dry_run] enabled and [nova_claims] enabled exclude each other: a worker that answers "
+            "nobody must claim nothing"
+        )

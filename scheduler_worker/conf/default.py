@@ -1,12 +1,18 @@
-"""``[DEFAULT]``: who this worker is and what it assumes of hosts."""
+"""``[DEFAULT]``: the worker's name, and what it assumes of hosts."""
 
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 from oslo_config import cfg
 
+from scheduler_worker.service.inventory.reports import Ratios
+from scheduler_worker.service.inventory.settings import InventorySettings
+
 GROUP = None
+_REPORTS_BEFORE_DOWN = 2.5
+"""How many reports of a host are missing before it counts as down, at least."""
 
 OPTS = [
     cfg.StrOpt(
@@ -15,19 +21,19 @@ OPTS = [
         default=socket.gethostname(),
         sample_default="<current hostname>",
         help="Name of this worker as an RPC server. It must be unique among the replicas and "
-        "should stay the same over restarts, for it names a queue.",
+        "should stay the same over restarts, since it names a queue.",
     ),
     cfg.StrOpt(
         "default_cluster",
         default="default",
         regex=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$",
-        help="The cluster of hosts whose reports name none.",
+        help="The cluster of hosts whose reports do not name one.",
     ),
     cfg.ListOpt(
         "clusters",
         default=[],
-        help="The only cluster names that a host report may use. Empty: any name; a new name "
-        "makes a new cluster.",
+        help="The only clusters that a host report may name. Empty: any; a new name makes a new "
+        "cluster.",
     ),
     cfg.FloatOpt(
         "service_down_time",
@@ -41,14 +47,14 @@ OPTS = [
         default=10,
         min=0,
         mutable=True,
-        help="Seconds between two reports of a host. A service_down_time that is not longer is "
-        "taken as 2.5 times this.",
+        help="Seconds between two reports of a host. A service_down_time that is not longer than "
+        "this is taken as 2.5 times this.",
     ),
     cfg.StrOpt(
         "default_availability_zone",
         default="nova",
         mutable=True,
-        help="The zone of hosts that are in no aggregate with an availability zone.",
+        help="The availability zone of hosts that are in no aggregate with one.",
     ),
     *(
         cfg.FloatOpt(
@@ -72,8 +78,31 @@ OPTS = [
         "graceful_shutdown_timeout",
         default=60.0,
         min=0.0,
-        help="Seconds a stopping worker has to finish the requests it took. What is not finished "
-        "by then goes back to the queue for other workers; under [rpc] server = oslo, where that "
-        "is not possible, it is given up, and its promises are given back.",
+        help="Seconds a stopping worker has to finish the requests it has taken. Unfinished ones "
+        "go back to the queue for other workers; under [rpc] server = oslo, where that is not "
+        "possible, they are dropped, and their reservations are given back.",
     ),
 ]
+
+
+def service_down_time_s(conf: Any) -> float:
+    """Seconds after which a silent host is down: long enough for it to report in the meantime."""
+    if conf.service_down_time <= conf.report_interval:
+        return float(int(_REPORTS_BEFORE_DOWN * conf.report_interval))
+    return float(conf.service_down_time)
+
+
+def inventory(conf: Any) -> InventorySettings:
+    """Defaults for host reports, and how long reservations and answers are kept."""
+
+    def ratio(kind: str) -> float:
+        return float(
+            conf[f"{kind}_allocation_ratio"] or conf[f"initial_{kind}_allocation_ratio"] or 1.0
+        )
+
+    return InventorySettings(
+        ratios=Ratios(cpu=ratio("cpu"), ram=ratio("ram"), disk=ratio("disk")),
+        clusters=tuple(conf.clusters),
+        reservation_ttl_s=conf.pending.ttl,
+        remember_answers_s=conf.pending.remember_answers,
+    )

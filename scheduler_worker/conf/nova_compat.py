@@ -1,7 +1,7 @@
-"""Options that a ``nova.conf`` may carry for its scheduler and that mean nothing here, with why.
+"""Options of Nova's scheduler that have no effect here, each with the reason.
 
-They are accepted, so that the file can be copied over, and told of once when the worker starts.
-Values are not looked at. A list of filters that relies on Placement is told of, too.
+They are accepted, whatever their values, so that a ``nova.conf`` can be copied; the worker warns of
+them once when it starts. It also warns of a list of filters that relies on Placement.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-_NO_PLACEMENT = "there is no Placement service; the worker judges the hosts' own reports"
+_NO_PLACEMENT = "there is no Placement service; the worker evaluates the hosts' own reports"
 _NO_CELLS = "there are no cell databases to read; hosts are known by their reports"
 _REPORTED = "each host reports what it reserves"
 _PEER = "it is for the programs that talk to the scheduler"
@@ -24,25 +24,24 @@ UNUSED: dict[str, dict[str, str]] = {
         "default_schedule_zone": _PEER,
         "default_thread_pool_size": "requests are served by [rpc] slots threads",
         "long_rpc_timeout": _PEER,
-        "manager_shutdown_timeout": "graceful_shutdown_timeout is all there is",
+        "manager_shutdown_timeout": "graceful_shutdown_timeout is the only such timeout",
         "periodic_enable": "there are no periodic tasks to switch off",
         "reserved_host_cpus": _REPORTED,
         "reserved_host_disk_mb": _REPORTED,
         "reserved_host_memory_mb": _REPORTED,
         "reserved_huge_pages": _REPORTED,
         "scheduler_instance_sync_interval": _PEER,
-        "servicegroup_driver": "a host is up while its reports come, wherever Nova keeps that",
-        "state_path": "the worker keeps its state behind [state] url",
+        "servicegroup_driver": "a host is up while its reports arrive",
+        "state_path": "[state] url says where the worker keeps its state",
         "update_resources_interval": _PEER,
     },
     "scheduler": {
         "discover_hosts_in_cells_interval": _NO_CELLS,
-        "max_placement_results": _NO_PLACEMENT + ", all of them",
-        "workers": "the command scheduler-worker --workers N says how many processes run",
+        "workers": "scheduler-worker --workers N says how many processes run",
     },
     "filter_scheduler": {
         "pci_in_placement": _NO_PLACEMENT + ", PCI pools included",
-        "track_instance_changes": "what hosts and casts tell of instances is always used",
+        "track_instance_changes": "reports and casts about instances are always used",
     },
     "compute": {
         "consecutive_build_service_disable_threshold": _PEER,
@@ -67,24 +66,38 @@ UNUSED: dict[str, dict[str, str]] = {
     "quota": {"recheck_quota": _PEER},
 }
 
+_WITH_FEED = {
+    ("DEFAULT", "cell_worker_thread_pool_size"): "each cell is read by one thread",
+    ("DEFAULT", "servicegroup_driver"): "the heartbeats in the cells' databases are read",
+    ("scheduler", "discover_hosts_in_cells_interval"): "the worker only reads the databases; run "
+    "nova-manage cell_v2 discover_hosts regularly",
+    (
+        "filter_scheduler",
+        "track_instance_changes",
+    ): "the cells' databases say where instances are; casts of computes only make the worker "
+    "look sooner",
+}
+"""Other reasons, with [nova_feed] enabled."""
+
 _OF_PLACEMENT = {
     "vCPUs": ("CoreFilter", "AggregateCoreFilter", "ExactCoreFilter"),
     "memory": ("RamFilter", "AggregateRamFilter", "ExactRamFilter"),
     "disk": ("DiskFilter", "AggregateDiskFilter", "ExactDiskFilter"),
 }
-"""What a list of filters that was made for Nova leaves to Placement, and who decides it here."""
+"""Resources that Nova leaves to Placement, and the filters that decide them here."""
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Make the options known, so that :func:`unused` can tell which of them are set."""
+    """Register the options, so that :func:`unused` can see which of them are set."""
     for group, reasons in UNUSED.items():
         conf.register_opts([cfg.MultiStrOpt(name) for name in reasons], group=_registered(group))
 
 
 def unused(conf: Any) -> list[str]:
-    """A sentence for each option that is set and means nothing here."""
+    """A sentence for each option that is set and has no effect."""
+    others = _WITH_FEED if conf.nova_feed.enabled else {}
     return [
-        f"[{group}] {name} is accepted and does nothing here: {why}"
+        f"[{group}] {name} is accepted and does nothing here: {others.get((group, name), why)}"
         for group, reasons in UNUSED.items()
         for name, why in reasons.items()
         if conf.get_location(name, _registered(group))
@@ -92,7 +105,9 @@ def unused(conf: Any) -> list[str]:
 
 
 def undecided(conf: Any) -> list[str]:
-    """A sentence for what Nova leaves to Placement and no enabled filter decides."""
+    """A sentence for each resource that Nova leaves to Placement and no enabled filter decides."""
+    if conf.nova_claims.enabled:
+        return []  # Placement decides them
     enabled = set(conf.filter_scheduler.enabled_filters)
     return [
         f"[filter_scheduler] enabled_filters: nothing decides {what}, for there is no Placement "

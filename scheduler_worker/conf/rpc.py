@@ -1,8 +1,13 @@
-"""``[rpc]``: where requests come from."""
+"""``[rpc]``: the topic that requests come from, and how they are consumed."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from oslo_config import cfg
+
+from scheduler_worker.rpc.amqp.settings import DeliveryLimits
+from scheduler_worker.rpc.settings import RpcSettings
 
 GROUP = "rpc"
 
@@ -24,18 +29,18 @@ OPTS = [
         default=16,
         min=1,
         max=256,
-        help="Requests in hand at the same time in one worker process; messages beyond stay in "
-        "the queue for other workers. Those that wait for one another share a hold of the "
-        "cluster's lock. For more throughput start more workers.",
+        help="Requests that one worker process works on at the same time; further messages stay in "
+        "the queue for other workers. Requests that wait for the same cluster share a lease of "
+        "its lock. For more throughput start more workers.",
     ),
     cfg.StrOpt(
         "server",
         default="amqp",
         choices=[
-            ("amqp", "ours: messages are acknowledged when they are done; nothing is lost"),
+            ("amqp", "ours: messages are acknowledged when they are done; none is lost"),
             ("oslo", "oslo.messaging's: messages are acknowledged when they arrive"),
         ],
-        help="How requests are taken from RabbitMQ. Callers notice no difference. Other buses "
+        help="How requests are consumed from RabbitMQ. Callers notice no difference. Other buses "
         "are always served by oslo.messaging's server.",
     ),
     cfg.IntOpt(
@@ -43,13 +48,28 @@ OPTS = [
         default=10,
         min=1,
         max=1000,
-        help="How often a message is delivered again that was not finished, before it is set "
-        "aside in the queue <topic>_dead_letters. Only for server = amqp.",
+        help="Deliveries of a message that is never finished before it goes to the dead-letter "
+        "queue <topic>_dead_letters. Only for server = amqp.",
     ),
     cfg.IntOpt(
         "max_message_bytes",
         default=32 * 2**20,
         min=4096,
-        help="The largest message that is read; a larger one is refused. Only for server = amqp.",
+        help="The size of the largest message that is read; larger ones are refused. Only for "
+        "server = amqp.",
     ),
 ]
+
+
+def settings(conf: Any) -> RpcSettings:
+    """What is consumed, and by how many slots."""
+    group = conf.rpc
+    return RpcSettings(
+        topic=group.topic,
+        exchange=group.exchange,
+        slots=group.slots,
+        server=group.server,
+        deliveries=DeliveryLimits(
+            max_deliveries=group.max_deliveries, max_message_bytes=group.max_message_bytes
+        ),
+    )

@@ -1,14 +1,21 @@
 """``[scheduler]``, ``[filter_scheduler]``, ``[metrics]``, ``[compute]``: Nova's names and defaults.
 
-Only ``enabled_filters`` has another default: without a placement service the worker decides
-capacity and zones itself.
+Only ``enabled_filters`` has another default: there is no Placement service, so filters of the
+worker's own decide capacity and zones.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from oslo_config import cfg
 
-from scheduler_worker.scheduling.options import ALL_FILTERS, ALL_WEIGHERS, DEFAULT_FILTERS
+from scheduler_worker.scheduling.options import (
+    ALL_FILTERS,
+    ALL_WEIGHERS,
+    DEFAULT_FILTERS,
+    Options,
+)
 
 ARCHITECTURES = (
     *("alpha", "armv6", "armv7l", "armv7b", "aarch64", "cris", "i686", "ia64", "lm32"),
@@ -30,6 +37,13 @@ SCHEDULER_OPTS = [
         mutable=True,
         help="Hosts that a caller may try for an instance: the chosen one and up to "
         "max_attempts - 1 alternates.",
+    ),
+    cfg.IntOpt(
+        "max_placement_results",
+        default=1000,
+        min=1,
+        help="Allocation candidates that Placement is asked for at most, for requests that take "
+        "from sharing providers and are not bound to certain hosts.",
     ),
     _switch(
         "limit_tenants_to_placement_aggregate",
@@ -215,3 +229,27 @@ COMPUTE_OPTS = [
         "spreading evenly over them.",
     ),
 ]
+
+
+def options(conf: Any, *, service_down_time_s: float, default_availability_zone: str) -> Options:
+    """The options of filters and weighers; most have the same names there."""
+    groups = {
+        "scheduler": SCHEDULER_OPTS,
+        "filter_scheduler": FILTER_SCHEDULER_OPTS,
+        "compute": COMPUTE_OPTS,
+    }
+    values: dict[str, Any] = {
+        opt.dest: conf[group][opt.dest] for group, opts in groups.items() for opt in opts
+    }
+    values |= {f"metrics_{opt.dest}": conf.metrics[opt.dest] for opt in METRICS_OPTS}
+    values |= {
+        "service_down_time_s": service_down_time_s,
+        "default_availability_zone": default_availability_zone,
+        "claims_in_placement": conf.nova_claims.enabled,
+    }
+    return Options.of(
+        **{
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+        }
+    )

@@ -1,4 +1,4 @@
-"""``[tuning]``: policies that say which value a knob of a host or a VM should have."""
+"""``[tuning]``: policies that compute the values of tunables of hosts and VMs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 from oslo_config import cfg
 
-from scheduler_worker.service.tuner_cycle import TuningSettings
+from scheduler_worker.service.tuning.cycle import TuningSettings
 
 GROUP = "tuning"
 OPTS = [
     cfg.BoolOpt(
         "enabled",
         default=False,
-        help="Whether this worker takes part in tuning. One of those that do tunes a cluster; if "
-        "it goes away, another goes on.",
+        help="Whether this worker takes part in tuning. Each cluster is tuned by one of the "
+        "workers that do; if that one stops, another takes over.",
     ),
     cfg.FloatOpt(
         "interval",
@@ -22,15 +22,15 @@ OPTS = [
         min=0.0,
         max=3600.0,
         help="Seconds from one evaluation of a cluster to the next; 0: there is none. Not shorter "
-        "than the hosts' reports are apart. The same in all workers: one that misses its turn "
-        "loses it after twice this time, at least a second.",
+        "than the interval of the hosts' reports. The same in all workers: one that misses its "
+        "turn loses it after twice this time, at least a second.",
     ),
     cfg.IntOpt(
         "samples",
         default=10,
         min=1,
         max=100,
-        help="Reports of a host that averages (names that end in _avg) are over.",
+        help="Reports of a host over which averages (names that end in _avg) are taken.",
     ),
     cfg.ListOpt(
         "policy_files",
@@ -50,13 +50,13 @@ OPTS = [
         "agent_topic",
         default="tuning_agent",
         regex=r"^[A-Za-z0-9_.-]{1,100}$",
-        help="Topic of the hosts' agents; apply_tuning is cast to it with the host as the server.",
+        help="Topic of the hosts' agents; apply_tuning is cast to it, with the host as the server.",
     ),
 ]
 
 
 def settings(conf: Any, *, silent_after_s: float) -> TuningSettings:
-    """How clusters are tuned; a host that is silent for longer is left alone."""
+    """How clusters are tuned; hosts that have been silent for longer are left out."""
     group = conf.tuning
     return TuningSettings(
         interval_s=group.interval if group.enabled else 0.0,

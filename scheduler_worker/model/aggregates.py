@@ -1,6 +1,6 @@
 """Host aggregates: named sets of hosts with metadata (Nova's word).
 
-An availability zone is not a thing of its own: it is the metadata key ``availability_zone``.
+An availability zone is no type of its own: it is the metadata key ``availability_zone``.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class Aggregate(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def raw_values(aggregates: Iterable[Aggregate], key: str) -> set[str]:
-    """The uncut values of ``key`` over all aggregates."""
+    """The values of ``key`` in all aggregates, not split."""
     return {each.metadata[key] for each in aggregates if key in each.metadata}
 
 
 def split_values(text: str) -> set[str]:
-    """The items of a comma list, blanks stripped."""
+    """The items of a comma-separated list, blanks stripped."""
     return {item.strip() for item in text.split(",")}
 
 
 def listed_values(aggregates: Iterable[Aggregate], key: str) -> set[str]:
-    """The items of the comma lists under ``key`` over all aggregates."""
+    """The items of the comma-separated values of ``key`` in all aggregates."""
     return {
         item
         for each in aggregates
@@ -47,7 +47,7 @@ def listed_values(aggregates: Iterable[Aggregate], key: str) -> set[str]:
 
 
 def lowest(values: Iterable[str], default: Number, cast: Callable[[str], Number]) -> Number:
-    """The smallest of the cast values; ``default`` for none, or when one is no finite number."""
+    """The smallest of the values; ``default`` for none, or when one is no finite number."""
     try:
         numbers = [cast(value) for value in values]
         return min(numbers, default=default) if all(map(math.isfinite, numbers)) else default
@@ -56,7 +56,7 @@ def lowest(values: Iterable[str], default: Number, cast: Callable[[str], Number]
 
 
 def zones(aggregates: Iterable[Aggregate]) -> set[str]:
-    """The availability zones that the aggregates carry."""
+    """The availability zones of the aggregates."""
     return listed_values(aggregates, AVAILABILITY_ZONE)
 
 

@@ -1,40 +1,44 @@
-"""Claims, reservations and the token that guards them.
+"""Claims, reservations and the fencing token that guards them.
 
-A decision *wishes* (:class:`Claim`), the state *promises* (:class:`Reservation`), and the promise
-ends: absorbed by the host's report, released, or expired.
+A decision makes a :class:`Claim`; the shared state stores it as a :class:`Reservation`, which ends
+when the host's reported use includes its instance (absorbed), when it is released, or expires.
 
 ::
 
-    wished -> held -> confirmed -> absorbed
-               |          `-----> expired
-               |-> absorbed | released | expired
+    claim -> held -> confirmed -> absorbed
+              |          `-----> expired
+              |-> absorbed | released | expired
 """
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from scheduler_worker.model.providers import ProviderUse
 from scheduler_worker.model.topology import NUMAUse, PCIPools
+from scheduler_worker.model.virt_use import VirtUse
 
-PROMISE_SCHEMA = 1
+RESERVATION_SCHEMA = 1
+MAX_REPEATED_FOR = 8
 
 
 class FencingToken(msgspec.Struct, frozen=True, gc=False, order=True):
-    """What a holder of a cluster's lock shows at its commit; later holders have larger numbers.
+    """Proves at a commit who holds a cluster's lock; later holders have larger numbers.
 
-    ``epoch`` names the life of the store: numbers of different epochs cannot be compared, and a
-    commit from another epoch is refused.
+    ``epoch`` identifies the store's data: numbers of different epochs cannot be compared, and the
+    store refuses a commit from another epoch.
     """
 
     number: int
     epoch: str
 
 
-class PendingResource(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What one instance takes: of the host as a whole, its NUMA cells, devices and providers."""
+class Resources(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What one instance takes of a host: as a whole, of its NUMA cells, devices and providers."""
 
     vcpus: int = 0
     memory_mb: int = 0
@@ -42,50 +46,65 @@ class PendingResource(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     numa: tuple[NUMAUse, ...] | None = None
     pci: PCIPools | None = None
     providers: tuple[ProviderUse, ...] = ()
-    """Of which resource providers, beside the host's own vCPUs, memory and disk."""
+    """What it takes of resource providers: of the host's own inventories, and of those below."""
+    virt: VirtUse | UnsetType = UNSET
+    """What it takes beside these, for requests that say so in their field ``vm``."""
 
     @property
-    def of_flavor(self) -> PendingResource:
+    def of_flavor(self) -> Resources:
         """The part that is the same on every host."""
-        return PendingResource(vcpus=self.vcpus, memory_mb=self.memory_mb, disk_mb=self.disk_mb)
+        return Resources(vcpus=self.vcpus, memory_mb=self.memory_mb, disk_mb=self.disk_mb)
 
 
-def promise_id(instance_uuid: str, host_uuid: str) -> str:
-    """One promise for each instance and host."""
+class ReportedUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """What a host reports as used, or a part of it."""
+
+    vcpus: int = 0
+    memory_mb: int = 0
+    disk_mb: int = 0
+
+
+def reservation_id(instance_uuid: str, host_uuid: str) -> str:
+    """The id of the reservation of an instance on a host: there is at most one."""
     return f"{instance_uuid}@{host_uuid}"
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A decision's wish: this instance on that host, decided on ``host_version`` of its record."""
+    """A decided host for an instance, not stored; ``host_version`` of its record was looked at."""
 
     instance_uuid: str
     host_uuid: str
     host: str
     nodename: str
-    resources: PendingResource
+    resources: Resources
     host_version: int
     request_id: str = ""
     project_id: str | None = None
 
     @property
     def id(self) -> str:
-        """The id of the promise this would become."""
-        return promise_id(self.instance_uuid, self.host_uuid)
+        """The id of the reservation it becomes."""
+        return reservation_id(self.instance_uuid, self.host_uuid)
 
     @property
-    def is_pending(self) -> bool:
-        """Nobody has seen the instance yet."""
+    def is_unannounced(self) -> bool:
+        """Always: the instance does not exist yet."""
         return True
+
+    @property
+    def created_at_s(self) -> float:
+        """Later than everything that was reported."""
+        return math.inf
 
 
 class Reservation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """The stored, expiring promise. All times are seconds of the *store's* clock."""
+    """A stored claim that expires. All times are seconds of the *store's* clock."""
 
     instance_uuid: str
     host_uuid: str
     host: str
     nodename: str
-    resources: PendingResource
+    resources: Resources
     created_at_s: float
     expires_at_s: float
     token: int
@@ -93,15 +112,37 @@ class Reservation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
     project_id: str | None = None
     state: Literal["held", "confirmed"] = "held"
     announced_at_s: float | None = None
-    """When the instance was said to be there; use that is reported later includes it."""
-    schema: int = PROMISE_SCHEMA
+    """When the instance was announced or confirmed; use measured later includes it."""
+    listed_at_s: float | None = None
+    """When a report first listed the instance; its use may not have included it yet."""
+    allocated_at_s: float | None = None
+    """When the instance was first known to be a consumer of the providers it takes from."""
+    other_use: ReportedUse | None = None
+    """The host's reported use that no known instance explained when it was decided.
+
+    None in records of an earlier release. See :mod:`scheduler_worker.scheduling.absorption`.
+    """
+    schema: int = RESERVATION_SCHEMA
+    repeated_for: tuple[str, ...] = ()
+    """Other requests that were answered with it, the latest :data:`MAX_REPEATED_FOR`."""
+
+    def answers(self, request_id: str) -> bool:
+        """Whether this request was answered with it; False for a request without an id."""
+        return bool(request_id) and request_id in (self.request_id, *self.repeated_for)
+
+    def repeated(self, request_id: str) -> Reservation:
+        """The same, recorded as an answer to this request too."""
+        if not request_id or self.answers(request_id):
+            return self
+        requests = (*self.repeated_for, request_id)[-MAX_REPEATED_FOR:]
+        return msgspec.structs.replace(self, repeated_for=requests)
 
     @property
     def id(self) -> str:
-        """The promise's id; promising the same again replaces it."""
-        return promise_id(self.instance_uuid, self.host_uuid)
+        """One for each instance and host; reserving the same again replaces it."""
+        return reservation_id(self.instance_uuid, self.host_uuid)
 
     @property
-    def is_pending(self) -> bool:
-        """Whether nobody has seen the instance yet; then the promise may still be given back."""
-        return self.announced_at_s is None
+    def is_unannounced(self) -> bool:
+        """Whether the instance was not reported to exist yet: its resources are pending."""
+        return self.announced_at_s is None and self.listed_at_s is None

@@ -1,16 +1,18 @@
-"""The numeric facts of hosts: what they are called, how they are read, what a promise takes."""
+"""The numeric facts of hosts: names, how to read them off a record, what a reservation takes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_worker.model import host_records
-from scheduler_worker.model.claims import PendingResource
+from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.inventories import UNUSED, Provided, has_inventories, unused
 from scheduler_worker.model.providers import ProviderTree, read_providers
 from scheduler_worker.model.topology import (
     count_devices,
@@ -18,6 +20,7 @@ from scheduler_worker.model.topology import (
     read_numa_topology,
     read_pci_pools,
 )
+from scheduler_worker.model.virt_use import NO_USE
 
 Values = NDArray[Any]
 """One value for each host, in row order."""
@@ -35,7 +38,7 @@ class Column(NamedTuple):
 
 
 def provider_tree(record: HostRecord) -> ProviderTree:
-    """What the host has beside vCPUs, memory and disk, as it reports it."""
+    """The resource providers that the host reports beside vCPUs, memory and disk."""
     return read_providers(record.uuid, record.traits, record.resource_providers)
 
 
@@ -57,10 +60,17 @@ COLUMNS = (
     Column("num_io_ops", "i8", "", lambda r: host_records.stat(r, "io_workload")),
     Column("failed_builds", "i8", "", lambda r: host_records.stat(r, "failed_builds")),
     Column("hypervisor_version", "i8", "", lambda r: r.hypervisor_version),
+    Column("has_inventories", "?", "", has_inventories),
+    Column("unused_vcpu", "i8", "vCPU", partial(unused, resource_class="VCPU")),
+    Column("unused_pcpu", "i8", "CPU", partial(unused, resource_class="PCPU")),
+    Column("unused_memory_mb", "i8", "MiB", partial(unused, resource_class="MEMORY_MB")),
+    Column("unused_disk_gb", "i8", "GiB", partial(unused, resource_class="DISK_GB")),
     Column("provider_tree", "O", "", provider_tree),
     Column("numa_topology", "O", "", lambda r: read_numa_topology(r.numa_topology)),
     Column("pci_pools", "O", "", lambda r: read_pci_pools(r.pci_device_pools)),
     Column("free_pci_devices", "i8", "", host_records.free_pci_devices),
+    Column("virt_use", "O", "", lambda _: NO_USE),
+    Column("exclusive_vcpus", "i8", "vCPU", lambda _: 0),
     Column("heartbeat_s", "f8", "s", host_records.heartbeat_s),
     Column("service_disabled", "?", "", lambda r: bool(r.service.get("disabled"))),
     Column("service_forced_down", "?", "", host_records.is_forced_down),
@@ -71,23 +81,37 @@ COLUMN_NAMES = frozenset(column.name for column in COLUMNS)
 
 CONSUMED = (
     *("free_ram_mb", "free_disk_mb", "vcpus_used", "num_instances", "num_io_ops"),
+    *UNUSED.values(),
     *("provider_tree", "numa_topology", "pci_pools", "free_pci_devices"),
+    *("virt_use", "exclusive_vcpus"),
 )
-"""The columns that a promise changes."""
+"""The columns that reservations take from."""
 
 
-def take(columns: Mapping[str, Values], row: int, taken: PendingResource, times: int) -> None:
-    """Take resources from a row of :data:`CONSUMED` columns; ``times`` is -1 to give them back."""
+def take(columns: Mapping[str, Values], row: int, taken: Resources, times: int) -> None:
+    """Take resources from a row of :data:`CONSUMED` columns; ``times`` is -1 to give them back.
+
+    What it takes of providers is left to :func:`take_provided`.
+    """
     columns["free_ram_mb"][row] -= times * taken.memory_mb
     columns["free_disk_mb"][row] -= times * taken.disk_mb
     columns["vcpus_used"][row] += times * taken.vcpus
     columns["num_instances"][row] += times
     columns["num_io_ops"][row] += times
-    if taken.providers:
-        columns["provider_tree"][row] = columns["provider_tree"][row].taken(taken.providers, times)
     topology = columns["numa_topology"][row]
     if taken.numa and topology is not None:
         columns["numa_topology"][row] = topology.taken(taken.numa, times)
     if taken.pci:
         columns["pci_pools"][row] = devices_taken(columns["pci_pools"][row], taken.pci, times)
         columns["free_pci_devices"][row] -= times * count_devices(taken.pci)
+    if taken.virt:
+        columns["virt_use"][row] = columns["virt_use"][row].plus(taken.virt, times)
+        columns["exclusive_vcpus"][row] += times * taken.virt.exclusive_vcpus
+
+
+def take_provided(columns: Mapping[str, Values], row: int, provided: Provided, times: int) -> None:
+    """Take from the providers of a row; ``times`` is -1 to give back."""
+    for name, amount in provided.of_root.items():
+        columns[UNUSED[name]][row] -= times * amount
+    if provided.of_tree:
+        columns["provider_tree"][row] = columns["provider_tree"][row].taken(provided.of_tree, times)

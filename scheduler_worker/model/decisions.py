@@ -1,11 +1,23 @@
-"""What comes out of judgement: selections, and why the others were not chosen."""
+"""Decisions: the selected hosts, and why the others were not selected."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
 from scheduler_worker.model.claims import Claim
+from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.model.requests import SchedulerLimits
+
+
+class Allocation(msgspec.Struct, frozen=True, gc=False):
+    """What an instance takes of resource providers, in Placement's terms."""
+
+    allocations: dict[str, Any] = {}
+    """Provider uuid -> what is taken of it; empty where no Placement service tracks that."""
+    mappings: dict[str, list[str]] = {}
+    """Name of each request group -> the providers that serve it."""
 
 
 class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -17,13 +29,12 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cell_uuid: str | None = None
     limits: SchedulerLimits = SchedulerLimits()
     availability_zone: str | None = None
-    allocation_request: str | None = None
-    """JSON text, present only where the caller needs a provider for each resource group."""
-    allocation_request_version: str | None = None
+    allocation: Allocation | None = None
+    """Present only where the caller needs a provider for each resource group."""
 
 
 Alternate = Selection
-"""A further host that would do; it is offered, not promised."""
+"""A further host that fits; nothing is reserved on it."""
 
 
 class FilterStep(msgspec.Struct, frozen=True, gc=False):
@@ -35,7 +46,7 @@ class FilterStep(msgspec.Struct, frozen=True, gc=False):
 
 
 class WeightPart(msgspec.Struct, frozen=True, gc=False):
-    """One weigher's say about one host: ``product`` = ``multiplier`` * ``normalized``."""
+    """What one weigher adds to a host's weight: ``product`` = ``multiplier`` * ``normalized``."""
 
     name: str
     raw: float
@@ -45,7 +56,7 @@ class WeightPart(msgspec.Struct, frozen=True, gc=False):
 
 
 class HostVerdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What became of one host: rejected by a filter with a reason, or weighed."""
+    """The outcome for one host: rejected by a filter with a reason, or weighed."""
 
     host: str
     nodename: str
@@ -59,10 +70,27 @@ class Diagnosis(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Why a request got the answer it got."""
 
     hosts: int = 0
-    """Hosts looked at before any filter."""
+    """How many hosts there were before any filter."""
     filters: tuple[FilterStep, ...] = ()
     verdicts: tuple[HostVerdict, ...] = ()
+    left_out: int = 0
+    """How many more verdicts there are than the limit."""
     chosen: str | None = None
+    policy: PolicyReference | None = None
+    """The policy that it was decided under."""
+    notes: tuple[str, ...] = ()
+    """What is odd about the units' answers, such as that one failed."""
+
+
+class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Why the hosts of each cluster would be chosen or not."""
+
+    clusters: dict[str, Diagnosis]
+    """Cluster -> its diagnosis, in the order in which the clusters would be tried."""
+    reason: str | None = None
+    """Why the request would be refused; None: some cluster has a host for its first instance."""
+    not_found: dict[str, str]
+    """Host that was asked for and is in no diagnosis -> why."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -1,21 +1,34 @@
-"""What is known of one host: the report it sends and the record that is kept.
+"""Host reports, and the host records that they are merged into.
 
-A :class:`HostReport` says only what changed (:data:`msgspec.UNSET` = unchanged, None = cleared); a
+A :class:`HostReport` has only what changed (:data:`msgspec.UNSET` = unchanged, None = cleared); a
 :class:`HostRecord` is the whole. Field names are Nova's ``ComputeNode`` ones; sizes are MiB and
 GiB as their names say, times are seconds since the epoch.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from scheduler_worker.model.claims import ReportedUse
+from scheduler_worker.model.host_power import UP, HostPower
 from scheduler_worker.model.providers import ResourceProvider
-from scheduler_worker.model.requests import MAX_SIZE, Size
+from scheduler_worker.model.sizes import MAX_SIZE, Size
+from scheduler_worker.model.sources import (
+    COMPUTE,
+    SourceName,
+    SourceRecord,
+    groups_of,
+    source_of,
+    with_report,
+)
 from scheduler_worker.model.topology import count_devices, read_pci_pools
+from scheduler_worker.model.virt_hosts import VirtHost
 
 HOST_SCHEMA = 1
 
@@ -35,6 +48,7 @@ class HostReport(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
     nodename: Text | UnsetType | None = UNSET
     cluster: ClusterName | UnsetType | None = UNSET
     cell_uuid: str | UnsetType | None = UNSET
+    source: SourceName | UnsetType | None = UNSET
     updated_at: float | UnsetType | None = UNSET
     vcpus: Size | UnsetType | None = UNSET
     vcpus_used: Size | UnsetType | None = UNSET
@@ -68,22 +82,29 @@ class HostReport(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
     instances: list[dict[str, Any]] | UnsetType | None = UNSET
     load: dict[str, Any] | UnsetType | None = UNSET
     vms: dict[str, Any] | list[Any] | UnsetType | None = UNSET
+    virt: VirtHost | UnsetType | None = UNSET
+    power: HostPower | UnsetType | None = UNSET
 
 
 class HostRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Everything that is known of one compute node, except its instances and promises."""
+    """Everything known of one compute node, except its instances and reservations."""
 
     uuid: str
     host: str
     nodename: str
     cluster: str
     reported_at_s: float
-    """When the last report arrived, by the store's clock."""
+    """When the last report arrived, of whatever source, by the store's clock."""
     vcpus: int
     memory_mb: int
     local_gb: int
     cell_uuid: str | None = None
+    compute_reported_at_s: float | None = None
+    """When the compute service reported last, 0.0 if never; None: at :attr:`reported_at_s`."""
+    sources: dict[str, SourceRecord] = {}
+    """Which source reported what and when; empty while only the compute service has reported."""
     updated_at: float | None = None
+    """When the compute service's latest dated report was measured, by the host's clock."""
     vcpus_used: int = 0
     memory_mb_used: int = 0
     free_ram_mb: int | None = None
@@ -112,17 +133,25 @@ class HostRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
     service: dict[str, Any] = {}
     load: dict[str, Any] = {}
     vms: dict[str, Any] | list[Any] = {}
+    virt: VirtHost | None = None
+    power: HostPower = UP
+    """As reported last, however long ago: a host that sleeps sends no reports."""
+    over_commit_since_s: float | None = None
+    """Since when the load has been out of its bounds, by the store's clock; None: it is not."""
     schema: int = HOST_SCHEMA
 
 
 USE_FIELDS = frozenset({"vcpus_used", "memory_mb_used", "free_ram_mb", "local_gb_used"})
-"""A report that carries one of these is a report of use: it can absorb promises."""
+"""Only a report with one of these is a report of use, which can absorb reservations."""
 
 _REPLACED_BY = {"memory_mb_used": "free_ram_mb", "local_gb_used": "free_disk_gb"}
+_ASLEEP = {"maintenance": "it was put into maintenance", "down": "it was switched off"}
+_HEARTBEATS = ("last_seen_up", "created_at")
+"""Facts of ``service`` that count as liveness: only the compute service may report them."""
 
 
 def fields_of(report: HostReport) -> dict[str, Any]:
-    """What the report says, without what it leaves unchanged."""
+    """The fields that a report carries, without those it leaves unchanged."""
     return {
         name: value
         for name in report.__struct_fields__
@@ -130,8 +159,8 @@ def fields_of(report: HostReport) -> dict[str, Any]:
     }
 
 
-def merged(record: HostRecord | None, said: dict[str, Any], **stamped: Any) -> HostRecord:
-    """The record after a report said ``said``; ``stamped`` is what the receiver adds.
+def merged(record: HostRecord | None, fields: dict[str, Any], **stamped: Any) -> HostRecord:
+    """The record after a report with these fields; ``stamped`` is what the receiver adds.
 
     An absent field keeps its value and None returns it to its default. Use given without the
     matching free amount makes a stored free amount obsolete.
@@ -141,10 +170,12 @@ def merged(record: HostRecord | None, said: dict[str, Any], **stamped: Any) -> H
 
     """
     known = msgspec.structs.asdict(record) if record else {}
+    if record and is_older_reading(fields.get("resource_providers"), record.resource_providers):
+        fields = {name: each for name, each in fields.items() if name != "resource_providers"}
     for used, free in _REPLACED_BY.items():
-        if used in said and free not in said:
+        if used in fields and free not in fields:
             known.pop(free, None)
-    known.update(said, **stamped)
+    known.update(fields, **stamped, **_of_source(record, fields, stamped["reported_at_s"]))
     known.pop("instances", None)
     if known.get("stats"):
         known["stats"] = {key: _text(value) for key, value in known["stats"].items()}
@@ -153,19 +184,135 @@ def merged(record: HostRecord | None, said: dict[str, Any], **stamped: Any) -> H
     )
 
 
+def is_older_reading(
+    reported: Iterable[ResourceProvider] | None, known: Iterable[ResourceProvider]
+) -> bool:
+    """Whether providers were read before those that are known: by another worker, say."""
+    if reported is None:
+        return False
+    latest_s = max((each.read_at_s for each in known), default=0.0)
+    return max((each.read_at_s for each in reported), default=latest_s) < latest_s
+
+
+def _of_source(record: HostRecord | None, fields: dict[str, Any], now_s: float) -> dict[str, Any]:
+    """The fields of a record that depend on the report's source."""
+    source = source_of(fields)
+    sources = record.sources if record else {}
+    if source == COMPUTE:
+        # Not stored for hosts of one source: most have no other, and a fleet has many records.
+        return {
+            "compute_reported_at_s": None,
+            "sources": with_report(sources, source, fields, now_s) if sources else {},
+        }
+    if record and not sources:
+        # All that is known so far counts as the compute service's, as of the latest report.
+        known = [name for name, value in msgspec.to_builtins(record).items() if value is not None]
+        groups = dict.fromkeys(sorted(groups_of(known)), record.reported_at_s)
+        sources = {COMPUTE: SourceRecord(record.updated_at, groups)}
+    found = {
+        "compute_reported_at_s": compute_reported_at_s(record) if record else 0.0,
+        "sources": with_report(sources, source, fields, now_s),
+        "updated_at": record.updated_at if record else None,
+    }
+    if fields.get("service"):
+        facts = {key: value for key, value in fields["service"].items() if key not in _HEARTBEATS}
+        kept = record.service if record else {}
+        found["service"] = facts | {key: kept[key] for key in _HEARTBEATS if key in kept}
+    return found
+
+
+def is_outdated(record: HostRecord | None, fields: dict[str, Any]) -> bool:
+    """Whether a report was measured before the latest one of the same source.
+
+    Clocks of different agents are not compared: each source's reports are ordered by its own.
+    """
+    updated_at = fields.get("updated_at")
+    if record is None or updated_at is None:
+        return False
+    source = source_of(fields)
+    if source == COMPUTE:
+        latest = record.updated_at
+    else:
+        latest = record.sources.get(source, SourceRecord()).updated_at
+    return latest is not None and bool(updated_at < latest)
+
+
 def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+def compute_reported_at_s(record: HostRecord) -> float:
+    """When a report of the compute service arrived last, by the store's clock; 0.0: never.
+
+    Records of a release that knew no sources have :attr:`HostRecord.reported_at_s` alone.
+    """
+    return (
+        record.reported_at_s
+        if record.compute_reported_at_s is None
+        else record.compute_reported_at_s
+    )
+
+
+def is_watched(record: HostRecord) -> bool:
+    """Whether a feed watches the compute service, and reports only when it goes up or down.
+
+    Such a host is alive, however old its record is, until it is reported down.
+    """
+    return bool(record.service.get("watched"))
+
+
+def is_silent(record: HostRecord, now_s: float, after_s: float) -> bool:
+    """Whether what is known of the host may be out of date: no source reported for so long."""
+    if is_watched(record):
+        return is_forced_down(record)
+    return now_s - record.reported_at_s > after_s
+
+
 def heartbeat_s(record: HostRecord) -> float:
-    """When the host's service was last seen: what it says of itself, else its last report."""
-    said = record.service.get("last_seen_up") or record.service.get("created_at")
-    return seconds(said) if said else record.reported_at_s
+    """When the compute service was last alive: by its own account, else its latest report.
+
+    Infinity for a host that is watched: each moment until it is reported down.
+    """
+    if is_watched(record):
+        return math.inf
+    seen = record.service.get("last_seen_up") or record.service.get("created_at")
+    return seconds(seen) if seen else compute_reported_at_s(record)
+
+
+def reported_use(record: HostRecord) -> ReportedUse:
+    """The use that the host reports; a reported free amount counts before a reported use."""
+    disk_gb = record.local_gb_used
+    if record.free_disk_gb is not None:
+        disk_gb = record.local_gb - record.free_disk_gb
+    return ReportedUse(
+        vcpus=record.vcpus_used,
+        memory_mb=record.memory_mb - free_ram_mb(record),
+        disk_mb=1024 * disk_gb,
+    )
 
 
 def is_forced_down(record: HostRecord) -> bool:
-    """Whether the service counts as down however fresh its heartbeat is."""
-    return bool(record.service.get("forced_down")) or record.service.get("up") is False
+    """Whether the service counts as down, however recent its heartbeat is.
+
+    So does that of a host in maintenance, or switched off.
+    """
+    is_up = record.power.state == "up" and record.service.get("up") is not False
+    return bool(record.service.get("forced_down")) or not is_up
+
+
+def out_of_service(record: HostRecord) -> str | None:
+    """Why the host is out of service, by its operator or its own report; None when it is not."""
+    if record.service.get("disabled"):
+        why = record.service.get("disabled_reason")
+        return "its compute service is disabled" + (f": {why}" if why else "")
+    if record.power.state != "up":
+        return _ASLEEP[record.power.state] + (" by the policy" if record.power.by_policy else "")
+    if record.service.get("forced_down"):
+        return "its compute service is forced down"
+    if is_forced_down(record):
+        why = record.service.get("down_reason")
+        return str(why) if why else "its compute service is reported down"
+    return None
 
 
 def seconds(moment: str | float) -> float:
@@ -177,7 +324,7 @@ def seconds(moment: str | float) -> float:
 
 
 def free_pci_devices(record: HostRecord) -> int:
-    """How many PCI devices are free, whatever they are."""
+    """The number of free PCI devices of all kinds."""
     return count_devices(read_pci_pools(record.pci_device_pools))
 
 

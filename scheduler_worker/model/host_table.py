@@ -1,100 +1,67 @@
-"""One cluster's hosts in columns, *less everything already promised*.
+"""The hosts of one cluster in columns, less everything that is claimed or reserved.
 
-Applying a promise consumes its row, ending it gives the same amounts back, and a new report
-rebuilds the row from the report and the live promises. Only the owner of a table changes it, and
-never while judgement looks at it.
+A claim or reservation takes from its host's row, giving it back adds the same amounts, and a new
+report refills the row and takes the live reservations from it again. Only the owner of a table
+changes it, and never while a decision reads it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from scheduler_worker.model.aggregates import Aggregate
-from scheduler_worker.model.columns import COLUMNS, CONSUMED, Mask, Rows, Values, take
+from scheduler_worker.model.changes import ChangeLog, Marks
+from scheduler_worker.model.columns import Mask, Rows, Values
+from scheduler_worker.model.derived_columns import DerivedColumns
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.model.hosts import Aggregates, Groups, Hosts, HostState, Promise
-from scheduler_worker.model.taken_hosts import TakenHosts
+from scheduler_worker.model.host_reservations import HostReservations
+from scheduler_worker.model.host_rows import HostRows
+from scheduler_worker.model.host_subset import HostSubset
+from scheduler_worker.model.hosts import ClaimOrReservation, Groups, Hosts, HostState
+from scheduler_worker.model.reported_instances import Instances, ReportedInstances
 
-_MAX_DERIVED = 512
-_MEMBERSHIPS = "aggregates"
-_MAX_TOUCHED = 65_536
-_FIRST_CAPACITY = 64
-
-
-class Marks(NamedTuple):
-    """How much of a table's changes somebody has seen."""
-
-    generation: int
-    changed: int
-    used: int
-
-
-class _Derived:
-    """A derived column: its values, how to make one, how much of the change list it has seen."""
-
-    __slots__ = ("of", "seen", "values")
-
-    def __init__(self, of: Callable[[HostState], Any], values: Values, seen: int) -> None:
-        self.of = of
-        self.values = values
-        self.seen = seen
-
-
-class _Memberships:
-    """Numbers the hosts' aggregates, the same for hosts that are in the same ones."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[int, ...], int] = {}
-        self.found: list[Aggregates] = []
-
-    def __call__(self, host: HostState) -> int:
-        some = host.aggregates
-        # By identity, which is quick: two versions of an aggregate are two. They are kept alive.
-        number = self._numbers.setdefault(tuple(map(id, some)), len(self.found))
-        if number == len(self.found):
-            self.found.append(some)
-        return number
+_Node = tuple[str, str]
+"""Host name and node name."""
 
 
 class HostTable(Hosts):
-    """One cluster's hosts as this process knows them, promises consumed."""
+    """The hosts of one cluster as this process knows them."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
         self.metadata_keys = frozenset()
         self.metadata_items = frozenset()
-        self.records: list[HostRecord] = []
-        self.versions: list[int] = []
-        self._columns = {c.name: np.zeros(_FIRST_CAPACITY, c.dtype) for c in COLUMNS}
-        self._settled = {name: self._columns[name].copy() for name in CONSUMED}
-        """What promises change, without the pending ones."""
-        self._without_pending: HostTable | None = None
-        self._num_pending = 0
-        self._capacity = _FIRST_CAPACITY
-        self._shown: dict[str, Values] = {}
-        """The parts of the columns that are in use; forgotten when the number of rows changes."""
-        self._row_of: dict[str, int] = {}
-        self._rows_of_host: dict[str, set[int]] = {}
-        self._rows_of_folded: dict[str, set[int]] = {}
+        self._use_rows(HostRows())
+        self._states: list[HostState] | None = []
+        """One for each row; None, in a table that is soon dropped, until all are asked for."""
+        self._reservations = HostReservations()
+        self._former_uuids: dict[_Node, set[str]] = {}
+        """Node -> uuids without a row that it has reservations under.
+
+        A node that is created anew gets another uuid. Reservations made meanwhile count on it all
+        the same, until the worker that stores its report has carried them over.
+        """
+        self._instances = ReportedInstances()
         self._aggregates: Mapping[str, tuple[Aggregate, ...]] = {}
-        self._instances: dict[str, dict[str, dict[str, Any]]] = {}
-        self._hosts_of_instance: dict[str, set[str]] = {}
-        self._promises: dict[str, Promise] = {}
-        self._promises_of_host: dict[str, set[str]] = {}
-        self._promises_of_instance: dict[str, set[str]] = {}
-        self._derived: dict[Hashable, _Derived] = {}
-        self._changed_rows: list[int] = []
-        """Rows whose facts changed, in order."""
-        self._used_rows: list[int] = []
-        """Rows whose promises or instances changed, in order."""
-        self._generation = 0
-        self.kept: OrderedDict[Hashable, Any] = OrderedDict()
-        """What judgement keeps about these hosts from one request to the next."""
+        self._changes = ChangeLog()
+        self._derived = DerivedColumns()
+        self._without_unannounced: HostTable | None = None
+        self.evaluation_cache: OrderedDict[Hashable, Any] = OrderedDict()
+        """Equivalence class -> the evaluation of these hosts for its requests, the least recently
+        used first. Kept here because it is valid as long as the rows stay where they are."""
+
+    def _use_rows(self, rows: HostRows) -> None:
+        self._rows = rows
+        self.records = rows.records
+        self.versions = rows.versions
+        self.columns = rows.columns
+        """By name, longer than the table: for :class:`HostState`, which looks at one row."""
 
     # Reading
 
@@ -102,118 +69,34 @@ class HostTable(Hosts):
         return len(self.records)
 
     def column(self, name: str) -> Values:
-        values = self._shown.get(name)
-        if values is None:
-            values = self._shown[name] = self._columns[name][: len(self.records)]
-        return values
+        return self._rows.column(name)
 
     def state(self, row: int) -> HostState:
-        return HostState(self, int(row))
+        return HostState(self, int(row)) if self._states is None else self._states[row]
 
     def states(self, rows: Iterable[int] | None = None) -> Iterator[HostState]:
-        lists: dict[str, list[Any]] = {}
-        for row in range(len(self)) if rows is None else rows:
-            yield HostState(self, int(row), lists)
+        if self._states is None:
+            self._states = [HostState(self, row) for row in range(len(self))]
+        return iter(self._states) if rows is None else map(self._states.__getitem__, rows)
 
     def take(self, rows: Rows) -> Hosts:
-        return TakenHosts(self, rows)
+        return HostSubset(self, rows)
 
     def rows_of(self, hosts: Iterable[str], *, ignore_case: bool = False) -> Mask:
         mask = np.zeros(len(self), bool)
-        index = self._rows_of_folded if ignore_case else self._rows_of_host
         for host in hosts:
-            for row in index.get(host.lower() if ignore_case else host, ()):
+            for row in self._rows.named(host, ignore_case=ignore_case):
                 mask[row] = True
         return mask
 
     def row_of(self, host_uuid: str) -> int | None:
-        """The row of a host, None when the table does not have it."""
-        return self._row_of.get(host_uuid)
+        """The row of a host; None: the table does not have it."""
+        return self._rows.row_of(host_uuid)
 
     def find(self, host: str, nodename: str | None = None) -> list[HostRecord]:
         """The nodes of a host name, or the one with that node name."""
-        found = (self.records[row] for row in sorted(self._rows_of_host.get(host, ())))
+        found = (self.records[row] for row in sorted(self._rows.named(host)))
         return [record for record in found if nodename is None or record.nodename == nodename]
-
-    @property
-    def aggregates(self) -> Mapping[str, tuple[Aggregate, ...]]:
-        """The membership of all hosts, as it was last set."""
-        return self._aggregates
-
-    def aggregates_of(self, host: str) -> tuple[Aggregate, ...]:
-        """The aggregates a host name is in."""
-        return self._aggregates.get(host, ())
-
-    def reported_instances(self, host: str) -> Mapping[str, Mapping[str, Any]]:
-        """Instances that are known to be on a host, without promised ones."""
-        return self._instances.get(host, {})
-
-    def instances_of(self, host: str) -> Mapping[str, Mapping[str, Any]]:
-        """Instance uuid -> facts, for the instances on a host name and those promised to it."""
-        found: dict[str, Mapping[str, Any]] = {}
-        for row in self._rows_of_host.get(host, ()):
-            for promise_id in self._promises_of_host.get(self.records[row].uuid, ()):
-                uuid = self._promises[promise_id].instance_uuid
-                found[uuid] = {"uuid": uuid, "host": host}
-        found.update(self._instances.get(host, {}))
-        return found
-
-    def count_instances(self, uuids: Iterable[str]) -> Values:
-        counts = np.zeros(len(self), "i8")
-        for uuid in set(uuids):
-            for host in self._hosts_with(uuid):
-                for row in self._rows_of_host.get(host, ()):
-                    counts[row] += 1
-        return counts
-
-    def _hosts_with(self, instance_uuid: str) -> set[str]:
-        promised = self._promises_of_instance.get(instance_uuid)
-        reported = self._hosts_of_instance.get(instance_uuid, set())
-        if not promised:
-            return reported
-        return reported | {self._promises[each].host for each in promised}
-
-    def promises(self) -> Iterator[Promise]:
-        """Every live promise, in no particular order."""
-        return iter(self._promises.values())
-
-    def promises_of_instance(self, instance_uuid: str) -> list[Promise]:
-        """The live promises for an instance."""
-        return [self._promises[id] for id in self._promises_of_instance.get(instance_uuid, ())]
-
-    def promises_of_host(self, host_uuid: str) -> list[Promise]:
-        """The live promises on a host."""
-        return [self._promises[id] for id in self._promises_of_host.get(host_uuid, ())]
-
-    @property
-    def num_promises(self) -> int:
-        """How many promises live, claims included."""
-        return len(self._promises)
-
-    def without_pending(self) -> HostTable | None:
-        """These hosts as they would be if all pending promises were given back; None: none pend.
-
-        The answer shares what it can with this table: it is for looking, and only until this one
-        is changed.
-        """
-        if not self._num_pending:
-            return None
-        if self._without_pending is None:
-            self._without_pending = self._copied_without_pending()
-        self._without_pending.now_s = self.now_s
-        return self._without_pending
-
-    def _copied_without_pending(self) -> HostTable:
-        table = copy.copy(self)
-        settled = {name: values.copy() for name, values in self._settled.items()}
-        table._columns = self._columns | settled
-        table._shown, table.kept, table._used_rows = {}, OrderedDict(), []
-        table._promises, table._promises_of_host, table._promises_of_instance = {}, {}, {}
-        table._num_pending = 0
-        for promise_id, each in self._promises.items():
-            if not each.is_pending:
-                table._enter(promise_id, each)
-        return table
 
     def derived(
         self,
@@ -222,84 +105,37 @@ class HostTable(Hosts):
         dtype: str,
         first: Callable[[Hosts], Values] | None = None,
     ) -> Values:
-        entry = self._derived.pop(key, None)
-        if entry is None or len(entry.values) != len(self):
-            if first is None:
-                values = np.fromiter((of(host) for host in self.states()), dtype, len(self))
-            else:
-                values = first(self)
-            entry = _Derived(of, values, len(self._changed_rows))
-            if len(self._derived) >= _MAX_DERIVED:
-                del self._derived[next(iter(self._derived))]
-        elif entry.seen < len(self._changed_rows):
-            for host in self.states(set(self._changed_rows[entry.seen :])):
-                entry.values[host.row] = entry.of(host)
-            entry.seen = len(self._changed_rows)
-        self._derived[key] = entry
-        return entry.values
-
-    def by_aggregates(self) -> Groups:
-        entry = self._derived.get(_MEMBERSHIPS)
-        of = entry.of if entry else None
-        if not isinstance(of, _Memberships) or len(of.found) > 2 * self._capacity:
-            self._derived.pop(_MEMBERSHIPS, None)
-            of = _Memberships()
-        return Groups(self.derived(_MEMBERSHIPS, of, "i4"), of.found)
+        return self._derived.column(self, self._changes.facts, key, of, dtype, first)
 
     def marks(self) -> Marks:
-        """Where the lists of touched rows end now."""
-        return Marks(self._generation, len(self._changed_rows), len(self._used_rows))
+        """Where the log of changed rows ends now."""
+        return self._changes.marks()
 
     def touched_since(self, marks: Marks) -> tuple[set[int], set[int]] | None:
-        """The rows whose facts changed, and those whose promises or instances changed.
+        """The rows whose facts changed, and those whose reservations or instances did.
 
-        None when that cannot be told: rows came, went or moved.
+        None when that is unknown: rows came, went or moved.
         """
-        if marks.generation != self._generation:
-            return None
-        return set(self._changed_rows[marks.changed :]), set(self._used_rows[marks.used :])
+        return self._changes.since(marks)
 
-    # Changing: by the owner only
+    # Aggregates
 
-    def put(self, record: HostRecord, version: int) -> None:
-        """Insert or replace a host; its live promises stay consumed."""
-        row = self._row_of.get(record.uuid)
-        if row is None:
-            row = self._append(record)
-        elif (self.records[row].host, self.records[row].cluster) != (record.host, record.cluster):
-            self._unname(row)
-            self.records[row] = record
-            self._name(row)
-        self.records[row] = record
-        self.versions[row] = version
-        self._fill(row)
-        self._touch(row)
+    @property
+    def aggregates(self) -> Mapping[str, tuple[Aggregate, ...]]:
+        """The aggregates of every host name, as they were last set."""
+        return self._aggregates
 
-    def remove(self, host_uuid: str) -> None:
-        """Forget a host; the last row takes its place. An unknown one is fine."""
-        row = self._row_of.get(host_uuid)
-        if row is None:
-            return
-        last = len(self.records) - 1
-        self._unname(row)
-        del self._row_of[host_uuid]
-        if row != last:
-            self._unname(last)
-            for values in (*self._columns.values(), *self._settled.values()):
-                values[row] = values[last]
-            self.records[row] = self.records[last]
-            self.versions[row] = self.versions[last]
-            self._row_of[self.records[row].uuid] = row
-            self._name(row)
-        self.records.pop()
-        self.versions.pop()
-        self._shown.clear()
-        self._forget_derived()
+    def aggregates_of(self, host: str) -> tuple[Aggregate, ...]:
+        """The aggregates of a host name."""
+        return self._aggregates.get(host, ())
+
+    def by_aggregates(self) -> Groups:
+        return self._derived.groups(self, self._changes.facts, 2 * self._rows.capacity)
 
     def set_aggregates(
         self, by_host: Mapping[str, tuple[Aggregate, ...]], empty: Iterable[Aggregate] = ()
     ) -> None:
-        """Replace the membership of all hosts; ``empty`` are aggregates that may have none."""
+        """Replace the aggregates of all hosts; ``empty`` are aggregates that may have no host."""
         before, self._aggregates = self._aggregates, by_host
         known = {id(each): each for some in by_host.values() for each in some}
         known |= {id(each): each for each in empty}
@@ -310,120 +146,235 @@ class HostTable(Hosts):
         self._begin_generation()
         for host in before.keys() | by_host.keys():
             if before.get(host) != by_host.get(host):
-                for row in self._rows_of_host.get(host, ()):
-                    self._touch(row)
+                for row in self._rows.named(host):
+                    if self._states is not None:
+                        self._states[row].aggregates = by_host.get(host, ())
+                    self._facts_changed(row)
 
-    def set_instances(self, host: str, instances: dict[str, dict[str, Any]] | None) -> None:
-        """Replace the instances that are known to be on a host name."""
-        self._without_pending = None
-        self._used_rows.extend(self._rows_of_host.get(host, ()))
-        for uuid in self._instances.pop(host, {}):
-            self._hosts_of_instance[uuid].discard(host)
-            if not self._hosts_of_instance[uuid]:
-                del self._hosts_of_instance[uuid]
-        if instances:
-            self._instances[host] = instances
-            for uuid in instances:
-                self._hosts_of_instance.setdefault(uuid, set()).add(host)
+    # Hosts
 
-    def promise(self, promise: Promise) -> Promise | None:
-        """Consume a claim or a reservation; answers the one of the same id that it replaces."""
-        promise_id = promise.id
-        before = self._promises.get(promise_id)
-        if before is not None:
-            if (before.resources, before.is_pending) == (promise.resources, promise.is_pending):
-                self._promises[promise_id] = promise  # the id tells instance and host
-                return before
-            self.end_promise(promise_id)
-        self._enter(promise_id, promise)
-        self._consume(promise, 1)
-        return before
+    def put(self, record: HostRecord, version: int) -> None:
+        """Insert or replace a host, less its live reservations."""
+        known = self._rows.row_of(record.uuid)
+        nodes = {_node(record)} if known is None else {_node(record), _node(self.records[known])}
+        with self._former_aside(nodes):
+            row = self._rows.put(record, version)
+            if known is None:
+                self._begin_generation()
+            for reservation in self._reservations.of_host(record.uuid):
+                self._rows.take(row, reservation, 1)
+        if self._states is not None:
+            if row == len(self._states):
+                self._states.append(HostState(self, row))
+            state = self._states[row]
+            state.record, state.version = record, version
+            state.aggregates = self.aggregates_of(record.host)
+        self._facts_changed(row)
 
-    def _enter(self, promise_id: str, promise: Promise) -> None:
-        self._promises[promise_id] = promise
-        self._num_pending += promise.is_pending
-        self._promises_of_host.setdefault(promise.host_uuid, set()).add(promise_id)
-        self._promises_of_instance.setdefault(promise.instance_uuid, set()).add(promise_id)
-
-    def end_promise(self, promise_id: str) -> None:
-        """Give back what a promise consumed. An unknown one is fine."""
-        promise = self._promises.pop(promise_id, None)
-        if promise is None:
-            return
-        self._num_pending -= promise.is_pending
-        for index, key in (
-            (self._promises_of_host, promise.host_uuid),
-            (self._promises_of_instance, promise.instance_uuid),
-        ):
-            index[key].discard(promise_id)
-            if not index[key]:
-                del index[key]
-        self._consume(promise, -1)
-
-    def _consume(self, promise: Promise, times: int) -> None:
-        """Take a promise's resources from its host; ``times`` is -1 to give them back."""
-        if not promise.is_pending:
-            self._without_pending = None
-        row = self._row_of.get(promise.host_uuid)
+    def remove(self, host_uuid: str) -> None:
+        """Remove a host; the last row takes its place. An unknown one is ignored."""
+        row = self._rows.row_of(host_uuid)
         if row is None:
             return
-        take(self._columns, row, promise.resources, times)
-        if not promise.is_pending:
-            take(self._settled, row, promise.resources, times)
-        self._used_rows.append(row)
-        if len(self._used_rows) > _MAX_TOUCHED:
+        node = _node(self.records[row])
+        with self._former_aside([node]):
+            self._rows.remove(row)
+            if self._reservations.of_host(host_uuid):
+                self._former_uuids.setdefault(node, set()).add(host_uuid)
+        if self._states is not None:
+            last = self._states.pop()
+            if row < len(self._states):
+                self._states[row] = last
+                last.row = row
+        self._forget_facts()
+
+    # Instances
+
+    def reported_instances(self, host: str) -> Instances:
+        """The instances that a host name reports, without those it has reservations for."""
+        return self._instances.on(host)
+
+    def hosts_reporting(self, instance_uuid: str) -> Collection[str]:
+        """The host names that report an instance: two while it migrates."""
+        return self._instances.hosts_of(instance_uuid)
+
+    def instances_of(self, host: str) -> Instances:
+        """The instances that are on a host name or have a reservation there."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for row in self._rows.named(host):
+            for reservation in self.reservations_of_host(self.records[row].uuid):
+                uuid = reservation.instance_uuid
+                found[uuid] = {"uuid": uuid, "host": host}
+        found.update(self._instances.on(host))
+        return found
+
+    def count_instances(self, uuids: Iterable[str]) -> Values:
+        counts = np.zeros(len(self), "i8")
+        for uuid in set(uuids):
+            hosts = self._instances.hosts_of(uuid)
+            if reserved := self._reservations.of_instance(uuid):
+                hosts = {each.host for each in reserved}.union(hosts)
+            for host in hosts:
+                for row in self._rows.named(host):
+                    counts[row] += 1
+        return counts
+
+    def set_instances(self, host: str, instances: Instances | None) -> None:
+        """Replace the instances that a host name reports."""
+        self._without_unannounced = None
+        for row in self._rows.named(host):
+            self._changes.use_changed(row)
+        self._instances.replace(host, instances)
+
+    # Reservations
+
+    @property
+    def num_reservations(self) -> int:
+        """How many claims and reservations there are."""
+        return len(self._reservations)
+
+    def reservations_of_instance(self, instance_uuid: str) -> list[ClaimOrReservation]:
+        """The claims and reservations for an instance."""
+        return self._reservations.of_instance(instance_uuid)
+
+    def reservations_of_provider(self, provider: str) -> list[ClaimOrReservation]:
+        return self._reservations.of_provider(provider)
+
+    def reservations_of_host(self, host_uuid: str) -> list[ClaimOrReservation]:
+        """The claims and reservations on a host, also those under former uuids of its node."""
+        found = self._reservations.of_host(host_uuid)
+        row = self._rows.row_of(host_uuid) if self._former_uuids else None
+        if row is not None:
+            former = self._former(_node(self.records[row]))
+            found += [each for each in former if self.row_of_reservation(each) == row]
+        return found
+
+    def row_of_reservation(self, reservation: ClaimOrReservation) -> int | None:
+        """The row of its host; None: there is none.
+
+        A node that was created anew has another uuid, and what is reserved under its former one.
+        """
+        row = self._rows.row_of(reservation.host_uuid)
+        if row is not None:
+            return row
+        rows = (
+            (self.records[row].uuid, row)
+            for row in self._rows.named(reservation.host)
+            if self.records[row].nodename == reservation.nodename
+        )
+        return min(rows, default=("", None))[1]  # the same one, wherever rows move
+
+    def consume(self, reservation: ClaimOrReservation) -> ClaimOrReservation | None:
+        """Take a claim or reservation from its host; returns the one of the same id it replaces.
+
+        It may come before its host, and is taken when the host is put.
+        """
+        reservation_id = reservation.id
+        before = self._reservations.get(reservation_id)
+        if before is not None:
+            if self._take_alike(before, reservation):
+                self._reservations.replace(reservation_id, reservation)
+                return before
+            self.give_back(reservation_id)
+        self._reservations.add(reservation_id, reservation)
+        self._take(reservation, 1)
+        return before
+
+    def give_back(self, reservation_id: str) -> None:
+        """Give back what a claim or reservation took. An unknown one is ignored."""
+        reservation = self._reservations.remove(reservation_id)
+        if reservation is not None:
+            self._take(reservation, -1)
+
+    def without_unannounced(self) -> HostTable | None:
+        """These hosts as if all pending resources were given back; None: none are pending.
+
+        The table that is returned shares what it can with this one: read it, and do so before this
+        one is changed.
+        """
+        if not self._reservations.unannounced:
+            return None
+        if self._without_unannounced is None:
+            table = copy.copy(self)
+            table._use_rows(self._rows.without_unannounced())
+            table._states = None
+            table._reservations = self._reservations.announced()
+            table._changes = self._changes.branch()
+            table.evaluation_cache = OrderedDict()
+            self._without_unannounced = table
+        self._without_unannounced.now_s = self.now_s
+        return self._without_unannounced
+
+    def _take_alike(self, one: ClaimOrReservation, other: ClaimOrReservation) -> bool:
+        """Whether two of the same id take the same from the host."""
+        if (one.resources, one.is_unannounced) != (other.resources, other.is_unannounced):
+            return False
+        row = self.row_of_reservation(one)
+        return row is None or self._rows.provided(row, one) == self._rows.provided(row, other)
+
+    def _take(self, reservation: ClaimOrReservation, times: int) -> None:
+        if not reservation.is_unannounced:
+            self._without_unannounced = None
+        if self._rows.row_of(reservation.host_uuid) is None:
+            self._former_uuids.setdefault(_node(reservation), set()).add(reservation.host_uuid)
+        row = self.row_of_reservation(reservation)
+        if row is not None:
+            self._take_from(row, reservation, times)
+
+    def _take_from(self, row: int, reservation: ClaimOrReservation, times: int) -> None:
+        self._rows.take(row, reservation, times)
+        if not self._changes.use_changed(row):
             self._begin_generation()
 
-    def _fill(self, row: int) -> None:
-        record = self.records[row]
-        for column in COLUMNS:
-            self._columns[column.name][row] = column.of(record)
-        for name, values in self._settled.items():
-            values[row] = self._columns[name][row]
-        for promise in self.promises_of_host(record.uuid):
-            self._consume(promise, 1)
+    # Reservations under former uuids
 
-    def _append(self, record: HostRecord) -> int:
-        row = len(self.records)
-        if row == self._capacity:
-            self._capacity *= 2
-            for columns in (self._columns, self._settled):
-                for name, values in columns.items():
-                    columns[name] = np.resize(values, self._capacity)
-        self.records.append(record)
-        self.versions.append(0)
-        self._shown.clear()
-        self._begin_generation()
-        self._row_of[record.uuid] = row
-        self._name(row)
-        return row
+    def _former(self, node: _Node) -> list[ClaimOrReservation]:
+        """The reservations of a node under uuids that have no row."""
+        return [
+            each
+            for uuid in sorted(self._former_uuids.get(node, ()))
+            if self._rows.row_of(uuid) is None
+            for each in self._reservations.of_host(uuid)
+        ]
 
-    def _name(self, row: int) -> None:
-        host = self.records[row].host
-        self._rows_of_host.setdefault(host, set()).add(row)
-        self._rows_of_folded.setdefault(host.lower(), set()).add(row)
+    @contextlib.contextmanager
+    def _former_aside(self, nodes: Collection[_Node]) -> Iterator[None]:
+        """Inside, what is reserved under former uuids of the nodes is given back."""
+        if self._former_uuids:
+            self._count_former(nodes, -1)
+        yield
+        if self._former_uuids:
+            self._count_former(nodes, 1)
+            for node in nodes:
+                if not self._former(node):
+                    self._former_uuids.pop(node, None)
 
-    def _unname(self, row: int) -> None:
-        host = self.records[row].host
-        for index, key in ((self._rows_of_host, host), (self._rows_of_folded, host.lower())):
-            index[key].discard(row)
-            if not index[key]:
-                del index[key]
+    def _count_former(self, nodes: Iterable[_Node], times: int) -> None:
+        for reservation in [each for node in nodes for each in self._former(node)]:
+            row = self.row_of_reservation(reservation)
+            if row is not None:
+                self._take_from(row, reservation, times)
 
-    def _touch(self, row: int) -> None:
-        self._without_pending = None
-        self._changed_rows.append(row)
-        if len(self._changed_rows) > 4 * self._capacity:
-            self._forget_derived()
+    # Changes
 
-    def _forget_derived(self) -> None:
+    def _facts_changed(self, row: int) -> None:
+        self._without_unannounced = None
+        self._changes.facts_changed(row)
+        if len(self._changes.facts) > 4 * self._rows.capacity:
+            # A column that was not used for so long is cheaper to recompute.
+            self._forget_facts()
+
+    def _forget_facts(self) -> None:
         self._derived.clear()
-        self._changed_rows.clear()
+        self._changes.forget_facts()
         self._begin_generation()
 
     def _begin_generation(self) -> None:
-        """What was kept about rows is worth nothing any more."""
-        self._without_pending = None
-        self._generation += 1
-        self._used_rows.clear()
-        self.kept.clear()
+        """Rows came, went or moved: nothing that caches know of them by number holds."""
+        self._without_unannounced = None
+        self._changes.begin_generation()
+        self.evaluation_cache.clear()
+
+
+def _node(of: HostRecord | ClaimOrReservation) -> _Node:
+    return of.host, of.nodename

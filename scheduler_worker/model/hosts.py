@@ -1,6 +1,6 @@
-"""Hosts as judgement sees them: columns by name, rows as :class:`HostState`, derived columns.
+"""Hosts as filters and weighers see them: columns by name, rows as :class:`HostState`.
 
-They are read-only. Who owns them, and how they change, is in ``host_table.py``.
+This interface is read-only; :class:`~.host_table.HostTable` implements it and changes.
 """
 
 from __future__ import annotations
@@ -11,21 +11,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from scheduler_worker.model.aggregates import Aggregate, lowest, raw_values
-from scheduler_worker.model.claims import PendingResource
+from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.columns import COLUMN_NAMES, COLUMNS, Mask, Rows, Values
 from scheduler_worker.model.host_records import HostRecord
 
 if TYPE_CHECKING:
     from scheduler_worker.model.host_table import HostTable
 
-__all__ = ["Aggregates", "Groups", "HostState", "Hosts", "Mask", "Promise", "Rows", "Values"]
+__all__ = [
+    "Aggregates",
+    "Groups",
+    "HostState",
+    "Hosts",
+    "Mask",
+    "ClaimOrReservation",
+    "Rows",
+    "Values",
+]
 
 Aggregates = tuple[Aggregate, ...]
-"""What a host is in, in order of the ids."""
+"""The aggregates of a host, in order of their ids."""
 
 
-class Promise(Protocol):
-    """What a table needs of a claim or a reservation."""
+class ClaimOrReservation(Protocol):
+    """What a table needs to know of a claim or a reservation."""
 
     @property
     def id(self) -> str: ...
@@ -36,35 +45,42 @@ class Promise(Protocol):
     @property
     def host(self) -> str: ...
     @property
-    def resources(self) -> PendingResource: ...
+    def nodename(self) -> str: ...
     @property
-    def is_pending(self) -> bool: ...
+    def resources(self) -> Resources: ...
+    @property
+    def is_unannounced(self) -> bool: ...
+    @property
+    def created_at_s(self) -> float: ...
 
 
 class Groups(NamedTuple):
-    """Hosts by the aggregates they are in, which many of them share."""
+    """Hosts grouped by the aggregates they are in, which many of them share."""
 
     numbers: Values
     """The group of each host."""
     members: Sequence[Aggregates]
     """The aggregates of each group; there may be groups without hosts."""
 
-    def spread(self, judge: Callable[[Aggregates], bool]) -> Mask:
-        """Judge each group once, for all hosts in it."""
-        verdicts = np.fromiter(map(judge, self.members), bool, len(self.members))
-        mask: Mask = verdicts[self.numbers]
-        return mask
+    def spread(self, passes: Callable[[Aggregates], bool]) -> Mask:
+        """The hosts of the groups that pass; each group is tested once."""
+        return self.each(passes, "?")
+
+    def each(self, of: Callable[[Aggregates], Any], dtype: str) -> Values:
+        """What is computed of each host's group, once for each group."""
+        found: Values = np.fromiter(map(of, self.members), dtype, len(self.members))[self.numbers]
+        return found
 
 
 class Hosts:
-    """Some hosts of one table, in columns: all of them, or a :meth:`take`."""
+    """Hosts of one table, in columns: all of them, or those of a :meth:`take`."""
 
     now_s: float
-    """The moment at which these hosts are judged, by the store's clock."""
+    """The time of the decision: seconds of the store's clock."""
     metadata_keys: frozenset[str]
-    """Every metadata key that some aggregate carries."""
+    """Every metadata key of some aggregate."""
     metadata_items: frozenset[tuple[str, str]]
-    """Every metadata key and value that some aggregate carries, one without hosts included."""
+    """Every metadata key and value of some aggregate, of one without hosts too."""
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -85,12 +101,12 @@ class Hosts:
         dtype: str,
         first: Callable[[Hosts], Values] | None = None,
     ) -> Values:
-        """A column computed from each host's *reported* facts and aggregates, kept up to date.
+        """A column computed from each host's *reported* facts and aggregates; kept current.
 
-        ``of`` is called once for each host and again only for hosts whose facts changed, so it may
-        read everything except what promises consume (free amounts, use, counts, instances).
-        ``key`` names the computation, parameters included. ``first`` computes the same for all
-        hosts of the table, where that is quicker than one by one.
+        ``of`` is called once for each host and again only for hosts whose facts changed, so it must
+        not read what reservations change (free amounts, use, counts, instances). ``key`` identifies
+        the computation, parameters included. ``first`` computes the same for all hosts of the
+        table, where that is quicker than one by one.
         """
         raise NotImplementedError
 
@@ -107,19 +123,25 @@ class Hosts:
         raise NotImplementedError
 
     def count_instances(self, uuids: Iterable[str]) -> Values:
-        """How many of the given instances are on (or promised to) each host."""
+        """How many of these instances are on each host, or have a reservation there."""
+        raise NotImplementedError
+
+    def reservations_of_provider(self, provider: str) -> list[ClaimOrReservation]:
+        """The claims and reservations, on any host of the table, that take from a provider beside
+        the compute node of their host.
+        """
         raise NotImplementedError
 
     def rows_of(self, hosts: Iterable[str], *, ignore_case: bool = False) -> Mask:
-        """Which rows belong to a host of one of these names."""
+        """The rows of hosts with one of these names."""
         raise NotImplementedError
 
     def take(self, rows: Rows) -> Hosts:
-        """These rows only; columns are gathered when they are first asked for."""
+        """These rows only; columns are gathered on first use."""
         raise NotImplementedError
 
     def aggregate_number(self, key: str, default: float) -> Values:
-        """Per host the smallest value of a metadata key over its aggregates, else ``default``."""
+        """The smallest value of a metadata key in each host's aggregates, else ``default``."""
         return self.derived(
             ("aggregate_number", key, default),
             lambda host: lowest(raw_values(host.aggregates, key), default, float),
@@ -128,21 +150,26 @@ class Hosts:
 
 
 class HostState:
-    """One host, with Nova's attribute names; reads its table and cannot change it.
+    """One host, with Nova's attribute names: a read-only view of its row.
 
     ``limits`` is the one exception: filters may leave oversubscription limits in it, which go with
     the selection. Column values are plain Python numbers.
+
+    The table keeps one of these for each row: filters in Nova's signature are asked about thousands
+    of hosts for one request, and mostly read attributes.
     """
 
-    __slots__ = ("_columns", "_lists", "_table", "limits", "row")
+    __slots__ = ("_columns", "_table", "aggregates", "limits", "record", "row", "version")
 
-    def __init__(
-        self, table: HostTable, row: int, lists: dict[str, list[Any]] | None = None
-    ) -> None:
+    def __init__(self, table: HostTable, row: int) -> None:
         self._table = table
-        self._columns = table._columns
-        self._lists = lists
+        self._columns = table.columns
         self.row = row
+        self.record: HostRecord = table.records[row]
+        """The host's record."""
+        self.version: int = table.versions[row]
+        """The version of the record in the store."""
+        self.aggregates: tuple[Aggregate, ...] = table.aggregates_of(self.record.host)
         self.limits: dict[str, Any] = {}
 
     if TYPE_CHECKING:
@@ -152,18 +179,12 @@ class HostState:
 
     @property
     def table(self) -> Hosts:
-        """The hosts this one is a row of."""
+        """The table that this is a row of."""
         return self._table
 
-    @property
-    def record(self) -> HostRecord:
-        """Everything the host reported."""
-        return self._table.records[self.row]
-
-    @property
-    def version(self) -> int:
-        """The version of the host's record that this row shows."""
-        return self._table.versions[self.row]
+    def derived(self, key: Hashable, of: Callable[[HostState], Any], dtype: str) -> Any:
+        """The host's value in a derived column: :meth:`Hosts.derived`."""
+        return self._table.derived(key, of, dtype).item(self.row)
 
     @property
     def now_s(self) -> float:
@@ -190,18 +211,14 @@ class HostState:
         return self.record.cell_uuid
 
     @property
-    def aggregates(self) -> tuple[Aggregate, ...]:
-        return self._table.aggregates_of(self.host)
-
-    @property
     def instances(self) -> Mapping[str, Mapping[str, Any]]:
-        """Instance uuid -> what is known of it, promised instances included."""
+        """Instance uuid -> what is known of it; instances with a reservation here are included."""
         return self._table.instances_of(self.host)
 
-    def promises_of(self, instance_uuid: str) -> list[Promise]:
-        """What is promised to an instance on this host."""
-        found = self._table.promises_of_instance(instance_uuid)
-        return [each for each in found if each.host_uuid == self.uuid]
+    def reservations_of(self, instance_uuid: str) -> list[ClaimOrReservation]:
+        """What is claimed or reserved for an instance on this host."""
+        found = self._table.reservations_of_instance(instance_uuid)
+        return [each for each in found if self._table.row_of_reservation(each) == self.row]
 
     @property
     def stats(self) -> Mapping[str, str]:
@@ -250,12 +267,7 @@ class HostState:
 
 def _column_of_a_row(name: str) -> property:
     def value(host: HostState) -> Any:
-        if host._lists is None:
-            return host._columns[name].item(host.row)
-        values = host._lists.get(name)
-        if values is None:
-            values = host._lists[name] = host._table.column(name).tolist()
-        return values[host.row]
+        return host._columns[name].item(host.row)
 
     return property(value)
 

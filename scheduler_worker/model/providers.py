@@ -1,12 +1,13 @@
-"""Resource providers: what a host has beside vCPUs, memory and disk, and below which of its parts.
+"""Resource providers: the inventories of a host beside vCPUs, memory and disk, as a tree.
 
-The words are Placement's. A host is a tree: its root is the compute node itself, under it are NUMA
-nodes, devices, ports with bandwidth, whatever has inventories of its own. A host that reports no
-providers is a tree of one, without inventories.
+The terms are Placement's. The root of a host's tree is the compute node; below it are NUMA nodes,
+devices, ports with bandwidth, whatever has inventories of its own. A host that reports no providers
+is a tree of one, without inventories. How much flavors took of a root differs from host to host; so
+that is not kept in the tree but in columns, see :mod:`~scheduler_worker.model.inventories`.
 
-Hosts of a kind have equal trees but for the uuids; so these are kept apart (:class:`ProviderTree`),
-and what was found for one tree holds for all that have the same providers. Taking is exact: giving
-the same back leaves the very same tree.
+Hosts of one kind have equal trees but for the uuids; so these are kept apart
+(:class:`ProviderTree`), and a match that was found for one tree holds for all hosts with the same
+providers. Taking is exact: giving the same back leaves the very same tree.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from scheduler_worker.model.requests import MAX_SIZE, Size
+from scheduler_worker.model.sizes import MAX_SIZE, Size
 
 ROOT = 0
 """The index of the compute node in its tree."""
 
 Amount = Annotated[int, Meta(ge=1, le=MAX_SIZE)]
 ResourceClass = Annotated[str, Meta(pattern=r"^[A-Z0-9_]{1,255}\Z")]
+FLAVOR_CLASSES = ("VCPU", "PCPU", "MEMORY_MB", "DISK_GB")
+"""What flavors take of the root: shared and dedicated CPUs, MiB of memory, GiB of disk."""
+MAX_RATIO = 100_000.0
+MAX_CONSUMERS = 10_000
+"""Instances and migrations that take of one provider."""
 Traits = frozenset[str]
 Uuid = Annotated[str, Meta(min_length=1, max_length=255)]
 
@@ -37,14 +43,14 @@ class Inventory(
 
     total: Size
     reserved: Size = 0
-    allocation_ratio: Annotated[float, Meta(ge=0.0, le=100_000.0)] = 1.0
+    allocation_ratio: Annotated[float, Meta(ge=0.0, le=MAX_RATIO)] = 1.0
     min_unit: Amount = 1
     max_unit: Amount = MAX_SIZE
     step_size: Amount = 1
 
     @property
     def capacity(self) -> int:
-        """How much may be promised altogether."""
+        """How much may be reserved in all."""
         return math.floor((self.total - self.reserved) * self.allocation_ratio)
 
     def allows(self, amount: int) -> bool:
@@ -53,42 +59,68 @@ class Inventory(
         return fits and amount % self.step_size == 0
 
 
+def is_capacity(inventories: Mapping[str, Inventory]) -> bool:
+    """Whether the inventories of a root decide about vCPUs, memory and disk.
+
+    Devices and the like are reported beside the host's own figures of these.
+    """
+    return "VCPU" in inventories or "MEMORY_MB" in inventories or "DISK_GB" in inventories
+
+
 class ResourceProvider(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """One provider as a host reports it; the one with the host's own uuid speaks of the root."""
+    """One provider as a host reports it; the one with the host's own uuid describes the root."""
 
     uuid: Uuid
     name: str | None = None
     parent_provider_uuid: Uuid | None = None
-    """None: it is right below the root."""
+    """None: it is a child of the root."""
     inventories: dict[ResourceClass, Inventory] = {}
     usages: dict[ResourceClass, Size] = {}
     traits: tuple[str, ...] = ()
     aggregates: tuple[str, ...] = ()
-    """Uuids of aggregates that it is in, beside those of its host."""
+    """Uuids of the aggregates it is in, beside those of its host."""
+    consumers: Annotated[tuple[Uuid, ...], Meta(max_length=MAX_CONSUMERS)] | None = None
+    """The instances and migrations whose amounts make up ``usages``; None: not known."""
+    read_at_s: Annotated[float, Meta(ge=0.0)] = 0.0
+    """When usages and consumers were read, or a moment before, by the store's clock; 0.0: they are
+    as of the report."""
+
+    def includes(self, consumer: str, since_s: float) -> bool:
+        """Whether the usages are known to have what a consumer took at ``since_s`` or later."""
+        return self.read_at_s >= since_s and consumer in (self.consumers or ())
+
+    def may_lack(self, consumer: str, since_s: float) -> bool:
+        """Whether the usages were read by consumer, and may not have what one took."""
+        return self.read_at_s > 0 and not self.includes(consumer, since_s)
+
+    def excludes(self, consumer: str, since_s: float) -> bool:
+        """Whether a consumer is known to have taken nothing later than ``since_s``."""
+        known = self.consumers is not None and self.read_at_s > since_s
+        return known and consumer not in (self.consumers or ())
 
 
 class Provider(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=True):
-    """A provider without its name: its place in the tree, and what it has."""
+    """A provider without its uuid: its place in the tree, and its inventories."""
 
     parent: int = ROOT
     """The index of its parent; the root is its own."""
     inventories: tuple[tuple[str, Inventory], ...] = ()
     used: tuple[int, ...] = ()
-    """What is used of each inventory."""
+    """The amount used of each inventory."""
     traits: Traits = frozenset()
     aggregates: frozenset[str] = frozenset()
 
     def has(self, resource_class: str, amount: int) -> bool:
-        """Whether this much of a class can be taken from it now."""
+        """Whether this amount of a class can be taken now."""
         for (name, inventory), used in zip(self.inventories, self.used, strict=True):
             if name == resource_class:
                 return inventory.allows(amount) and used + amount <= inventory.capacity
         return False
 
     def taken(self, resources: Mapping[str, int], times: int = 1) -> Provider:
-        """The provider after so much was taken; ``times`` -1: given back.
+        """The provider after these amounts were taken; ``times`` is -1 to give them back.
 
-        A class that is not there is passed over.
+        A class without an inventory is ignored.
         """
         used = tuple(
             amount + times * resources.get(name, 0)
@@ -108,19 +140,19 @@ class ProviderUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
     """The provider's uuid."""
     resources: dict[str, int] = {}
     group: str = ""
-    """Who asked: the suffix of an extra spec, or a ``requester_id``; empty: the flavor."""
+    """The group's suffix in extra specs, or its ``requester_id``; empty: the flavor."""
 
 
 class ProviderTree(msgspec.Struct, frozen=True, gc=False):
-    """The providers of one host; ``uuids`` name them in the same order."""
+    """The providers of one host, and their uuids in the same order."""
 
     uuids: tuple[str, ...]
     providers: Providers
 
     def taken(self, uses: Iterable[ProviderUse], times: int = 1) -> ProviderTree:
-        """The tree after the uses; with ``times`` -1 as if they had never been.
+        """The tree after the uses were taken; ``times`` is -1 to give them back.
 
-        A use of a provider that is not there is passed over.
+        A use of a provider that is not there is ignored.
         """
         providers = list(self.providers)
         for use in uses:
@@ -133,30 +165,36 @@ class ProviderTree(msgspec.Struct, frozen=True, gc=False):
 def read_providers(
     host_uuid: str, traits: Iterable[str], reported: Iterable[ResourceProvider] = ()
 ) -> ProviderTree:
-    """The tree of a host with these traits; a parent that was not reported stands for the root."""
-    said = {each.uuid: each for each in reported}
-    root = said.pop(host_uuid, ResourceProvider(uuid=host_uuid))
-    uuids = (host_uuid, *said)
+    """The tree of a host with these traits; the root stands for a parent that was not reported.
+
+    If the root has inventories of what flavors take, nothing counts as used of these.
+    """
+    below = {each.uuid: each for each in reported}
+    root = below.pop(host_uuid, ResourceProvider(uuid=host_uuid))
+    if is_capacity(root.inventories):
+        usages = {name: n for name, n in root.usages.items() if name not in FLAVOR_CLASSES}
+        root = msgspec.structs.replace(root, usages=usages)
+    uuids = (host_uuid, *below)
     places = {uuid: place for place, uuid in enumerate(uuids)}
     providers = [_provider(root, ROOT, frozenset(traits))]
-    for each in said.values():
+    for each in below.values():
         parent = places.get(each.parent_provider_uuid or host_uuid, ROOT)
         providers.append(_provider(each, parent, frozenset()))
     return ProviderTree(uuids, _shared(tuple(providers)))
 
 
-def _provider(said: ResourceProvider, parent: int, traits: Traits) -> Provider:
-    inventories = tuple(sorted(said.inventories.items(), key=lambda item: item[0]))
+def _provider(reported: ResourceProvider, parent: int, traits: Traits) -> Provider:
+    inventories = tuple(sorted(reported.inventories.items(), key=lambda item: item[0]))
     return Provider(
         parent=parent,
         inventories=inventories,
-        used=tuple(said.usages.get(name, 0) for name, _ in inventories),
-        traits=traits.union(said.traits),
-        aggregates=frozenset(said.aggregates),
+        used=tuple(reported.usages.get(name, 0) for name, _ in inventories),
+        traits=traits.union(reported.traits),
+        aggregates=frozenset(reported.aggregates),
     )
 
 
 @lru_cache(maxsize=16_384)
 def _shared(providers: Providers) -> Providers:
-    """Hosts of a kind share one tree, which saves memory and is quick to recognise."""
+    """Makes equal trees one object, which saves memory and makes comparisons cheap."""
     return providers

@@ -1,7 +1,6 @@
-"""What is asked for: the request specification and its parts, with Nova's field names.
+"""The request specification and its parts, with Nova's field names.
 
-A field that nothing in judgement reads yet is kept in its plain form rather than dropped. Sizes
-are bounded so that no sum of a table can overflow 64-bit columns.
+A field that no filter or weigher reads yet is kept in its plain form rather than dropped.
 """
 
 from __future__ import annotations
@@ -10,18 +9,18 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
-MAX_SIZE = 2**40
-"""Upper bound of any single size (MiB, GiB or vCPUs): a thousand times the largest machine."""
+from scheduler_worker.model.allocation_candidates import AllocationCandidates
+from scheduler_worker.model.sizes import Size
+from scheduler_worker.model.virtual_machines import NO_MACHINE, VirtualMachine
+
 MAX_INSTANCES = 10_000
 """Upper bound of instances in one request."""
 
-Size = Annotated[int, Meta(ge=0, le=MAX_SIZE)]
-
 
 class Flavor(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The shape of an instance: memory and swap in MiB, disks in GiB."""
+    """The size of an instance: memory and swap in MiB, disks in GiB."""
 
     memory_mb: Size
     vcpus: Size
@@ -88,7 +87,7 @@ class InstanceGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Destination(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Where the request is bound to. ``cell`` is a cell mapping; its URLs hold passwords."""
+    """Where the request has to go. ``cell`` is a cell mapping; its URLs contain passwords."""
 
     host: str | None = None
     node: str | None = None
@@ -99,19 +98,19 @@ class Destination(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def cell_uuid(self) -> str | None:
-        """The cell to stay in, if one was named."""
+        """The cell to stay in; None: any."""
         return self.cell.get("uuid") if self.cell else None
 
 
 class RetriedHost(msgspec.Struct, frozen=True, gc=False):
-    """A (host, node) that was tried before."""
+    """A host and node on which the request failed before."""
 
     host: str | None = None
     hypervisor_hostname: str | None = None
 
 
 class SchedulerRetries(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Earlier attempts at the same request."""
+    """Earlier attempts to build the instance."""
 
     num_attempts: int = 0
     hosts: tuple[RetriedHost, ...] = ()
@@ -184,6 +183,13 @@ class RequestSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     force_hosts: tuple[str, ...] | None = None
     force_nodes: tuple[str, ...] | None = None
     ignore_hosts: tuple[str, ...] | None = None
+    only_hosts: tuple[str, ...] | None = None
+    """The hosts to choose from, all filters applying; None: any. Not set in Nova's requests."""
+    closing_hosts: tuple[str, ...] = ()
+    """Hosts that are about to be put into maintenance; the worker sets it, for every request."""
+    allocation_candidates: AllocationCandidates | None = None
+    """What Placement answered about this request; None: it need not be asked. Set by the worker,
+    never by a caller."""
     instance_group: InstanceGroup | None = None
     is_bfv: bool | None = None
     limits: SchedulerLimits | None = None
@@ -197,6 +203,13 @@ class RequestSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     security_groups: tuple[Any, ...] = ()
     numa_topology: dict[str, Any] | None = None
     pci_requests: dict[str, Any] | None = None
+    vm: VirtualMachine | UnsetType | None = UNSET
+    """What our own callers say of the VM; not set in Nova's requests."""
+
+    @property
+    def machine(self) -> VirtualMachine:
+        """What the request says of its VM, beside flavor and image."""
+        return self.vm or NO_MACHINE
 
     @property
     def image_properties(self) -> Mapping[str, Any]:
@@ -205,16 +218,16 @@ class RequestSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def is_rebuild_check(self) -> bool:
-        """Whether an instance only asks if its own host still suits a new image."""
+        """Whether the request only checks that the instance's own host suits a new image."""
         return (self.scheduler_hints or {}).get("_nova_check_type") == REBUILD_CHECK
 
     @property
     def skips_filters(self) -> bool:
-        """Whether an administrator forced the destination, which overrides every filter."""
+        """Whether an administrator forced the destination, which bypasses the filters."""
         forced = bool(self.force_hosts or self.force_nodes)
         return forced and "_nova_check_type" not in (self.scheduler_hints or {})
 
     def hint(self, name: str) -> str | list[str] | None:
-        """A scheduler hint: the element of a list of one, else the list; None when it is absent."""
+        """A scheduler hint: the element of a list of one, else the list; None: it is absent."""
         values = (self.scheduler_hints or {}).get(name)
         return values[0] if values is not None and len(values) == 1 else values

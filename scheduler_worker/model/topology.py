@@ -1,14 +1,13 @@
-"""The inside of a host: NUMA cells with CPUs and pages, pools of PCI devices; and what is taken.
+"""The topology of a host: NUMA cells with CPUs and pages, pools of PCI devices, and their use.
 
-The words carry Nova's names. A fit (``scheduling/numa``) tells what an instance would take: one
-:class:`NUMAUse` for each of its cells, and the devices as pools that hold as many as are taken.
+Names are Nova's. Fitting (``scheduling/numa``) returns what an instance would take: one
+:class:`NUMAUse` for each of its cells, and the devices as pools with as many as are taken.
 
-Taking is exact: giving the same back leaves what would be there had it never been taken, even
-where the host has come to report a CPU as pinned that a promise holds too.
+Taking is exact: giving the same back leaves what would be there had it never been taken, even if
+the host has meanwhile reported a CPU as pinned that a reservation pins too.
 
-The CPUs of a host are kept as the bits of a number: CPU n is bit n. Thousands of topologies are
-compared, and CPUs of cores counted, with each request; so this takes a tenth of the time of sets,
-and of their memory.
+CPU sets are bit masks: CPU n is bit n. Each request compares thousands of topologies and counts
+the CPUs of cores; masks take a tenth of the time and memory of sets.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from scheduler_worker.model.requests import NetworkMetadata, Size
+from scheduler_worker.model.requests import NetworkMetadata
+from scheduler_worker.model.sizes import Size
 
 CPUPolicy = Literal["dedicated", "shared", "mixed"]
 CPUThreadPolicy = Literal["prefer", "isolate", "require"]
@@ -28,15 +28,15 @@ PCINUMAPolicy = Literal["required", "legacy", "preferred", "socket"]
 
 CPU = Annotated[int, Meta(ge=0, lt=2**16)]
 CPUs = int
-"""A set of host CPUs as bits."""
+"""A set of host CPUs as a bit mask."""
 Pages = Annotated[int, Meta(ge=0, le=2**50)]
 
 SMALL_PAGES, LARGE_PAGES, ANY_PAGES = -1, -2, -3
-"""Page sizes that an instance may ask for without naming one."""
+"""The page sizes that an instance may ask for without a number."""
 
 
 def cpus(numbers: Iterable[int]) -> CPUs:
-    """The CPUs of these numbers."""
+    """The mask of these CPU numbers."""
     found = 0
     for number in numbers:
         found |= 1 << number
@@ -44,7 +44,7 @@ def cpus(numbers: Iterable[int]) -> CPUs:
 
 
 def numbers(cpus: CPUs) -> tuple[int, ...]:
-    """The numbers of CPUs, ascending."""
+    """The CPU numbers of a mask, ascending."""
     found = []
     while cpus:
         others = cpus & (cpus - 1)
@@ -54,7 +54,7 @@ def numbers(cpus: CPUs) -> tuple[int, ...]:
 
 
 def first(count: int, cpus: CPUs) -> CPUs:
-    """The so many lowest of some CPUs, or all of them."""
+    """The ``count`` lowest of the CPUs, or all of them."""
     others = cpus
     for _ in range(count):
         others &= others - 1
@@ -71,7 +71,7 @@ class NUMAPages(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def free(self) -> int:
-        """Pages that nobody uses and that nothing is reserved of."""
+        """Pages that are neither used nor reserved."""
         return self.total - self.used - self.reserved
 
 
@@ -82,46 +82,47 @@ class NUMAUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     memory: Size
     """MiB."""
     cpus: int = 0
-    """How many vCPUs float over the shared CPUs."""
+    """How many vCPUs it runs on shared CPUs."""
     pinned: tuple[int, ...] = ()
-    """Numbers of the host CPUs that nobody else may have: pinned ones, those of emulator threads
-    and, where threads are isolated, their idle siblings."""
+    """Numbers of the host CPUs it has for itself: those of pinned vCPUs and emulator threads and,
+    with thread policy ``isolate``, their idle siblings."""
     page_kb: int | None = None
-    """The size of its pages; None where the host does not tell of pages."""
+    """The size of its pages; None: the host reports no pages."""
 
 
 class NUMACell(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
-    """A host cell; memory in MiB. What every fit asks of it is found out once."""
+    """A host cell; memory in MiB. What every fit computes from it is computed once."""
 
     id: int
     memory: int
     cpuset: CPUs = 0
-    """CPUs for vCPUs that share."""
+    """CPUs for shared vCPUs."""
     pcpuset: CPUs = 0
-    """CPUs for vCPUs that are pinned."""
+    """CPUs for pinned vCPUs."""
     cpu_usage: int = 0
     memory_usage: int = 0
     pinned_cpus: CPUs = 0
     siblings: tuple[CPUs, ...] = ()
     """The threads of each core."""
     mempages: tuple[NUMAPages, ...] = ()
-    """By rising size."""
+    """In ascending size."""
     network_metadata: NetworkMetadata | None = None
     socket: int | None = None
-    held: tuple[CPUs, ...] = ()
-    """What each promise pins, beside what the host reports as pinned."""
+    reserved_pins: tuple[CPUs, ...] = ()
+    """What each reservation pins, beside what the host reports as pinned. A list, not a union: two
+    reservations may pin the same CPU for a while, and giving one back must not free it."""
 
     @cached_property
     def free_pcpus(self) -> CPUs:
-        """CPUs that can be pinned."""
+        """CPUs that can still be pinned."""
         free = self.pcpuset & ~self.pinned_cpus
-        for each in self.held:
+        for each in self.reserved_pins:
             free &= ~each
         return free
 
     @cached_property
     def cores_with(self) -> tuple[tuple[CPUs, ...], ...]:
-        """For one thread, for two and so on: the free CPUs of cores that have at least so many."""
+        """At index n - 1: the free CPUs of each core that has at least n of them."""
         free = [core & self.free_pcpus for core in self.siblings]
         return tuple(
             tuple(core for core in free if core.bit_count() >= threads)
@@ -135,11 +136,11 @@ class NUMACell(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=
 
     @property
     def threads_per_core(self) -> int:
-        """Of the core with the most; 0 when the host does not tell."""
+        """Of the core with the most; 0: the host does not report cores."""
         return len(self.cores_with)
 
     def taken(self, use: NUMAUse, times: int = 1) -> NUMACell:
-        """The cell after a use; with ``times`` -1 as if that had never been."""
+        """The cell after a use was taken; ``times`` is -1 to give it back."""
         return NUMACell(
             id=self.id,
             memory=self.memory,
@@ -152,7 +153,7 @@ class NUMACell(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=
             mempages=tuple(_pages_taken(pages, use, times) for pages in self.mempages),
             network_metadata=self.network_metadata,
             socket=self.socket,
-            held=_held(self.held, use, times),
+            reserved_pins=_pins_after(self.reserved_pins, use, times),
         )
 
 
@@ -163,14 +164,14 @@ def _pages_taken(pages: NUMAPages, use: NUMAUse, times: int) -> NUMAPages:
     return NUMAPages(pages.size_kb, pages.total, used, pages.reserved)
 
 
-def _held(held: tuple[CPUs, ...], use: NUMAUse, times: int) -> tuple[CPUs, ...]:
+def _pins_after(reserved_pins: tuple[CPUs, ...], use: NUMAUse, times: int) -> tuple[CPUs, ...]:
     if not use.pinned:
-        return held
+        return reserved_pins
     pinned = cpus(use.pinned)
     if times > 0:
-        return (*held, pinned)
-    at = held.index(pinned)
-    return held[:at] + held[at + 1 :]
+        return (*reserved_pins, pinned)
+    at = reserved_pins.index(pinned)
+    return reserved_pins[:at] + reserved_pins[at + 1 :]
 
 
 class NUMATopology(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -179,9 +180,9 @@ class NUMATopology(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     cells: tuple[NUMACell, ...]
 
     def taken(self, uses: Iterable[NUMAUse], times: int = 1) -> NUMATopology:
-        """The topology after the uses; with ``times`` -1 as if they had never been.
+        """The topology after the uses were taken; ``times`` is -1 to give them back.
 
-        A use of a cell that is not there is passed over.
+        A use of a cell that is not there is ignored.
         """
         cells = self.cells
         for use in uses:
@@ -190,14 +191,14 @@ class NUMATopology(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 class InstanceNUMACell(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A cell that an instance asks for; memory in MiB, pages in KiB or one of the negatives."""
+    """A requested cell; memory in MiB, page size in KiB or one of the negative constants."""
 
     id: int
     memory: Size
     cpuset: frozenset[CPU] = frozenset()
-    """vCPUs that share host CPUs."""
+    """vCPUs on shared host CPUs."""
     pcpuset: frozenset[CPU] = frozenset()
-    """vCPUs that are pinned."""
+    """Pinned vCPUs."""
     pagesize: Annotated[int, Meta(ge=ANY_PAGES, le=2**40)] | None = None
     cpu_policy: CPUPolicy | None = None
     cpu_thread_policy: CPUThreadPolicy | None = None
@@ -209,38 +210,38 @@ class InstanceNUMACell(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def shares(self) -> bool:
-        """Whether some of its vCPUs may float."""
+        """Whether some of its vCPUs may run on shared CPUs."""
         return self.cpu_policy != "dedicated"
 
 
 class InstanceNUMATopology(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The cells that an instance asks for."""
+    """The requested cells of an instance."""
 
     cells: tuple[InstanceNUMACell, ...]
     emulator_threads_policy: Literal["share", "isolate"] | None = None
 
 
 class PCIPool(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The devices of a host that are alike in everything; ``tags`` are what else is known."""
+    """The devices of a host that are equal in everything; ``tags`` are their further properties."""
 
     vendor_id: str
     product_id: str
     numa_node: int | None = None
     count: Annotated[int, Meta(ge=-(2**40), le=2**40)] = 0
-    """Below zero for a while when a promise holds what the host reports as taken, too."""
+    """Negative for a while when the host reports a device as taken that is still reserved, too."""
     tags: dict[str, str | None] = {}
 
     def __hash__(self) -> int:
         return hash((self.vendor_id, self.product_id, self.numa_node, self.count, len(self.tags)))
 
     def value(self, key: str) -> str | None:
-        """What the devices have under a key of a request."""
+        """The devices' value of a key in a request's spec."""
         if key == "vendor_id":
             return self.vendor_id
         return self.product_id if key == "product_id" else self.tags.get(key)
 
     def with_count(self, count: int) -> PCIPool:
-        """As many of the same devices."""
+        """The same devices in this number."""
         return PCIPool(
             vendor_id=self.vendor_id,
             product_id=self.product_id,
@@ -250,7 +251,7 @@ class PCIPool(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         )
 
     def is_of(self, other: PCIPool) -> bool:
-        """Whether devices of one are devices of the other."""
+        """Whether both pools are of the same devices."""
         return self.with_count(other.count) == other
 
 
@@ -263,9 +264,9 @@ def count_devices(pools: Iterable[PCIPool]) -> int:
 
 
 def devices_taken(pools: PCIPools, taken: Iterable[PCIPool], times: int = 1) -> PCIPools:
-    """The pools after devices were taken from them; with ``times`` -1 as if they never had been.
+    """The pools after devices were taken; ``times`` is -1 to give them back.
 
-    A pool that is not there is passed over.
+    A pool that is not there is ignored.
     """
     for devices in taken:
         pools = tuple(
@@ -290,8 +291,8 @@ class _Cell(msgspec.Struct):
     network_metadata: NetworkMetadata | None = None
     socket: int | None = None
 
-    def word(self) -> NUMACell:
-        """Cells that are older than their ``pcpuset`` pin on the CPUs that others share."""
+    def cell(self) -> NUMACell:
+        """The model's form. A report without ``pcpuset`` pins on the CPUs that are shared."""
         return NUMACell(
             id=self.id,
             memory=self.memory,
@@ -311,26 +312,27 @@ class _Topology(msgspec.Struct):
     cells: list[_Cell]
 
 
-def read_numa_topology(said: Any) -> NUMATopology | None:
-    """What a host reports, as object or JSON text; None when it cannot be read as a topology."""
+def read_numa_topology(reported: Any) -> NUMATopology | None:
+    """Reads a reported topology, an object or JSON text; None when it is none."""
     try:
-        plain = msgspec.json.decode(said) if isinstance(said, str) and said else said
+        is_text = isinstance(reported, str) and reported
+        plain = msgspec.json.decode(reported) if is_text else reported
         read = msgspec.convert(plain, _Topology) if plain else None
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-    return _shared(NUMATopology(tuple(cell.word() for cell in read.cells))) if read else None
+    return _shared(NUMATopology(tuple(each.cell() for each in read.cells))) if read else None
 
 
 @lru_cache(maxsize=4096)
 def _shared(topology: NUMATopology) -> NUMATopology:
-    """Hosts of a kind share one topology, which saves memory and is quick to recognise."""
+    """Makes equal topologies one object, which saves memory and makes comparisons cheap."""
     return topology
 
 
-def read_pci_pools(said: Iterable[Any] | None) -> PCIPools:
-    """What a host reports, those with the fewest tags first; what cannot be read is left out."""
+def read_pci_pools(reported: Iterable[Any] | None) -> PCIPools:
+    """Reads reported pools, those with the fewest tags first; invalid ones are left out."""
     counts: dict[PCIPool, int] = {}
-    for each in said or ():
+    for each in reported or ():
         try:
             pool = msgspec.convert(each, PCIPool)
         except msgspec.ValidationError:

@@ -1,7 +1,7 @@
-"""What a process is doing, for an operator who asks: versions, stacks, state, settings.
+"""Dumps a process's state for an operator: versions, stacks, settings, the worker's description.
 
-Nothing here takes a lock that work may hold. Of the stacks there are names and lines of code, no
-values; of the settings everything but secrets.
+Nothing here takes a lock that requests may hold. Stacks have names and lines of code, no values;
+secret settings are masked.
 """
 
 from __future__ import annotations
@@ -20,63 +20,63 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scheduler_worker import __version__
-from scheduler_worker.monitoring.health import ask
+from scheduler_worker.monitoring.health import call_in_thread
 from scheduler_worker.redaction import redacted
 
 LOG = logging.getLogger(__name__)
 
-_PATIENCE_S = 2.0
+_TIMEOUT_S = 2.0
 _LIBRARIES = ("oslo.config", "oslo.log", "oslo.messaging", "kombu", "amqp", "redis", "numpy")
 
 
 class Options(Protocol):
-    """An oslo.config ``ConfigOpts``, as far as a dump needs it."""
+    """The part of an oslo.config ``ConfigOpts`` that a dump needs."""
 
     def log_opt_values(self, logger: Any, lvl: int) -> None: ...
 
 
 def lines(describe: Callable[[], Mapping[str, Any]], options: Options) -> Iterator[str]:
-    """The dump, line by line; what may hang comes last."""
+    """The lines of the dump; the section that may hang is the last."""
     for title, section in (
         ("Versions", versions),
         ("Threads", stacks),
         ("Settings", lambda: settings(options)),
-        ("Worker", lambda: described(describe)),
+        ("Worker", lambda: description(describe)),
     ):
         yield f"== {title} =="
         try:
             yield from (redacted(each) for each in section())
         except Exception as error:
-            yield redacted(f"cannot be told: {error!r}")
+            yield redacted(f"not available: {error!r}")
 
 
 def write(dumped: Iterable[str], directory: str | None) -> None:
-    """Log each line, after it was written into a new file of the directory, if there is one."""
-    told = list(dumped) if directory is None else _kept(dumped, Path(directory))
-    for each in told:
+    """Write the lines into a new file in the directory, if one is given, and into the log."""
+    found = list(dumped) if directory is None else _kept(dumped, Path(directory))
+    for each in found:
         LOG.warning("%s", each)
 
 
 def _kept(dumped: Iterable[str], directory: Path) -> list[str]:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     path = directory / f"scheduler-worker-{os.getpid()}-{stamp}-{time.monotonic_ns()}.txt"
-    told = []
+    found = []
     try:
-        # Others may not read it, and what is there already is not touched.
+        # Readable by the owner only; an existing file is never overwritten.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(handle, "w", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             for each in dumped:
-                told.append(each)
+                found.append(each)
                 file.write(f"{each}\n")
                 file.flush()
     except OSError as error:
         LOG.error("[monitoring] dump_dir: %s", error)  # noqa: TRY400
-        return [*told, *dumped]
-    return [f"Dumped to {path}", *told]
+        return [*found, *dumped]
+    return [f"Dumped to {path}", *found]
 
 
 def versions() -> Iterator[str]:
-    """What runs here."""
+    """The versions of the worker, Python and the main libraries."""
     yield f"scheduler_worker {__version__}, pid {os.getpid()}"
     yield f"Python {platform.python_version()}, {platform.platform()}"
     for name in _LIBRARIES:
@@ -84,7 +84,7 @@ def versions() -> Iterator[str]:
 
 
 def stacks() -> Iterator[str]:
-    """Where each thread is, the innermost call last."""
+    """The stack of each thread, the innermost call last."""
     threads = {each.ident: each for each in threading.enumerate()}
     for ident, frame in sys._current_frames().items():
         thread = threads.get(ident)
@@ -94,19 +94,19 @@ def stacks() -> Iterator[str]:
 
 
 def settings(options: Options) -> list[str]:
-    """All options, those that are marked secret masked."""
-    told: list[str] = []
+    """All options; secret ones are masked."""
+    found: list[str] = []
 
     class Collector:
         def log(self, _level: int, text: str, *args: Any) -> None:
-            told.append(text % args if args else text)
+            found.append(text % args if args else text)
 
     options.log_opt_values(Collector(), logging.INFO)
-    return told
+    return found
 
 
-def described(describe: Callable[[], Mapping[str, Any]]) -> Iterator[str]:
-    """What the worker tells of itself, if it does within two seconds."""
-    told = ask(describe).result(_PATIENCE_S)
-    for name, value in told.items():
+def description(describe: Callable[[], Mapping[str, Any]]) -> Iterator[str]:
+    """The worker's description, if it answers within two seconds."""
+    described = call_in_thread(describe).result(_TIMEOUT_S)
+    for name, value in described.items():
         yield f"{name} = {json.dumps(value, default=repr, sort_keys=True)}"

@@ -1,4 +1,4 @@
-"""What a worker tells of itself, and how to ask without being held up by a worker that hangs."""
+"""A worker's health, and how to query it without being blocked by a worker that hangs."""
 
 from __future__ import annotations
 
@@ -15,74 +15,96 @@ from scheduler_worker.redaction import redacted
 T = TypeVar("T")
 
 
+class FeedLoad(msgspec.Struct, frozen=True):
+    """A part of a source of hosts, such as a cell."""
+
+    lag_s: float | None
+    """For how long not all of it has been known; None: it never was."""
+    is_up: bool
+    hosts: int
+
+
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there is to do, and how much is promised."""
+    """Gauges of a worker: requests in hand, and reservations."""
 
     running: int = 0
-    """Requests that have a slot, or stepped aside from one."""
+    """Requests that have a slot, or have yielded theirs."""
     backlog: int = 0
-    """Requests that this process has taken and not begun."""
+    """Requests that this process has received and not begun."""
     waiting_for_pending: int = 0
-    """Requests that wait for promised resources to be given back."""
-    promises: Mapping[str, int] = {}
-    """The live promises of each cluster, as far as this process has looked."""
+    """Requests that wait for reserved resources to be released."""
+    waiting_for_feed: int = 0
+    """Requests that wait until hosts are known, or were looked at again."""
+    reservations: Mapping[str, int] = {}
+    """The number of reservations of each cluster, as this process knows them."""
     tuning_alarms: int = 0
-    """What is wrong with the tuning policies, so that older ones stay in force."""
+    """Problems with tuning policies because of which older ones stay in force."""
+    feed: Mapping[str, FeedLoad] = {}
+    """Each part of a source of hosts."""
+    providers_oldest_s: float | None = None
+    """How old the oldest reading of a host's use in Placement is; None: another worker reads."""
 
 
 class Health(Protocol):
-    """What a worker must be able to tell; nothing of it may take a lock that work may hold."""
+    """What the monitor asks of a worker; no method may take a lock that requests may hold."""
 
     def is_alive(self) -> str | None:
-        """Why the process is beyond help, if it is; answers at once."""
+        """Why the process hangs; None if it does not. Does not block."""
 
     def missing(self) -> list[str]:
-        """What keeps the worker from serving; may ask the state, and wait for it."""
+        """What keeps the worker from serving; asks the state, and may block."""
 
     def load(self) -> Load:
-        """Figures for a scrape; answers at once."""
+        """The gauges. Does not block."""
 
     def describe(self) -> Mapping[str, Any]:
-        """What an operator may want to see, in plain values and without secrets."""
+        """The worker's state for an operator, in plain values and without secrets."""
 
 
-def ask(question: Callable[[], T]) -> Future[T]:
-    """Ask in a thread of its own: who answers may hang."""
-    answer: Future[T] = Future()
+def call_in_thread(function: Callable[[], T]) -> Future[T]:
+    """Call the function in a thread of its own, since it may hang."""
+    result: Future[T] = Future()
 
     def run() -> None:
         try:
-            answer.set_result(question())
+            result.set_result(function())
         except Exception as error:
-            answer.set_exception(error)
+            result.set_exception(error)
 
     threading.Thread(target=run, name="health", daemon=True).start()
-    return answer
+    return result
 
 
 class Readiness:
-    """What is missing, asked at most once in ``fresh_s`` and never by two at a time."""
+    """Caches ``missing()`` for ``fresh_s`` and never calls it twice at the same time."""
 
     def __init__(
-        self, missing: Callable[[], list[str]], *, fresh_s: float = 1.0, patience_s: float = 2.0
+        self,
+        missing: Callable[[], list[str]],
+        *,
+        asked: str = "the state",
+        fresh_s: float = 1.0,
+        timeout_s: float = 2.0,
     ) -> None:
+        """``asked`` is named where the answer does not come within the timeout."""
         self._missing = missing
+        self._asked = asked
         self._fresh_s = fresh_s
-        self._patience_s = patience_s
+        self._patience_s = timeout_s
         self._guard = threading.Lock()
         self._answer: Future[list[str]] | None = None
         self._asked_s = 0.0
         self._last: list[str] = []
 
     def missing(self) -> list[str]:
-        """What keeps the worker from serving; waits at most ``patience_s``."""
+        """What keeps the worker from serving; waits at most ``timeout_s``."""
         try:
             return self._latest().result(self._patience_s)
         except TimeoutError:
-            return [f"the state does not answer within {self._patience_s:g} s"]
+            return [f"{self._asked} does not answer within {self._patience_s:g} s"]
 
     def last(self) -> list[str]:
-        """What the last answer said; does not wait for the one it asks for."""
+        """The last result; starts a call if that is old, and does not wait for it."""
         self._latest()
         return self._last
 
@@ -91,11 +113,11 @@ class Readiness:
             now_s = time.monotonic()
             answer = self._answer
             if answer is None or (answer.done() and now_s - self._asked_s > self._fresh_s):
-                answer = self._answer = ask(self._question)
+                answer = self._answer = call_in_thread(self._ask)
                 self._asked_s = now_s
             return answer
 
-    def _question(self) -> list[str]:
+    def _ask(self) -> list[str]:
         try:
             found = self._missing()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""A small HTTP server for those who watch: a page for each path, and nothing else."""
+"""A small HTTP server for monitoring: one page for each path."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LOG = logging.getLogger(__name__)
 
 _TEXT = "text/plain; charset=utf-8"
 _READ_S = 5.0
-"""How long a client may take for its request, and for reading the answer."""
+"""Timeout for a client's request, and for its reading the response."""
 _MAX_CLIENTS = 16
 
 
 class Page(NamedTuple):
-    """What a path answers."""
+    """The response for a path."""
 
     body: bytes
     status: int = 200
@@ -28,13 +28,13 @@ class Page(NamedTuple):
 
 
 Pages = Mapping[str, Callable[[str], Page]]
-"""Path -> what makes its page of the client's ``Accept`` header."""
+"""Path -> a function from the client's ``Accept`` header to the page."""
 
 
 class HttpServer:
-    """Serves pages from ``start`` until ``stop``; it listens as soon as it is made.
+    """Serves pages from ``start`` until ``stop``; its constructor binds the port.
 
-    Raises ConfigError where nobody can listen on that address and port.
+    Raises ConfigError where the address and port cannot be bound.
     """
 
     def __init__(self, address: str, port: int, pages: Pages) -> None:
@@ -48,7 +48,7 @@ class HttpServer:
         self.port: int = self._server.server_address[1]
 
     def start(self) -> None:
-        """Serve, in threads that do not keep the process."""
+        """Serve, in daemon threads."""
         serve = self._server.serve_forever
         threading.Thread(target=serve, args=[0.1], name="http", daemon=True).start()
 
@@ -69,7 +69,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((address, port), _Handler)
 
     def server_bind(self) -> None:
-        # The base asks the name service for the machine's name here, which may take long.
+        # The base class asks the name service for the host's name here, which may take long.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         address, *_ = self.server_address = self.socket.getsockname()
@@ -100,16 +100,16 @@ class _Handler(BaseHTTPRequestHandler):
         make = self.server.pages.get(path)
         if make is None:
             known = ", ".join(self.server.pages)
-            self._send(Page(f"There is {known}\n".encode(), 404))
+            self._send(Page(f"No such page; there are {known}\n".encode(), 404))
             return
         try:
             page = make(self.headers.get("Accept", ""))
         except Exception:
             LOG.exception("The page %s cannot be made", path)
-            page = Page(b"The worker's log says why\n", 500)
+            page = Page(b"The page cannot be made; the worker's log has the reason\n", 500)
         self._send(page)
 
-    do_HEAD = do_GET  # noqa: N815 - the base's names
+    do_HEAD = do_GET  # noqa: N815 - names of the base class
 
     def _refuse(self) -> None:
         self._send(Page(b"Only GET and HEAD are served\n", 405))

@@ -1,6 +1,6 @@
-"""One INFO line for each decision, in ``key=value`` text of a fixed order.
+"""Logs one INFO line for each decision: ``key=value`` pairs in a fixed order.
 
-With oslo.log's ``use_json`` the same stand as fields under ``extra``.
+With oslo.log's ``use_json`` the pairs are fields under ``extra``.
 """
 
 from __future__ import annotations
@@ -14,23 +14,30 @@ import time
 from collections.abc import Iterator, Sequence
 from queue import Empty, SimpleQueue
 
-from scheduler_worker.monitoring.logs import CarefulFormatter, Together
-from scheduler_worker.ports import Outcome
+from scheduler_worker.monitoring.logs import RecordBatch, SafeFormatter, cut
+from scheduler_worker.observer import Outcome
 
 LOG = logging.getLogger(__name__)
 
-GATHER_S = 0.02
-MOST_WAITING = 20_000
-"""For how long lines are gathered, and how many may wait for a log that takes none."""
+COLLECT_S = 0.02
+MAX_WAITING = 20_000
+"""For how long lines are collected before a write, and how many may wait for a slow log."""
 STOP_S = 5.0
-"""How long a worker that stops waits for the log to take the last lines."""
-HOSTS_SHOWN = 5
+"""How long a stopping worker waits for the last lines to be written."""
+MAX_SHOWN = 10
+REASON_CHARACTERS = 300
+"""How many hosts and instances a line names (more are counted), and the length of a reason."""
 FIELDS = (
     "request_id",
+    "global_request_id",
+    "project",
     "cluster",
+    "policy",
     "result",
+    "reason",
     "hosts",
     "instances",
+    "instance_uuids",
     "repeated",
     "candidates",
     "passed",
@@ -38,6 +45,7 @@ FIELDS = (
     "lock_wait_s",
     "hold_s",
     "pending_wait_s",
+    "claim_s",
     "token",
     "attempts",
     "duration_s",
@@ -48,106 +56,110 @@ _PLAIN = re.compile(r"[\w.,:+@/*-]+", re.ASCII)
 
 
 class Journal:
-    """Writes the lines, many at a time, from a thread of its own.
+    """Writes the lines, many at a time, in a thread of its own.
 
-    Each write lets another thread have the interpreter, and to get it back takes longer than to
-    make the line: so decisions leave it to somebody else. Nor do they wait for a slow disk.
+    A write releases the interpreter lock, and getting it back takes longer than making the line.
+    So requests do not write themselves; nor do they wait for a slow disk.
     """
 
     def __init__(self) -> None:
-        self._told: SimpleQueue[tuple[Outcome, float] | None] = SimpleQueue()
+        self._waiting: SimpleQueue[tuple[Outcome, float] | None] = SimpleQueue()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._left_out = 0
+        self._dropped = 0
 
     def start(self) -> None:
-        """From now on :meth:`tell` does not wait. Harmless if repeated."""
+        """Start the thread; from now on :meth:`record` does not block. Idempotent."""
         if self._thread is not None:
             return
         self._stopping.clear()
-        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        thread.start()
+        self._thread = thread  # only now may it be joined
 
     def stop(self) -> None:
-        """Write what was told; later decisions are written as they come. Harmless if repeated."""
+        """Write the waiting lines; later ones are written at once, by their callers. Idempotent."""
         if self._thread is not None:
             self._stopping.set()
-            self._told.put(None)
+            self._waiting.put(None)
             self._thread.join(STOP_S)
             self._thread = None
             self._write_waiting()
 
-    def tell(self, outcome: Outcome) -> None:
-        """How a request for destinations ended."""
+    def record(self, outcome: Outcome) -> None:
+        """Log how a request for destinations ended."""
         if not LOG.isEnabledFor(logging.INFO):
             return
         if self._thread is None:
-            _write([_record(outcome, time.time())])  # nobody gathers
-        elif self._told.qsize() < MOST_WAITING:
-            self._told.put((outcome, time.time()))
+            _write([_record(outcome, time.time())])  # no thread collects them
+        elif self._waiting.qsize() < MAX_WAITING:
+            self._waiting.put((outcome, time.time()))
         else:
-            self._left_out += 1
+            self._dropped += 1
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            first = self._told.get()
-            self._stopping.wait(GATHER_S)
+            first = self._waiting.get()
+            self._stopping.wait(COLLECT_S)
             self._write_waiting(first)
-            if self._left_out:
-                left_out, self._left_out = self._left_out, 0
-                LOG.warning("The log is too slow: %d lines of decisions were left out", left_out)
+            if self._dropped:
+                dropped, self._dropped = self._dropped, 0
+                LOG.warning("The log is too slow: %d lines of decisions were dropped", dropped)
 
     def _write_waiting(self, *before: tuple[Outcome, float] | None) -> None:
         try:
-            _write([_record(*each) for each in (*before, *self._waiting()) if each])
-        except Exception:  # a plugin of logging; the thread must go on
+            _write([_record(*each) for each in (*before, *self._drain()) if each])
+        except Exception:  # raised by a logging plugin; the thread must go on
             LOG.exception("Lines of decisions cannot be written")
 
-    def _waiting(self) -> Iterator[tuple[Outcome, float] | None]:
+    def _drain(self) -> Iterator[tuple[Outcome, float] | None]:
         with contextlib.suppress(Empty):
             while True:
-                yield self._told.get_nowait()
+                yield self._waiting.get_nowait()
 
 
-def _record(outcome: Outcome, told_s: float) -> logging.LogRecord:
-    told = fields(outcome)
+def _record(outcome: Outcome, time_s: float) -> logging.LogRecord:
+    found = fields(outcome)
     record = LOG.makeRecord(
-        LOG.name, logging.INFO, __file__, 0, line(told), (), None, extra={"extra": told}
+        LOG.name, logging.INFO, __file__, 0, line(found), (), None, extra={"extra": found}
     )
-    record.created, record.msecs = told_s, int(told_s % 1 * 1000)
+    record.created, record.msecs = time_s, int(time_s % 1 * 1000)
     return record
 
 
 def _write(records: Sequence[logging.LogRecord]) -> None:
-    """Hand them to all handlers, to those that write to a stream in one piece."""
+    """Pass the records to all handlers; to stream handlers as one record, for a single write."""
     logger: logging.Logger | None = LOG
     while logger and records:
         for handler in logger.handlers:
             if handler.level <= logging.INFO:
-                for record in _as_taken_by(handler, records):
+                for record in _batched_for(handler, records):
                     handler.handle(record)
         logger = logger.parent if logger.propagate else None
 
 
-def _as_taken_by(
+def _batched_for(
     handler: logging.Handler, records: Sequence[logging.LogRecord]
 ) -> Sequence[logging.LogRecord]:
     is_stream = isinstance(handler, logging.StreamHandler)
-    if is_stream and isinstance(handler.formatter, CarefulFormatter) and len(records) > 1:
-        return [Together(records)]
+    if is_stream and isinstance(handler.formatter, SafeFormatter) and len(records) > 1:
+        return [RecordBatch(records)]
     return records
 
 
 def fields(outcome: Outcome) -> dict[str, object]:
-    """What is told of an outcome; the names are :data:`FIELDS`, times are seconds."""
-    shown = outcome.hosts[:HOSTS_SHOWN]
-    more = len(outcome.hosts) - len(shown)
+    """The fields of an outcome's line, named as in :data:`FIELDS`; times are seconds."""
     return {
         "request_id": outcome.request_id,
+        "global_request_id": outcome.global_request_id,
+        "project": outcome.project_id,
         "cluster": outcome.cluster,
+        "policy": outcome.policy,
         "result": outcome.result,
-        "hosts": ",".join([*shown, f"+{more}"] if more else shown),
+        "reason": outcome.reason and cut(outcome.reason, REASON_CHARACTERS),
+        "hosts": _listed(outcome.hosts),
         "instances": outcome.instances,
+        "instance_uuids": _listed(outcome.instance_uuids),
         "repeated": outcome.repeated,
         "candidates": outcome.candidates,
         "passed": outcome.passed,
@@ -155,15 +167,21 @@ def fields(outcome: Outcome) -> dict[str, object]:
         "lock_wait_s": round(outcome.lock_wait_s, 6),
         "hold_s": round(outcome.hold_s, 6),
         "pending_wait_s": round(outcome.waited_for_pending_s, 6),
+        "claim_s": round(outcome.claim_s, 6),
         "token": outcome.token,
         "attempts": outcome.attempts,
         "duration_s": round(outcome.duration_s, 6),
     }
 
 
-def line(told: dict[str, object]) -> str:
-    """``key=value`` text; what is not a plain word is quoted as JSON does, nothing is ``-``."""
-    return " ".join([f"{name}={_value(value)}" for name, value in told.items()])
+def _listed(names: Sequence[str]) -> str:
+    shown, more = names[:MAX_SHOWN], len(names) - MAX_SHOWN
+    return ",".join([*shown, f"+{more}"] if more > 0 else shown)
+
+
+def line(found: dict[str, object]) -> str:
+    """``key=value`` text; values that are no plain words are JSON strings, empty ones ``-``."""
+    return " ".join([f"{name}={_value(value)}" for name, value in found.items()])
 
 
 def _value(value: object) -> object:

@@ -1,7 +1,8 @@
-"""What leaves through the log: one line for each message, of bounded length, without secrets.
+"""Makes log output safe: one line for each message, of bounded length, without secrets.
 
-A formatter around each handler's own sees what really leaves: the message, the trace, and the
-summary that oslo.log makes of an error that is under way. A filter sees the first of these.
+A formatter wraps that of each handler, because only a formatter sees the whole output: the message,
+the traceback, and the summary that oslo.log adds of the exception being handled. A logging filter
+would see the message alone.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,22 +24,22 @@ LOG = logging.getLogger(__name__)
 
 _CUT = " ...(cut)"
 _PREFIX = 200
-"""Room for time, process, level and logger before a message."""
+"""Room for time, process, level and logger in front of a message."""
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\u2028\u2029]")
 _ENDS_A_WORD = " \t,;'\""
 
 
 def protect(max_line: int) -> None:
-    """Put the formatter around those of all handlers there are, and log what ends a thread."""
+    """Wrap the formatters of all present handlers, and log exceptions that end a thread."""
     for handler in set(_handlers()):
-        if not isinstance(handler.formatter, CarefulFormatter):
+        if not isinstance(handler.formatter, SafeFormatter):
             inner = handler.formatter or logging.Formatter()
-            handler.setFormatter(CarefulFormatter(inner, max_line))
+            handler.setFormatter(SafeFormatter(inner, max_line))
     threading.excepthook = _log_end_of_thread
 
 
-class Together(logging.LogRecord):
-    """Records of the same logger, level and thread that are written in one piece."""
+class RecordBatch(logging.LogRecord):
+    """Records of the same logger, level and thread that are written with one call."""
 
     def __init__(self, records: Sequence[logging.LogRecord]) -> None:
         first = records[0]
@@ -44,8 +47,8 @@ class Together(logging.LogRecord):
         self.records = records
 
 
-class CarefulFormatter(logging.Formatter):
-    """What ``inner`` makes of a record, safe to be written down."""
+class SafeFormatter(logging.Formatter):
+    """Formats a record with ``inner``, then bounds and redacts the result."""
 
     def __init__(self, inner: logging.Formatter, max_line: int) -> None:
         super().__init__()
@@ -53,44 +56,46 @@ class CarefulFormatter(logging.Formatter):
         self._max_line = max_line
 
     def format(self, record: logging.LogRecord) -> Any:
-        """Text; for oslo.log's formatter for fluentd a dictionary."""
-        if isinstance(record, Together):
-            return "\n".join(self._together(record.records))
+        """The text; a dictionary from oslo.log's formatter for fluentd."""
+        if isinstance(record, RecordBatch):
+            return "\n".join(self._batch(record.records))
         record.msg = _one_line(cut(record.getMessage(), self._max_line))
         record.args = ()
-        told: Any = self._inner.format(record)
+        formatted: Any = self._inner.format(record)
+        if isinstance(formatted, str):
+            formatted = _without_repetition(formatted, record)
         if record.exc_text:
             record.exc_text = self._lines(record.exc_text)
         if isinstance(self._inner, JSONFormatter):
-            return json.dumps(self._plain(json.loads(told)))
-        return self._lines(told) if isinstance(told, str) else self._plain(told)
+            return json.dumps(self._plain(json.loads(formatted)))
+        return self._lines(formatted) if isinstance(formatted, str) else self._plain(formatted)
 
-    def _together(self, records: Sequence[logging.LogRecord]) -> Iterator[str]:
-        """What differs between lines of the same millisecond is the message."""
+    def _batch(self, records: Sequence[logging.LogRecord]) -> Iterator[str]:
+        """The lines of a batch. Formats once for each millisecond, and replaces the message."""
         around: tuple[str, str] | None = None
         moment = 0
         for record in records:
             message, at = record.getMessage(), int(1000 * record.created)
             if around is None or at != moment:
-                told = self.format(record)
-                before, found, after = told.partition(message)
+                formatted = self.format(record)
+                before, found, after = formatted.partition(message)
                 is_text = found and not isinstance(self._inner, JSONFormatter)
                 around, moment = (before, after) if is_text else None, at
             else:
                 safe = self._lines(_one_line(cut(message, self._max_line)))
-                told = f"{around[0]}{safe}{around[1]}"
-            yield told
+                formatted = f"{around[0]}{safe}{around[1]}"
+            yield formatted
 
     def formatException(self, ei: Any) -> str:
         return self._lines(self._inner.formatException(ei))
 
     def _lines(self, text: str) -> str:
-        """Each line bounded; what stands before a message may come on top of it."""
+        """Bound and redact each line; the prefix in front of a message is not counted."""
         longest = self._max_line + _PREFIX
         return "\n".join(redacted(cut(line, longest)) for line in text.split("\n"))
 
     def _plain(self, value: Any, name: str = "") -> Any:
-        """A plain value, its texts redacted."""
+        """A plain value with all texts redacted."""
         if isinstance(value, str):
             return MASK if SECRET_NAME.search(name) else self._lines(value)
         if isinstance(value, dict):
@@ -101,7 +106,7 @@ class CarefulFormatter(logging.Formatter):
 
 
 def cut(text: str, longest: int) -> str:
-    """The text, or its beginning; never cut inside of a URL, whose user would not be recognised."""
+    """The text, or its beginning. Not cut inside of a URL, whose account would not be redacted."""
     if len(text) <= longest:
         return text
     kept = text[:longest]
@@ -112,10 +117,23 @@ def cut(text: str, longest: int) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Nobody writes a line of his own into our log."""
+    """Escape control characters, so that no message can forge a line of the log."""
     if text.isprintable():
         return text
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _without_repetition(formatted: str, record: logging.LogRecord) -> str:
+    """Remove oslo.log's summary of the exception being handled, if the message has its text."""
+    error = sys.exc_info()[1]
+    if record.exc_info or error is None:
+        return formatted
+    text = _one_line(str(error))
+    if not text or text not in formatted:
+        return formatted
+    summary = ": " + traceback.format_exception_only(error)[0].rstrip().partition("\n")[0]
+    before = formatted.removesuffix(summary)
+    return before if text in before else formatted
 
 
 def _handlers() -> Iterator[logging.Handler]:

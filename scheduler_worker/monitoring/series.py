@@ -1,6 +1,6 @@
-"""Counters and histograms that cost a fraction of a microsecond, for prometheus_client to show.
+"""Counters and histograms that cost a fraction of a microsecond, exported by prometheus_client.
 
-Its own take several times as long, for abilities that nobody needs here.
+The library's own take several times as long, for features that are not needed here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 OTHER = "other"
-"""The label of whatever has no label of its own."""
+"""The label of everything beyond the limit of labels."""
 
 Labels = tuple[str, ...]
 
@@ -26,14 +26,14 @@ class Counts(Collector):
     ``name`` ends in ``_total``.
     """
 
-    def __init__(self, name: str, told: str, labels: Labels = (), *, limit: int = 100) -> None:
-        self._family = name, told, labels
+    def __init__(self, name: str, help_text: str, labels: Labels = (), *, limit: int = 100) -> None:
+        self._family = name, help_text, labels
         self._limit = limit
         self._guard = threading.Lock()
         self._values: dict[Labels, float] = {} if labels else {(): 0.0}
 
     def add(self, labels: Labels = (), count: float = 1.0) -> None:
-        """Count something."""
+        """Count an event."""
         with self._guard:
             values = self._values
             if labels not in values and len(values) >= self._limit:
@@ -41,12 +41,12 @@ class Counts(Collector):
             values[labels] = values.get(labels, 0.0) + count
 
     def describe(self) -> Iterable[Metric]:
-        name, told, labels = self._family
-        return [CounterMetricFamily(name, told, labels=labels)]
+        name, help_text, labels = self._family
+        return [CounterMetricFamily(name, help_text, labels=labels)]
 
     def collect(self) -> Iterable[Metric]:
-        name, told, labels = self._family
-        family = CounterMetricFamily(name, told, labels=labels)
+        name, help_text, labels = self._family
+        family = CounterMetricFamily(name, help_text, labels=labels)
         with self._guard:
             values = list(self._values.items())
         for key, value in values:
@@ -60,23 +60,23 @@ class Durations(Collector):
     def __init__(
         self,
         name: str,
-        told: str,
+        help_text: str,
         labels: Labels = (),
         *,
         bounds_s: Sequence[float],
         limit: int = 100,
     ) -> None:
-        self._family = name, told, labels
+        self._family = name, help_text, labels
         self._bounds_s = tuple(bounds_s)
         self._limit = limit
         self._guard = threading.Lock()
         self._values: dict[Labels, list[float]] = {}
-        """How many fell into each bucket, how many into none of them, and the sum of all."""
+        """The count of each bucket, the count above all of them, and the sum."""
         if not labels:
-            self._values[()] = self._nothing()
+            self._values[()] = self._zeros()
 
     def observe(self, seconds: float, labels: Labels = ()) -> None:
-        """Count a duration."""
+        """Record a duration."""
         bucket = bisect_left(self._bounds_s, seconds)
         with self._guard:
             found = self._values.get(labels) or self._added(labels)
@@ -86,18 +86,18 @@ class Durations(Collector):
     def _added(self, labels: Labels) -> list[float]:
         if len(self._values) >= self._limit:
             labels = (OTHER,) * len(labels)
-        return self._values.setdefault(labels, self._nothing())
+        return self._values.setdefault(labels, self._zeros())
 
-    def _nothing(self) -> list[float]:
+    def _zeros(self) -> list[float]:
         return [0.0] * (len(self._bounds_s) + 2)
 
     def describe(self) -> Iterable[Metric]:
-        name, told, labels = self._family
-        return [HistogramMetricFamily(name, told, labels=labels)]
+        name, help_text, labels = self._family
+        return [HistogramMetricFamily(name, help_text, labels=labels)]
 
     def collect(self) -> Iterable[Metric]:
-        name, told, labels = self._family
-        family = HistogramMetricFamily(name, told, labels=labels)
+        name, help_text, labels = self._family
+        family = HistogramMetricFamily(name, help_text, labels=labels)
         with self._guard:
             values = [(key, list(found)) for key, found in self._values.items()]
         bounds = [*(str(float(each)) for each in self._bounds_s), "+Inf"]

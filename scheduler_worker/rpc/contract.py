@@ -1,22 +1,22 @@
-"""What a door is made of: contexts, endpoints, and ids for callers that send none."""
+"""What an RPC endpoint consists of: contexts, methods, and ids for callers that send none."""
 
 from __future__ import annotations
 
 import math
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import msgspec
 
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.waiters import YieldSlot, keep_slot
 
 _INSTANCE_NAMESPACE = uuid.UUID("9a1c3b52-4d0e-5f6a-8b7c-2d3e4f5a6b7c")
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks. The caller's token and catalogue never get this far."""
+    """The caller of a method. Its token and service catalogue never get this far."""
 
     request_id: str = ""
     global_request_id: str | None = None
@@ -26,8 +26,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str | None = None
     """The message's own id, the same in every replica that a fanout reaches."""
     patience_s: float = math.inf
-    """How much longer the caller waits, as seen when the message was taken."""
-    step_aside: Callable[[], AbstractContextManager[None]] = nullcontext
+    """How much longer the caller waits, from the moment the method is called."""
+    at_least_once: bool = False
+    """Whether the message is redelivered to another worker if this one stops before it answers."""
+    yield_slot: YieldSlot = keep_slot
     """Inside, this request only waits, and its slot serves others."""
 
 
@@ -37,12 +39,14 @@ class Endpoint(NamedTuple):
     namespace: str | None
     version: str
     methods: Mapping[str, Callable[..., Any]]
+    non_blocking: frozenset[str] = frozenset()
+    """Methods that never block: they are answered as soon as they are decoded."""
 
 
 def instance_ids(spec: RequestSpec, context: Context) -> tuple[str, ...]:
-    """Ids for a caller that names no instances: the spec's own, or ones made of the request's id.
+    """Ids for a caller that names no instances: the spec's own, or derived from the request's id.
 
-    They are the same when the same request comes again, so that it promises nothing twice.
+    They are the same when the request is repeated, so nothing is reserved twice.
     """
     if spec.num_instances == 1 and spec.instance_uuid:
         return (spec.instance_uuid,)

@@ -1,6 +1,6 @@
 """From a message to a handler: finds the method, checks the arguments, translates errors.
 
-The same for every server; no library of any bus is known here.
+The same for every server; knows no messaging library.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -19,27 +18,28 @@ import msgspec
 from scheduler_worker.errors import (
     BackendError,
     Conflict,
+    DeadlineExceeded,
     RequestError,
     SchedulerWorkerError,
+    StateUnavailable,
     Undeliverable,
 )
-from scheduler_worker.pauses import complete
-from scheduler_worker.ports import Observer
+from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Context, Endpoint
 from scheduler_worker.rpc.wire_errors import WireError
+from scheduler_worker.waiters import YieldSlot, complete, keep_slot
 
 LOG = logging.getLogger(__name__)
 
-StepAside = Callable[[], AbstractContextManager[None]]
 Translate = Callable[[Exception, str | None], WireError]
-"""What a handler's exception looks like on the wire, given the id of the request."""
+"""Turns a handler's exception into its wire form, given the id of the request."""
 
 DISPATCHER_MODULE = "oslo_messaging.rpc.dispatcher"
-"""Where callers expect the errors about methods and versions to be from."""
+"""The module that callers expect for errors about methods and versions."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as it came, in plain values."""
+    """A request in plain values, unchecked."""
 
     method: Any
     namespace: str | None = None
@@ -49,22 +49,22 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
     """The message's own id, the same in every delivery."""
     is_call: bool = False
-    """Whether somebody waits for an answer."""
+    """Whether the caller waits for an answer."""
 
 
-class Served(msgspec.Struct, frozen=True):
-    """What became of a message."""
+class Result(msgspec.Struct, frozen=True):
+    """The result of handling a message."""
 
     value: Any = None
     failure: WireError | None = None
-    again: bool = False
+    is_retryable: bool = False
     """Whether the same cast may succeed later."""
-    dropped: bool = False
-    """Whether it was not begun, because its caller no longer waits."""
+    is_dropped: bool = False
+    """Whether nothing was done, because the caller no longer waits."""
 
 
 class Dispatcher:
-    """Serves the methods of some endpoints."""
+    """Calls the methods of some endpoints."""
 
     def __init__(
         self,
@@ -76,46 +76,67 @@ class Dispatcher:
             (each, {name: _Method(handler) for name, handler in each.methods.items()})
             for each in endpoints
         ]
+        self._non_blocking = frozenset(
+            (each.namespace, name) for each in endpoints for name in each.non_blocking
+        )
         self._translate = translate
         self._observer = observer or Observer()
 
-    def serve(
-        self, message: Message, *, patience_s: float = math.inf, step_aside: StepAside = nullcontext
-    ) -> Served:
-        """The same as :meth:`serving`, for servers that give each request a thread."""
-        return complete(self.serving(message, patience_s=patience_s, step_aside=step_aside))
+    def is_non_blocking(self, message: Message) -> bool:
+        """Whether the method may be called by a thread that must not block."""
+        name = (message.namespace, message.method)
+        return all(isinstance(part, str | None) for part in name) and name in self._non_blocking
 
-    async def serving(
-        self, message: Message, *, patience_s: float = math.inf, step_aside: StepAside = nullcontext
-    ) -> Served:
+    def serve(
+        self, message: Message, *, patience_s: float = math.inf, yield_slot: YieldSlot = keep_slot
+    ) -> Result:
+        """As :meth:`serve_async`, for servers that give each request a thread."""
+        return complete(self.serve_async(message, patience_s=patience_s, yield_slot=yield_slot))
+
+    async def serve_async(
+        self,
+        message: Message,
+        *,
+        patience_s: float = math.inf,
+        at_least_once: bool = False,
+        yield_slot: YieldSlot = keep_slot,
+    ) -> Result:
         """Call the handler, and await it if it is a coroutine; never raises.
 
-        ``patience_s`` is how much longer the caller waits.
+        ``patience_s`` is how much longer the caller waits. ``at_least_once``: the message is
+        redelivered to another worker if this one stops before it has answered.
         """
         if patience_s <= 0:
-            self._observer.message_dropped("expired")
-            return Served(dropped=True)
+            return self._expired()
         began_s = time.monotonic()
         try:
-            served = Served(await self._call(message, patience_s, step_aside))
+            context = context_of(message, patience_s, at_least_once, yield_slot)
+            result = Result(await self._call(message, context))
         except _NotServedError as error:
             LOG.warning("Refused a message: %.200s", error)
-            served = Served(failure=error.wire)
-        except Exception as error:  # what it means is for translate to say
-            served = self._failed(error, message)
-        result = served.failure.class_name if served.failure else "ok"
-        self._observer.request_served(_name(message), result, time.monotonic() - began_s)
-        return served
+            result = Result(failure=error.wire)
+        except DeadlineExceeded as error:
+            if message.is_call:
+                return self._expired()
+            result = self._failed(error, message)
+        except Exception as error:  # translate decides what it means
+            result = self._failed(error, message)
+        outcome = result.failure.class_name if result.failure else "ok"
+        self._observer.request_served(_name(message), outcome, time.monotonic() - began_s)
+        return result
 
-    async def _call(self, message: Message, patience_s: float, step_aside: StepAside) -> Any:
+    def _expired(self) -> Result:
+        self._observer.message_dropped("expired")
+        return Result(is_dropped=True)
+
+    async def _call(self, message: Message, context: Context) -> Any:
         method = self._find(message)
         arguments = method.check(message.args)
-        context = _context(message, patience_s, step_aside)
         result = method.handler(context, **arguments)
         return await result if inspect.iscoroutine(result) else result
 
     def _find(self, message: Message) -> _Method:
-        """The first interface that fits and has the method, as oslo.messaging finds it."""
+        """Find the first interface that fits and has the method, as oslo.messaging does."""
         name, version = message.method, message.version
         fitting = [
             methods
@@ -132,20 +153,23 @@ class Dispatcher:
                 return methods[name]
         raise _NotServedError("NoSuchMethod", f"Endpoint does not support RPC method {name}")
 
-    def _failed(self, error: Exception, message: Message) -> Served:
-        """Log all of a defect, and a line of a failed cast; who called hears for himself."""
+    def _failed(self, error: Exception, message: Message) -> Result:
+        """Log the traceback of a defect, and one line for a failed cast; calls are answered.
+
+        StateUnavailable is not logged for each message: the state itself logs an outage once.
+        """
         request_id = message.context.get("request_id")
         if not isinstance(error, SchedulerWorkerError):
             LOG.error("%s failed (request %s)", message.method, request_id, exc_info=error)
-        elif not message.is_call:
+        elif not message.is_call and not isinstance(error, StateUnavailable):
             LOG.warning(
                 "%s was cast and failed (request %s): %s", message.method, request_id, error
             )
-        return Served(failure=self._translate(error, request_id), again=_may_pass(error))
+        return Result(failure=self._translate(error, request_id), is_retryable=_may_pass(error))
 
 
 class _NotServedError(Exception):
-    """Raised for a method or version that is not served; carries its wire form."""
+    """Raised for a method or version that is not served; carries the wire form."""
 
     def __init__(self, class_name: str, message: str) -> None:
         super().__init__(message)
@@ -153,7 +177,7 @@ class _NotServedError(Exception):
 
 
 class _Method:
-    """A handler, and which arguments it takes."""
+    """A handler, and the arguments that it takes."""
 
     def __init__(self, handler: Callable[..., Any]) -> None:
         _, *parameters = inspect.signature(handler).parameters.values()
@@ -168,7 +192,7 @@ class _Method:
         ]
 
     def check(self, arguments: object) -> dict[str, Any]:
-        """The arguments, if the handler takes them; a RequestError names the first culprit."""
+        """The arguments, checked by name. RequestError names the first that is wrong."""
         if not isinstance(arguments, dict):
             raise RequestError("args", "expected a mapping of names to values")
         for name in self._required:
@@ -209,16 +233,17 @@ def _name(message: Message) -> str:
     return message.method if isinstance(message.method, str) else "?"
 
 
-def _context(
+def context_of(
     message: Message,
-    patience_s: float,
-    step_aside: StepAside,
+    patience_s: float = math.inf,
+    at_least_once: bool = False,
+    yield_slot: YieldSlot = keep_slot,
 ) -> Context:
-    """What may be known of the caller: the token and the catalogue stay behind."""
-    sent = message.context
+    """What handlers may know of the caller; its token and service catalogue are left out."""
+    fields = message.context
 
     def text(name: str) -> str | None:
-        value = sent.get(name)
+        value = fields.get(name)
         return value if isinstance(value, str) else None
 
     return Context(
@@ -226,8 +251,9 @@ def _context(
         global_request_id=text("global_request_id"),
         user_id=text("user_id"),
         project_id=text("project_id"),
-        is_admin=sent.get("is_admin") is True,
+        is_admin=fields.get("is_admin") is True,
         message_id=message.id,
         patience_s=patience_s,
-        step_aside=step_aside,
+        at_least_once=at_least_once,
+        yield_slot=yield_slot,
     )

@@ -1,12 +1,12 @@
 """``local:``: an oslo.messaging driver for a bus inside the process, the embedded default.
 
 It behaves as RabbitMQ does under oslo.messaging, as far as one process can: every message is
-encoded to bytes and decoded again by oslo.messaging's own envelope functions, queues outlive
-their servers, a call expires when its caller gives up, a fanout knows its topic only and no
-exchange. Transports with the same URL share one bus, ``local:/`` or ``local://name/``; a bus lasts
-as long as one of its transports. Threads wait on conditions; an idle bus costs nothing.
+encoded and decoded by oslo.messaging's own envelope functions, queues outlive their servers, a
+call expires when its caller gives up, a fanout is addressed by topic alone, without an exchange.
+Transports with the same URL share one bus, ``local:/`` or ``local://name/``; a bus lives as long
+as one of its transports. Threads wait on conditions; an idle bus costs nothing.
 
-It is loaded by its entry point in ``oslo.messaging.drivers``; nothing but that knows of it.
+It is loaded by its entry point in ``oslo.messaging.drivers``; no module imports it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from oslo_utils import timeutils
 
 QUEUE_LIMIT = 10_000
 """Messages that a queue holds; further ones are refused."""
-IN_HAND_LIMIT = 256
-"""Messages that a server takes before it has answered some; the others stay for other servers."""
+IN_FLIGHT_LIMIT = 256
+"""Unanswered messages of one server; further ones stay in the queue, for other servers."""
 
 
 class LocalDriver(base.BaseDriver):  # type: ignore[misc]
@@ -57,10 +57,10 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
         retry: int | None = None,
         transport_options: oslo_messaging.TransportOptions | None = None,
     ) -> Any:
-        """Deliver, and for a call wait for the answer.
+        """Publish, and for a call wait for the answer.
 
         Raises:
-            MessagingTimeout: no answer, or no sign of life, in time.
+            MessagingTimeout: no answer, or no heartbeat, in time.
             MessageDeliveryFailure: a queue is full.
             MessageUndeliverable: no queue, where ``transport_options`` asks for one.
 
@@ -69,29 +69,33 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
         try:
             body = _request(message, ctxt, call, call_monitor_timeout)
             mandatory = bool(transport_options and transport_options.at_least_once)
-            self._deliver(target, _Letter.to_expire_in(timeout if call else None, body), mandatory)
+            self._deliver(
+                target, _QueuedMessage.to_expire_in(timeout if call else None, body), mandatory
+            )
             return call and self._answer(call, timeout, call_monitor_timeout)
         finally:
             if call:
                 self._bus.close_call(call)
 
-    def _deliver(self, target: oslo_messaging.Target, letter: _Letter, mandatory: bool) -> None:
+    def _deliver(
+        self, target: oslo_messaging.Target, message: _QueuedMessage, mandatory: bool
+    ) -> None:
         if target.fanout:
-            self._bus.publish_fanout(target.topic, letter)
+            self._bus.publish_fanout(target.topic, message)
             return
         address = _Address(
             target.exchange or self._default_exchange, _routing_key(target.topic, target.server)
         )
-        if not self._bus.publish(address, letter) and mandatory:
+        if not self._bus.publish(address, message) and mandatory:
             raise oslo_messaging.MessageUndeliverable(
-                None, address.exchange, address.routing_key, letter.body
+                None, address.exchange, address.routing_key, message.body
             )
 
     def _answer(self, call: _Call, timeout: float | None, silence: float | None) -> Any:
-        """What came back. A sign of life extends the wait for the next one, never the whole."""
-        started_s = alive_s = time.monotonic()
+        """Wait for the answer. A heartbeat extends the wait for the next one, never the whole."""
+        started_s = heartbeat_s = time.monotonic()
         while True:
-            ends_s = min(_after(started_s, timeout), _after(alive_s, silence))
+            ends_s = min(_after(started_s, timeout), _after(heartbeat_s, silence))
             try:
                 body = call.replies.get(timeout=_left(ends_s))
             except queue.Empty:
@@ -105,7 +109,7 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
                 )
             if reply["ending"]:
                 return reply["result"]
-            alive_s = time.monotonic()
+            heartbeat_s = time.monotonic()
 
     def listen(
         self, target: oslo_messaging.Target, batch_size: int, batch_timeout: float | None
@@ -126,11 +130,11 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
         raise NotImplementedError("local: is for RPC, not for notifications")
 
     def cleanup(self) -> None:
-        """Nothing is held but the bus, which goes with its last transport."""
+        """Do nothing: the bus goes with its last transport."""
 
 
 class LocalListener(base.Listener):  # type: ignore[misc]
-    """Takes messages from a server's queues in a thread of its own and hands them on."""
+    """Takes messages from a server's queues in a thread of its own and passes them on."""
 
     def __init__(self, bus: _Bus, topic: str, batch_size: int, batch_timeout: float | None) -> None:
         super().__init__(batch_size, batch_timeout)
@@ -139,17 +143,17 @@ class LocalListener(base.Listener):  # type: ignore[misc]
         self.wake = threading.Condition(bus.lock)
         self.waits_for_message = False
         self._bus = bus
-        self._in_hand = 0
+        self._in_flight = 0
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=f"local-{topic}", daemon=True)
 
     def start(self, on_incoming_callback: Callable[[list[Incoming]], None]) -> None:
-        """Begin to hand messages to the callback."""
+        """Begin to pass messages to the callback."""
         super().start(on_incoming_callback)
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more; returns at once, but for a callback that runs."""
+        """Take no more messages; waits for a running callback only."""
         with self.wake:
             self._stopped = True
             self.wake.notify()
@@ -158,54 +162,54 @@ class LocalListener(base.Listener):  # type: ignore[misc]
         super().stop()
 
     def cleanup(self) -> None:
-        """Forget the server; what its fanout queue still holds goes with it."""
+        """Remove the server and its fanout queue with what is in it."""
         self._bus.unbind(self)
 
     def answered(self) -> None:
-        """A message that was taken is done with."""
+        """A message was handled."""
         with self.wake:
-            self._in_hand -= 1
-            if self._in_hand == IN_HAND_LIMIT - 1:
+            self._in_flight -= 1
+            if self._in_flight == IN_FLIGHT_LIMIT - 1:
                 self.wake.notify()
 
     def _run(self) -> None:
-        while (letter := self._take()) is not None:
-            self.on_incoming_callback([Incoming(self._bus, self, letter)])
+        while (message := self._take()) is not None:
+            self.on_incoming_callback([Incoming(self._bus, self, message)])
 
-    def _take(self) -> _Letter | None:
+    def _take(self) -> _QueuedMessage | None:
         """The next message, or None when stopped."""
         with self.wake:
             while not self._stopped:
-                letter = self._next() if self._in_hand < IN_HAND_LIMIT else None
-                if letter is not None:
-                    self._in_hand += 1
-                    return letter
-                self.waits_for_message = self._in_hand < IN_HAND_LIMIT
+                message = self._next() if self._in_flight < IN_FLIGHT_LIMIT else None
+                if message is not None:
+                    self._in_flight += 1
+                    return message
+                self.waits_for_message = self._in_flight < IN_FLIGHT_LIMIT
                 self.wake.wait()
                 self.waits_for_message = False
             return None
 
-    def _next(self) -> _Letter | None:
-        """The head of a queue, the queues by turns."""
+    def _next(self) -> _QueuedMessage | None:
+        """The head of a queue, round robin over the queues."""
         for source in list(self.queues):
-            letter = source.pop()
-            if letter is not None:
+            message = source.pop()
+            if message is not None:
                 self.queues.remove(source)
                 self.queues.append(source)
-                return letter
+                return message
         return None
 
 
 class Incoming(base.RpcIncomingMessage):  # type: ignore[misc]
-    """A request as a server sees it, with the attributes of one that came from RabbitMQ."""
+    """A request as servers see it, with the attributes of one from RabbitMQ."""
 
-    def __init__(self, bus: _Bus, listener: LocalListener, letter: _Letter) -> None:
-        message = _decode(letter.body)
+    def __init__(self, bus: _Bus, listener: LocalListener, queued: _QueuedMessage) -> None:
+        message = _decode(queued.body)
         sent = amqp.unpack_context(message)
         super().__init__(sent.to_dict(), message, sent.msg_id)
         self.unique_id = message.pop(amqp.UNIQUE_ID)
         self.client_timeout = sent.client_timeout
-        self.expiration_ms = letter.expiration_ms
+        self.expiration_ms = queued.expiration_ms
         self.stopwatch = timeutils.StopWatch()
         self.stopwatch.start()
         self.orig_msg_id = sent.msg_id
@@ -213,14 +217,14 @@ class Incoming(base.RpcIncomingMessage):  # type: ignore[misc]
         self._listener = listener
 
     def reply(self, reply: Any = None, failure: Any = None) -> None:
-        """Answer a call; for a cast it only ends the work."""
+        """Answer a call; for a cast only count it as handled."""
         try:
             self._send(reply, failure, ending=True)
         finally:
             self._listener.answered()
 
     def heartbeat(self) -> None:
-        """Tell the caller that the call is alive."""
+        """Tell the caller that the call is worked on."""
         self._send(None, None, ending=False)
 
     def requeue(self) -> None:
@@ -240,15 +244,15 @@ class Incoming(base.RpcIncomingMessage):  # type: ignore[misc]
         self._bus.reply(self.orig_msg_id, _encode(answer))
 
 
-class _Letter(NamedTuple):
-    """A message on its way."""
+class _QueuedMessage(NamedTuple):
+    """A message in a queue."""
 
     body: bytes
     expiration_ms: int | None
     expires_s: float
 
     @classmethod
-    def to_expire_in(cls, timeout_s: float | None, body: bytes) -> _Letter:
+    def to_expire_in(cls, timeout_s: float | None, body: bytes) -> _QueuedMessage:
         expiration_ms = None if timeout_s is None else int(timeout_s * 1000)
         return cls(body, expiration_ms, _after(time.monotonic(), timeout_s))
 
@@ -259,26 +263,26 @@ class _Address(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """A caller that waits."""
+    """A call whose caller waits."""
 
     id: str
     replies: queue.SimpleQueue[bytes]
 
 
 class _Queue:
-    """Messages of one address, and the servers that read it by turns. Guarded by the bus."""
+    """Messages of one address, and its consumers, round robin. Guarded by the bus's lock."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._letters: deque[_Letter] = deque()
+        self._messages: deque[_QueuedMessage] = deque()
         self.readers: deque[LocalListener] = deque()
 
-    def put(self, letter: _Letter) -> None:
-        if len(self._letters) >= QUEUE_LIMIT:
+    def put(self, message: _QueuedMessage) -> None:
+        if len(self._messages) >= QUEUE_LIMIT:
             raise oslo_messaging.MessageDeliveryFailure(
                 f"queue {self._name} is full: {QUEUE_LIMIT} messages wait for a server"
             )
-        self._letters.append(letter)
+        self._messages.append(message)
         for _ in range(len(self.readers)):
             reader = self.readers[0]
             self.readers.rotate(-1)
@@ -287,17 +291,17 @@ class _Queue:
                 reader.wake.notify()
                 return
 
-    def pop(self) -> _Letter | None:
+    def pop(self) -> _QueuedMessage | None:
         """The first message that has not expired."""
-        while self._letters:
-            letter = self._letters.popleft()
-            if time.monotonic() < letter.expires_s:
-                return letter
+        while self._messages:
+            message = self._messages.popleft()
+            if time.monotonic() < message.expires_s:
+                return message
         return None
 
 
 class _Bus:
-    """Queues by address, fanout queues by topic, and callers by the id of their call."""
+    """Queues by address, fanout queues by topic, calls by id."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -321,18 +325,18 @@ class _Bus:
             listener.queues = []
             self._fanouts.get(listener.topic, {}).pop(listener, None)
 
-    def publish(self, address: _Address, letter: _Letter) -> bool:
-        """Whether a queue has it now."""
+    def publish(self, address: _Address, message: _QueuedMessage) -> bool:
+        """Whether there is a queue for it."""
         with self.lock:
-            found = self._queues.get(address)
-            if found is not None:
-                found.put(letter)
-            return found is not None
+            destination = self._queues.get(address)
+            if destination is not None:
+                destination.put(message)
+            return destination is not None
 
-    def publish_fanout(self, topic: str, letter: _Letter) -> None:
+    def publish_fanout(self, topic: str, message: _QueuedMessage) -> None:
         with self.lock:
             for each in self._fanouts.get(topic, {}).values():
-                each.put(letter)
+                each.put(message)
 
     def open_call(self) -> _Call:
         call = _Call(uuid.uuid4().hex, queue.SimpleQueue())
@@ -343,7 +347,7 @@ class _Bus:
         self._calls.pop(call.id, None)
 
     def reply(self, call_id: str, body: bytes) -> None:
-        """Hand an answer to its caller, if there is still one."""
+        """Pass an answer to its caller, if that still waits."""
         call = self._calls.get(call_id)
         if call is not None:
             call.replies.put(body)

@@ -1,6 +1,6 @@
-"""Nova's door: the methods of its scheduler RPC interface, versions 4.0 to 4.5, and ``baseapi``.
+"""Nova's scheduler RPC interface, versions 4.0 to 4.5, and ``baseapi``.
 
-Wire forms in and out; everything in between is the use cases'. History of the interface:
+Decodes arguments, calls the use cases, encodes answers. History of the interface:
 
 * 4.0 ``select_destinations`` with legacy ``request_spec`` and ``filter_properties`` dicts
 * 4.1 ``update_aggregates``, ``delete_aggregate``
@@ -12,40 +12,54 @@ Wire forms in and out; everything in between is the use cases'. History of the i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.rpc import codec
-from scheduler_worker.rpc.contract import Context, Endpoint, instance_ids
+from scheduler_worker.rpc.contract import Context, Endpoint
+from scheduler_worker.rpc.preparation import prepare_request
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.service.inventory import Inventory
-from scheduler_worker.service.scheduler import Scheduler
+from scheduler_worker.service.feed.feeder import Feeder
+from scheduler_worker.service.inventory.inventory import Inventory
+from scheduler_worker.service.placement.scheduler import Scheduler
 
 VERSION = "4.5"
 BASEAPI_VERSION = "1.1"
 
 
-class NovaDoor:
-    """Serves an unmodified Nova client."""
+class NovaEndpoint:
+    """Serves an unmodified Nova client.
 
-    def __init__(self, scheduler: Scheduler, inventory: Inventory) -> None:
+    With ``feeder``, hosts, instances and aggregates come from Nova's databases. Casts about them
+    are then hints to look there: some name a host where the instance no longer is.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, inventory: Inventory, feeder: Feeder | None = None
+    ) -> None:
         self._scheduler = scheduler
         self._inventory = inventory
+        self._feeder = feeder
 
     def endpoint(self) -> Endpoint:
-        """Nova's scheduler interface, which has no namespace."""
+        """The methods of Nova's scheduler interface, which has no namespace."""
         return Endpoint(
             None,
             VERSION,
             {
                 "select_destinations": self.select_destinations,
-                "update_aggregates": self.update_aggregates,
-                "delete_aggregate": self.delete_aggregate,
-                "update_instance_info": self.update_instance_info,
-                "delete_instance_info": self.delete_instance_info,
-                "sync_instance_info": self.sync_instance_info,
+                **(self._casts() if self._feeder is None else _hints(self._feeder)),
             },
         )
+
+    def _casts(self) -> dict[str, Callable[..., Any]]:
+        return {
+            "update_aggregates": self.update_aggregates,
+            "delete_aggregate": self.delete_aggregate,
+            "update_instance_info": self.update_instance_info,
+            "delete_instance_info": self.delete_instance_info,
+            "sync_instance_info": self.sync_instance_info,
+        }
 
     async def select_destinations(
         self,
@@ -57,28 +71,23 @@ class NovaDoor:
         return_objects: Any = False,
         return_alternates: Any = False,
     ) -> list[Any]:
-        """Choose hosts: lists of ``Selection`` objects, or legacy dicts for older callers."""
-        if spec_obj is None and request_spec is not None:
-            spec = codec.decode_legacy_request(request_spec, filter_properties or {})
-        else:
-            spec = codec.decode_request_spec(spec_obj)
-        request = Request(
-            spec=spec,
-            instance_uuids=codec.decode_instance_uuids(instance_uuids)
-            or instance_ids(spec, context),
-            request_id=context.request_id,
-            num_alternates=self._alternates(spec, bool(return_objects and return_alternates)),
+        """Choose hosts; returns lists of ``Selection`` objects, or dicts to older callers."""
+        wants_alternates = return_objects and return_alternates
+        request = decode_request(
+            context,
+            request_spec,
+            filter_properties,
+            spec_obj,
+            instance_uuids,
+            num_alternates=self._scheduler.max_alternates if wants_alternates else 0,
         )
         decision = await self._scheduler.selecting(
-            request, patience_s=context.patience_s, step_aside=context.step_aside
+            request, patience_s=context.patience_s, yield_slot=context.yield_slot
         )
         encode = codec.encode_selections if return_objects else codec.encode_destinations
         answer: list[Any] = encode(decision.selections)
         self._scheduler.answered(decision)
         return answer
-
-    def _alternates(self, spec: RequestSpec, wanted: bool) -> int:
-        return self._scheduler.max_alternates if wanted else 0
 
     def update_aggregates(self, context: Context, aggregates: Any) -> None:
         """Replace one aggregate or several."""
@@ -92,7 +101,7 @@ class NovaDoor:
         self._inventory.delete_aggregate(found.id, once=context.message_id)
 
     def update_instance_info(self, context: Context, host_name: Any, instance_info: Any) -> None:
-        """Instances were seen on a host."""
+        """Record the instances that a host reports."""
         self._inventory.update_instances(
             codec.decode_name(host_name, "host_name"),
             codec.decode_instances(instance_info),
@@ -100,7 +109,7 @@ class NovaDoor:
         )
 
     def delete_instance_info(self, context: Context, host_name: Any, instance_uuid: Any) -> None:
-        """An instance left a host."""
+        """Record that an instance left a host."""
         self._inventory.delete_instance(
             codec.decode_name(host_name, "host_name"),
             codec.decode_name(instance_uuid, "instance_uuid"),
@@ -108,7 +117,7 @@ class NovaDoor:
         )
 
     def sync_instance_info(self, context: Context, host_name: Any, instance_uuids: Any) -> None:
-        """These instances, and no others, are on a host."""
+        """Record that these instances, and no others, are on a host."""
         self._inventory.sync_instances(
             codec.decode_name(host_name, "host_name"),
             codec.decode_instance_uuids(instance_uuids) or (),
@@ -116,8 +125,50 @@ class NovaDoor:
         )
 
 
+def decode_request(
+    context: Context,
+    request_spec: Any,
+    filter_properties: Any,
+    spec_obj: Any,
+    instance_uuids: Any,
+    *,
+    num_alternates: int = 0,
+) -> Request:
+    """The request in the arguments of ``select_destinations``. Raises RequestError."""
+    if spec_obj is None and request_spec is not None:
+        spec = codec.decode_legacy_request(request_spec, filter_properties or {})
+    else:
+        spec = codec.decode_request_spec(spec_obj)
+    uuids = codec.decode_instance_uuids(instance_uuids)
+    return prepare_request(context, spec, uuids, num_alternates=num_alternates)
+
+
+def _hints(feeder: Feeder) -> dict[str, Callable[..., Any]]:
+    """The casts about aggregates and instances, of which nothing is read."""
+
+    def aggregates(context: Context, aggregates: Any = None, aggregate: Any = None) -> None:
+        feeder.look_now(outline=True)
+
+    def instances(
+        context: Context,
+        host_name: Any = None,
+        instance_info: Any = None,
+        instance_uuid: Any = None,
+        instance_uuids: Any = None,
+    ) -> None:
+        feeder.look_now()
+
+    return {
+        "update_aggregates": aggregates,
+        "delete_aggregate": aggregates,
+        "update_instance_info": instances,
+        "delete_instance_info": instances,
+        "sync_instance_info": instances,
+    }
+
+
 def baseapi() -> Endpoint:
-    """The interface that every Nova service has beside its own."""
+    """The methods that every Nova service has beside its own."""
 
     def ping(context: Context, arg: Any = None) -> dict[str, Any]:
         return {"service": "scheduler", "arg": arg}
@@ -126,5 +177,8 @@ def baseapi() -> Endpoint:
         return None
 
     return Endpoint(
-        "baseapi", BASEAPI_VERSION, {"ping": ping, "get_backdoor_port": get_backdoor_port}
+        "baseapi",
+        BASEAPI_VERSION,
+        {"ping": ping, "get_backdoor_port": get_backdoor_port},
+        non_blocking=frozenset({"ping"}),
     )

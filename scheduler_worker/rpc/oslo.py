@@ -1,18 +1,18 @@
-"""oslo.messaging, imported so that it uses threads: everybody here gets it from this file.
+"""Imports oslo.messaging so that it uses threads; everything else imports it from here.
 
-Importing oslo_messaging selects eventlet unless oslo.service was told otherwise before.
+Importing oslo_messaging selects eventlet unless oslo.service was initialised for threads before.
 """
 
 from __future__ import annotations
 
 import warnings
 
-from amqp import AMQPError  # type: ignore[import-untyped]
+from amqp import AMQPError
 from kombu.exceptions import OperationalError
 from oslo_service import backend
 
 with warnings.catch_warnings():
-    warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")  # we do not use it
+    warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")  # it is not used here
     backend.init_backend(backend.BackendType.THREADING)  # first: oslo_messaging takes eventlet
 
 import oslo_messaging
@@ -28,9 +28,9 @@ AWAY = (
     AMQPError,
     OSError,
 )
-"""What is raised, here and there, when the broker is away or refuses us."""
+"""What oslo.messaging raises when the broker is away or refuses us."""
 
 
 def unavailable(error: Exception) -> BusUnavailable:
-    """Our word for it."""
+    """Our error for one of :data:`AWAY`."""
     return BusUnavailable(f"The message bus cannot be reached: {error}")

@@ -1,9 +1,8 @@
-"""oslo.messaging's own RPC server, for buses that have no better one: ``local:``, and any by wish.
+"""oslo.messaging's own RPC server: for ``local:``, and for any bus by ``[rpc] server = oslo``.
 
-It acknowledges a message when it arrives and takes whatever comes; what it had in hand is lost
-with its process. What is mended here: threads that end at once, callers that are told that their
-call is alive while it waits for a slot, a stop within a bound, no thread left behind by a method
-that is not known.
+It acknowledges a message on arrival and takes any number of them; what it has in flight is lost
+with its process. What this module adds: daemon threads, heartbeats for calls that wait for a slot,
+a stop within a bound, and no thread leaked for each unknown method.
 """
 
 from __future__ import annotations
@@ -12,13 +11,14 @@ import logging
 import math
 import threading
 import time
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from scheduler_worker.ports import Observer
+from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message
 from scheduler_worker.rpc.oslo import AWAY, oslo_messaging, unavailable
 from scheduler_worker.rpc.server import Characteristics
-from scheduler_worker.rpc.slots import Slots
+from scheduler_worker.rpc.slots import STUCK_S, Slots
 from scheduler_worker.rpc.wire_errors import WireError
 
 # isort: split
@@ -28,8 +28,8 @@ from oslo_messaging.rpc import server as oslo_server
 LOG = logging.getLogger(__name__)
 
 _POLL_S = 0.5
-"""How soon a server on RabbitMQ notices that it shall stop."""
-_SHORTEST_BEAT_S = 0.05
+"""How soon a server on RabbitMQ notices that it is stopped."""
+_SHORTEST_HEARTBEAT_S = 0.05
 
 
 class OsloServer:
@@ -45,26 +45,27 @@ class OsloServer:
         *,
         slots: int,
         observer: Observer,
+        stuck_after_s: float = STUCK_S,
     ) -> None:
         self._observer = observer
-        self._pulse = _Pulse()
-        self._slots = Slots(slots, f"rpc-{target.topic}")
-        inner = _Dispatcher(dispatcher, self._pulse, self._slots, observer)
-        self._rpc = _RpcServer(transport, target, inner, self._pulse, self._slots)
+        self._heartbeats = _Heartbeats()
+        self._slots = Slots(slots, f"rpc-{target.topic}", stuck_after_s=stuck_after_s)
+        inner = _Dispatcher(dispatcher, self._heartbeats, self._slots, observer)
+        self._rpc = _RpcServer(transport, target, inner, self._heartbeats, self._slots)
         self._guard = threading.Lock()
         self._started = False
         self._stopping: threading.Thread | None = None
         self._drained = threading.Event()
 
     def start(self) -> None:
-        """Begin to consume; returns when the queues exist. Harmless when repeated."""
+        """Begin to consume; returns when the queues exist. Idempotent."""
         with self._guard:
             if self._stopping:
                 raise RuntimeError("a server starts once")
             if self._started:
                 return
             self._started = True
-        self._pulse.start()
+        self._heartbeats.start()
         try:
             self._rpc.start()
         except AWAY as error:
@@ -75,7 +76,7 @@ class OsloServer:
         """Stop consuming and finish what was taken; True if all of it was finished in time.
 
         Otherwise what still waits for a slot is dropped, and what runs is left alone. Legal
-        before ``start``, and harmless when repeated.
+        before ``start``. Idempotent.
         """
         with self._guard:
             if self._stopping is None:
@@ -84,19 +85,25 @@ class OsloServer:
         drained = self._drained.wait(timeout_s)
         if not drained:
             self._slots.shutdown(wait=False, cancel_futures=True)
-        self._pulse.stop()
+        self._heartbeats.stop()
         return drained
 
     def problem(self) -> str | None:
-        """Why nothing is consumed, if nothing is."""
-        return None if self._started and self._stopping is None else "is not consuming"
+        """Why nothing is consumed, or nothing gets done; None if all is well."""
+        if not self._started or self._stopping is not None:
+            return "is not consuming"
+        return self._slots.stuck()
+
+    def failure(self) -> str | None:
+        """None: oslo.messaging's threads do not end by themselves."""
+        return None
 
     def tick_age_s(self) -> float:
-        """Oslo's threads tell nothing of themselves."""
+        """Zero: oslo.messaging's threads report nothing."""
         return 0.0
 
     def describe(self) -> dict[str, Any]:
-        """What an operator may want to see."""
+        """Figures for an operator."""
         return {
             "server": "oslo",
             "consuming": self.problem() is None,
@@ -112,52 +119,55 @@ class OsloServer:
 
 
 class _RpcServer(oslo_server.RPCServer):  # type: ignore[misc]
-    """Oslo's server on our slots."""
+    """oslo.messaging's server on our slots."""
 
     def __init__(
         self,
         transport: Any,
         target: oslo_messaging.Target,
         dispatcher: _Dispatcher,
-        pulse: _Pulse,
+        heartbeats: _Heartbeats,
         slots: Slots,
     ) -> None:
         super().__init__(transport, target, dispatcher)
-        self._executor_cls = lambda max_workers: slots  # noqa: ARG005 - it asks by this name
-        self._pulse = pulse
+        self._executor_cls = lambda max_workers: slots  # noqa: ARG005 - called with this keyword
+        self._heartbeats = heartbeats
 
     def _create_listener(self) -> Any:
         return self.transport._listen(self._target, 1, _POLL_S)
 
     def _on_incoming(self, incoming: list[Any]) -> None:
-        self._pulse.add(incoming[0])
+        self._heartbeats.add(incoming[0])
         super()._on_incoming(incoming)
 
 
 class _Dispatcher(oslo_dispatcher.DispatcherBase):  # type: ignore[misc]
-    """Our dispatcher behind oslo's face."""
+    """Our dispatcher behind oslo.messaging's interface."""
 
     def __init__(
-        self, dispatcher: Dispatcher, pulse: _Pulse, slots: Slots, observer: Observer
+        self, dispatcher: Dispatcher, heartbeats: _Heartbeats, slots: Slots, observer: Observer
     ) -> None:
         self._dispatcher = dispatcher
-        self._pulse = pulse
+        self._heartbeats = heartbeats
         self._slots = slots
         self._observer = observer
 
     def dispatch(self, incoming: Any) -> Any:
-        """The handler's result. Raises oslo's ExpectedException for every failure."""
+        """The handler's result. Raises oslo.messaging's ExpectedException for every failure."""
         message = _message(incoming)
         self._observer.request_taken(str(message.method), float(incoming.stopwatch.elapsed()))
         try:
-            served = self._dispatcher.serve(
-                message, patience_s=_patience_s(incoming), step_aside=self._slots.step_aside
+            result = self._dispatcher.serve(
+                message, patience_s=_patience_s(incoming), yield_slot=self._yield_slot
             )
         finally:
-            self._pulse.remove(incoming)
-        if served.failure is not None:
-            raise _expected(_remote_error(served.failure))
-        return served.value
+            self._heartbeats.remove(incoming)
+        if result.failure is not None:
+            raise _expected(_remote_error(result.failure))
+        return result.value
+
+    def _yield_slot(self, *, blocks: bool = True) -> AbstractContextManager[None]:
+        return self._slots.yield_slot()  # here every wait occupies its thread
 
 
 def _message(incoming: Any) -> Message:
@@ -183,7 +193,7 @@ def _patience_s(incoming: Any) -> float:
 
 
 def _remote_error(error: WireError) -> Exception:
-    """An exception that oslo.messaging writes as this wire error: it takes name and module."""
+    """An exception that oslo.messaging encodes as this wire error, by its name and module."""
     kind = type(
         error.class_name,
         (Exception,),
@@ -195,7 +205,7 @@ def _remote_error(error: WireError) -> Exception:
 
 
 def _expected(failure: Exception) -> oslo_messaging.ExpectedException:
-    """Answered to the caller without a trace, there and in our log."""
+    """Wrap a failure so that it is answered and logged without a traceback."""
     expected = oslo_messaging.ExpectedException()
     expected.exc_info = (type(failure), failure, None)
     return expected
@@ -207,8 +217,8 @@ class _Monitored(NamedTuple):
     due_s: float
 
 
-class _Pulse:
-    """Heart-beats for all calls in hand whose callers monitor them, from one thread."""
+class _Heartbeats:
+    """Sends heartbeats for all monitored calls in flight, from one thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -217,7 +227,7 @@ class _Pulse:
         self._stopped = False
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="rpc-pulse", daemon=True).start()
+        threading.Thread(target=self._run, name="rpc-heartbeats", daemon=True).start()
 
     def stop(self) -> None:
         with self._changed:
@@ -225,11 +235,11 @@ class _Pulse:
             self._changed.notify()
 
     def add(self, incoming: Any) -> None:
-        """Beat twice in the time that the caller tolerates, as oslo.messaging does."""
+        """Send two heartbeats in each interval that the caller allows, as oslo.messaging does."""
         tolerated_s = incoming.client_timeout
         if not isinstance(tolerated_s, int | float) or tolerated_s <= 0:
             return
-        interval_s = max(tolerated_s / 2, _SHORTEST_BEAT_S)
+        interval_s = max(tolerated_s / 2, _SHORTEST_HEARTBEAT_S)
         call = _Monitored(incoming, interval_s, time.monotonic() + interval_s)
         with self._changed:
             self._calls[id(incoming)] = call
@@ -261,6 +271,6 @@ class _Pulse:
     def _beat(self, incoming: Any) -> None:
         try:
             incoming.heartbeat()
-        except Exception as error:  # its caller is gone, or the broker is
+        except Exception as error:  # the caller or the broker is gone
             LOG.debug("A call is no longer monitored: %s", error)
             self.remove(incoming)

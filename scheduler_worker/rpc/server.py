@@ -1,4 +1,4 @@
-"""What every RPC server is to the rest of the house, whatever it is made of."""
+"""The interface of every RPC server, whatever it is built on."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import msgspec
 
 
 class Characteristics(msgspec.Struct, frozen=True):
-    """What a server promises."""
+    """What a server guarantees."""
 
     at_least_once: bool
-    """A message is acknowledged when its effect is stored and its answer published."""
+    """Acknowledges a message when its effect is stored and its answer published."""
     back_pressure: bool
-    """No more is taken than there are slots; what waits is in the broker, for every server."""
+    """Takes no more messages than it has slots; the others wait in the broker, for every server."""
 
 
 class Server(Protocol):
@@ -23,7 +23,7 @@ class Server(Protocol):
     def characteristics(self) -> Characteristics: ...
 
     def start(self) -> None:
-        """Begin to consume; returns when the queues exist. Harmless when repeated.
+        """Begin to consume; returns when the queues exist. Idempotent.
 
         Waits for a broker that is away. Raises BusUnavailable where it refuses us, ConfigError
         where its queues are of another kind than configured.
@@ -32,14 +32,17 @@ class Server(Protocol):
     def stop(self, timeout_s: float) -> bool:
         """Stop consuming and finish what runs; True if all of it was finished in time.
 
-        Legal before ``start``, and harmless when repeated.
+        Legal before ``start``. Idempotent.
         """
 
     def problem(self) -> str | None:
-        """Why nothing is consumed, if nothing is."""
+        """Why nothing is consumed, or nothing gets done; None if all is well."""
+
+    def failure(self) -> str | None:
+        """Why the server ended without being stopped; None if it did not."""
 
     def tick_age_s(self) -> float:
-        """Seconds since whatever moves messages was last seen alive."""
+        """Seconds since the last sign of liveness of the thread that moves messages."""
 
     def describe(self) -> dict[str, Any]:
-        """What an operator may want to see; takes no lock that work may hold."""
+        """Figures for an operator; takes no lock that work may hold."""

@@ -1,54 +1,64 @@
-"""The threads that serve requests: as many at a time as there are slots."""
+"""The thread pool that serves requests: as many at a time as there are slots."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, NamedTuple
 
-from scheduler_worker.pauses import Pause
+from scheduler_worker.waiters import Waiter
+
+STUCK_S = 300.0
+"""Work that takes longer counts as stuck, unless its owner configures longer waits."""
 
 
 class _Step(NamedTuple):
-    """What a thread does at a stretch."""
+    """What a thread runs without interruption."""
 
     do: Callable[[], None]
     begins: Future[Any] | None = None
-    """Of work that has not begun: what is cancelled if it never will."""
+    """The future of work that has not begun, which is cancelled if it never does."""
 
 
 class Slots(Executor):
-    """Runs work in daemon threads, at most ``count`` at a time, in the order in which it comes.
+    """Runs work in daemon threads, at most ``count`` at a time, in FIFO order.
 
-    Work may be a coroutine: in its pauses its thread does other work. Work that only waits may
-    :meth:`step_aside`: then other work is served in its place.
+    Work may be a coroutine: while it is suspended, its thread does other work. Work that blocks
+    for long may :meth:`yield_slot`: then other work is done in its place.
 
-    With ``eager`` false a thread that runs is left to come for what waits, for threads that
-    compete for one interpreter cost more than they do; whoever submits work calls
-    :meth:`look_after` now and then, and another thread helps out where none came.
+    With ``eager`` false no thread is woken while another runs, which will take the next work when
+    it is done: threads that compete for one interpreter cost more than they achieve. Whoever
+    submits work calls :meth:`ensure_progress` now and then, which wakes another thread if the
+    running ones took nothing.
     """
 
-    def __init__(self, count: int, name: str, *, eager: bool = True) -> None:
+    def __init__(
+        self, count: int, name: str, *, eager: bool = True, stuck_after_s: float = STUCK_S
+    ) -> None:
         self._name = name
         self._eager = eager
+        self._stuck_after_s = stuck_after_s
         self._changed = threading.Condition()
-        self._line: deque[_Step] = deque()
+        self._queue: deque[_Step] = deque()
         self._allowed = count
-        """How many may run: the slots, and one for each that stepped aside."""
+        """How many threads may run: one for each slot, and one for each that yielded its slot."""
         self._threads = 0
         self._idle = 0
         self._woken = 0
-        """How many of the idle were told to come, and have not come yet."""
-        self._aside = 0
-        self._paused = 0
+        """How many of the idle threads were woken and have not run yet."""
+        self._yielded = 0
+        self._suspended = 0
         self._started = 0
         self._taken = self._taken_before = 0
         self._closed = False
+        self._begun_s: dict[Future[Any], float] = {}
+        """When unfinished work began, the oldest first."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run it as soon as a slot is free; the result is what it, or its coroutine, returns.
@@ -64,65 +74,76 @@ class Slots(Executor):
         return future
 
     @contextlib.contextmanager
-    def step_aside(self) -> Iterator[None]:
-        """Inside, the caller's slot serves others.
+    def yield_slot(self) -> Iterator[None]:
+        """Inside, the caller's slot serves other work.
 
-        Afterwards the caller goes on at once; the surplus thread ends with the work it has.
+        Afterwards the caller goes on at once; the surplus thread ends after its current work.
         """
         with self._changed:
             self._allowed += 1
-            self._aside += 1
+            self._yielded += 1
             self._wake_or_start()
         try:
             yield
         finally:
             with self._changed:
                 self._allowed -= 1
-                self._aside -= 1
+                self._yielded -= 1
                 self._changed.notify()
 
-    def look_after(self) -> bool:
-        """If no thread took anything since the last call, wake another.
+    def ensure_progress(self) -> bool:
+        """Wake another thread if none has taken work since the last call.
 
-        Whether to look again: work waits, or a thread runs that may leave work behind and block.
+        Returns whether to call again: work waits, or a thread runs that may block before it takes
+        the next work.
         """
         with self._changed:
             if self._taken == self._taken_before:
                 self._wake_or_start()
             self._taken_before = self._taken
-            return bool(self._line) or self._active > 0
+            return bool(self._queue) or self._active > 0
 
     @property
     def waiting(self) -> int:
-        """How much work has no slot yet."""
-        return len(self._line)
+        """How many pieces of work wait for a slot."""
+        return len(self._queue)
 
     @property
     def running(self) -> int:
-        """How much work is in hand, what pauses or stepped aside included."""
-        return self._threads - self._idle + self._paused
+        """How many pieces of work have begun, including suspended ones and those that yielded."""
+        return self._threads - self._idle + self._suspended
+
+    def stuck(self) -> str | None:
+        """Says that work does not end, if so; takes no lock."""
+        with contextlib.suppress(
+            StopIteration, RuntimeError
+        ):  # another thread may change it meanwhile
+            age_s = time.monotonic() - next(iter(self._begun_s.values()))
+            if age_s > self._stuck_after_s:
+                return f"has worked on a request for {age_s:.0f} s"
+        return None
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more work; ``cancel_futures`` forgets what has not begun."""
-        forgotten: list[Future[Any]] = []
+        """Accept no more work; ``cancel_futures`` cancels what has not begun."""
+        cancelled: list[Future[Any]] = []
         with self._changed:
             self._closed = True
             if cancel_futures:
-                forgotten = [step.begins for step in self._line if step.begins]
-                self._line = deque(step for step in self._line if not step.begins)
+                cancelled = [step.begins for step in self._queue if step.begins]
+                self._queue = deque(step for step in self._queue if not step.begins)
             self._changed.notify_all()
             if wait:
                 self._changed.wait_for(lambda: not self._threads)
-        for each in forgotten:
+        for each in cancelled:
             each.cancel()
 
     def _put(self, step: _Step) -> None:
-        self._line.append(step)
+        self._queue.append(step)
         if self._eager or self._active <= 0:
             self._wake_or_start()
 
     def _wake_or_start(self) -> None:
-        if not self._line:
+        if not self._queue:
             return
         if self._idle > self._woken:
             self._woken += 1
@@ -135,8 +156,8 @@ class Slots(Executor):
 
     @property
     def _active(self) -> int:
-        """How many threads run, or were told to, and did not step aside."""
-        return self._threads - self._idle + self._woken - self._aside
+        """How many threads run, or were woken, without those that yielded their slots."""
+        return self._threads - self._idle + self._woken - self._yielded
 
     # In a thread
 
@@ -148,6 +169,8 @@ class Slots(Executor):
     def _begin(self, work: Callable[[], Any], future: Future[Any]) -> None:
         if not future.set_running_or_notify_cancel():
             return
+        self._begun_s[future] = time.monotonic()
+        future.add_done_callback(lambda done: self._begun_s.pop(done, None))
         try:
             result = work()
         except BaseException as error:
@@ -160,29 +183,29 @@ class Slots(Executor):
 
     def _go_on(self, coroutine: Coroutine[Any, Any, Any], future: Future[Any]) -> None:
         try:
-            pause: Pause = coroutine.send(None)
+            waiter: Waiter = coroutine.send(None)
         except StopIteration as end:
             future.set_result(end.value)
         except BaseException as error:
             future.set_exception(error)
         else:
             with self._changed:
-                self._paused += 1
-            pause.then(partial(self._resume, coroutine, future))
+                self._suspended += 1
+            waiter.then(partial(self._resume, coroutine, future))
 
     def _resume(self, coroutine: Coroutine[Any, Any, Any], future: Future[Any]) -> None:
-        """Even when closed: what has begun is finished."""
+        """Also after a shutdown: work that has begun is finished."""
         with self._changed:
-            self._paused -= 1
+            self._suspended -= 1
             self._put(_Step(partial(self._go_on, coroutine, future)))
 
     def _next(self) -> _Step | None:
-        """The next thing to do, or None when this thread is one too many."""
+        """The next step, or None when this thread is surplus."""
         with self._changed:
             while self._threads <= self._allowed:
-                if self._line:
+                if self._queue:
                     self._taken += 1
-                    return self._line.popleft()
+                    return self._queue.popleft()
                 if self._closed:
                     break
                 self._idle += 1

@@ -1,11 +1,11 @@
-"""The bus: requests in, answers and casts out; oslo.messaging behind a small face.
+"""The message bus: servers and clients; oslo.messaging behind a small interface.
 
-None of oslo.messaging's names leave this room. Handlers get a
+No name of oslo.messaging leaves this module. Handlers get a
 :class:`~scheduler_worker.rpc.contract.Context` and plain values, and raise our errors; callers get
 RemoteFailure, CallTimeout and BusUnavailable. On the wire everything is as any oslo.messaging peer
-expects it. What requests mean is none of this room's business.
+expects it. What requests mean is not known here.
 
-What is hidden here, each with a test in ``tests/architecture/test_oslo_traps.py`` or
+Worked around here, each with a test in ``tests/architecture/test_oslo_traps.py`` or
 ``tests/contract/test_transport.py``:
 
 * a private ``ConfigOpts`` lacks option groups that oslo.messaging registers on its global one;
@@ -18,8 +18,9 @@ What is hidden here, each with a test in ``tests/architecture/test_oslo_traps.py
 from __future__ import annotations
 
 import queue
+import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -33,46 +34,65 @@ from scheduler_worker.errors import (
     RemoteFailure,
     Undeliverable,
 )
-from scheduler_worker.ports import Observer
+from scheduler_worker.observer import Observer
+from scheduler_worker.redaction import MASK
+from scheduler_worker.rpc.amqp.check import QueueUse, queue_use, refusals
+from scheduler_worker.rpc.amqp.copies import Copies
+from scheduler_worker.rpc.amqp.copies import Limits as CopyLimits
 from scheduler_worker.rpc.amqp.server import AmqpServer
-from scheduler_worker.rpc.amqp.settings import DeliveryLimits, Place, amqp_settings
+from scheduler_worker.rpc.amqp.settings import (
+    AmqpSettings,
+    DeliveryLimits,
+    QueueNames,
+    amqp_settings,
+)
 from scheduler_worker.rpc.contract import Endpoint
-from scheduler_worker.rpc.dispatcher import Dispatcher, Translate
+from scheduler_worker.rpc.defaults import DEFAULTS, EMBEDDED_URL, RABBIT_DEFAULTS
+from scheduler_worker.rpc.dispatcher import Dispatcher, Message, Translate
 from scheduler_worker.rpc.oslo import AWAY, oslo_messaging, unavailable
 from scheduler_worker.rpc.oslo_server import OsloServer
 from scheduler_worker.rpc.server import Server
+from scheduler_worker.rpc.slots import STUCK_S
 
 # isort: split
 from oslo_messaging import opts as oslo_opts
 from oslo_messaging._metrics import client as metrics
 from oslo_messaging._tracing import client as tracing
 
-EMBEDDED_URL = "local:/"
-"""The bus inside this process, where no other is configured."""
-
+_MAX_PORT = 65535
+_RABBIT = "oslo_messaging_rabbit"
 _PUBLISH_RETRIES = 2
-"""A broken connection is retried for some seconds; then the caller hears that the bus is away."""
+"""A broken connection is retried for some seconds; then BusUnavailable is raised."""
 _CLOSE_S = 1.0
-"""A reply queue that has been idle takes up to 5 s to close; nobody has to wait for it."""
+"""An idle reply queue takes up to 5 s to close, which is not waited for."""
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register what oslo.messaging reads of ``conf`` but may register on its global one only.
+    """Register options that oslo.messaging reads from ``conf`` but may register globally only.
 
-    ``transport_url`` and ``control_exchange`` get this project's defaults.
+    ``transport_url``, ``control_exchange`` and RabbitMQ's heartbeat get this project's defaults.
     """
-    conf.register_opts(dict(oslo_opts.list_opts())[None])
+    options = dict(oslo_opts.list_opts())
+    conf.register_opts(options[None])
+    conf.register_opts(options[_RABBIT], group=_RABBIT)
     conf.register_opts(metrics.oslo_messaging_metrics, group="oslo_messaging_metrics")
     conf.register_opts(tracing.oslo_messaging_tracing, group="oslo_messaging_tracing")
-    conf.set_default("transport_url", EMBEDDED_URL)
-    conf.set_default("control_exchange", "nova")
+    for name, value in DEFAULTS.items():
+        conf.set_default(name, value)
+    for name, seconds in RABBIT_DEFAULTS.items():
+        conf.set_default(name, seconds, group=_RABBIT)
+
+
+def list_opts() -> list[tuple[str | None, list[Any]]]:
+    """The options that oslo.messaging reads, by group."""
+    return [(getattr(group, "name", group), list(opts)) for group, opts in oslo_opts.list_opts()]
 
 
 class Bus:
-    """A connection to the message bus that ``transport_url`` names; give it back with ``close``.
+    """A connection to the message bus at ``transport_url``; to be closed with ``close``.
 
-    ``url`` overrides the configured one, ``default_url`` stands in where none is configured.
-    Safe to share between threads. Raises ConfigError for a URL that no driver serves.
+    ``url`` overrides the configured one, ``default_url`` applies where none is configured.
+    Safe to share between threads. Raises ConfigError for a URL that no driver supports.
     """
 
     def __init__(
@@ -92,15 +112,14 @@ class Bus:
         try:
             parsed = oslo_messaging.TransportURL.parse(conf, url)
             self._transport = oslo_messaging.get_rpc_transport(conf, parsed, self._modules)
-        except (
-            oslo_messaging.InvalidTransportURL,
-            oslo_messaging.DriverLoadFailure,
-            ValueError,
-        ) as error:
-            raise ConfigError(f"[DEFAULT] transport_url: {error}") from None
+            _check_ports(parsed)
+        except oslo_messaging.DriverLoadFailure as error:
+            raise _unusable_url(f"no driver serves {error.driver!r}") from None
+        except (oslo_messaging.InvalidTransportURL, ValueError) as error:
+            raise _unusable_url(_QUOTED.sub(MASK, str(error))) from None
         self._is_rabbit = parsed.transport in {"rabbit", "kombu"}
         self.url = _without_credentials(parsed)
-        """Where the bus is; never who we are there."""
+        """The URL without credentials."""
 
     def server(
         self,
@@ -113,12 +132,14 @@ class Bus:
         kind: str = "amqp",
         limits: DeliveryLimits | None = None,
         observer: Observer | None = None,
+        stuck_after_s: float = STUCK_S,
     ) -> Server:
         """A server, not yet started, for a topic, for ``topic.server``, and for its fanout.
 
-        ``slots`` requests are worked on at a time. ``translate`` says what an exception of a
-        handler looks like on the wire. ``kind`` is ours (``amqp``, where the bus is RabbitMQ) or
-        oslo.messaging's own (``oslo``). Raises ConfigError for options that it cannot serve.
+        ``slots`` requests are worked on at a time. ``translate`` encodes an exception of a handler.
+        ``kind`` is ours (``amqp``, where the bus is RabbitMQ) or oslo.messaging's own (``oslo``).
+        Work that takes longer than ``stuck_after_s`` is a problem of the server. Raises ConfigError
+        for options that it does not support.
         """
         if self._transport.conf.rpc_ping_enabled:
             endpoints = [*endpoints, _PING]
@@ -126,18 +147,68 @@ class Bus:
         dispatcher = Dispatcher(endpoints, translate, observer)
         target = self._target(topic=topic, server=server)
         if kind == "amqp" and self._is_rabbit:
-            place = Place(self._exchange, topic, server)
-            driver = self._transport._driver
-            settings = amqp_settings(driver.conf.oslo_messaging_rabbit, driver._url)
             return AmqpServer(
-                settings,
-                place,
+                self._amqp_settings(),
+                QueueNames(self._exchange, topic, server),
                 dispatcher,
                 slots=slots,
                 limits=limits or DeliveryLimits(),
                 observer=observer,
+                stuck_after_s=stuck_after_s,
             )
-        return OsloServer(self._transport, target, dispatcher, slots=slots, observer=observer)
+        return OsloServer(
+            self._transport,
+            target,
+            dispatcher,
+            slots=slots,
+            observer=observer,
+            stuck_after_s=stuck_after_s,
+        )
+
+    def copies(
+        self,
+        topic: str,
+        server: str,
+        take: Callable[[Message], None],
+        *,
+        max_messages: int,
+        limits: DeliveryLimits,
+        observer: Observer,
+    ) -> Server:
+        """A server, not yet started, that gives ``take`` a copy of each message of a topic.
+
+        Others serve the topic meanwhile. Raises ConfigError where the bus is not RabbitMQ.
+        """
+        if not self._is_rabbit:
+            raise ConfigError("[dry_run] enabled needs a [DEFAULT] transport_url with rabbit://")
+        return Copies(
+            self._amqp_settings(),
+            QueueNames(self._exchange, topic, server),
+            take,
+            limits=CopyLimits(max_messages, limits.max_message_bytes),
+            observer=observer,
+        )
+
+    def refusals(self, topic: str, server: str) -> Iterator[tuple[str, str | None]]:
+        """Each broker's address, and why it would not serve such a server; None if it would.
+
+        Empty where the bus is not RabbitMQ, which cannot be checked.
+        """
+        if self._is_rabbit:
+            yield from refusals(self._amqp_settings(), QueueNames(self._exchange, topic, server))
+
+    def queue_use(self, topic: str) -> QueueUse | None:
+        """The queue of a topic; None where the bus is not RabbitMQ.
+
+        Raises BusUnavailable, ConfigError.
+        """
+        if not self._is_rabbit:
+            return None
+        return queue_use(self._amqp_settings(), QueueNames(self._exchange, topic, "doctor"))
+
+    def _amqp_settings(self) -> AmqpSettings:
+        driver = self._transport._driver
+        return amqp_settings(driver.conf.oslo_messaging_rabbit, driver._url)
 
     def client(
         self,
@@ -151,10 +222,10 @@ class Bus:
         timeout_s: float = 60.0,
         call_monitor_timeout_s: float | None = None,
     ) -> Client:
-        """A caller of one interface.
+        """A client of one interface.
 
-        A call ends after ``timeout_s``, and already after ``call_monitor_timeout_s`` without a
-        sign of life from the server.
+        A call ends after ``timeout_s``, or after ``call_monitor_timeout_s`` without a heartbeat
+        from the server.
         """
         target = self._target(
             exchange=exchange,
@@ -191,7 +262,7 @@ class Bus:
         ).cast(method, {}, **arguments)
 
     def close(self) -> None:
-        """Give back connections; harmless when repeated."""
+        """Close all connections. Idempotent."""
         closing = threading.Thread(target=self._transport.cleanup, name="bus-close", daemon=True)
         closing.start()
         closing.join(_CLOSE_S)
@@ -220,12 +291,12 @@ class Client:
         self._reached = reached
 
     def call(self, method: str, context: Mapping[str, object], /, **arguments: object) -> Any:
-        """The method's answer.
+        """Returns the method's result.
 
         Raises:
             RemoteFailure: the method raised an error.
-            CallTimeout: no answer, or no sign of life, in time.
-            BusUnavailable: the broker is away, or nobody serves the topic.
+            CallTimeout: no answer, or no heartbeat, in time.
+            BusUnavailable: the broker is away, or no server listens to the topic.
 
         """
         work = partial(self._prepared.call, dict(context), method, **arguments)
@@ -236,11 +307,11 @@ class Client:
         return answer
 
     def cast(self, method: str, context: Mapping[str, object], /, **arguments: object) -> None:
-        """Hand the message to the broker. Raises BusUnavailable (a fanout needs no listener)."""
+        """Publish a cast. Raises BusUnavailable, as :meth:`call`; a fanout needs no listener."""
         self._translated(partial(self._prepared.cast, dict(context), method, **arguments))
 
     def close(self) -> None:
-        """A client holds nothing of its own; the bus holds the connections."""
+        """Do nothing: the bus owns the connections."""
 
     def _translated(self, work: Callable[[], Any]) -> Any:
         try:
@@ -253,23 +324,23 @@ _PING = Endpoint(None, "1.0", {"oslo_rpc_server_ping": lambda _context, **_argum
 
 
 class _RemoteModules:
-    """The modules whose errors a client rebuilds; remembers which one was asked for last.
+    """The modules whose errors a client rebuilds; remembers which one was looked up last.
 
-    A RemoteError has lost the module of the error, but in the thread that gets it oslo.messaging
-    has looked for the module here.
+    A RemoteError has lost the module of the error, but oslo.messaging has looked it up here, in
+    the thread that gets the error.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = frozenset(names)
-        self._asked = threading.local()
+        self._looked_up = threading.local()
 
     def __contains__(self, module: str) -> bool:
-        self._asked.module = module
+        self._looked_up.module = module
         return module in self._names
 
     @property
     def last(self) -> str:
-        return str(getattr(self._asked, "module", ""))
+        return str(getattr(self._looked_up, "module", ""))
 
 
 def _as_ours(error: Exception, modules: _RemoteModules) -> Exception:
@@ -290,23 +361,23 @@ def _as_ours(error: Exception, modules: _RemoteModules) -> Exception:
 
 
 def _is_rebuilt_builtin(error: Exception) -> bool:
-    """Oslo.messaging rebuilds any server's builtin errors, with the trace after a line break."""
+    """oslo.messaging rebuilds builtin errors, with the remote traceback after a line break."""
     is_builtin = type(error).__module__ == "builtins"
     return is_builtin and bool(error.args) and "\n" in str(error.args[0])
 
 
 def _bounded(work: Callable[[], Any], timeout_s: float) -> Any:
-    """Do the work in a thread of its own, for at most so long.
+    """Run the work in a thread of its own, for at most ``timeout_s``.
 
-    The first call opens the reply queue, which oslo.messaging tries for ever while the broker is
-    away. Raises BusUnavailable then.
+    The first call opens the reply queue, which oslo.messaging retries for ever while the broker is
+    away. Raises BusUnavailable after ``timeout_s``.
     """
     outcomes: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
 
     def run() -> None:
         try:
             outcomes.put((work(), None))
-        except Exception as error:  # raised below, where it is waited for
+        except Exception as error:  # raised below, in the caller's thread
             outcomes.put((None, error))
 
     threading.Thread(target=run, name="bus-first-call", daemon=True).start()
@@ -319,8 +390,25 @@ def _bounded(work: Callable[[], Any], timeout_s: float) -> Any:
     return answer
 
 
+_QUOTED = re.compile(r"""(["']).*\1""", re.DOTALL)
+"""A quotation from the URL in an error message; it may be part of a password."""
+
+
+def _unusable_url(why: str) -> ConfigError:
+    return ConfigError(
+        f"[DEFAULT] transport_url: {why}; write it like rabbit://host:5672/, with user:password@ "
+        "before the host"
+    )
+
+
+def _check_ports(url: oslo_messaging.TransportURL) -> None:
+    for each in url.hosts:
+        if each.port is not None and not 0 < each.port <= _MAX_PORT:
+            raise ValueError(f"{each.port} is no port")
+
+
 def _without_credentials(url: oslo_messaging.TransportURL) -> str:
-    places = [
+    addresses = [
         f"{host.hostname}:{host.port}" if host.port else str(host.hostname) for host in url.hosts
     ]
-    return f"{url.transport}://{','.join(places)}/{url.virtual_host or ''}"
+    return f"{url.transport}://{','.join(addresses)}/{url.virtual_host or ''}"

@@ -1,7 +1,7 @@
-"""How errors look on the wire, and back: one table, since a client rebuilds classes by name.
+"""The wire form of errors, in both directions: clients rebuild classes by name.
 
-A caller sees ``NoValidHost`` as Nova's own class, our errors that are the caller's business under
-their own names, and ``InternalError`` for everything else, whose details stay in the log.
+A caller sees ``NoValidHost`` as Nova's own class, errors that concern the caller under our own
+names, and ``InternalError`` for everything else, whose details stay in the log.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ import msgspec
 
 from scheduler_worker import errors
 from scheduler_worker.errors import (
+    AllocationUpdateFailed,
     ClusterLockTimeout,
+    ClusterPolicyError,
     ComputeHostMetricNotFound,
     Conflict,
+    DeadlineExceeded,
     InternalError,
     NoValidHost,
+    PlacementRefused,
+    PlacementUnavailable,
     RequestError,
     SchedulerWorkerError,
     StateUnavailable,
@@ -27,11 +32,14 @@ from scheduler_worker.redaction import without_user
 NOVA_MODULE = "nova.exception"
 OUR_MODULE = "scheduler_worker.errors"
 _NO_VALID_HOST = "No valid host was found. "
+_ALLOCATION = "Failed to update allocations for consumer "
+_NO_STATE = "The shared state cannot be used by the worker now; its log says why. Try again"
+"""Hides the state's address and account from callers."""
 _HTTP_ERROR = 500
 
 
 class WireError(msgspec.Struct, frozen=True):
-    """What a failure reply says: ``module.class_name(*args, **kwargs)`` rebuilds it there."""
+    """A failure reply; the client rebuilds it as ``module.class_name(*args, **kwargs)``."""
 
     module: str
     class_name: str
@@ -41,28 +49,49 @@ class WireError(msgspec.Struct, frozen=True):
 
 
 def to_wire(error: Exception, request_id: str | None = None) -> WireError:
-    """What a caller is told; ``request_id`` leads to the log lines of an unexpected error."""
-    message = without_user(str(error))  # a value that is quoted may be a URL
-    if isinstance(error, NoValidHost):
-        about = {"reason": error.reason, "code": _HTTP_ERROR}
-        return WireError(NOVA_MODULE, "NoValidHost", message, [message], about)
+    """Encode an error; ``request_id`` leads to the log lines of an unexpected one."""
+    message = without_user(str(error))  # a quoted value may be a URL with credentials
+    if (of_nova := _of_nova(error, message)) is not None:
+        return of_nova
     if isinstance(error, RequestError):
         return WireError(
             OUR_MODULE, "RequestError", message, [error.field, without_user(error.problem)]
         )
-    if isinstance(error, ComputeHostMetricNotFound):
-        where = {"host": error.host, "node": error.node, "name": error.name, "code": _HTTP_ERROR}
-        return WireError(NOVA_MODULE, "ComputeHostMetricNotFound", message, [message], where)
-    for known in (ClusterLockTimeout, Conflict, StateUnavailable, InternalError):
+    if isinstance(error, StateUnavailable):
+        message = _NO_STATE
+    for known in (
+        *(ClusterLockTimeout, DeadlineExceeded, Conflict, StateUnavailable),
+        *(ClusterPolicyError, InternalError),
+    ):
         if isinstance(error, known):
             return WireError(OUR_MODULE, known.__name__, message, [message])
-    told = "The request failed in the worker; its log says why"
-    told += f" under request id {request_id}" if request_id else ""
-    return WireError(OUR_MODULE, "InternalError", told, [told])
+    text = "The request failed in the worker; its log says why"
+    text += f" under request id {request_id}" if request_id else ""
+    return WireError(OUR_MODULE, "InternalError", text, [text])
+
+
+def _of_nova(error: Exception, message: str) -> WireError | None:
+    """An error that Nova has a class for, and its conductors an answer to."""
+    kwargs: dict[str, Any]
+    if isinstance(error, NoValidHost):
+        name, kwargs = "NoValidHost", {"reason": error.reason}
+    elif isinstance(error, PlacementUnavailable | PlacementRefused):
+        # Nova's scheduler says so too, and conductors put the instance back as it was.
+        name, kwargs = "NoValidHost", {"reason": message}
+        message = f"{_NO_VALID_HOST}{message}"
+    elif isinstance(error, AllocationUpdateFailed):
+        name = "AllocationUpdateFailed"
+        kwargs = {"consumer_uuid": error.consumer, "error": error.problem}
+    elif isinstance(error, ComputeHostMetricNotFound):
+        name = "ComputeHostMetricNotFound"
+        kwargs = {"host": error.host, "node": error.node, "name": error.name}
+    else:
+        return None
+    return WireError(NOVA_MODULE, name, message, [message], {**kwargs, "code": _HTTP_ERROR})
 
 
 def from_wire(module: str, class_name: str, message: str) -> SchedulerWorkerError:
-    """The error a client raises for a failure reply; what is not ours is an InternalError."""
+    """Decode a failure reply; an error that is not ours becomes an InternalError."""
     module, class_name = module.removesuffix("_Remote"), class_name.removesuffix("_Remote")
     rebuild = _REBUILT.get((module, class_name))
     return rebuild(message) if rebuild else InternalError(f"{class_name}: {message}")
@@ -72,6 +101,11 @@ def _no_valid_host(message: str) -> NoValidHost:
     return NoValidHost(message.removeprefix(_NO_VALID_HOST))
 
 
+def _allocation_update_failed(message: str) -> AllocationUpdateFailed:
+    consumer, _, problem = message.removeprefix(_ALLOCATION).partition(". Error: ")
+    return AllocationUpdateFailed(consumer, problem)
+
+
 def _request_error(message: str) -> RequestError:
     field, _, problem = message.partition(": ")
     return RequestError(field, problem) if problem else RequestError("request", message)
@@ -79,9 +113,12 @@ def _request_error(message: str) -> RequestError:
 
 _REBUILT: dict[tuple[str, str], Callable[[str], SchedulerWorkerError]] = {
     (NOVA_MODULE, "NoValidHost"): _no_valid_host,
+    (NOVA_MODULE, "AllocationUpdateFailed"): _allocation_update_failed,
     (OUR_MODULE, "RequestError"): _request_error,
     (OUR_MODULE, "ClusterLockTimeout"): errors.ClusterLockTimeout,
+    (OUR_MODULE, "DeadlineExceeded"): errors.DeadlineExceeded,
     (OUR_MODULE, "Conflict"): errors.Conflict,
     (OUR_MODULE, "StateUnavailable"): errors.StateUnavailable,
+    (OUR_MODULE, "ClusterPolicyError"): lambda message: ClusterPolicyError([message]),
     (OUR_MODULE, "InternalError"): errors.InternalError,
 }

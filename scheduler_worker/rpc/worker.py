@@ -1,28 +1,29 @@
-"""Our own door: namespace ``scheduler_worker``, version 1.0; ``docs/rpc.md`` is its contract."""
+"""Our own RPC interface: namespace ``scheduler_worker``, version 1.2; see ``docs/rpc.md``."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from typing import Any
 
 import msgspec
 
-from scheduler_worker.errors import NoValidHost, RequestError, Undeliverable
-from scheduler_worker.model.decisions import Decision, Diagnosis
+from scheduler_worker.errors import NoValidHost, RequestError, Undeliverable, WorkerStops
+from scheduler_worker.model.decisions import Decision
 from scheduler_worker.ports import Publisher
 from scheduler_worker.rpc import codec
-from scheduler_worker.rpc.contract import Context, Endpoint, instance_ids
+from scheduler_worker.rpc.contract import Context, Endpoint
+from scheduler_worker.rpc.explanations import explanation
+from scheduler_worker.rpc.preparation import prepare_request
 from scheduler_worker.rpc.wire_errors import to_wire
-from scheduler_worker.scheduling.numa.requests import with_topology
-from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.service.inventory import Inventory
-from scheduler_worker.service.listing import Listing
-from scheduler_worker.service.scheduler import Scheduler
+from scheduler_worker.service.inventory.inventory import Inventory
+from scheduler_worker.service.inventory.listing import Listing
+from scheduler_worker.service.placement.scheduler import Scheduler
 
 LOG = logging.getLogger(__name__)
 
 NAMESPACE = "scheduler_worker"
-VERSION = "1.0"
+VERSION = "1.3"
 ANSWER_METHOD = "destinations_selected"
 
 
@@ -37,8 +38,8 @@ class ReplyTo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     method: str = ANSWER_METHOD
 
 
-class WorkerDoor:
-    """Inventory, promises, explanations, and requests by cast."""
+class WorkerEndpoint:
+    """Inventory, reservations, explanations, and requests by cast."""
 
     def __init__(
         self,
@@ -71,11 +72,11 @@ class WorkerDoor:
         )
 
     def update_hosts(self, context: Context, hosts: Any) -> dict[str, int]:
-        """Take in host reports; answers each touched cluster's version."""
+        """Store host reports; returns the version of each changed cluster."""
         return self._inventory.update_hosts(codec.decode_host_reports(hosts))
 
     def remove_hosts(self, context: Context, hosts: Any) -> dict[str, int]:
-        """Forget hosts, with their instances and promises."""
+        """Remove hosts with their instances and reservations; returns as ``update_hosts``."""
         return self._inventory.remove_hosts(codec.decode_host_names(hosts))
 
     async def request_destinations(
@@ -91,12 +92,12 @@ class WorkerDoor:
     ) -> None:
         """Choose hosts and cast the answer to ``reply_to``."""
         target = codec.decode_as(ReplyTo, reply_to, "reply_to")
-        named = codec.decode_name(request_id or context.request_id, "request_id")
-        answer: dict[str, object] = {"request_id": named}
+        request_id = codec.decode_name(request_id or context.request_id, "request_id")
+        answer: dict[str, object] = {"request_id": request_id}
         decision = None
         try:
-            decision = await self._selected(
-                msgspec.structs.replace(context, request_id=named),
+            decision = await self._select(
+                msgspec.structs.replace(context, request_id=request_id),
                 spec_obj,
                 instance_uuids,
                 bool(return_alternates),
@@ -105,14 +106,16 @@ class WorkerDoor:
             )
             answer["selections"] = codec.encode_selections(decision.selections)
         except Exception as error:
-            answer["error"] = _answered_error(error, named)
+            if isinstance(error, WorkerStops) and context.at_least_once:
+                raise
+            answer["error"] = _encode_error(error, request_id)
         try:
             self._cast(target, answer)
         except Undeliverable:
-            # Nobody will ever hear of these promises. After any other failure the answer may have
-            # got through, and the cast is done again: then it must find them.
+            # No caller will ever know of these reservations. After any other failure the answer may
+            # have arrived, and the cast is retried: then it must find them.
             if decision is not None:
-                self._inventory.release([claim.instance_uuid for claim in decision.claims])
+                self._scheduler.take_back(decision)
             raise
         finally:
             if decision is not None:
@@ -129,7 +132,7 @@ class WorkerDoor:
             version=target.version,
         )
 
-    async def _selected(
+    async def _select(
         self,
         context: Context,
         spec_obj: Any,
@@ -138,26 +141,25 @@ class WorkerDoor:
         patience_s: float | None,
         priority: int,
     ) -> Decision:
-        spec = with_topology(codec.decode_request_spec(spec_obj))
-        return await self._scheduler.selecting(
-            Request(
-                spec=spec,
-                instance_uuids=codec.decode_instance_uuids(instance_uuids)
-                or instance_ids(spec, context),
-                request_id=context.request_id,
+        return await self._scheduler.selecting_once(
+            _fingerprint(context.request_id, spec_obj, instance_uuids),
+            prepare_request(
+                context,
+                codec.decode_request_spec(spec_obj),
+                codec.decode_instance_uuids(instance_uuids),
                 num_alternates=self._scheduler.max_alternates if alternates else 0,
                 priority=priority,
             ),
             patience_s=patience_s,
-            step_aside=context.step_aside,
+            yield_slot=context.yield_slot,
         )
 
     def confirm(self, context: Context, instance_uuids: Any) -> int:
-        """The promised instances exist."""
+        """The instances exist; returns how many reservations were known."""
         return self._inventory.confirm(codec.decode_instance_uuids(instance_uuids) or ())
 
     def release(self, context: Context, instance_uuids: Any) -> int:
-        """The promised instances will not come."""
+        """The instances will not be built; returns how many reservations were known."""
         return self._inventory.release(codec.decode_instance_uuids(instance_uuids) or ())
 
     def explain(
@@ -168,55 +170,42 @@ class WorkerDoor:
         hosts: Any = None,
         limit: Any = None,
     ) -> dict[str, Any]:
-        """Why each host would be chosen or not; nothing is reserved."""
-        spec = codec.decode_request_spec(spec_obj)
-        uuids = codec.decode_instance_uuids(instance_uuids) or instance_ids(spec, context)
-        found = self._scheduler.explain(
-            Request(spec=spec, instance_uuids=uuids, request_id=context.request_id),
-            hosts=codec.decode_names(hosts, "hosts"),
-            limit=codec.decode_limit(limit, default=100),
-        )
-        return _explanation(found)
+        """Return why each host would be chosen or not; reserves nothing."""
+        return explanation(self._scheduler, context, spec_obj, instance_uuids, hosts, limit)
 
     def list_hosts(
         self, context: Context, cluster: Any = None, marker: Any = None, limit: Any = None
     ) -> dict[str, Any]:
-        """A page of hosts."""
+        """Return a page of hosts."""
         return self._listing.hosts(*page(cluster, marker, limit))
 
     def list_reservations(
         self, context: Context, cluster: Any = None, marker: Any = None, limit: Any = None
     ) -> dict[str, Any]:
-        """A page of live promises."""
+        """Return a page of live reservations."""
         return self._listing.reservations(*page(cluster, marker, limit))
 
     def list_clusters(
         self, context: Context, marker: Any = None, limit: Any = None
     ) -> dict[str, Any]:
-        """A page of clusters."""
+        """Return a page of clusters."""
         return self._listing.clusters(*page(None, marker, limit)[1:])
 
 
 def page(cluster: Any, marker: Any, limit: Any) -> tuple[str | None, str | None, int | None]:
-    """The arguments of whatever answers page by page. Raises RequestError."""
+    """Check the arguments of a method that returns pages. Raises RequestError."""
     for name, value in (("cluster", cluster), ("marker", marker)):
         if value is not None and not isinstance(value, str):
             raise RequestError(name, f"expected a text, got {type(value).__name__}")
     return cluster, marker, codec.decode_limit(limit, default=None)
 
 
-def _explanation(found: dict[str, Diagnosis]) -> dict[str, Any]:
-    """The cluster that would be chosen first, at the top; the others beside it."""
-    parts = [
-        {"cluster": name, **codec.encode_diagnosis(diagnosis)} for name, diagnosis in found.items()
-    ]
-    parts.sort(key=lambda part: part["chosen"] is None)
-    if not parts:
-        return {"cluster": None, **codec.encode_diagnosis(Diagnosis()), "others": []}
-    return {**parts[0], "others": parts[1:]}
+def _fingerprint(*arguments: object) -> str:
+    """Identical for all copies of a request, and for no other request."""
+    return hashlib.sha256(msgspec.json.encode(arguments, order="deterministic")).hexdigest()
 
 
-def _answered_error(error: Exception, request_id: str) -> dict[str, Any]:
+def _encode_error(error: Exception, request_id: str) -> dict[str, Any]:
     wire = to_wire(error, request_id)
     if wire.class_name == "InternalError":
         LOG.error("The cast request %s failed", request_id, exc_info=error)

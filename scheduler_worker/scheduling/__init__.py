@@ -1,5 +1,5 @@
-"""Judgement: which host. Pure functions of values.
+"""The scheduling core: chooses hosts with pure functions of values.
 
-In here there is no clock, no I/O, no randomness of its own, no thread; time and dice are handed in.
-Higher weights are better, everywhere.
+In here there is no clock, no I/O, no thread and no global randomness; the time and the random
+source are parameters. Higher weights are better, everywhere.
 """

@@ -1,4 +1,4 @@
-"""Why each host would be chosen or not: what a decision does not take the time to say."""
+"""Explains for each host why it would be chosen or not, which a decision does not compute."""
 
 from __future__ import annotations
 
@@ -11,67 +11,78 @@ from scheduler_worker.model.decisions import Diagnosis, HostVerdict, WeightPart
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Hosts, HostState
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.evaluation import Evaluation
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.plugin import Weigher
-from scheduler_worker.scheduling.ranking import Dice
-from scheduler_worker.scheduling.standing import Standing
+from scheduler_worker.scheduling.ranking import RandomSource
 
 
 def explain(
     pipeline: Pipeline,
     hosts: HostTable,
     request: Request,
-    dice: Dice,
+    rng: RandomSource,
     *,
     only: Sequence[str] = (),
     limit: int = 100,
 ) -> Diagnosis:
-    """Why each host would be chosen or not, for the first instance; nothing is consumed.
+    """Explains the decision for the first instance; nothing is consumed.
 
-    ``only`` names the hosts to report; at most ``limit`` verdicts are given, hosts that passed
-    first, best first.
+    ``only`` names the hosts to report. At most ``limit`` verdicts are returned: those of hosts that
+    passed, best first, then the others.
     """
     uuid = request.instance_uuids[0] if request.instance_uuids else None
     spec = msgspec.structs.replace(request.spec, instance_uuid=uuid)
-    standing = pipeline.judged_anew(hosts, spec, in_order=True)
-    survey = standing.survey
-    order = list(pipeline.rank(hosts, standing, spec, dice)) if survey.passed else []
-    rejected = np.flatnonzero(~survey.survivors).tolist()
+    evaluation = pipeline.evaluator.evaluate_afresh(hosts, spec, in_order=True)
+    results = evaluation.results
+    order = list(pipeline.rank(hosts, evaluation, spec, rng)) if results.passed else []
+    rejected = np.flatnonzero(~results.survivors).tolist()
     wanted = set(np.flatnonzero(hosts.rows_of(only)).tolist()) if only else None
-    rows = [row for row in order + rejected if wanted is None or row in wanted][:limit]
-    verdicts = _weighings(pipeline, hosts, standing, spec, set(rows))
+    reported = [row for row in order + rejected if wanted is None or row in wanted]
+    rows = reported[:limit]
+    verdicts = _weighings(pipeline, hosts, evaluation, spec, set(rows))
     for row in rows:
         if row not in verdicts:
-            verdicts[row] = _rejection(pipeline, hosts.state(row), standing, spec)
+            verdicts[row] = _rejection(pipeline, hosts.state(row), evaluation, spec)
     return msgspec.structs.replace(
-        survey.diagnosis(),
+        results.diagnosis(),
         verdicts=tuple(verdicts[row] for row in rows),
+        left_out=len(reported) - len(rows),
         chosen=hosts.records[order[0]].host if order else None,
+        notes=tuple(
+            note
+            for unit in (*pipeline.filters, *pipeline.weights)
+            if (note := unit.note()) is not None
+        ),
     )
 
 
 def _rejection(
-    pipeline: Pipeline, host: HostState, standing: Standing, spec: RequestSpec
+    pipeline: Pipeline, host: HostState, evaluation: Evaluation, spec: RequestSpec
 ) -> HostVerdict:
-    name = standing.survey.rejected_by(host.row)
-    filters = (*pipeline.prefilters, *pipeline.filters)
+    name = evaluation.results.rejected_by(host.row)
+    filters = pipeline.evaluator.filters
     reasons = [unit.reason(host, spec) for unit in filters if unit.name == name]
     return HostVerdict(
         host=host.host,
         nodename=host.nodename,
         rejected_by=name,
-        reason=reasons[0] if reasons else "is not where the request asks to be",
+        reason=reasons[0] if reasons else None,
     )
 
 
 def _weighings(
-    pipeline: Pipeline, hosts: HostTable, standing: Standing, spec: RequestSpec, wanted: set[int]
+    pipeline: Pipeline,
+    hosts: HostTable,
+    evaluation: Evaluation,
+    spec: RequestSpec,
+    wanted: set[int],
 ) -> dict[int, HostVerdict]:
-    rows = standing.rows
+    rows = evaluation.rows
     view = hosts.take(rows)
-    weighed = pipeline.weighers if len(rows) > 1 else ()
-    tables = [_parts(unit, view, spec) for unit in weighed]
-    totals = standing.totals(hosts, spec)
+    weighed = pipeline.weights if len(rows) > 1 else ()
+    tables = [_parts(pipeline, unit, view, spec) for unit in weighed]
+    totals = evaluation.totals(hosts, spec)
     return {
         int(row): HostVerdict(
             host=hosts.records[row].host,
@@ -84,11 +95,13 @@ def _weighings(
     }
 
 
-def _parts(unit: Weigher, hosts: Hosts, spec: RequestSpec) -> list[WeightPart]:
-    raw = unit.weigh(hosts, spec) if unit.applies(spec) else np.zeros(len(hosts))
-    normalized = unit.normalized(raw) if unit.applies(spec) else np.zeros(len(hosts))
+def _parts(pipeline: Pipeline, unit: Weigher, hosts: Hosts, spec: RequestSpec) -> list[WeightPart]:
+    raw = scores = np.zeros(len(hosts))
+    if unit.applies(spec):
+        raw = unit.compared(unit.weigh(hosts, spec), spec)
+        scores = pipeline.selector.scores(unit, raw)
     multipliers = np.broadcast_to(unit.multiplier(hosts), len(hosts))
-    columns = (raw, normalized, multipliers, multipliers * normalized)
+    columns = (raw, scores, multipliers, multipliers * scores)
     return [
         WeightPart(unit.name, *(float(value) for value in values))
         for values in zip(*columns, strict=True)

@@ -1,16 +1,16 @@
-"""Requirements in extra specs: a value against an operator and its operands.
+"""The grammar of requirements in extra specs: an operator and its operands, matched with a value.
 
 ::
 
-    requirement := literal                    equal to the value, to the letter
+    requirement := literal                    exactly the value
                  | NUMERIC number             '=' and '>=' at least, '==', '!=', '<='
                  | TEXT word                  's==' 's!=' 's<' 's<=' 's>' 's>='
-                 | '<in>' word                part of the value (or element of a list)
+                 | '<in>' word                a substring of the value (or an element of a list)
                  | '<all-in>' word+           each is part of the value
                  | '<or>' word ('<or>' word)* equal to one of the words
 
-Words are separated by white space. Whatever does not begin with an operator is a literal; there is
-no '<' and no '>'.
+Words are separated by white space. A text that does not begin with an operator is a literal; there
+is no '<' and no '>'.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def match(value: Value, requirement: str) -> bool:
     """Whether a value meets a requirement.
 
     Raises:
-        ValueError: a numeric operator with something that is no number, an order of text and list,
-            or ``<or>`` without words.
+        ValueError: a numeric operator with a value or operand that is no number, a comparison of a
+            text with a list, or ``<or>`` without words.
     """
     name, *operands = requirement.split() or [""]
     if name in _NUMERIC or name in _TEXT:
@@ -67,7 +67,7 @@ def _compare(name: str, value: Any, operand: str) -> bool:
 
 
 def _is_one_of(value: Value, operands: Sequence[str]) -> bool:
-    """Words at even places are the alternatives; those between them are not looked at."""
+    """The words at even indexes are the alternatives; those between them are ignored."""
     if value is None:
         return False
     if not operands:

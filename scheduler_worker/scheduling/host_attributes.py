@@ -1,12 +1,15 @@
-"""The attributes of a host that extra specs may name, and how a path of names is followed.
+"""The attributes of a host that extra specs and queries may name, and paths into them.
 
-They are Nova's ``HostState`` attributes. :data:`CONSUMED` are those that promises change, which no
+They are Nova's ``HostState`` attributes, of the same types: extra specs are compared with the text
+of a value, queries with the value. :data:`CONSUMED` are those that reservations change, which no
 derived column may depend on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime
+import ipaddress
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -44,22 +47,51 @@ ATTRIBUTES = CONSUMED | {
     "vcpus_total",
 }
 _OPAQUE = frozenset({"aggregates", "metrics", "service", "numa_topology", "supported_instances"})
-"""Attributes that have a value but nothing inside that a path could name."""
+"""Attributes that have a value but no keys that a path could name."""
+
+
+def _address(host: HostState) -> Any:
+    try:
+        return ipaddress.ip_address(host.host_ip or "")
+    except ValueError:
+        return host.host_ip
+
+
+def _updated(host: HostState) -> datetime.datetime | None:
+    if host.updated is None:
+        return None
+    try:
+        return datetime.datetime.fromtimestamp(host.updated, datetime.UTC)
+    except (ValueError, OverflowError, OSError):  # a report may contain the year 30,000
+        return None
+
+
+_OF_ANOTHER_TYPE: Mapping[str, Callable[[HostState], Any]] = {
+    "aggregates": lambda host: list(host.aggregates),
+    "host_ip": _address,
+    "metrics": lambda host: list(host.metrics),
+    "supported_instances": lambda host: [list(each) for each in host.supported_instances],
+    "updated": _updated,
+}
+"""Attributes that have another type here than in Nova."""
 
 
 def attribute(host: HostState, name: str) -> Any:
-    """An attribute, else the statistic of that name, else None."""
-    value = getattr(host, name) if name in ATTRIBUTES else None
-    return host.stats.get(name) if value is None else value
+    """The value of an attribute; None: there is no attribute of this name."""
+    if name in _OF_ANOTHER_TYPE:
+        return _OF_ANOTHER_TYPE[name](host)
+    return getattr(host, name) if name in ATTRIBUTES else None
 
 
 def follow(host: HostState, path: Sequence[str]) -> Any:
-    """The value at the end of a path of names; None when a step is missing.
+    """The value at the end of a path of names; None: a step is missing.
 
-    Texts on the way are read as JSON. An opaque attribute has no steps below it.
+    Texts on the way are decoded as JSON. An opaque attribute has no steps below it.
     """
     first, *rest = path
     value = attribute(host, first)
+    if value is None:
+        value = host.stats.get(first)
     if rest and first in _OPAQUE:
         return None
     for name in rest:

@@ -1,4 +1,4 @@
-"""Queries about a host, as JSON in the scheduler hint ``query``.
+"""The grammar of queries about a host: JSON in the scheduler hint ``query``.
 
 ::
 
@@ -14,13 +14,13 @@
               | "or" | "and"                     any, all of the arguments
 
 Arguments that are null, an empty text or an attribute that the host does not have are left out
-before the operator sees them; a comparison of fewer than two is false, an ``or`` of none false, an
+before the operator is applied; a comparison of fewer than two is false, an ``or`` of none false, an
 ``and`` of none true. A host passes when the result is true. A list passes as the whole result when
-something in it is true, and counts as true inside another call when it is not empty: so
+an element is true, and counts as true inside another call when it is not empty: so
 ``["not", ["not", x]]`` never passes. An empty list inside a call is true.
 
-Values that have no order, such as a number and a text, cannot be compared by ``<``, and there are
-no keys in a number or a text: a host for which it comes to that does not pass.
+Values without an order, such as a number and a text, cannot be compared by ``<``, and a number or a
+text has no keys: a host whose evaluation needs either does not pass.
 """
 
 from __future__ import annotations
@@ -31,23 +31,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scheduler_worker.model.hosts import HostState
-from scheduler_worker.scheduling.host_attributes import ATTRIBUTES
+from scheduler_worker.scheduling.host_attributes import ATTRIBUTES, attribute
 
 MAX_LENGTH = 16_384
-"""Characters of a query."""
+"""The most characters of a query."""
 MAX_DEPTH = 32
-"""Calls within calls."""
+"""The deepest nesting of calls."""
 
 Value = Any
 Term = Callable[[HostState], Value]
-"""A part of a query, to be asked about a host; None: to be left out."""
+"""A part of a query as a function of a host; it returns None to be left out."""
 Operator = Callable[[Sequence[Value]], Value]
 
 
 def _compares(test: Callable[[Value, Value], bool]) -> Operator:
     def compare(values: Sequence[Value]) -> bool:
-        held = [test(values[0], each) for each in values[1:]]  # each, for those without an order
-        return bool(held) and all(held)
+        results = [
+            test(values[0], each) for each in values[1:]
+        ]  # all of them: each may have no order
+        return bool(results) and all(results)
 
     return compare
 
@@ -66,7 +68,7 @@ _OPERATORS: dict[str, Operator] = {
 
 
 class Query:
-    """A query that was read."""
+    """A parsed query."""
 
     def __init__(self, term: Term) -> None:
         self._term = term
@@ -81,10 +83,10 @@ class Query:
 
 
 def read(text: str) -> Query | None:
-    """The query of a text; None where every host passes.
+    """Parses a query; None: every host passes.
 
     Raises:
-        ValueError: the text is no JSON, no query, too long or too deep.
+        ValueError: the text is no JSON, no query, too long or nested too deeply.
     """
     if len(text) > MAX_LENGTH:
         raise ValueError(f"is longer than {MAX_LENGTH} characters")
@@ -126,12 +128,12 @@ def _argument(argument: Value, depth: int) -> Term:
 def _attribute(name: str, *keys: str) -> Term:
     if name not in ATTRIBUTES:
         return lambda _: None
-    read: Term = _service if name == "service" else operator.attrgetter(name)
+    read: Term = _service if name == "service" else lambda host: attribute(host, name)
     return (lambda host: _item(read(host), keys)) if keys else read
 
 
 def _service(host: HostState) -> Value:
-    """The compute service, of which a report need not say what follows from the host."""
+    """The compute service, with the fields that follow from the host and need not be reported."""
     known = {
         "host": host.host,
         "binary": "nova-compute",

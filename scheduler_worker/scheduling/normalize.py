@@ -1,6 +1,8 @@
-"""Raw weights to the range 0..1, so that weighers of different units can be added."""
+"""Normalises raw scores to 0..1, so that weighers in different units can be added."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -8,31 +10,40 @@ from scheduler_worker.model.hosts import Values
 
 
 def clamp(values: Values, minval: float | None = None, maxval: float | None = None) -> Values:
-    """Raw values, cut to a weigher's declared bounds."""
+    """Raw scores, clamped to a weigher's declared bounds; a non-finite number counts as 0."""
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        values = np.where(np.isfinite(values), values, 0.0)
     if minval is not None:
         values = np.maximum(values, minval)
     return values if maxval is None else np.minimum(values, maxval)
 
 
+def clamp_one(value: float, minval: float | None = None, maxval: float | None = None) -> float:
+    """:func:`clamp` for the score of one host."""
+    value = value if math.isfinite(value) else 0.0
+    value = value if minval is None else max(value, minval)
+    return value if maxval is None else min(value, maxval)
+
+
 def lowest(values: Values, minval: float | None = None) -> float:
-    """From which bound values are spread: the declared one, else the smallest at hand."""
-    return float(np.minimum.reduce(values)) if minval is None else minval
+    """The lower end of the normalisation: the declared bound, else the smallest value but NaN."""
+    return float(np.fmin.reduce(values)) if minval is None else minval
 
 
 def highest(values: Values, maxval: float | None = None) -> float:
-    """Up to which bound values are spread: the declared one, else the largest at hand."""
-    return float(np.maximum.reduce(values)) if maxval is None else maxval
+    """The upper end of the normalisation: the declared bound, else the largest value but NaN."""
+    return float(np.fmax.reduce(values)) if maxval is None else maxval
 
 
 def extremes(
     values: Values, minval: float | None = None, maxval: float | None = None
 ) -> tuple[float, float]:
-    """Between which bounds values are spread."""
+    """Both ends of the normalisation."""
     return lowest(values, minval), highest(values, maxval)
 
 
 def spread(values: Values, low: float, high: float, out: Values | None = None) -> Values:
-    """``(x - low) / (high - low)``, which must differ; the answer goes to ``out``."""
+    """``(x - low) / (high - low)``, written to ``out`` if given; the ends must differ."""
     found: Values = np.divide(values - low if low else values, high - low, out=out)
     return found
 

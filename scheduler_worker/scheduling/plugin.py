@@ -1,96 +1,169 @@
-"""The contract of a filter and of a weigher.
+"""The plugin API: base classes of filters, weighers and balances.
 
-A unit has two faces and needs to write only one of them:
+A filter or weigher has two methods for the same question and has to override only one of them:
 
-* the **column face** looks at all hosts at once: :meth:`Filter.passes`, :meth:`Weigher.weigh`. It
+* the **column method** looks at all hosts at once: :meth:`Filter.passes`, :meth:`Weigher.weigh`. It
   reads columns (``hosts.free_ram_mb``) and costs microseconds for thousands of hosts. Every
-  built-in writes this one.
-* the **row face** looks at one host: :meth:`Filter.host_passes`, :meth:`Weigher.weigh_host`. It is
-  Nova's signature: a class written for Nova works here unchanged as long as it reads
+  built-in unit overrides it.
+* the **row method** looks at one host: :meth:`Filter.host_passes`, :meth:`Weigher.weigh_host`. It
+  is Nova's signature: a class written for Nova works here unchanged as long as it reads
   :class:`~scheduler_worker.model.hosts.HostState` attributes.
 
-Each face is derived from the other, so that whoever needs a mask or an answer about one host can
-always ask. A unit is made once, when the worker starts, with the worker's
-:class:`~scheduler_worker.scheduling.options.Options`; it keeps no state between requests, for many
-threads use it. It must not change the hosts or the request; ``host_state.limits`` is the one
-exception.
+The base classes derive each from the other, so callers use either. A unit is made once for each use
+in a policy, with a :class:`UnitContext`. Many threads use it, so it keeps no state between
+requests. It must not change the hosts or the request; ``host_state.limits`` is the one exception.
 
-Raise :class:`~scheduler_worker.errors.RequestError` for a request that makes no sense. Any other
-exception is a defect of the unit: the request is answered with an error and the worker goes on.
+A balance has one method, :meth:`Balance.plan`, a pure function of the cluster's load. A class may
+derive from several of the bases: it is a unit of each kind then.
+
+A unit declares its parameters: :attr:`Unit.parameters_type` is a struct whose fields are the
+parameters, with their types, bounds and defaults. A policy may set each of them; else an option of
+the same name in ``[filter_scheduler]`` applies. A unit declares the objects of the worker that it
+needs in :attr:`Unit.collaborators`.
+
+Raise :class:`~scheduler_worker.errors.RequestError` for an invalid request. Any other exception is
+a defect of the unit: the request is answered with an error and the worker goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
+import msgspec
 import numpy as np
 
 from scheduler_worker.model.aggregates import lowest, raw_values
+from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Rows, Values
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.normalize import clamp, normalize
-from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.normalize import clamp, extremes, normalize
+
+Collaborator = TypeVar("Collaborator")
+
+
+class NoParameters(msgspec.Struct, frozen=True):
+    """The parameters of a unit that has none."""
+
+
+class UnitContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Name, parameters, factor and collaborators of one use of a unit in a policy."""
+
+    name: str
+    parameters: msgspec.Struct
+    """An instance of the unit's :attr:`Unit.parameters_type`."""
+    factor: float = 1.0
+    """By what the scores of a weight are multiplied."""
+    collaborators: Mapping[type, Any] = {}
 
 
 class Unit:
-    """What filters and weighers share: a name and the options."""
+    """Base of filters, weighers, balances and selectors: a name, parameters and collaborators."""
 
-    def __init__(self, options: Options | None = None) -> None:
-        self.options = options or Options()
+    unit_id: ClassVar[str | None] = None
+    """A fixed id; None: it is derived from the kind and the name."""
+    parameters_type: ClassVar[type[msgspec.Struct]] = NoParameters
+    """The parameters: a struct in which every field has a default."""
+    default_factor: ClassVar[float] = 1.0
+    """A weight's factor in the policy ``nova`` where its option is not set."""
+    needs_enabling: ClassVar[bool] = False
+    """True for one that policies may use only after an administrator has enabled it."""
+    collaborators: ClassVar[tuple[type, ...]] = ()
+    """The types of the worker's objects that it needs; see :meth:`collaborator`."""
 
-    @property
-    def name(self) -> str:
-        """The name that the configuration and the explanations use."""
-        return type(self).__name__
+    def __init__(self, context: UnitContext | None = None) -> None:
+        if context is None:
+            context = UnitContext(
+                name=type(self).__name__,
+                parameters=self.parameters_type(),
+                factor=self.default_factor,
+            )
+        self.name = context.name
+        """The name of this use of the unit in explanations and errors."""
+        self.parameters: Any = context.parameters
+        self.context = context
 
-    reads_use: ClassVar[bool] = True
-    """False when promises and instances on a host cannot change what is said of it."""
+    host_facts: ClassVar[tuple[str, ...]] = ()
+    """What it reads of hosts where it runs in a cage, see :data:`~.external.facts.FACTS`: names of
+    columns, and of attributes of rows. Inside the worker it may read what it likes."""
 
-    reads_request: ClassVar[bool] = True
-    """False for a unit that looks at nothing of the request, and so needs no :meth:`reads`."""
+    def collaborator(self, kind: type[Collaborator]) -> Collaborator:
+        """The worker's object of a declared type; a new one where the worker has none.
+
+        Raises:
+            TypeError: the unit does not declare the type.
+        """
+        if kind not in self.collaborators:
+            raise TypeError(f"{type(self).__name__}.collaborators does not name {kind.__name__}")
+        found = self.context.collaborators.get(kind)
+        return kind() if found is None else found
+
+    reads_use: bool = True
+    """False when reservations and instances on a host cannot change the unit's answer for it."""
+
+    of_one_request: ClassVar[bool] = False
+    """True for a quick filter whose answers no two requests share, such as one about server groups:
+    it is asked for each request about all hosts at once, and needs no :meth:`reads`."""
+
+    reads_request: bool = True
+    """False for a unit that reads nothing of the request, and so needs no :meth:`reads`."""
 
     def applies(self, spec: RequestSpec) -> bool:
-        """False when the request asks for nothing that this unit looks at; saves the work.
+        """False when the request asks for nothing that concerns this unit, which is skipped then.
 
-        A filter then passes every host, a weigher gives every host the raw value 0.
+        A filter that does not apply passes every host, a weigher gives every host the raw score 0.
         """
         return True
 
     def reads(self, spec: RequestSpec) -> Hashable | None:
-        """What of the request this unit looks at; None, the default: it is not told.
+        """What this unit reads of the request; None, the default: it does not declare that.
 
-        Two requests of which all units read the same get the same verdicts on hosts that did not
-        change between them, so the verdicts are kept. A unit that tells must read nothing else:
-        no clock (but see :meth:`Filter.lasts_until_s`), no chance, no other host.
+        Two requests of which a unit reads the same get the same answers for hosts that did not
+        change between them, so the answers are cached. A unit that declares what it reads must read
+        nothing else: no clock (but see :meth:`Filter.lasts_until_s`), nothing random, no other
+        host. A unit that declares nothing is asked for each request about every host that the
+        others left.
         """
         return None
 
+    def note(self) -> str | None:
+        """What explanations say of its latest answers, such as why it has none; None: nothing."""
+        return None
+
+    @classmethod
+    def is_internal(cls) -> bool:
+        """Whether it comes with the worker."""
+        return cls.__module__.startswith("scheduler_worker.")
+
+    @classmethod
+    def declares_reads(cls) -> bool:
+        """Whether answers can be cached, because the class declares what it reads."""
+        return cls.reads is not Unit.reads or not cls.reads_request
+
 
 class Filter(Unit):
-    """Says which hosts can take the instance. Override ``passes`` or ``host_passes``."""
+    """Decides which hosts can take the instance. Override ``passes`` or ``host_passes``."""
 
     run_filter_once_per_request: ClassVar[bool] = False
-    """True when placing one instance of a request cannot change the answer for the next."""
+    """True for a filter that is asked for the first instance of a request only: placing it cannot
+    change the answer for the next."""
     RUN_ON_REBUILD: ClassVar[bool] = False
-    """True when a rebuild with a new image must be checked too; others pass every host then."""
+    """True for a filter that is asked for a rebuild with a new image too; others are skipped."""
     looks_at_rows: ClassVar[bool] = False
-    """True for a class that is shown survivors, not all hosts: it is set for those that write the
-    row face only, and may be set by those whose column face visits each row."""
-
-    of_one_request: ClassVar[bool] = False
-    """True for a quick filter whose verdicts no two requests share, as those about a server group:
-    it is asked for each request and laid over what is kept, and needs no :meth:`reads`."""
+    """True for a class that is asked about the survivors of the filters before it, not all hosts.
+    Set for classes that override the row method only; a class whose column method visits each row
+    may set it."""
 
     runs_on_forced_hosts: ClassVar[bool] = False
-    """True for what even an administrator cannot override; told of only where it rejects."""
+    """True for a filter that forced hosts do not bypass; diagnoses name it only where it
+    rejects."""
 
     limits_of_facts: ClassVar[bool] = False
-    """True when :meth:`limits` reads nothing but what the host reports of itself."""
+    """True when :meth:`limits` reads reported facts of the host only, so selections are cached."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        _require_a_face(cls, Filter, "passes", "host_passes")
+        _require_method(cls, Filter, "passes", "host_passes")
         cls.looks_at_rows = cls.looks_at_rows or cls.passes is Filter.passes
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
@@ -103,58 +176,82 @@ class Filter(Unit):
         return bool(self.passes(only(host_state), spec_obj)[0])
 
     def lasts_until_s(self, hosts: Hosts, spec: RequestSpec) -> float:
-        """The time of ``now_s`` up to which the verdicts hold if no host changes."""
+        """Until which ``now_s`` the answers hold if no host changes; infinity: for ever."""
         return float("inf")
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        """Why this host, which did not pass, did not: one clause with the figures."""
+        """Why this host did not pass: one clause with the figures."""
         return "does not pass"
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        """Oversubscription limits (``vcpu``, ``memory_mb``, ``disk_gb``) to go with a selection."""
+        """Oversubscription limits (``vcpu``, ``memory_mb``, ``disk_gb``) for the selection."""
         return {}
 
 
 class Weigher(Unit):
-    """Gives each host a raw value, higher is better. Override ``weigh`` or ``weigh_host``.
+    """Gives each host a raw score, higher is better. Override ``weigh`` or ``weigh_host``.
 
-    The pipeline normalises raw values to 0..1 over the hosts that are left and multiplies them.
+    A raw score is of one host, whatever the others are. The policy's selector turns raw scores into
+    comparable ones (Nova's normalises them to 0..1 over the hosts that are left) and adds them,
+    multiplied. A score that is no finite number counts as 0.
+
+    A weight that itself compares the hosts that are left also overrides ``stretched``.
     """
 
-    minval: ClassVar[float | None] = None
-    """Lower end of the normalisation, and of raw values; None: the smallest value at hand."""
-    maxval: ClassVar[float | None] = None
-    """Upper end of the normalisation, and of raw values; None: the largest value at hand."""
+    minval: float | None = None
+    """Lower bound of raw scores and of the normalisation; None: the smallest score at hand."""
+    maxval: float | None = None
+    """Upper bound of raw scores and of the normalisation; None: the largest score at hand."""
+    stretches: bool = False
+    """Whether it overrides :meth:`stretched`; set for every class."""
+    lower_is_better: ClassVar[bool] = False
+    """True for a cost: the compiler negates its scores, and nothing else needs to know."""
     option: ClassVar[str | None] = None
-    """The option that holds the multiplier; None: 1.0."""
+    """The option with the factor in the policy ``nova``; None: there is none."""
     aggregate_key: ClassVar[str | None] = None
-    """The aggregate metadata key that overrides the multiplier; None: the option's name."""
+    """The aggregate metadata key that overrides the factor; None: the option's name."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        _require_a_face(cls, Weigher, "weigh", "weigh_host")
+        _require_method(cls, Weigher, "weigh", "weigh_host")
+        cls.stretches = cls.stretches or cls.stretched is not Weigher.stretched
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        """One raw value per host, in row order."""
+        """One raw score per host, in row order."""
         raw = (float(self.weigh_host(host, spec)) for host in hosts.states())
         return np.fromiter(raw, "f8", len(hosts))
 
     def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
-        """The raw value of one host. (Nova calls the request ``weight_properties`` here.)"""
+        """The raw score of one host. (Nova calls the request ``weight_properties`` here.)"""
         return float(self.weigh(only(host_state), weight_properties)[0])
 
+    def stretched(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
+        """What raw scores count beside those of the other hosts that are left; by default the same.
+
+        ``low`` and ``high`` are the ends of the raw scores of all hosts that are left. NaN is no
+        end, unless all are NaN. Each result must follow from its raw score and both ends, and from
+        what :meth:`reads` declares: while the ends stay, only hosts that changed are asked about.
+        """
+        return raw
+
+    def compared(self, raw: Values, spec: RequestSpec) -> Values:
+        """The raw scores of all hosts that are left as a selector gets them: stretched, clamped."""
+        if self.stretches and len(raw):
+            raw = self.stretched(raw, *extremes(raw), spec)
+        return clamp(raw, self.minval, self.maxval)
+
     def normalized(self, raw: Values) -> Values:
-        """Raw values as the pipeline adds them: cut to the bounds, then spread over 0..1."""
+        """Raw scores as Nova's selector adds them: clamped to the bounds, normalised to 0..1."""
         return normalize(clamp(raw, self.minval, self.maxval), self.minval, self.maxval)
 
     def default_multiplier(self) -> float:
-        """The multiplier where no aggregate overrides it."""
-        return float(getattr(self.options, self.option)) if self.option else 1.0
+        """The multiplier where no aggregate overrides it: the factor in the policy."""
+        return self.context.factor
 
     def multiplier(self, hosts: Hosts) -> Values | float:
-        """The multiplier of each host: the smallest of its aggregates' values, else the option.
+        """The multiplier of each host: the smallest of its aggregates' values, else the factor.
 
-        One number where no aggregate says anything, which is what costs nothing.
+        One number for all hosts, which is cheaper, where no aggregate has a value.
         """
         default = self.default_multiplier()
         key = self.aggregate_key or self.option
@@ -168,12 +265,30 @@ class Weigher(Unit):
         return lowest(raw_values(host_state.aggregates, key), self.default_multiplier(), float)
 
 
+class Balance(Unit):
+    """Proposes migrations of running VMs, and to switch hosts on or off. Override ``plan``."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.plan is Balance.plan:
+            raise TypeError(f"{cls.__name__} must override plan()")
+
+    def plan(self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float) -> BalancePlan:
+        """What to do about the cluster's load, as of ``now_s``.
+
+        Equal arguments give equal plans. ``memory`` is that of the plan before, with the migrations
+        that were begun since (:meth:`.BalanceMemory.with_move`); an empty one the first time. A VM
+        that cannot move, or that has just been moved, is not proposed.
+        """
+        raise NotImplementedError
+
+
 def only(host_state: HostState) -> Hosts:
-    """The one host of a row, as columns."""
+    """The one host of a row, in columns."""
     rows: Rows = np.array([host_state.row])
     return host_state.table.take(rows)
 
 
-def _require_a_face(cls: type, base: type, column: str, row: str) -> None:
+def _require_method(cls: type, base: type, column: str, row: str) -> None:
     if getattr(cls, column) is getattr(base, column) and getattr(cls, row) is getattr(base, row):
         raise TypeError(f"{cls.__name__} must override {column}() or {row}()")

@@ -1,4 +1,4 @@
-"""From weights to an order of hosts, without sorting what nobody asks for."""
+"""Orders hosts by weight, sorting no more of them than are read."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from scheduler_worker.model.hosts import Rows, Values
 
 _FEW = 4
-"""So many are found one by one; a selection of more is cheaper in one go."""
+"""How many hosts are found one by one; to find more, partial sorting is cheaper."""
 
 
-class Dice(Protocol):
-    """Where chance comes from; seeded by the request, so that a decision can be replayed."""
+class RandomSource(Protocol):
+    """A random source, seeded by the request's id so that a decision can be replayed."""
 
     def randrange(self, start: int, /) -> int:
-        """A number from 0 to one less than the argument."""
+        """A number from 0 to one less than ``start``."""
 
     def shuffle(self, x: MutableSequence[Any], /) -> None:
         """Shuffle in place."""
@@ -38,24 +38,28 @@ def best(totals: Values, count: int) -> Rows:
 
 
 class Ranking:
-    """Hosts by their totals, best first, after subset and shuffle have had their say."""
+    """Hosts by their totals, best first, with Nova's two kinds of chance.
+
+    ``shuffle`` shuffles the hosts that share the best total; the first host is then picked at
+    random among the ``subset`` best.
+    """
 
     def __init__(
-        self, rows: Rows, totals: Values, *, subset: int, shuffle: bool, dice: Dice
+        self, rows: Rows, totals: Values, *, subset: int, shuffle: bool, rng: RandomSource
     ) -> None:
         self.rows = rows
         self.totals = totals
-        self._head = self._shuffled_ties(dice) if shuffle else []
+        self._head = self._shuffled_ties(rng) if shuffle else []
         few = min(subset, len(totals))
         best_few = [int(totals.argmax())] if few == 1 else best(totals, few).tolist()
         self._head += [each for each in best_few if each not in self._head]
         if subset > 1:
-            chosen = self._head.pop(dice.randrange(min(subset, len(self._head))))
+            chosen = self._head.pop(rng.randrange(min(subset, len(self._head))))
             self._head.insert(0, chosen)
 
-    def _shuffled_ties(self, dice: Dice) -> list[int]:
+    def _shuffled_ties(self, rng: RandomSource) -> list[int]:
         ties: list[int] = np.flatnonzero(self.totals == self.totals.max()).tolist()
-        dice.shuffle(ties)
+        rng.shuffle(ties)
         return ties
 
     @property

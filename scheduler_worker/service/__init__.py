@@ -1,5 +1,5 @@
-"""The use cases: judgement joined to the world through ports.
+"""The use cases: connects pure scheduling to the outside through the ports.
 
-All branching on outcomes is here, and all retries. Nothing in here knows a wire form, an engine,
-or an option's origin.
+All branching on results is here, and all retries. Nothing in here knows wire forms, engines or
+configuration files.
 """

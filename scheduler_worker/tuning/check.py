@@ -1,7 +1,7 @@
-"""Documents to a program: names get their meaning, and numbers their range.
+"""Compiles policies to a program: resolves names and checks the ranges of constants.
 
-All expressions of one scope become one list of steps, in which what is written twice is done once:
-a var that many rules use, or the same quotient in two files. What is constant is computed here.
+All expressions of one scope become one list of steps with common subexpressions merged: a var that
+many rules use, or the same quotient in two files, is computed once. Constants are folded here.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from scheduler_worker.tuning import program
+from scheduler_worker.tuning.booleans import is_boolean, numeric_uses
 from scheduler_worker.tuning.columns import OPERATIONS, Column, constant
-from scheduler_worker.tuning.document import (
+from scheduler_worker.tuning.expressions import Expr, Step
+from scheduler_worker.tuning.issues import Issues, Kind, closest, hinted, quoted
+from scheduler_worker.tuning.program import Limit, Movement, Operation, OutputPlan, Plan, RulePlan
+from scheduler_worker.tuning.tuning_policy import (
     All,
     Any,
     Condition,
     Constant,
-    Document,
     Exponential,
     Growth,
     Linear,
@@ -25,32 +28,32 @@ from scheduler_worker.tuning.document import (
     Rate,
     Rule,
     Scope,
+    TuningPolicy,
 )
-from scheduler_worker.tuning.expressions import Expr, Step
-from scheduler_worker.tuning.issues import Issues, Kind, closest, hinted, quoted
-from scheduler_worker.tuning.program import Limit, Movement, Operation, OutputPlan, Plan, RulePlan
 from scheduler_worker.tuning.yaml_subset import Scalar
 
+_MOST_SHOWN = 10
+"""Names of a cycle that its message lists."""
 _AMBIGUOUS = {"True": "true", "False": "false", "yes": "true", "no": "false"}
 
 
-def check(documents: Sequence[Document], issues: Issues) -> program.Program:
-    """The program of all documents together.
+def check(policies: Sequence[TuningPolicy], issues: Issues) -> program.Program:
+    """Return the program of all policies together.
 
     Raises:
-        PolicyError: there are issues, found here or before; it holds all of them.
+        TuningPolicyError: with all issues, those that ``issues`` held already included.
     """
     plans: dict[Scope, Plan] = {}
     for scope in Scope:
-        chosen = [each for each in documents if each.scope is scope]
+        chosen = [each for each in policies if each.scope is scope]
         if chosen:
             plans[scope] = _Planner(issues).plan(chosen)
-    issues.settle()
+    issues.raise_if_any()
     return program.Program(plans)
 
 
 def expressions(condition: Condition | None) -> Iterator[Expr]:
-    """All expressions of a condition, from left to right."""
+    """Yield the expressions of a condition, from left to right."""
     if isinstance(condition, Any | All):
         for member in condition.members:
             yield from expressions(member)
@@ -59,7 +62,10 @@ def expressions(condition: Condition | None) -> Iterator[Expr]:
 
 
 def in_order(names: dict[str, Named], issues: Issues) -> list[str]:
-    """The names so that each comes after those it uses; a circle is an issue."""
+    """Return the names, each after those it uses; a cycle is an issue.
+
+    A depth-first search with its own stack (``path``): a policy may chain thousands of names.
+    """
     ordered: list[str] = []
     seen: set[str] = set()
     for start in names:
@@ -72,39 +78,47 @@ def in_order(names: dict[str, Named], issues: Issues) -> list[str]:
                 seen.add(name)
                 ordered.append(name)
             elif used in path:
-                told = list(path)[list(path).index(used) :]
-                said = " uses ".join(quoted(each) for each in [*told, used][:10])
-                issues.add(Kind.CYCLE, names[used].key.place, names[used].path, said)
+                cycle = list(path)[list(path).index(used) :]
+                last = quoted(used) if len(cycle) <= _MOST_SHOWN else "..."
+                message = " uses ".join([*map(quoted, cycle[:_MOST_SHOWN]), last])
+                issues.add(Kind.CYCLE, names[used].key.place, names[used].path, message)
             elif used not in seen:
                 path[used] = _used(used, names)
     return ordered
 
 
 def _used(name: str, names: dict[str, Named]) -> Iterator[str]:
-    for expr in expressions(names[name].means):
+    for expr in expressions(names[name].definition):
         for step in expr.steps:
             if step.op == "name" and step.value in names:
                 yield str(step.value)
 
 
 class _Planner:
-    """Collects the steps of one scope."""
+    """Plans one scope: appends steps, each once."""
 
     def __init__(self, issues: Issues) -> None:
         self._issues = issues
         self._steps: list[Operation] = []
-        self._known: dict[object, int] = {}
+        self._number_of: dict[object, int] = {}
+        """What a step computes -> its number, for merging common subexpressions."""
         self._names: dict[str, int] = {}
-        self._document: Document
+        self._numbers: set[str] = set()
+        """The names whose values are not always true or false."""
+        self._policy: TuningPolicy
 
-    def plan(self, documents: Sequence[Document]) -> Plan:
-        """The plan of the documents of one scope."""
+    def plan(self, policies: Sequence[TuningPolicy]) -> Plan:
+        """Return the plan of the policies of one scope."""
         rules: dict[int, list[RulePlan]] = {}
-        for document in documents:
-            self._document, self._names = document, {}
-            for name in in_order(document.names, self._issues):
-                self._names[name] = self._condition(document.names[name].means)
-            for rule in document.rules:
+        for policy in policies:
+            # Vars and conditions are local to their file.
+            self._policy, self._names, self._numbers = policy, {}, set()
+            for name in in_order(policy.names, self._issues):
+                self._names[name] = self._named(policy.names[name])
+                definition = policy.names[name].definition
+                if isinstance(definition, Expr) and not is_boolean(definition, self._numbers):
+                    self._numbers.add(name)
+            for rule in policy.rules:
                 planned = self._rule(rule)
                 output = self._property(rule.output.text, rule.output, 0)
                 rules.setdefault(output, []).append(planned)
@@ -125,7 +139,7 @@ class _Planner:
             None if relative is None else self._relative(relative),
         )
         return RulePlan(
-            id=f"{self._document.source.name}:{rule.name}",
+            id=f"{self._policy.source.name}:{rule.name}",
             movement=self._movement(rule.function),
             target=bounds[0] if bounds else self._constant(0.0),
             lower=lower,
@@ -158,33 +172,47 @@ class _Planner:
         return Limit("value", self._amount(limit.value), limit.time_s)
 
     def _factor(self, expr: Expr, kind: Kind) -> int:
-        message = "a factor is above 0, and 1 would change nothing"
+        message = "a factor must be above 0 and not 1"
         return self._ranged(expr, lambda value: value > 0 and value != 1, kind, message)
 
     def _amount(self, expr: Expr) -> int:
         return self._ranged(expr, lambda value: value >= 0, Kind.SCHEMA, "cannot be negative")
 
     def _ranged(
-        self, expr: Expr, is_right: Callable[[float], bool], kind: Kind, message: str
+        self, expr: Expr, is_valid: Callable[[float], bool], kind: Kind, message: str
     ) -> int:
-        """An expression whose value, where it is known by now, has to be in some range."""
+        """Plan an expression and check its value, if that is constant."""
         step = self._expr(expr)
         known = self._steps[step].column
         is_number = known is not None and known.faults is None and known.texts is None
-        if known is not None and is_number and not is_right(float(known.values)):
+        if known is not None and is_number and not is_valid(float(known.values)):
             self._issues.add(kind, expr.place(-1), expr.path, message)
         return step
 
+    def _named(self, named: Named) -> int:
+        if isinstance(named.definition, Expr) and not named.is_condition:
+            return self._expr(named.definition)
+        return self._condition(named.definition)
+
     def _condition(self, condition: Condition) -> int:
         if isinstance(condition, Expr):
-            return self._expr(condition)
+            return self._expr(condition, is_numeric=False)
         op = "or" if isinstance(condition, Any) else "and"
         result = self._constant(float(op == "and"))
         for member in condition.members:
             result = self._add(op, (result, self._condition(member)))
         return result
 
-    def _expr(self, expr: Expr) -> int:
+    def _expr(self, expr: Expr, *, is_numeric: bool = True) -> int:
+        """Return the step of an expression; ``is_numeric`` unless only its truth is used."""
+        for origin in numeric_uses(expr, is_numeric=is_numeric):
+            name = str(expr.steps[origin].value)
+            if name in self._numbers and self._policy.names[name].is_condition:
+                message = (
+                    f"{quoted(name)} is a condition, and a number is needed here; "
+                    "define it under vars"
+                )
+                self._issues.add(Kind.NAME, expr.place(origin), expr.path, message)
         numbers: list[int] = []
         for origin, step in enumerate(expr.steps):
             args = tuple(numbers[each] for each in step.args)
@@ -201,11 +229,12 @@ class _Planner:
         return self._add(step.op, args, expr.scalar, step.at)
 
     def _name(self, name: str, expr: Expr, origin: int) -> int:
-        if name not in self._document.names and self._document.whole:
-            hint = hinted(_AMBIGUOUS.get(name) or closest(name, self._document.names))
-            message = f"{quoted(name)} is no var or condition of this file{hint}"
+        if name not in self._policy.names and self._policy.complete:
+            hint = hinted(_AMBIGUOUS.get(name) or closest(name, self._policy.names))
+            message = f"{quoted(name)} is not a var or condition of this file{hint}"
             self._issues.add(Kind.NAME, expr.place(origin), expr.path, message)
         step = self._names.get(name)
+        # An unknown name has an issue by now; as a property it lets planning go on.
         return self._property(name, expr.scalar, 0) if step is None else step
 
     def _property(self, name: str, scalar: Scalar, at: int) -> int:
@@ -231,6 +260,7 @@ class _Planner:
         return self._once((op, args), Operation(op, args, (), column, scalar, at))
 
     def _computed(self, op: str, args: tuple[int, ...]) -> Column | None:
+        # Constant folding: as soon as all arguments are constants, so is the result.
         known = [column for each in args if (column := self._steps[each].column) is not None]
         if len(known) < len(args):
             return None
@@ -238,18 +268,19 @@ class _Planner:
             return OPERATIONS[op](len(self._steps), *known)
 
     def _once(self, key: object, operation: Operation) -> int:
-        number = self._known.setdefault(key, len(self._steps))
+        number = self._number_of.setdefault(key, len(self._steps))
         if number == len(self._steps):
             self._steps.append(operation)
         return number
 
     def _live(self, outputs: tuple[OutputPlan, ...]) -> tuple[int, ...]:
-        """The steps that some rule needs, directly or not."""
-        wanted = {step for output in outputs for step in _steps_of(output)}
+        """Return the steps that some rule needs, directly or through others."""
+        needed = {step for output in outputs for step in _steps_of(output)}
+        # Arguments precede the steps that take them, so one pass from the end finds all.
         for number in reversed(range(len(self._steps))):
-            if number in wanted and self._steps[number].column is None:
-                wanted.update(self._steps[number].args)
-        return tuple(sorted(wanted))
+            if number in needed and self._steps[number].column is None:
+                needed.update(self._steps[number].args)
+        return tuple(sorted(needed))
 
 
 def _steps_of(output: OutputPlan) -> Iterator[int]:

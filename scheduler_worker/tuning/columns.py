@@ -1,10 +1,10 @@
-"""Values of many entities at once, and what expressions do to them.
+"""Columns: one value for each entity, and the operations of expressions on them.
 
-A column has a number, a text or a *fault* for each entity. Faults travel with the values, so that
-what goes wrong for one entity touches no other, and evaluating both sides of an ``and`` is the
-same as stopping at the first that decides: a fault on the side that does not count is dropped.
+A column holds a number, a text or a *fault* for each entity. Faults are propagated with the values,
+so an error of one entity affects no other. Both sides of ``and``, ``or`` and ``if`` are evaluated;
+faults of the side that is not selected are dropped, which equals short-circuit evaluation.
 
-A column of one value for all has shape ``()``; numpy stretches it.
+A column with one value for all entities has shape ``()``; numpy broadcasts it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Truths = NDArray[np.bool_]
-Codes = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+FaultCodes = NDArray[np.int32]
 Texts = NDArray[np.object_]
 
 
 class Fault(IntEnum):
-    """Why there is no value; the rule is left out for that entity in that cycle."""
+    """Why there is no value; the rule is skipped for that entity in that cycle."""
 
     MISSING_PROPERTY = 0
     TYPE_ERROR = 1
@@ -36,48 +36,48 @@ class Fault(IntEnum):
     BAD_LIMIT = 7
 
     def at(self, step: int) -> int:
-        """The code of this fault of a step; 0 is no fault."""
+        """Return the code of this fault at a step; 0 is no fault."""
         return 1 + step * len(Fault) + self
 
 
 def fault_of(code: int) -> tuple[Fault, int]:
-    """The fault and the step that a code stands for."""
+    """Return the fault and the step that a code stands for."""
     step, fault = divmod(code - 1, len(Fault))
     return Fault(fault), step
 
 
 class Column(NamedTuple):
-    """``values`` are finite, and mean nothing where there is a text or a fault."""
+    """One value for each entity; ``values`` are meaningless where there is a text or a fault."""
 
     values: Floats
-    faults: Codes | None = None
+    faults: FaultCodes | None = None
     texts: Texts | None = None
-    """None where there is no text; the whole is None where there is none at all."""
+    """None for entities without a text; None as a whole if no entity has one."""
 
 
 Operation = Callable[..., Column]
-"""Takes the number of its step, then its arguments."""
+"""Takes the number of its step, for fault codes, and then its arguments."""
 
 
 def constant(value: float | str) -> Column:
-    """The same value for everybody."""
+    """Return a column with the same value for all entities."""
     if isinstance(value, str):
         return Column(np.zeros(()), texts=np.array(value, object))
     return Column(np.asarray(value, np.float64))
 
 
 def column(cells: Sequence[object], step: int) -> Column:
-    """A column of whatever statistics hold: numbers, truth values, texts, None, anything else."""
+    """Return a column of statistics: numbers, booleans, texts, None or anything else."""
     if {float, int, bool}.issuperset(map(type, cells)):
         try:
             values = np.array(cells, np.float64)
         except OverflowError:
-            return _column_of_odd_cells(cells, step)
+            return _column_of_mixed_cells(cells, step)
         return _checked(values, step)
-    return _column_of_odd_cells(cells, step)
+    return _column_of_mixed_cells(cells, step)
 
 
-def _column_of_odd_cells(cells: Sequence[object], step: int) -> Column:
+def _column_of_mixed_cells(cells: Sequence[object], step: int) -> Column:
     values = np.zeros(len(cells))
     faults = np.zeros(len(cells), np.int32)
     texts: Texts | None = None
@@ -107,9 +107,9 @@ def _value(cell: object) -> float | str | Fault:
     return number if math.isfinite(number) else Fault.NON_FINITE
 
 
-def first(*faults: Codes | None) -> Codes | None:
-    """The first fault of each entity."""
-    found: Codes | None = None
+def first(*faults: FaultCodes | None) -> FaultCodes | None:
+    """Return the first fault of each entity."""
+    found: FaultCodes | None = None
     for each in faults:
         if each is not None:
             found = each if found is None else np.where(found != 0, found, each)
@@ -117,21 +117,21 @@ def first(*faults: Codes | None) -> Codes | None:
 
 
 def numbers(given: Column, step: int) -> Column:
-    """The column as numbers: a text is a type error."""
+    """Return the column as numbers: texts become type errors."""
     if given.texts is None:
         return given
     wrong = np.where(_is_text(given), Fault.TYPE_ERROR.at(step), 0).astype(np.int32)
     return Column(given.values, first(given.faults, wrong))
 
 
-def _is_text(given: Column) -> Truths:
+def _is_text(given: Column) -> Bools:
     if given.texts is None:
         return np.zeros((), bool)
     return np.asarray([each is not None for each in given.texts.flat]).reshape(given.texts.shape)
 
 
-def _checked(values: Floats, step: int, *faults: Codes | None) -> Column:
-    """Numbers that may have become infinite, or none at all, on the way."""
+def _checked(values: Floats, step: int, *faults: FaultCodes | None) -> Column:
+    """Return a column of results; those that are infinite or NaN become faults."""
     finite = np.isfinite(values)
     if finite.all():
         return Column(values, first(*faults))
@@ -159,7 +159,7 @@ def _binary(operate: Callable[[Floats, Floats], Floats]) -> Operation:
 def _division(operate: Callable[[Floats, Floats], Floats]) -> Operation:
     def run(step: int, left: Column, right: Column) -> Column:
         left, right = numbers(left, step), numbers(right, step)
-        by_zero: Codes | None = None
+        by_zero: FaultCodes | None = None
         if not right.values.all():
             code = Fault.DIVISION_BY_ZERO.at(step)
             by_zero = np.where(right.values == 0, code, 0).astype(np.int32)
@@ -169,7 +169,7 @@ def _division(operate: Callable[[Floats, Floats], Floats]) -> Operation:
     return run
 
 
-def _comparison(operate: Callable[[Floats, Floats], Truths]) -> Operation:
+def _comparison(operate: Callable[[Floats, Floats], Bools]) -> Operation:
     def run(step: int, left: Column, right: Column) -> Column:
         left, right = numbers(left, step), numbers(right, step)
         values = operate(left.values, right.values).astype(np.float64)
@@ -178,18 +178,19 @@ def _comparison(operate: Callable[[Floats, Floats], Truths]) -> Operation:
     return run
 
 
-def _equality(*, wanted: bool) -> Operation:
-    """Numbers against numbers, texts against texts."""
+def _equality(*, expected: bool) -> Operation:
+    """Compare numbers with numbers and texts with texts; a mix is a type error."""
 
     def run(step: int, left: Column, right: Column) -> Column:
+        # Texts have the value 0 in ``values``, so these are compared first and overwritten below.
         equal = left.values == right.values
-        mixed: Codes | None = None
+        mixed: FaultCodes | None = None
         if left.texts is not None or right.texts is not None:
             lefts, rights = _is_text(left), _is_text(right)
             mixed = np.where(lefts != rights, Fault.TYPE_ERROR.at(step), 0).astype(np.int32)
-            same = np.equal(_as_texts(left), _as_texts(right)).astype(np.bool_)
+            same = np.equal(_texts_of(left), _texts_of(right)).astype(np.bool_)
             equal = np.where(lefts, same, equal)
-        values = (equal == wanted).astype(np.float64)
+        values = (equal == expected).astype(np.float64)
         return Column(values, first(left.faults, right.faults, mixed))
 
     return run
@@ -214,31 +215,31 @@ def _if(step: int, condition: Column, yes: Column, no: Column) -> Column:
 
 
 def _select(step: int, condition: Column, yes: Column, no: Column) -> Column:
-    """What the condition selects, with its faults; the other side's do not count."""
+    """Return the side that the condition selects, with the faults of that side alone."""
     truth = condition.values != 0
-    faults: Codes | None = None
+    faults: FaultCodes | None = None
     if yes.faults is not None or no.faults is not None:
         faults = np.where(truth, _or_none(yes.faults), _or_none(no.faults))
     texts: Texts | None = None
     if yes.texts is not None or no.texts is not None:
-        texts = np.where(truth, _as_texts(yes), _as_texts(no))
+        texts = np.where(truth, _texts_of(yes), _texts_of(no))
     values = np.where(truth, yes.values, no.values)
     return Column(values, first(condition.faults, faults), texts)
 
 
-def _or_none(faults: Codes | None) -> Codes:
+def _or_none(faults: FaultCodes | None) -> FaultCodes:
     return np.zeros((), np.int32) if faults is None else faults
 
 
-def _as_texts(given: Column) -> Texts:
+def _texts_of(given: Column) -> Texts:
     return np.array(None, object) if given.texts is None else given.texts
 
 
-def _missing(given: Column) -> Truths:
+def _missing(given: Column) -> Bools:
     if given.faults is None:
         return np.zeros((), bool)
     kinds = (given.faults - 1) % len(Fault)
-    missing: Truths = (given.faults != 0) & (kinds == Fault.MISSING_PROPERTY)
+    missing: Bools = (given.faults != 0) & (kinds == Fault.MISSING_PROPERTY)
     return missing
 
 
@@ -270,12 +271,12 @@ OPERATIONS: dict[str, Operation] = {
     "<=": _comparison(np.less_equal),
     ">": _comparison(np.greater),
     ">=": _comparison(np.greater_equal),
-    "==": _equality(wanted=True),
-    "!=": _equality(wanted=False),
+    "==": _equality(expected=True),
+    "!=": _equality(expected=False),
     "and": _and,
     "or": _or,
     "if": _if,
     "valid": _valid,
     "default": _default,
 }
-"""What each operator and function of expressions does, by the ``op`` of its step."""
+"""The operators and functions of expressions, by the ``op`` of their steps."""

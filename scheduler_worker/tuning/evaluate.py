@@ -1,7 +1,7 @@
-"""One cycle: a program and statistics to changes, for all entities at once.
+"""Evaluates a program once: statistics to changes, for all entities at once.
 
-Rules see the statistics of the cycle's start, whatever their order; what goes wrong for one entity
-leaves out one rule of it and is told in the diagnostics.
+All rules see the statistics of the cycle's start, so their order has no meaning. An error of one
+entity skips one rule for it, and is reported as a diagnostic.
 """
 
 from __future__ import annotations
@@ -13,84 +13,85 @@ import msgspec
 import numpy as np
 
 from scheduler_worker.tuning.columns import OPERATIONS, Column, column, fault_of
-from scheduler_worker.tuning.document import Scope
 from scheduler_worker.tuning.program import Name, Plan, Program
-from scheduler_worker.tuning.samples import Crowd, Entity, Held, Memory, Value
-from scheduler_worker.tuning.turns import Moment, OutputTurn, output_turn
+from scheduler_worker.tuning.rules import EvaluationContext, OutputResult, evaluate_output
+from scheduler_worker.tuning.samples import Entity, EntityGroup, Value
+from scheduler_worker.tuning.state import EvaluatorState, HeldChange
+from scheduler_worker.tuning.tuning_policy import Scope
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How time counts."""
+    """How elapsed time is computed."""
 
     initial_elapsed_s: float = 0.0
-    """What the first evaluation of an entity takes for the time since the one before it."""
+    """The elapsed time of an entity's first evaluation."""
     max_elapsed_s: float | None = None
-    """No evaluation takes more for it; None: there is no bound."""
+    """The upper bound of the elapsed time; None: no bound."""
 
 
 DEFAULTS = Options()
 
 
 class Diagnostic(msgspec.Struct, frozen=True):
-    """A rule that was left out for an entity, or, as information, something odd about it."""
+    """A rule that was skipped for an entity, or something odd about it, for information."""
 
     kind: str
     entity: Entity
     rule: str
     """The rule's id."""
     detail: str = ""
-    """What it is about and where that was written."""
+    """The property or operation, and its place in the policy."""
 
 
 class Cycle(msgspec.Struct, frozen=True):
-    """What came of an evaluation."""
+    """The outcome of one evaluation."""
 
     changes: dict[Entity, dict[str, float]]
-    """What is to be set; outputs that stay as they are have no entry."""
+    """The outputs to set; those that keep their values have no entry."""
     diagnostics: list[Diagnostic]
-    memory: Memory
+    state: EvaluatorState
     """For the next cycle."""
-    turns: dict[Scope, list[OutputTurn]]
-    """How it came about, for :mod:`~.explain`."""
+    results: dict[Scope, list[OutputResult]]
+    """All intermediate values, for :mod:`~.explain`."""
 
 
 def evaluate(
     program: Program,
-    crowds: Mapping[Scope, Crowd],
-    memory: Memory,
+    groups: Mapping[Scope, EntityGroup],
+    state: EvaluatorState,
     now_s: float,
     options: Options = DEFAULTS,
 ) -> Cycle:
     """Evaluate a program once; ``now_s`` is of a clock that does not go back.
 
-    ``memory`` is what the cycle before returned. Whatever the statistics hold, nothing is raised.
+    ``state`` is that of the cycle before. Raises nothing, whatever the statistics hold.
     """
-    cycle = Cycle({}, [], Memory({}, {}, {}), {})
+    cycle = Cycle({}, [], EvaluatorState({}, {}, {}), {})
     with np.errstate(all="ignore"):
         for scope, plan in program.plans.items():
-            crowd = crowds.get(scope)
-            if crowd and crowd.entities:
+            group = groups.get(scope)
+            if group and group.entities:
                 before_s = now_s - options.initial_elapsed_s
-                moment = Moment(crowd, memory, now_s, before_s, options.max_elapsed_s)
-                cycle.turns[scope] = _turns(plan, moment, cycle)
-                cycle.memory.evaluated_at_s.update(dict.fromkeys(crowd.entities, now_s))
+                context = EvaluationContext(group, state, now_s, before_s, options.max_elapsed_s)
+                cycle.results[scope] = _evaluate_scope(plan, context, cycle)
+                cycle.state.evaluated_at_s.update(dict.fromkeys(group.entities, now_s))
     return cycle
 
 
-def _turns(plan: Plan, moment: Moment, cycle: Cycle) -> list[OutputTurn]:
-    """All outputs of one scope; what comes of them goes into the cycle."""
-    registers = _registers(plan, moment)
-    turns = [output_turn(each, registers, moment) for each in plan.outputs]
-    for turn in turns:
-        _settle(turn, moment, cycle)
-    cycle.diagnostics.extend(_diagnostics(plan, turns, moment))
-    return turns
+def _evaluate_scope(plan: Plan, context: EvaluationContext, cycle: Cycle) -> list[OutputResult]:
+    """Evaluate all outputs of one scope; add changes, state and diagnostics to the cycle."""
+    registers = _registers(plan, context)
+    results = [evaluate_output(each, registers, context) for each in plan.outputs]
+    for result in results:
+        _record(result, context, cycle)
+    cycle.diagnostics.extend(_diagnostics(plan, results, context))
+    return results
 
 
-def _registers(plan: Plan, moment: Moment) -> list[Column]:
-    """The result of each step; of steps that nobody needs, nothing."""
-    registers = [_NOTHING] * len(plan.steps)
-    statistics = _Statistics(moment.objects)
+def _registers(plan: Plan, context: EvaluationContext) -> list[Column]:
+    """Return the result of each step, by its number; steps that no rule needs are not run."""
+    registers = [_UNUSED] * len(plan.steps)
+    statistics = _Statistics(context.objects)
     for number in plan.live:
         step = plan.steps[number]
         if step.column is not None:
@@ -104,13 +105,13 @@ def _registers(plan: Plan, moment: Moment) -> list[Column]:
 
 
 class _Statistics:
-    """Properties of everybody; None where there is none."""
+    """Looks up properties of all entities; None where an entity lacks one."""
 
     def __init__(self, objects: Sequence[Value]) -> None:
         self._found: dict[Name, Sequence[Value]] = {(): objects}
 
     def cells(self, name: Name) -> Sequence[Value]:
-        """The values of a name; those of the object that it is in are kept for the next."""
+        """Return the values of a name; objects on the way are kept for the next name."""
         if name not in self._found:
             *path, last = name
             self._found[name] = _fields(self.cells(tuple(path)), last)
@@ -120,50 +121,54 @@ class _Statistics:
 def _fields(objects: Sequence[Value], name: str) -> Sequence[Value]:
     try:
         return list(map(dict.get, objects, repeat(name)))  # type: ignore[arg-type]
-    except TypeError:  # not everybody has an object there
+    except TypeError:  # some entity has no object there; the loop below is much slower
         return [each.get(name) if isinstance(each, dict) else None for each in objects]
 
 
-def _settle(turn: OutputTurn, moment: Moment, cycle: Cycle) -> None:
-    """Write down what an output is to be set to, and what to remember of it."""
-    output = turn.plan.name
-    changed = [moment.entities[index] for index in np.flatnonzero(turn.changed).tolist()]
-    made = dict(zip(changed, turn.value[turn.changed].tolist(), strict=True))
+def _record(result: OutputResult, context: EvaluationContext, cycle: Cycle) -> None:
+    """Add an output's changes and its state to the cycle."""
+    output = result.plan.name
+    changed = [context.entities[index] for index in np.flatnonzero(result.changed).tolist()]
+    made = dict(zip(changed, result.value[result.changed].tolist(), strict=True))
     for entity, value in made.items():
         cycle.changes.setdefault(entity, {})[output] = value
-    before = moment.memory.emitted.get(output, {})
-    kept = {each: before[each] for each in moment.entities if each in before} if before else {}
-    cycle.memory.emitted.setdefault(output, {}).update(kept | made)
-    for rule in turn.rules:
-        waits = {
-            moment.entities[index]: Held(float(rule.elapsed_s[index]), float(rule.direction[index]))
+    before = context.state.emitted.get(output, {})
+    kept = {each: before[each] for each in context.entities if each in before} if before else {}
+    cycle.state.emitted.setdefault(output, {}).update(kept | made)
+    for rule in result.rules:
+        held = {
+            context.entities[index]: HeldChange(
+                float(rule.elapsed_s[index]), float(rule.direction[index])
+            )
             for index in np.flatnonzero(rule.held).tolist()
         }
-        if waits:
-            cycle.memory.held[rule.plan.id] = waits
+        if held:
+            cycle.state.held[rule.plan.id] = held
 
 
-def _diagnostics(plan: Plan, turns: Sequence[OutputTurn], moment: Moment) -> Iterator[Diagnostic]:
+def _diagnostics(
+    plan: Plan, results: Sequence[OutputResult], context: EvaluationContext
+) -> Iterator[Diagnostic]:
     details: dict[int, tuple[str, str]] = {}
-    for turn in turns:
-        for rule in turn.rules:
+    for result in results:
+        for rule in result.rules:
             for index in np.flatnonzero(rule.faults).tolist():
                 code = int(rule.faults[index])
                 if code not in details:
-                    details[code] = _told(plan, code)
+                    details[code] = _described(plan, code)
                 kind, detail = details[code]
-                yield Diagnostic(kind, moment.entities[index], rule.plan.id, detail)
+                yield Diagnostic(kind, context.entities[index], rule.plan.id, detail)
             for kind, mask in rule.notes.items():
                 for index in np.flatnonzero(mask).tolist():
-                    yield Diagnostic(kind, moment.entities[index], rule.plan.id)
+                    yield Diagnostic(kind, context.entities[index], rule.plan.id)
 
 
-def _told(plan: Plan, code: int) -> tuple[str, str]:
-    """The kind of a fault, and what it is about."""
+def _described(plan: Plan, code: int) -> tuple[str, str]:
+    """Return the kind and the detail of a fault."""
     fault, number = fault_of(code)
     step = plan.steps[number]
-    about = ".".join(step.name) or step.op
-    return fault.name.lower(), f"{about} ({step.place})" if step.place else about
+    name = ".".join(step.name) or step.op
+    return fault.name.lower(), f"{name} ({step.place})" if step.place else name
 
 
-_NOTHING = Column(np.zeros(()))
+_UNUSED = Column(np.zeros(()))

@@ -1,4 +1,4 @@
-"""Why an output got its value, or did not: which rules voted, how, and what limited them."""
+"""Explains the value of an output: which rules voted, for what, and what limited them."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import msgspec
 import numpy as np
 
 from scheduler_worker.tuning.evaluate import Cycle
+from scheduler_worker.tuning.rules import OutputResult, RuleResult
 from scheduler_worker.tuning.samples import Entity
-from scheduler_worker.tuning.turns import OutputTurn, RuleTurn
 
 
 class Vote(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rule said."""
+    """The vote of one rule."""
 
     rule: str
     weight: float
     target: float
     """The target, within its bounds."""
     elapsed_s: float
-    """The time that the function and the limits were given."""
-    wanted: float
-    """Where the function went."""
+    """The time for which function and limits were evaluated."""
+    proposed: float
+    """The result of the function."""
     value: float
-    """What became of it: the rule's vote."""
+    """The rule's vote: the result within the limits, or the present value if held back."""
     limited_by: tuple[str, ...]
     """The keys of the rule that limited its target (min, max) or its change (max_...)."""
     held_back: bool
-    """The change is too small yet; the rule votes for the present value, and time adds up."""
+    """The change is too small yet: the vote is the present value, and elapsed time accumulates."""
 
     def __str__(self) -> str:
-        said = f"{self.rule}: weight {_n(self.weight)}, towards {_n(self.target)}"
-        said += f", {_n(self.elapsed_s)} s: {_n(self.wanted)}"
+        text = f"{self.rule}: weight {_n(self.weight)}, target {_n(self.target)}"
+        text += f", after {_n(self.elapsed_s)} s: {_n(self.proposed)}"
         if self.limited_by:
-            said += f", limited by {' and '.join(self.limited_by)}"
+            text += f", limited by {' and '.join(self.limited_by)}"
         if self.held_back:
-            return f"{said}, held back: too small a change yet"
-        return f"{said}, votes for {_n(self.value)}"
+            return f"{text}, held back: the change is too small yet"
+        return f"{text}, votes for {_n(self.value)}"
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,52 +46,52 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     entity: Entity
     output: str
     before: float | None
-    """The present value; None: not known."""
+    """The present value; None: unknown."""
     after: float | None
     changed: bool
     votes: tuple[Vote, ...]
-    silent: tuple[str, ...]
-    """Rules without a say: they do not count now, or were left out as the diagnostics tell."""
+    inactive: tuple[str, ...]
+    """Rules without a vote: not triggered, or skipped for a fault that the diagnostics name."""
 
     def __str__(self) -> str:
         before = _n(self.before)
-        became = f"{before} -> {_n(self.after)}" if self.changed else f"stays {before}"
-        return "\n  ".join([f"{self.entity} {self.output}: {became}", *map(str, self.votes)])
+        change = f"{before} -> {_n(self.after)}" if self.changed else f"stays {before}"
+        return "\n  ".join([f"{self.entity} {self.output}: {change}", *map(str, self.votes)])
 
 
 def explanations(cycle: Cycle, *, everything: bool = False) -> Iterator[Explanation]:
-    """An explanation for each output that was changed, or of which a change was held back.
+    """Yield an explanation for each output that changed, or of which a change was held back.
 
-    With ``everything`` also for those that stay as they are.
+    With ``everything`` also for outputs that keep their values.
     """
-    for turns in cycle.turns.values():
-        for turn in turns:
-            told = np.logical_or.reduce([turn.changed, *(rule.held for rule in turn.rules)])
-            for index in np.flatnonzero(told | everything).tolist():
-                yield _explained(turn, index)
+    for results in cycle.results.values():
+        for result in results:
+            chosen = np.logical_or.reduce([result.changed, *(rule.held for rule in result.rules)])
+            for index in np.flatnonzero(chosen | everything).tolist():
+                yield _explained(result, index)
 
 
-def _explained(turn: OutputTurn, index: int) -> Explanation:
-    before = float(turn.current.values[index]) if turn.current.known[index] else None
-    changed = bool(turn.changed[index])
+def _explained(result: OutputResult, index: int) -> Explanation:
+    before = float(result.current.values[index]) if result.current.known[index] else None
+    changed = bool(result.changed[index])
     return Explanation(
-        entity=turn.entities[index],
-        output=turn.plan.name,
+        entity=result.entities[index],
+        output=result.plan.name,
         before=before,
-        after=float(turn.value[index]) if changed else before,
+        after=float(result.value[index]) if changed else before,
         changed=changed,
-        votes=tuple(_vote(rule, index) for rule in turn.rules if rule.takes_part[index]),
-        silent=tuple(rule.plan.id for rule in turn.rules if not rule.takes_part[index]),
+        votes=tuple(_vote(rule, index) for rule in result.rules if rule.takes_part[index]),
+        inactive=tuple(rule.plan.id for rule in result.rules if not rule.takes_part[index]),
     )
 
 
-def _vote(rule: RuleTurn, index: int) -> Vote:
+def _vote(rule: RuleResult, index: int) -> Vote:
     return Vote(
         rule=rule.plan.id,
         weight=float(rule.weight[index]),
         target=float(rule.target[index]),
         elapsed_s=float(rule.elapsed_s[index]),
-        wanted=float(rule.wanted[index]),
+        proposed=float(rule.proposed[index]),
         value=float(rule.value[index]),
         limited_by=tuple(name for name, mask in rule.limited.items() if mask[index]),
         held_back=bool(rule.held[index]),

@@ -1,7 +1,7 @@
-"""Expressions: text to steps in the order in which they are done.
+"""Parses expressions: text to a list of steps in the order of their evaluation.
 
-An expression is not kept as a tree. Each step names the steps whose results it takes, the last one
-is the result; so nothing that comes after the parser recurses, however the text is nested.
+An expression is not a tree: each step refers to the earlier steps whose results it takes, and the
+last one is the result. So nothing after the parser recurses, however the text is nested.
 
 ::
 
@@ -24,6 +24,8 @@ from scheduler_worker.tuning.issues import Issues, Kind, Place, quoted
 from scheduler_worker.tuning.tokens import END, KEYWORDS, Token, Unreadable, tokens
 from scheduler_worker.tuning.yaml_subset import Scalar
 
+UNKNOWN = "unknown.unknown"
+"""A property that stands for an expression with an issue."""
 MAX_LENGTH = 2000
 MAX_NODES = 500
 MAX_DEPTH = 40
@@ -37,14 +39,14 @@ FUNCTIONS: dict[str, int | None] = {
     "min": None,
     "valid": None,
 }
-"""How many arguments each takes; None: any number."""
+"""Function -> its number of arguments; None: any number."""
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!="})
 _NOT, _COMPARISON, _UNARY = 3, 4, 7
 _BETWEEN = frozenset({"(", ")", ",", "else", END})
-"""Words that belong to an operation; every other one is an operation or a value."""
+"""Tokens that are neither an operation nor a value of their own."""
 _BINDING = {"or": 1, "and": 2, **dict.fromkeys(_COMPARISONS, _COMPARISON)}
 _BINDING |= {"+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
-"""How tightly each operator binds; ``not`` stands at 3, a sign at 7."""
+"""The precedence of each operator; ``not`` has 3, a sign 7."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -62,29 +64,29 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Expr(msgspec.Struct, frozen=True, eq=False):
-    """A text that was parsed."""
+    """A parsed expression."""
 
     scalar: Scalar
     path: str
     steps: tuple[Step, ...]
 
     def place(self, step: int = 0) -> Place:
-        """Where a step was written."""
+        """Return the place of a step in its file."""
         return self.scalar.place_of(self.steps[step].at)
 
 
 def parse(scalar: Scalar, path: str, issues: Issues) -> Expr:
-    """The expression in a scalar; where it has an issue, one that stands for anything."""
+    """Return the expression in a scalar; with an issue, one that is the property ``UNKNOWN``."""
     try:
         steps = _Parser(scalar.text).parsed()
     except _Refused as error:
         issues.add(error.kind, scalar.place_of(error.at), path, str(error))
-        steps = (Step("property", value="unknown.unknown"),)
+        steps = (Step("property", value=UNKNOWN),)
     return Expr(scalar, path, steps)
 
 
 class _Refused(Exception):
-    """The text is no expression."""
+    """Raised when the text is not an expression."""
 
     def __init__(self, kind: Kind, message: str, at: int) -> None:
         super().__init__(message)
@@ -93,7 +95,7 @@ class _Refused(Exception):
 
 
 class _Parser:
-    """One text; each method reads what its first line says and returns the step that is it."""
+    """A precedence-climbing parser; each method reads the rule it names and returns its step."""
 
     def __init__(self, text: str) -> None:
         if len(text) > MAX_LENGTH:
@@ -113,7 +115,7 @@ class _Parser:
     def parsed(self) -> tuple[Step, ...]:
         """``text = expr END``."""
         if self._peek.kind == END:
-            raise _Refused(Kind.SYNTAX, "an expression is missing", 0)
+            raise _Refused(Kind.SYNTAX, "expected an expression", 0)
         self._expr()
         self._expect(END)
         return tuple(self._steps)
@@ -129,20 +131,20 @@ class _Parser:
         self._depth -= 1
         return result
 
-    def _chain(self, least: int) -> int:
-        """``or, and, cmp, sum, term = operand { operator operand }``, by how they bind."""
-        result = self._operand(least)
-        while (binding := _BINDING.get(self._peek.kind, 0)) > least:
+    def _chain(self, minimum: int) -> int:
+        """``or, and, cmp, sum, term = operand { operator operand }``, above a precedence."""
+        result = self._operand(minimum)
+        while (binding := _BINDING.get(self._peek.kind, 0)) > minimum:
             token = self._advance()
             result = self._step(token.kind, result, self._chain(binding), at=token.at)
             if binding == _COMPARISON and self._peek.kind in _COMPARISONS:
-                raise self._syntax("comparisons are not chained; join them by and", self._peek)
+                raise self._syntax("comparisons cannot be chained; join them with and", self._peek)
         return result
 
-    def _operand(self, least: int) -> int:
+    def _operand(self, minimum: int) -> int:
         """``not = "not" not | cmp    unary = ("-" | "+") unary | atom``."""
         token = self._peek
-        if token.kind == "not" and least < _COMPARISON:
+        if token.kind == "not" and minimum < _COMPARISON:
             return self._prefix("not", _NOT)
         if token.kind == "-":
             return self._prefix("negative", _UNARY)
@@ -173,14 +175,14 @@ class _Parser:
             result = self._expr()
             self._expect(")")
             return result
-        raise self._syntax(f"a value is expected, not {_said(token)}", token)
+        raise self._syntax(f"expected a value, found {_shown(token)}", token)
 
     def _name(self, token: Token) -> int:
         """``name = NAME { "." NAME }``."""
         if token.text in FUNCTIONS:
-            raise self._syntax(f"{token.text} is a function: {token.text}(...)", token)
+            raise self._syntax(f"{token.text} is a function; write {token.text}(...)", token)
         if token.text.partition(".")[0] in KEYWORDS:
-            raise self._syntax(f"{quoted(token.text)} begins with a word of the language", token)
+            raise self._syntax(f"{quoted(token.text)} begins with a reserved word", token)
         op = "property" if "." in token.text else "name"
         return self._step(op, value=token.text, at=token.at)
 
@@ -189,7 +191,7 @@ class _Parser:
         if token.text not in FUNCTIONS:
             known = ", ".join(FUNCTIONS)
             raise self._unsupported(
-                f"{quoted(token.text)} is no function; these are: {known}", token
+                f"{quoted(token.text)} is not a function; known are: {known}", token
             )
         arguments = self._arguments(self._valid if token.text == "valid" else self._expr)
         arity = FUNCTIONS[token.text]
@@ -215,11 +217,11 @@ class _Parser:
         """``valid = NAME { "." NAME }``."""
         token = self._advance()
         if token.kind != "name" or self._peek.kind not in {",", ")"}:
-            raise self._unsupported("valid takes names", token)
+            raise self._unsupported("the arguments of valid must be names", token)
         return self._step("valid", self._name(token), at=token.at)
 
     def _fold(self, op: str, arguments: list[int], token: Token) -> int:
-        """Join many by an operation on two; a single one still has to be a number."""
+        """Combine arguments by a binary operation; a single one still has to be a number."""
         result = arguments[0]
         for each in arguments[1:]:
             result = self._step(op, result, each, at=token.at)
@@ -248,10 +250,10 @@ class _Parser:
 
     def _expect(self, kind: str) -> None:
         if self._peek.kind == "(" != kind:
-            raise self._syntax("only functions are called", self._peek)
+            raise self._syntax("only functions can be called", self._peek)
         if not self._take(kind):
             raise self._syntax(
-                f"{_said_kind(kind)} is expected, not {_said(self._peek)}", self._peek
+                f"expected {_shown_kind(kind)}, found {_shown(self._peek)}", self._peek
             )
 
     def _syntax(self, message: str, token: Token) -> _Refused:
@@ -261,9 +263,9 @@ class _Parser:
         return _Refused(Kind.UNSUPPORTED, message, token.at)
 
 
-def _said(token: Token) -> str:
+def _shown(token: Token) -> str:
     return "the end" if token.kind == END else quoted(token.text)
 
 
-def _said_kind(kind: str) -> str:
+def _shown_kind(kind: str) -> str:
     return "the end" if kind == END else quoted(kind)

@@ -1,4 +1,4 @@
-"""What is wrong with a policy, and where: all of it at once."""
+"""The issues of a policy: all of them at once, each with its place."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from scheduler_worker.errors import PolicyError
+from scheduler_worker.errors import TuningPolicyError
 
 MOST_ISSUES = 1000
-"""Reading stops there: whoever has so many does not miss the next."""
+"""Loading stops there."""
 _WIDTH = 100
 _MOST_COMPARED = 100
 
@@ -34,73 +34,73 @@ class Kind(StrEnum):
 
 
 class Place(NamedTuple):
-    """A character of a file; line and column count from 1."""
+    """A position in a file; line and column count from 1."""
 
     file: str
     line: int
     column: int
     excerpt: str
-    """The text of that line."""
+    """The text of the line."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
 
     def caret(self) -> str:
-        """The line, or the part of a long one, and a caret under the character."""
+        """Return the line, or the part of a long one, and a caret under the position."""
         start = max(0, min(self.column - 1 - _WIDTH // 2, len(self.excerpt) - _WIDTH))
         shown = self.excerpt[start : start + _WIDTH].expandtabs(1)
         return f"  {shown}\n  {' ' * (self.column - 1 - start)}^"
 
 
 class Issue(msgspec.Struct, frozen=True):
-    """One thing that is wrong."""
+    """One issue of a policy."""
 
     kind: Kind
     place: Place
     path: str
-    """The way down from the top of the document: ``rules.cpu_limit.function.time``."""
+    """The keys from the top of the document: ``rules.cpu_limit.function.time``."""
     message: str
 
     def __str__(self) -> str:
-        """As compilers say it: a line to click on, and the source with a caret."""
+        """In the format of compilers: file, line and column, message, source line with a caret."""
         within = f"{self.path}: " if self.path else ""
         return f"{self.place}: {self.kind}: {within}{self.message}\n{self.place.caret()}"
 
 
 class Issues:
-    """Collects issues; whoever finds one reports it and carries on."""
+    """Collects issues, so that reading goes on after each."""
 
     def __init__(self) -> None:
         self.found: list[Issue] = []
 
     def add(self, kind: Kind, place: Place, path: str, message: str) -> None:
-        """Note an issue. Raises PolicyError when there are too many to go on."""
+        """Add an issue. Raises TuningPolicyError when there are too many to continue."""
         self.found.append(Issue(kind, place, path, message))
         if len(self.found) >= MOST_ISSUES:
-            raise PolicyError(self.found)
+            raise TuningPolicyError(self.found)
 
-    def settle(self) -> None:
-        """Raise PolicyError if there is any issue."""
+    def raise_if_any(self) -> None:
+        """Raise TuningPolicyError if there is any issue."""
         if self.found:
-            raise PolicyError(sorted(self.found, key=lambda issue: issue.place))
+            raise TuningPolicyError(sorted(self.found, key=lambda issue: issue.place))
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """The name that was probably meant, or nothing; of many names only the first are compared."""
+    """Return the most similar name, or ""; of many names only the first 100 are compared."""
     return "".join(get_close_matches(name[:60], islice(known, _MOST_COMPARED), 1))
 
 
 def hinted(name: str) -> str:
-    """The end of a message that proposes a name."""
+    """Return the end of a message that suggests a name; "" for ""."""
     return f"; did you mean {name[:60]}?" if name else ""
 
 
 def below(path: str, name: str) -> str:
-    """The path of an entry: on one line, and not too long."""
+    """Return the path of an entry, shortened to one line."""
     shown = name[:60] if name.isprintable() else quoted(name)
     return f"{path}.{shown}" if path else shown
 
 
 def quoted(text: str) -> str:
-    """A piece of a policy for a message: on one line, and not too long."""
+    """Return an excerpt of a policy for a message, shortened to one line."""
     return repr(text if len(text) <= 60 else text[:57] + "...")

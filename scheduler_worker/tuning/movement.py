@@ -1,26 +1,26 @@
-"""How far an output goes towards its target in some time, for many entities at once.
+"""How far an output moves towards its target in some time, for many entities at once.
 
-Everything here has the *semigroup* property: going for a and then for b more seconds is going for
-a + b seconds, so results do not depend on how often a policy is evaluated; and nothing goes beyond
-its target.
+All functions have the *semigroup* property: moving for a seconds and then for b more equals moving
+for a + b seconds, so results do not depend on how often a policy is evaluated. None overshoots its
+target.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from scheduler_worker.tuning.columns import Floats, Truths
+from scheduler_worker.tuning.columns import Bools, Floats
 
 
 def linear(current: Floats, target: Floats, change: Floats, periods: Floats) -> Floats:
-    """By the change in each period; its sign does not matter, the way is the target's to say."""
+    """Move by the absolute change in each period; the target gives the direction."""
     step = np.abs(change) * periods
     arrived = np.abs(target - current) <= step
     return np.where(arrived, target, current + np.copysign(step, target - current))
 
 
 def exponential(current: Floats, target: Floats, factor: Floats, periods: Floats) -> Floats:
-    """By the factor, or its inverse, in each period; 0 stays 0, and no sign is ever changed."""
+    """Move by the factor or its inverse in each period; 0 stays 0, and no sign changes."""
     growth = power(np.maximum(factor, 1 / factor), periods)
     same_sign = np.sign(current) == np.sign(target)
     grows = same_sign & (np.abs(target) > np.abs(current))
@@ -30,19 +30,19 @@ def exponential(current: Floats, target: Floats, factor: Floats, periods: Floats
 
 
 def within_amount(value: Floats, current: Floats, amount: Floats, periods: Floats) -> Floats:
-    """The value, no further from the current one than the amount in each period."""
+    """Limit the value to the amount in each period around the current one."""
     room = amount * periods
     return np.clip(value, current - room, current + room)
 
 
 def within_fraction(value: Floats, current: Floats, rate: Floats, periods: Floats) -> Floats:
-    """The value, between the current one shrunk and grown by the rate in each period."""
+    """Limit the value to the current one shrunk or grown by the rate in each period."""
     shrunk = power(np.maximum(1 - rate, 0), periods)
     return _within(value, current, np.abs(current) * shrunk, power(1 + rate, periods))
 
 
 def within_factor(value: Floats, current: Floats, factor: Floats, periods: Floats) -> Floats:
-    """The value, between the current one divided and multiplied by the factor in each period."""
+    """Limit the value to the current one divided or multiplied by the factor in each period."""
     growth = power(np.maximum(factor, 1 / factor), periods)
     return _within(value, current, np.abs(current) / growth, growth)
 
@@ -56,18 +56,18 @@ def _within(value: Floats, current: Floats, least: Floats, growth: Floats) -> Fl
 
 
 def power(base: Floats, exponent: Floats) -> Floats:
-    """``base ** exponent``, and exactly the base for one period."""
+    """Return ``base ** exponent``, and exactly the base for one period."""
     once = exponent == 1
     return base if once.all() else np.where(once, base, np.power(base, exponent))
 
 
 def is_big_enough(
-    change: Floats, current: Floats, least: Floats | None, least_fraction: Floats | None
-) -> Truths:
-    """Whether a change is more than both of the least ones."""
-    enough: Truths = change > 0
-    if least is not None:
-        enough = enough & (change > least)
-    if least_fraction is not None:
-        enough = enough & (change > least_fraction * np.abs(current))
+    change: Floats, current: Floats, minimum: Floats | None, minimum_fraction: Floats | None
+) -> Bools:
+    """Whether a change exceeds both minimum changes."""
+    enough: Bools = change > 0
+    if minimum is not None:
+        enough = enough & (change > minimum)
+    if minimum_fraction is not None:
+        enough = enough & (change > minimum_fraction * np.abs(current))
     return enough

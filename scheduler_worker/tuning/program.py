@@ -1,38 +1,41 @@
-"""A checked policy: what :mod:`~.check` makes and :mod:`~.evaluate` runs."""
+"""The compiled form of policies, which :mod:`~.check` makes and :mod:`~.evaluate` runs.
+
+Expressions are steps of a plan; an ``int`` in these types is the number of a step.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
 from scheduler_worker.tuning.columns import Column
-from scheduler_worker.tuning.document import Scope
 from scheduler_worker.tuning.issues import Place
+from scheduler_worker.tuning.tuning_policy import Scope
 from scheduler_worker.tuning.yaml_subset import Scalar
 
 Name = tuple[str, ...]
-"""A dotted name, taken apart."""
+"""The parts of a dotted name."""
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One step of a plan; its arguments are the numbers of earlier ones."""
+    """One step of a plan; its arguments are numbers of earlier steps."""
 
     op: str
     args: tuple[int, ...] = ()
     name: Name = ()
     """The property that ``property`` looks up."""
     column: Column | None = None
-    """The value, where it is the same for everybody at every time."""
+    """The value of a constant."""
     scalar: Scalar | None = None
     at: int = 0
 
     @property
     def place(self) -> Place | None:
-        """Where it was written first; None for what nobody wrote."""
+        """Where the policies have it first; None for a step that none of them has."""
         return self.scalar.place_of(self.at) if self.scalar else None
 
 
 class Movement(msgspec.Struct, frozen=True, kw_only=True):
-    """How an output goes to its target; numbers are those of steps, None: without."""
+    """How an output moves to its target; ``parameter`` is a change or a factor."""
 
     kind: str
     """``constant``, ``linear`` or ``exponential``."""
@@ -41,7 +44,7 @@ class Movement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """At most ``step``'s value in ``time_s``."""
+    """Limits the change in ``time_s`` seconds to the value of ``step``."""
 
     kind: str
     """``absolute``: an amount; ``value``: a fraction of the output; ``factor``."""
@@ -50,10 +53,10 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class RulePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule whose expressions are numbers of steps; None: not written."""
+    """A rule whose expressions are numbers of steps; None stands for an absent key."""
 
     id: str
-    """``file:name``: names of rules are the file's own."""
+    """``policy:name``: two policies may use the same name of a rule."""
     movement: Movement
     target: int
     lower: int | None = None
@@ -66,7 +69,7 @@ class RulePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputPlan(msgspec.Struct, frozen=True):
-    """An output and the rules that have a say in it."""
+    """An output and the rules that set it."""
 
     name: str
     current: int
@@ -75,15 +78,15 @@ class OutputPlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """All that is to be done for the entities of one scope."""
+    """The evaluation of one scope."""
 
     steps: tuple[Operation, ...]
     live: tuple[int, ...]
-    """The steps that have a say in some rule, in the order in which they are done."""
+    """The steps that some rule needs, in the order of their evaluation."""
     outputs: tuple[OutputPlan, ...]
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A policy that was checked. Only :mod:`~.check` makes one."""
+    """Checked policies, compiled together. Only :mod:`~.check` makes one."""
 
     plans: dict[Scope, Plan]

@@ -1,4 +1,4 @@
-"""The words of expressions."""
+"""Splits expressions into tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBER_LIKE = re.compile(r"[0-9.][0-9A-Za-z_.]*")
 
 
 class Token(NamedTuple):
-    """A word: ``kind`` is number, name, text, end, or, for keywords and signs, the word itself."""
+    """``kind`` is number, name, text, end, or the token itself for keywords and signs."""
 
     kind: str
     text: str
@@ -33,7 +33,7 @@ class Token(NamedTuple):
 
 
 class Unreadable(Exception):
-    """Raised at what is no word; ``at`` is its offset."""
+    """Raised where no token can be read; ``at`` is the offset."""
 
     def __init__(self, message: str, at: int) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class Unreadable(Exception):
 
 
 def tokens(text: str) -> list[Token]:
-    """All words of a text, the last one is the end. Raises Unreadable."""
+    """Return the tokens of a text, with END as the last one. Raises Unreadable."""
     found: list[Token] = []
     reached = 0
     while not found or found[-1].kind != END:
@@ -63,8 +63,8 @@ def _unreadable(text: str, reached: int) -> Unreadable:
     at = reached + len(text[reached:]) - len(text[reached:].lstrip(" \t\r\n"))
     letter = text[at]
     if number := _NUMBER_LIKE.match(text, at):
-        return Unreadable(f"{number[0][:20]!r} is no decimal number", at)
+        return Unreadable(f"{number[0][:20]!r} is not a decimal number", at)
     if letter in "'\"":
-        return Unreadable("a text ends on its line and has no backslash in it", at)
-    hint = {"&": "; write and", "|": "; write or", "!": "; write not", "=": "; compare by =="}
-    return Unreadable(f"{letter!r} means nothing here{hint.get(letter, '')}", at)
+        return Unreadable("a text must end on its line and have no backslash in it", at)
+    hint = {"&": "; use and", "|": "; use or", "!": "; use not", "=": "; compare with =="}
+    return Unreadable(f"unexpected {letter!r}{hint.get(letter, '')}", at)

@@ -1,8 +1,8 @@
-"""A strict subset of YAML: text to nodes that know their places.
+"""Reads a strict subset of YAML: text to nodes with their places.
 
-One document, a mapping. No anchors, aliases, merge keys or tags; keys are text and unique. The
-type that YAML would give a scalar is of no interest here: its text goes to whoever expects an
-expression, a time or a name, so ``yes``, ``010`` and ``1:30`` never change their meaning silently.
+One document, a mapping. No anchors, aliases, merge keys or tags; keys are unique texts. The types
+that YAML gives scalars are ignored: the reader of an expression, a time or a name gets the text, so
+``yes``, ``010`` and ``1:30`` never silently change their meaning.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _BREAK = re.compile(f"\r\n|[{_BREAKS}]")
 _BLANK = f" \t{_BREAKS}"
 _LONGEST_EXCERPT = 10_000
 _NULLS = {"", "~", "null"}
-_NO_TEXT = re.compile(r"~|null|true|false|[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?|")
+_NOT_TEXT = re.compile(r"~|null|true|false|[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?|")
 
 
 class Source:
-    """A policy's text under the name that its issues carry."""
+    """The text of a policy, and its name in issues."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class Source:
         return [0, *(found.end() for found in _BREAK.finditer(self.text))]
 
     def place(self, offset: int) -> Place:
-        """Where the character at an offset stands."""
+        """Return the place of the character at an offset."""
         line = bisect_right(self._starts, offset)
         start = self._starts[line - 1]
         end = self._starts[line] if line < len(self._starts) else len(self.text)
@@ -51,7 +51,7 @@ class Source:
 
 
 class Node(msgspec.Struct, frozen=True, eq=False):
-    """Anything that was written; itself it stands for what had an issue already."""
+    """A part of the text. A bare ``Node``, not of a subclass, marks what has an issue already."""
 
     source: Source
     start: int
@@ -59,7 +59,7 @@ class Node(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def place(self) -> Place:
-        """Where it begins."""
+        """The place of its first character."""
         return self.source.place(self.start)
 
 
@@ -71,15 +71,15 @@ class Scalar(Node, frozen=True, eq=False):
 
     @property
     def is_null(self) -> bool:
-        """Nothing was written, or that there is nothing."""
+        """Whether it is empty, ``~`` or ``null``."""
         return self.plain and self.text in _NULLS
 
     def place_of(self, at: int) -> Place:
-        """Where a character of ``text`` stands; the beginning when quoting hides it."""
+        """Return the place of a character of ``text``; that of the scalar if escapes hide it."""
         return self.source.place(self.start + self._raw_offset(at))
 
     def _raw_offset(self, at: int) -> int:
-        """Follow text and source; they differ by white space, where lines were folded."""
+        """Walk through text and source, which differ in white space where lines are folded."""
         raw = self.source.text[self.start : self.end]
         reached = _opening(raw)
         for letter in self.text[: at + 1].rstrip(_BLANK):
@@ -104,12 +104,12 @@ class Mapping(Node, frozen=True, eq=False):
     """Keys and values, in the order of the text."""
 
     entries: dict[str, tuple[Scalar, Node]]
-    whole: bool = True
-    """Whether all keys are there; one that had an issue is not."""
+    complete: bool = True
+    """Whether no key was dropped because of an issue."""
 
 
 def read(source: Source, issues: Issues) -> Mapping | None:
-    """The nodes of a document; None, with issues, where there are none."""
+    """Return the nodes of a document; None, with issues, when it cannot be read."""
     try:
         if len(source.text.encode()) > MAX_BYTES:
             issues.add(Kind.LIMIT, source.place(0), "", f"is larger than {MAX_BYTES // 1024} KiB")
@@ -119,7 +119,7 @@ def read(source: Source, issues: Issues) -> Mapping | None:
         return None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problem = error.problem or error.context or "is no YAML"
+        problem = error.problem or error.context or "is not valid YAML"
         issues.add(Kind.YAML, source.place(mark.index if mark else 0), "", problem)
     except (yaml.YAMLError, UnicodeError) as error:
         problem = str(error).splitlines()[0][:200]
@@ -128,11 +128,11 @@ def read(source: Source, issues: Issues) -> Mapping | None:
 
 
 class _GivenUp(Exception):
-    """There is no going on; the issue is told."""
+    """Raised after an issue that makes continuing pointless."""
 
 
 class _Composer:
-    """Nodes out of the parser's events."""
+    """Builds nodes from the parser's events."""
 
     def __init__(self, source: Source, issues: Issues) -> None:
         self._source = source
@@ -143,28 +143,28 @@ class _Composer:
         next(self._events)
         event = next(self._events)
         if isinstance(event, yaml.StreamEndEvent):
-            self._report(event, "", "there is nothing in it; a policy is a mapping")
+            self._report(event, "", "the document is empty; write a mapping")
             return None
         root = self._node(next(self._events), "", depth=1)
         next(self._events)
         event = next(self._events)
         if not isinstance(event, yaml.StreamEndEvent):
-            self._report(event, "", "another document begins; a file holds one policy")
+            self._report(event, "", "a second document begins; a file must have one")
         if isinstance(root, Mapping):
             return root
-        self._issues.add(Kind.YAML, root.place, "", "a policy is a mapping")
+        self._issues.add(Kind.YAML, root.place, "", "the document must be a mapping")
         return None
 
     def _node(self, event: yaml.NodeEvent, path: str, depth: int) -> Node:
         """``node = scalar | sequence | mapping``."""
         start, end = event.start_mark.index, event.end_mark.index
         if isinstance(event, yaml.AliasEvent):
-            self._report(event, path, "aliases are not taken; write the value out")
+            self._report(event, path, "aliases are not supported; write the value out")
             return Node(self._source, start, end)
         if event.anchor is not None:
-            self._report(event, path, "anchors are not taken")
+            self._report(event, path, "anchors are not supported")
         if event.tag is not None:
-            self._report(event, path, f"tags are not taken: {quoted(event.tag)}")
+            self._report(event, path, f"tags are not supported: {quoted(event.tag)}")
         if isinstance(event, yaml.ScalarEvent):
             if event.tag is not None:
                 return Node(self._source, start, end)
@@ -173,8 +173,8 @@ class _Composer:
             self._give_up(event, path, f"is nested deeper than {MAX_NESTING} levels")
         if isinstance(event, yaml.SequenceStartEvent):
             return Sequence(self._source, start, end, tuple(self._items(path, depth)))
-        entries, whole = self._entries(path, depth)
-        return Mapping(self._source, start, end, entries, whole)
+        entries, complete = self._entries(path, depth)
+        return Mapping(self._source, start, end, entries, complete)
 
     def _items(self, path: str, depth: int) -> Iterator[Node]:
         """``sequence = "[" { node } "]"``."""
@@ -186,9 +186,9 @@ class _Composer:
             count += 1
 
     def _entries(self, path: str, depth: int) -> tuple[dict[str, tuple[Scalar, Node]], bool]:
-        """``mapping = "{" { scalar node } "}"``; and whether all keys are among the entries."""
+        """``mapping = "{" { scalar node } "}"``; the entries, and whether no key was dropped."""
         entries: dict[str, tuple[Scalar, Node]] = {}
-        whole = True
+        complete = True
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key = self._node(event, path, depth + 1)
             within = below(path, key.text) if isinstance(key, Scalar) else path
@@ -196,12 +196,12 @@ class _Composer:
             if refused := _refused(key):
                 self._report(event, within, refused)
             if refused or not isinstance(key, Scalar):
-                whole = False
+                complete = False
             elif key.text in entries:
-                self._report(event, within, f"the key {quoted(key.text)} was there before")
+                self._report(event, within, f"duplicate key {quoted(key.text)}")
             else:
                 entries[key.text] = key, value
-        return entries, whole
+        return entries, complete
 
     def _report(self, event: yaml.Event, path: str, message: str) -> None:
         self._issues.add(Kind.YAML, self._source.place(event.start_mark.index), path, message)
@@ -212,16 +212,16 @@ class _Composer:
 
 
 def _refused(key: Node) -> str:
-    """Why a node is no key; nothing for what is one, or had an issue already."""
+    """Return why a node cannot be a key; "" if it can, or has an issue already."""
     if isinstance(key, Scalar):
         if key.plain and key.text == "<<":
-            return "merge keys are not taken"
-        return "a key is a text" if key.plain and _NO_TEXT.fullmatch(key.text) else ""
-    return "" if type(key) is Node else "a key is a text"
+            return "merge keys are not supported"
+        return "a key must be a text" if key.plain and _NOT_TEXT.fullmatch(key.text) else ""
+    return "" if type(key) is Node else "a key must be a text"
 
 
 def _opening(raw: str) -> int:
-    """How much of a raw scalar comes before its text: a quote, or the line of ``|`` or ``>``."""
+    """Return the length of what precedes the text: a quote, or the line of ``|`` or ``>``."""
     if raw[:1] in {"'", '"'}:
         return 1
     found = _BREAK.search(raw) if raw[:1] in {"|", ">"} else None

@@ -1,7 +1,6 @@
-"""Traps of oslo.messaging that ``rpc/transport.py`` steps around, and whether they are still there.
+"""Pitfalls of oslo.messaging that ``rpc/transport.py`` works around, and whether they still exist.
 
-A test of the second kind fails when oslo.messaging has mended its ways: then the lines that step
-around it go.
+A test of the second kind fails when oslo.messaging has fixed one: then delete the workaround.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from scheduler_worker.rpc import transport
 
 
 def run(program: str, *, strictly: bool = False) -> str:
-    """What a fresh interpreter prints; ``strictly`` without a word of complaint beside it."""
+    """What a fresh interpreter prints; ``strictly`` fails if it writes anything to stderr."""
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
@@ -35,7 +34,7 @@ def test_the_threading_backend_is_selected(module: str) -> None:
     assert printed.strip() == "threading"
 
 
-def test_nothing_is_monkey_patched_and_nobody_is_warned() -> None:
+def test_importing_patches_nothing_and_warns_of_nothing() -> None:
     printed = run(
         "import scheduler_worker.rpc.transport\n"
         "from oslo_utils import eventletutils\n"
@@ -56,7 +55,7 @@ def test_oslo_still_selects_eventlet_by_itself() -> None:
 
 
 def test_the_global_configuration_is_not_used() -> None:
-    """Reading any option of it would fail: it was never set up, and says so here."""
+    """Reading any option of it raises: it was never set up."""
     printed = run(
         "from oslo_config import cfg\n"
         "from scheduler_worker.rpc import transport\n"
@@ -84,8 +83,8 @@ def test_oslo_still_needs_groups_that_it_does_not_register(group: str) -> None:
     conf = cfg.ConfigOpts()
     conf([])
     for other, opts in (
-        ("oslo_messaging_metrics", transport.metrics.oslo_messaging_metrics),
-        ("oslo_messaging_tracing", transport.tracing.oslo_messaging_tracing),
+        ("oslo_messaging_metrics", transport.metrics.oslo_messaging_metrics),  # type: ignore[attr-defined]
+        ("oslo_messaging_tracing", transport.tracing.oslo_messaging_tracing),  # type: ignore[attr-defined]
     ):
         if other != group:
             conf.register_opts(opts, group=other)
@@ -114,7 +113,7 @@ def test_oslo_still_leaks_a_watchdog_for_an_unknown_method() -> None:
     assert printed == "1\n"
 
 
-def test_nobody_waits_for_ever_while_the_broker_is_away() -> None:
+def test_calls_and_stops_return_while_the_broker_is_unreachable() -> None:
     printed = run(
         "import logging, os, socket, threading\n"
         "from oslo_config import cfg\n"

@@ -1,35 +1,44 @@
-"""The engines that the contract is put to, each opened the same way."""
+"""The engines that the contract tests run on, each opened the same way."""
 
 from __future__ import annotations
 
-import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pytest
 
+from scheduler_worker.backends import memory
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.memory import MemoryState
+from scheduler_worker.backends.redis import connection, nodes
 from scheduler_worker.backends.redis.engine import RedisState
+from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import State
+from tests.support.patience import NEVER_S, SOON_S
+from tests.support.patience import eventually as eventually
+from tests.support.policy_store import MemoryPolicyStore
+
+from .policy_stores import DATABASES, Databases, opened
 
 SCOPE = "rack 1"
+T = TypeVar("T")
 
 
 class Engine:
-    """One shared store; ``open`` is what another process of a cluster would hold."""
+    """One shared store; each ``open`` is the connection of another process."""
 
-    def open(self, *, hold_timeout_s: float = 20.0, max_tombstones: int = 1000) -> State:
+    def open(self, *, hold_timeout_s: float = NEVER_S, max_tombstones: int = 1000) -> State:
+        """A connection with this hold timeout; earlier ones may get the same timeout."""
         raise NotImplementedError
 
     def waiters(self) -> int:
-        """How many wait for the lock of SCOPE."""
+        """How many callers wait for the lock of SCOPE."""
         raise NotImplementedError
 
     def watchers(self) -> int:
-        """How many wait for a change of SCOPE."""
+        """How many callers wait for a change of SCOPE."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -37,15 +46,16 @@ class Engine:
 
 
 class MemoryEngine(Engine):
-    """Its processes are threads, so all share one state: the first that was opened."""
+    """Its processes are threads, so all share the state that was opened first."""
 
     def __init__(self) -> None:
         self._state: MemoryState | None = None
 
-    def open(self, *, hold_timeout_s: float = 20.0, max_tombstones: int = 1000) -> State:
+    def open(self, *, hold_timeout_s: float = NEVER_S, max_tombstones: int = 1000) -> State:
         self._state = self._state or MemoryState(
             SystemClock(), hold_timeout_s=hold_timeout_s, max_changes=max_tombstones
         )
+        self._state._hold_timeout_s = hold_timeout_s
         return self._state
 
     def waiters(self) -> int:
@@ -65,7 +75,7 @@ class RedisEngine(Engine):
         self._states: list[RedisState] = []
 
     def open(self, **options: Any) -> RedisState:
-        options = {"hold_timeout_s": 20.0, "offer_s": 5.0, "prefix": self._prefix, **options}
+        options = {"hold_timeout_s": NEVER_S, "offer_s": NEVER_S, "prefix": self._prefix, **options}
         self._states.append(RedisState(self._url, **options))
         return self._states[-1]
 
@@ -102,9 +112,52 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     engine.close()
 
 
-def eventually(is_so: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    """Look until it is so: a place in a queue gives no other signal."""
-    deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline, "it never came to be so"
-        threading.Event().wait(0.002)
+def soon(engine: Engine, waiting: Future[T]) -> T:
+    """The result of a waiter that is woken; one that is not waits longer than a test."""
+    try:
+        return waiting.result(SOON_S)
+    except TimeoutError:
+        engine.close()  # which ends the thread
+        raise
+
+
+@pytest.fixture
+def nobody_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turn off polling, so that a waiter which is not woken waits for ever."""
+    monkeypatch.setattr(memory, "POLL_S", NEVER_S)
+    monkeypatch.setattr(nodes, "LONGEST_WAIT_S", NEVER_S)
+    monkeypatch.setattr(connection, "LONGEST_WAIT_S", NEVER_S)
+
+
+@pytest.fixture
+def state(engine: Engine) -> State:
+    return engine.open()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def databases(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Databases:
+    return Databases(request, tmp_path_factory.mktemp("sql"))
+
+
+@pytest.fixture(params=DATABASES)
+def database_url(request: pytest.FixtureRequest, databases: Databases) -> str:
+    """A database of each kind, with the newest schema and without rows."""
+    return databases.emptied(request.param)
+
+
+@pytest.fixture(params=["memory", *DATABASES])
+def policy_store(request: pytest.FixtureRequest, databases: Databases) -> Iterator[PolicyStore]:
+    """Every policy store, empty."""
+    if request.param == "memory":
+        yield MemoryPolicyStore()
+        return
+    with opened(databases.emptied(request.param)) as store:
+        yield store

@@ -1,7 +1,8 @@
-"""What every bus must do, held against ``local:`` and a real RabbitMQ alike."""
+"""The contract of a bus, tested with ``local:`` and with a real RabbitMQ."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import threading
@@ -25,9 +26,7 @@ from scheduler_worker.rpc.server import Server
 from scheduler_worker.rpc.transport import Bus, Client
 from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.handlers import Gate, echo, in_thread
-
-SOON_S = 10.0
-"""A bound on what happens at once; reached only by a test that fails."""
+from tests.support.patience import NEVER_S, SOON_S, growing
 
 
 @pytest.fixture(
@@ -38,7 +37,7 @@ SOON_S = 10.0
     ]
 )
 def kind(request: pytest.FixtureRequest) -> str:
-    """The server: ours or oslo.messaging's on RabbitMQ, or the embedded bus."""
+    """The embedded bus, or RabbitMQ with oslo.messaging's server or with ours."""
     return request.param
 
 
@@ -109,14 +108,14 @@ def client(bus: Bus, topic: str) -> Client:
     ],
     ids=["plain", "tuples", "unicode", "keys", "none", "large"],
 )
-def test_values_arrive_as_json_leaves_them(
+def test_values_are_encoded_as_json(
     serve: Serve, client: Client, sent: object, received: object
 ) -> None:
     serve({"echo": echo})
     assert client.call("echo", {}, value=sent) == received
 
 
-def test_nothing_is_shared_between_caller_and_handler(serve: Serve, client: Client) -> None:
+def test_caller_and_handler_share_no_objects(serve: Serve, client: Client) -> None:
     kept: list[list[int]] = []
 
     def keep(_context: Context, value: list[int]) -> list[int]:
@@ -155,7 +154,7 @@ def test_the_context_arrives_without_its_secrets(serve: Serve, client: Client) -
     assert "SECRET" not in repr(context)
 
 
-# Who gets a message
+# Routing
 
 
 def test_a_cast_reaches_the_server(serve: Serve, client: Client) -> None:
@@ -165,7 +164,7 @@ def test_a_cast_reaches_the_server(serve: Serve, client: Client) -> None:
     assert got.get(timeout=SOON_S) == "hello"
 
 
-def test_the_publisher_casts_to_another_exchange(bus: Bus, url: str, topic: str) -> None:
+def test_a_cast_to_another_exchange(bus: Bus, url: str, topic: str) -> None:
     got: queue.SimpleQueue[int] = queue.SimpleQueue()
     conf = cfg.ConfigOpts()
     conf([])
@@ -210,7 +209,7 @@ def test_a_server_can_be_addressed(serve: Serve, bus: Bus, topic: str) -> None:
     assert [two.call("name", {}) for _ in range(3)] == ["two"] * 3
 
 
-def test_a_message_that_nobody_listens_to_is_refused(client: Client) -> None:
+def test_a_message_without_a_server_is_refused(client: Client) -> None:
     with pytest.raises(BusUnavailable, match="Nobody listens"):
         client.call("echo", {}, value=1)
     with pytest.raises(BusUnavailable, match="Nobody listens"):
@@ -226,7 +225,7 @@ def failure_of(client: Client, method: str, **arguments: object) -> RemoteFailur
     return raised.value
 
 
-def test_our_errors_arrive_under_their_wire_names(serve: Serve, client: Client) -> None:
+def test_errors_arrive_with_their_wire_names(serve: Serve, client: Client) -> None:
     def refuse(_context: Context) -> None:
         raise NoValidHost("There are not enough hosts available.")
 
@@ -236,7 +235,7 @@ def test_our_errors_arrive_under_their_wire_names(serve: Serve, client: Client) 
     assert failure.message == "No valid host was found. There are not enough hosts available."
 
 
-def test_a_defect_shows_nothing_of_itself(
+def test_a_defect_is_hidden_from_callers_and_logged(
     serve: Serve, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     def break_down(_context: Context) -> None:
@@ -250,26 +249,26 @@ def test_a_defect_shows_nothing_of_itself(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "culprit"),
+    ("arguments", "field"),
     [({}, "value"), ({"value": 1, "colour": 2}, "colour")],
     ids=["missing", "unexpected"],
 )
-def test_arguments_that_do_not_fit_are_named(
-    serve: Serve, client: Client, arguments: dict[str, object], culprit: str
+def test_wrong_arguments_are_named(
+    serve: Serve, client: Client, arguments: dict[str, object], field: str
 ) -> None:
     serve({"echo": echo})
     failure = failure_of(client, "echo", **arguments)
     assert failure.class_name == "RequestError"
-    assert failure.message.startswith(f"{culprit}: ")
+    assert failure.message.startswith(f"{field}: ")
 
 
-def test_handlers_may_take_any_argument(serve: Serve, client: Client) -> None:
+def test_handlers_may_take_any_arguments(serve: Serve, client: Client) -> None:
     serve({"all": lambda _context, **arguments: arguments})
     assert client.call("all", {}, a=1, b=2) == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize("method", ["nothing", "_private", "__class__"])
-def test_a_method_that_is_not_exposed_is_unknown(serve: Serve, client: Client, method: str) -> None:
+def test_a_method_that_is_not_exposed_is_refused(serve: Serve, client: Client, method: str) -> None:
     serve({"echo": echo, "_private": echo})
     failure = failure_of(client, method, value=1)
     assert failure.class_name == "NoSuchMethod"
@@ -295,14 +294,14 @@ def test_older_minor_versions_are_served(serve: Serve, bus: Bus, topic: str) -> 
     assert client.call("echo", {}, value=1) == 1
 
 
-def test_namespaces_are_apart(serve: Serve, bus: Bus, topic: str, client: Client) -> None:
+def test_namespaces_are_separate(serve: Serve, bus: Bus, topic: str, client: Client) -> None:
     serve({"echo": echo}, namespace="ours")
     ours = bus.client(topic, namespace="ours", timeout_s=SOON_S)
     assert ours.call("echo", {}, value=1) == 1
     assert failure_of(client, "echo", value=1).class_name == "UnsupportedVersion"
 
 
-# Time
+# Timeouts and heartbeats
 
 
 @pytest.fixture
@@ -317,35 +316,45 @@ def test_a_call_times_out(serve: Serve, bus: Bus, topic: str, gate: Gate) -> Non
     started_s = time.monotonic()
     with pytest.raises(CallTimeout):
         bus.client(topic, timeout_s=0.3).call("wait", {})
-    assert 0.2 < time.monotonic() - started_s < SOON_S / 2
+    assert time.monotonic() - started_s > 0.2
 
 
-def test_a_slow_call_is_kept_alive(serve: Serve, bus: Bus, topic: str) -> None:
+def test_a_slow_call_gets_heartbeats(serve: Serve, bus: Bus, topic: str) -> None:
     never = threading.Event()
-    serve({"slow": lambda _context: never.wait(1.5)})
-    client = bus.client(topic, timeout_s=SOON_S, call_monitor_timeout_s=0.6)
-    assert client.call("slow", {}) is False
+    serve({"slow": lambda _context, seconds: never.wait(seconds)})
+
+    def call(monitor_s: float) -> Any:
+        client = bus.client(topic, timeout_s=SOON_S, call_monitor_timeout_s=monitor_s)
+        return client.call("slow", {}, seconds=2.5 * monitor_s)
+
+    assert growing(call, CallTimeout) is False
 
 
-def test_a_call_that_waits_for_a_slot_is_kept_alive(
+def test_a_call_that_waits_for_a_slot_gets_heartbeats(
     serve: Serve, bus: Bus, topic: str, gate: Gate
 ) -> None:
     server = serve({"wait": gate, "echo": echo}, slots=1)
-    monitored = bus.client(topic, timeout_s=SOON_S, call_monitor_timeout_s=0.6)
-    monitored.cast("wait", {})
+    bus.client(topic).cast("wait", {})
     gate.wait_for(1)
-    answer = in_thread(lambda: monitored.call("echo", {}, value="served"))
+
+    def wait(monitor_s: float) -> queue.SimpleQueue[Any]:
+        client = bus.client(topic, timeout_s=SOON_S, call_monitor_timeout_s=monitor_s)
+        answer = in_thread(lambda: client.call("echo", {}, value="served"))
+        with contextlib.suppress(queue.Empty):
+            raise answer.get(timeout=2.5 * monitor_s)
+        return answer
+
     if server.characteristics.back_pressure:
-        # It waits in the broker, where any server may take it and nobody speaks for it.
-        assert isinstance(answer.get(timeout=SOON_S), CallTimeout)
+        # It waits in the broker, where any server may take it and none sends heartbeats.
+        with pytest.raises(CallTimeout):
+            wait(0.5)
         return
-    with pytest.raises(queue.Empty):
-        answer.get(timeout=1.5)
+    answer = growing(wait, CallTimeout)
     gate.opened.set()
     assert answer.get(timeout=SOON_S) == "served"
 
 
-def test_refused_messages_leave_no_thread_behind(serve: Serve, bus: Bus, topic: str) -> None:
+def test_refused_messages_leak_no_threads(serve: Serve, bus: Bus, topic: str) -> None:
     serve({"echo": echo})
     client = bus.client(topic, timeout_s=SOON_S, call_monitor_timeout_s=4)
     failure_of(client, "nothing")
@@ -355,7 +364,7 @@ def test_refused_messages_leave_no_thread_behind(serve: Serve, bus: Bus, topic: 
     assert threading.active_count() < before + 20
 
 
-def test_as_many_requests_at_a_time_as_slots(serve: Serve, client: Client, gate: Gate) -> None:
+def test_as_many_requests_run_as_there_are_slots(serve: Serve, client: Client, gate: Gate) -> None:
     serve({"wait": gate}, slots=3)
     for _ in range(4):
         client.cast("wait", {})
@@ -365,14 +374,14 @@ def test_as_many_requests_at_a_time_as_slots(serve: Serve, client: Client, gate:
     gate.wait_for(1)
 
 
-def test_a_call_whose_caller_gave_up_is_not_begun(
+def test_a_call_whose_caller_timed_out_is_not_begun(
     serve: Serve, bus: Bus, client: Client, topic: str, gate: Gate
 ) -> None:
     begun: list[str] = []
     serve({"wait": gate, "begin": lambda _context, name: begun.append(name)}, slots=1)
     client.cast("wait", {})
     gate.wait_for(1)
-    for name, timeout_s in (("late", 0.2), ("a while later", 0.5)):
+    for name, timeout_s in (("late", 0.2), ("later", 0.5)):
         with pytest.raises(CallTimeout):
             bus.client(topic, timeout_s=timeout_s).call("begin", {}, name=name)
     gate.opened.set()
@@ -384,7 +393,7 @@ def test_a_call_whose_caller_gave_up_is_not_begun(
 # Stopping
 
 
-def test_stop_finishes_what_was_taken(serve: Serve, client: Client, gate: Gate) -> None:
+def test_a_stop_finishes_what_was_taken(serve: Serve, client: Client, gate: Gate) -> None:
     server = serve({"wait": gate})
     answer = in_thread(lambda: client.call("wait", {}))
     gate.wait_for(1)
@@ -394,18 +403,16 @@ def test_stop_finishes_what_was_taken(serve: Serve, client: Client, gate: Gate) 
     assert stopped.get(timeout=SOON_S) is True
 
 
-def test_stop_returns_within_its_bound(serve: Serve, client: Client, gate: Gate) -> None:
+def test_a_stop_returns_within_its_timeout(serve: Serve, client: Client, gate: Gate) -> None:
     server = serve({"wait": gate})
     client.cast("wait", {})
     gate.wait_for(1)
-    started_s = time.monotonic()
     assert server.stop(0.3) is False
-    assert time.monotonic() - started_s < 2.0
     gate.opened.set()
     assert server.stop(SOON_S) is True
 
 
-def test_what_waits_for_a_slot_is_dropped_when_the_bound_is_over(
+def test_waiting_messages_are_dropped_when_the_stop_times_out(
     serve: Serve, client: Client, gate: Gate
 ) -> None:
     begun: list[int] = []
@@ -422,32 +429,30 @@ def test_what_waits_for_a_slot_is_dropped_when_the_bound_is_over(
 def test_an_idle_server_stops_at_once(serve: Serve, client: Client) -> None:
     server = serve({"echo": echo})
     client.call("echo", {}, value=1)
-    started_s = time.monotonic()
-    assert server.stop(SOON_S) is True
-    assert server.stop(SOON_S) is True
-    assert time.monotonic() - started_s < 2.0
+    assert server.stop(NEVER_S) is True
+    assert server.stop(NEVER_S) is True
 
 
-def test_what_was_not_taken_waits_for_the_next_server(serve: Serve, client: Client) -> None:
+def test_messages_wait_for_the_next_server(serve: Serve, client: Client) -> None:
     serve({"echo": echo}, name="one").stop(SOON_S)
     answer = in_thread(lambda: client.call("echo", {}, value="kept"))
     serve({"echo": echo}, name="two")
     assert answer.get(timeout=SOON_S) == "kept"
 
 
-def test_a_server_may_be_stopped_before_it_starts(bus: Bus, topic: str) -> None:
+def test_a_server_can_be_stopped_before_it_starts(bus: Bus, topic: str) -> None:
     server = bus.server(topic, "one", [], translate=to_wire)
     assert server.stop(SOON_S) is True
     with pytest.raises(RuntimeError):
         server.start()
 
 
-# The wire itself
+# Wire forms
 
 
 @pytest.fixture
 def wire(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> queue.SimpleQueue[dict[str, Any]]:
-    """The failures that clients receive, as they are on the wire."""
+    """The failures that clients receive, in their wire form."""
     from oslo_messaging._drivers import common
 
     seen: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -483,7 +488,7 @@ def test_a_failure_has_the_form_that_novas_client_rebuilds(
     }
 
 
-def test_no_failure_carries_a_trace(
+def test_failures_carry_no_traceback(
     serve: Serve,
     client: Client,
     wire: queue.SimpleQueue[dict[str, Any]],

@@ -1,11 +1,6 @@
-"""The example plugins install, are found where the worker looks, and work in both faces."""
+"""The example plugins install, are found by the worker, and agree over columns and per host."""
 
-import shutil
-import subprocess
-import sys
 from importlib import import_module
-from importlib.metadata import distributions
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,28 +9,17 @@ from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import Flavor, RequestSpec
+from tests.support.examples import install, registered_in
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WINDOW = "2026-03-01T22:00/2026-03-02T02:00"
 START_S = 1772402400.0
-"""The window's beginning, in seconds since the epoch."""
+"""The start of the window, in seconds since the epoch."""
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A directory with both packages, as pip installs them from a copy of their sources."""
-    target, sources = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("sources")
-    for name in ("custom_filter", "custom_weigher"):
-        shutil.copytree(EXAMPLES / name, sources / name)
-    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation"]
-    quiet = ["--quiet", "--no-index", "--disable-pip-version-check", "--target", str(target)]
-    done = subprocess.run(
-        [*command, *quiet, *map(str, sorted(sources.iterdir()))],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    """A directory into which pip has installed both packages."""
+    target = install(tmp_path_factory.mktemp("plugins"), "custom_filter", "custom_weigher")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(target))
         yield target
@@ -98,12 +82,7 @@ def planned(window=WINDOW, **metadata):
     ],
 )
 def test_the_worker_finds_them(installed, group, name, value):
-    entries = [
-        entry
-        for found in distributions(path=[str(installed)])
-        for entry in found.entry_points
-        if entry.group == group
-    ]
+    entries = registered_in(installed, group)
     assert [(entry.name, entry.value) for entry in entries] == [(name, value)]
     assert entries[0].load().__name__ == name
 
@@ -143,7 +122,7 @@ def test_an_unreadable_window_closes_the_host_and_says_so(maintenance_filter, sm
     assert "is not start/end" in maintenance_filter.reason(hosts.state(0), small)
 
 
-def test_the_filter_is_shown_survivors_only(maintenance_filter):
+def test_the_filter_is_evaluated_for_survivors_only(maintenance_filter):
     assert maintenance_filter.looks_at_rows
 
 
@@ -170,13 +149,13 @@ def test_raw_values_are_the_formula(shape_weigher):
     assert shape_weigher.weigh(hosts, spec)[0] == pytest.approx(cosine - 0.2 * 0.625)
 
 
-def test_reserved_amounts_are_nobodys(shape_weigher, small):
+def test_reserved_amounts_are_not_free(shape_weigher, small):
     plain = table(record(0, vcpus=12, memory_mb=24576))
     reserved = table(record(0, reserved_host_cpus=4, reserved_host_memory_mb=8192))
     assert shape_weigher.weigh(reserved, small) == pytest.approx(shape_weigher.weigh(plain, small))
 
 
-def test_both_faces_agree_and_odd_hosts_are_harmless(shape_weigher):
+def test_columns_and_single_hosts_agree_even_for_odd_hosts(shape_weigher):
     hosts = table(
         record(0, vcpus=0, memory_mb=0),
         record(1, vcpus_used=40, memory_mb_used=65536),

@@ -1,4 +1,4 @@
-"""The README's commands do what it says, on a fresh checkout."""
+"""Runs the commands of the README on a fresh checkout."""
 
 import re
 import shutil
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def checkout(tmp_path) -> Path:
-    """The files that git knows or would add, elsewhere."""
+    """A copy of the files that git tracks or would add."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
@@ -23,9 +23,10 @@ def checkout(tmp_path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1000)
 def test_make_demo(checkout):
     done = subprocess.run(
-        ["make", "demo"], cwd=checkout, capture_output=True, text=True, timeout=280, check=False
+        ["make", "demo"], cwd=checkout, capture_output=True, text=True, timeout=900, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"placed [\d,]+ of [\d,]+", done.stdout), done.stdout

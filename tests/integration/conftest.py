@@ -1,19 +1,16 @@
 """Real servers, real workers, the real Nova."""
 
-import os
-import subprocess
-import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import started
 from tests.support.amqp import Stage
 from tests.support.handlers import Gate
+from tests.support.placement_server import Cloud, PlacementServer
 from tests.support.workers import write_config
-
-ROOT = Path(__file__).resolve().parents[2]
-NOVA = "nova==34.0.0"
 
 
 @pytest.fixture
@@ -31,26 +28,39 @@ def config(tmp_path, rabbit_vhost_url, redis_url):
 
 
 @pytest.fixture(scope="session")
-def nova_python() -> Path:
+def nova_python(nova_installation) -> Path:
     """An interpreter with the real Nova, in an environment of its own beside ours."""
-    python = Path(os.environ.get("NOVA_VENV", ROOT / ".venv-nova")) / "bin" / "python"
-    probe = [str(python), "-c", "import nova.scheduler.rpcapi"]
-    if not python.exists() or subprocess.run(probe, capture_output=True).returncode:
-        subprocess.run([sys.executable, "-m", "venv", str(python.parents[1])], check=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, NOVA], check=True)
-    return python
+    return nova_installation.python
+
+
+@pytest.fixture(scope="session")
+def placement_server(
+    maria_server, tmp_path_factory, nova_installation
+) -> Iterator[PlacementServer]:
+    """The session's Placement; a test that stops it starts it again."""
+    database = maria_server.create_database()
+    directory = tmp_path_factory.mktemp("placement")
+    server = PlacementServer(directory, nova_installation.python, database)
+    started(server)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def placement_cloud(placement_server) -> Cloud:
+    """What is in the session's Placement."""
+    return Cloud(placement_server)
 
 
 @pytest.fixture
 def rabbit_vhost_url(rabbit_server) -> str:
-    """A virtual host of the session's RabbitMQ that nobody else uses."""
+    """A new virtual host of the session's RabbitMQ."""
     return rabbit_server.add_vhost(uuid.uuid4().hex)
 
 
 @pytest.fixture
 def stage(rabbit_server, tmp_path):
-    """A topic of the session's RabbitMQ that nobody else uses, to put servers and clients on."""
+    """A new topic of the session's RabbitMQ, for servers and clients."""
     stage = Stage(rabbit_server, tmp_path)
     yield stage
     stage.close()

@@ -1,9 +1,9 @@
-"""Run by the real Nova's interpreter, not by ours: a conductor's calls, answers as JSON lines.
+"""Makes a conductor's calls with Nova's own client, under Nova's interpreter.
 
     python nova_client.py CONFIG_FILE < commands
 
 A command is ``{"do": NAME, ...}``; the answer is ``{"ok": ...}`` or ``{"raised": [module, class,
-bases, text]}``. Nothing of this project is imported here.
+bases, text]}``. Imports nothing of this project.
 """
 
 import json

@@ -1,15 +1,20 @@
-"""What our server needs of RabbitMQ and bears of it: queues, connections, alarms, TLS."""
+"""Our server and RabbitMQ: queues, connections, permissions, alarms, TLS."""
 
+import contextlib
 import logging
 import queue
 
 import pytest
 
-from scheduler_worker.errors import BusUnavailable, ConfigError
+from scheduler_worker.client import SchedulerClient
+from scheduler_worker.errors import BusUnavailable, CallTimeout, ConfigError, Undeliverable
+from scheduler_worker.rpc.amqp import server as amqp_server
 from tests.support.certificates import Authority
-from tests.support.handlers import SOON_S, Witness, echo, eventually, in_thread
+from tests.support.handlers import Witness, echo, in_thread
+from tests.support.patience import SOON_S, eventually
 from tests.support.proxy import Proxy
 from tests.support.servers import LOOPBACK, TlsRabbitServer, free_port
+from tests.support.workers import write_config
 
 pytestmark = pytest.mark.servers
 
@@ -26,12 +31,12 @@ def witness():
 
 
 @pytest.mark.parametrize("options", [QUORUM, {"amqp_durable_queues": True}], ids=["quorum", "old"])
-def test_queues_are_declared_as_their_clients_declare_them(stage, options, witness):
-    methods = {"echo": echo, "told": lambda _context: None, "break": lambda _context: 1 // 0}
+def test_queues_are_declared_as_clients_declare_them(stage, options, witness):
+    methods = {"echo": echo, "notify": lambda _context: None, "break": lambda _context: 1 // 0}
     stage.serve(methods, observer=witness, **options)
     assert stage.client(options=options).call("echo", {}, value=[1]) == [1]
-    stage.client(options=options, fanout=True).cast("told", {})
-    witness.wait_for("served told")
+    stage.client(options=options, fanout=True).cast("notify", {})
+    witness.wait_for("served notify")
     stage.client(options=options).cast("break", {})
     assert stage.dead_letter()
 
@@ -44,7 +49,7 @@ def test_restarts_leave_no_queue_behind(stage):
     for _ in range(3):
         stage.serve({"echo": echo}).stop(SOON_S)
     named = {stage.topic, f"{stage.topic}.one", f"{stage.topic}_fanout_one"}
-    assert queues() == named
+    assert queues() == named | {stage.dead_letters}
 
 
 def test_a_queue_of_another_kind_ends_the_start_and_names_the_options(stage):
@@ -53,7 +58,7 @@ def test_a_queue_of_another_kind_ends_the_start_and_names_the_options(stage):
         stage.serve({"echo": echo})
 
 
-def test_an_exchange_of_another_kind_matters_little(stage):
+def test_an_exchange_of_another_kind_will_do(stage):
     stage.operator.declare_exchange(stage.exchange, "topic", durable=True)
     stage.operator.declare_exchange(f"{stage.topic}_fanout", "fanout", durable=True)
     stage.serve({"echo": echo})
@@ -61,7 +66,7 @@ def test_an_exchange_of_another_kind_matters_little(stage):
     assert client.call("echo", {}, value=1) == 1
 
 
-def test_a_queue_that_is_of_another_kind_later_is_told_and_tried_again(stage, witness, caplog):
+def test_a_queue_of_another_kind_on_reconnect_is_reported_and_retried(stage, witness, caplog):
     with Proxy(stage.rabbit.port) as proxy:
         server = stage.serve({"echo": echo}, url=stage.through(proxy), observer=witness)
         assert server.problem() is None
@@ -71,13 +76,13 @@ def test_a_queue_that_is_of_another_kind_later_is_told_and_tried_again(stage, wi
             stage.operator.declare(stage.topic, durable=True)
         with caplog.at_level(logging.ERROR):
             eventually(lambda: "amqp_durable_queues" in (server.problem() or ""))
-            assert "RabbitMQ does not serve us" in caplog.text
+            eventually(lambda: "RabbitMQ does not serve us" in caplog.text)
         stage.operator.delete(stage.topic)
         witness.wait_for("connected again")
         assert stage.client().call("echo", {}, value=1) == 1
 
 
-def test_a_queue_that_was_deleted_is_declared_again(stage, witness):
+def test_a_deleted_queue_is_declared_again(stage, witness):
     stage.serve({"echo": echo}, observer=witness)
     stage.operator.delete(stage.topic)
     witness.wait_for("connected again")
@@ -103,7 +108,7 @@ def test_a_server_that_starts_before_its_broker_waits_for_it(stage):
         assert stage.client().call("echo", {}, value=1) == 1
 
 
-def test_connections_that_the_broker_closed_are_opened_again(stage, gate, witness):
+def test_connections_closed_by_the_broker_are_opened_again(stage, gate, witness):
     stage.serve({"wait": gate}, observer=witness)
     client = stage.client()
     answer = in_thread(lambda: client.call("wait", {}))
@@ -114,11 +119,62 @@ def test_connections_that_the_broker_closed_are_opened_again(stage, gate, witnes
     assert answer.get(timeout=SOON_S) == "passed"
 
 
-@pytest.mark.parametrize("way", ["to_server", "to_client"])
-def test_a_connection_that_stalls_is_given_up(stage, gate, witness, way):
+def test_a_workers_own_queue_expires_after_the_worker(stage):
+    options = {"rabbit_transient_queues_ttl": 1}
+    stage.serve({"echo": echo}, **options).stop(SOON_S)
+
+    def queues():
+        return stage.rabbit.control("list_queues", "name", "--silent").split()
+
+    eventually(lambda: f"{stage.topic}.one" not in queues())
+    assert stage.topic in queues()
+
+
+def test_a_workers_own_queue_without_expiry_will_do(stage):
+    stage.operator.declare(f"{stage.topic}.one")
+    stage.serve({"echo": echo})
+    assert stage.client(server="one").call("echo", {}, value=1) == 1
+
+
+def test_two_workers_under_one_name_are_reported(stage, caplog, monkeypatch):
+    monkeypatch.setattr(amqp_server, "CHECK_S", 0.05)
+    with caplog.at_level(logging.INFO):
+        first, second = (stage.serve({"echo": echo}) for _ in range(2))
+        warning = f"Another worker runs under the name one: the queue {stage.topic}.one has 2"
+        eventually(lambda: caplog.text.count(warning) == 2)  # each of them logs it
+        assert second.describe()["namesakes"] is True
+        second.stop(SOON_S)
+        eventually(lambda: "No other worker runs under the name one any more" in caplog.text)
+        assert first.describe()["namesakes"] is False
+
+
+def test_a_silent_broker_is_a_problem_before_the_connection_is_given_up(stage, witness):
     with Proxy(stage.rabbit.port) as proxy:
-        beats = {"heartbeat_timeout_threshold": 2}
-        stage.serve({"wait": gate}, url=stage.through(proxy), observer=witness, **beats)
+        heartbeats = {"heartbeat_timeout_threshold": 3}
+        server = stage.serve(
+            {"echo": echo}, url=stage.through(proxy), observer=witness, **heartbeats
+        )
+        problem = "has heard nothing from RabbitMQ"
+        with proxy.stalled("to_client"):
+            eventually(lambda: problem in (server.problem() or ""))
+            assert witness.count("lost") == 0
+        eventually(lambda: server.problem() is None)
+
+
+def test_heartbeats_have_a_short_default_interval(stage):
+    def threshold(**options):
+        bus = stage.bus(**options)
+        return bus._transport.conf.oslo_messaging_rabbit.heartbeat_timeout_threshold
+
+    assert threshold() == 10
+    assert threshold(heartbeat_timeout_threshold=60) == 60
+
+
+@pytest.mark.parametrize("way", ["to_server", "to_client"])
+def test_a_stalled_connection_is_given_up(stage, gate, witness, way):
+    with Proxy(stage.rabbit.port) as proxy:
+        heartbeats = {"heartbeat_timeout_threshold": 2}
+        stage.serve({"wait": gate}, url=stage.through(proxy), observer=witness, **heartbeats)
         stage.client().cast("wait", {})
         gate.wait_for(1)
         stage.serve({"wait": gate}, name="two")
@@ -128,12 +184,12 @@ def test_a_connection_that_stalls_is_given_up(stage, gate, witness, way):
         witness.wait_for("connected again")
 
 
-def test_a_vhost_that_is_not_there_ends_the_start(stage):
+def test_a_missing_vhost_ends_the_start(stage):
     with pytest.raises(BusUnavailable, match="not found"):
         stage.serve({"echo": echo}, url=stage.rabbit.url_of("nowhere"))
 
 
-def test_who_loses_his_rights_says_so_and_waits_for_them(stage, witness):
+def test_lost_permissions_are_reported_and_waited_for(stage, witness):
     control, name = stage.rabbit.control, stage.topic
     control("add_user", name, "secret")
     control("set_permissions", name, ".*", ".*", ".*")
@@ -141,12 +197,53 @@ def test_who_loses_his_rights_says_so_and_waits_for_them(stage, witness):
     server = stage.serve({"echo": echo}, url=url, observer=witness)
     control("clear_permissions", name)
     control("close_all_user_connections", name, "by a test")
-    eventually(lambda: "do not get together" in (server.problem() or ""))
+    eventually(lambda: "refuses this worker" in (server.problem() or ""))
     assert "secret" not in server.problem()
     control("set_permissions", name, ".*", ".*", ".*")
     witness.wait_for("connected again")
     assert stage.client().call("echo", {}, value=1) == 1
     control("delete_user", name)
+
+
+@pytest.mark.parametrize(
+    ("without", "complaint"),
+    [
+        ("configure", "the configure permission on the exchange"),
+        ("write", "the write permission on the queue"),
+        ("read", "write permission on the queue .* and read on the exchange"),
+        ("read of queues", "the read permission on the queue"),
+        ("write to callers", "the write permission on 'amq.default'"),
+    ],
+)
+def test_the_start_names_the_missing_permission(stage, without, complaint):
+    known = f"^(amq.default|{stage.exchange}|{stage.topic}.*)$"
+    exchanges = f"^({stage.exchange}|{stage.topic}_fanout)$"
+    nobody = f"^({stage.exchange}|{stage.topic}.*)$"
+    permissions = {
+        "configure": ("^$", known, known),
+        "write": (known, "^$", known),
+        "read": (known, known, "^$"),
+        "read of queues": (known, known, exchanges),
+        "write to callers": (known, nobody, known),
+    }
+    with stage.account() as account:
+        account.set(*permissions[without])
+        with pytest.raises(BusUnavailable, match=complaint):
+            stage.serve({"echo": echo}, url=account.url)
+
+
+def test_a_lost_permission_to_answer_is_retried_with_backoff(stage, witness, monkeypatch):
+    monkeypatch.setattr(amqp_server, "_LASTED_S", 0)
+    with stage.account() as account:
+        server = stage.serve({"echo": echo}, url=account.url, observer=witness)
+        account.permit(without_answers=True)
+        with contextlib.suppress(CallTimeout):
+            stage.client(timeout_s=0.5).call("echo", {}, value=1)
+        stage.rabbit.control("close_all_user_connections", account.name, "by a test")
+        eventually(lambda: "write permission on 'amq.default'" in (server.problem() or ""))
+        account.permit()
+        witness.wait_for("connected again")
+        assert stage.client().call("echo", {}, value=1) == 1
 
 
 @pytest.mark.parametrize(
@@ -157,9 +254,7 @@ def test_who_loses_his_rights_says_so_and_waits_for_them(stage, witness):
     ],
     ids=["memory", "disk"],
 )
-def test_a_broker_that_takes_nothing_for_a_while_is_waited_for(
-    stage, gate, witness, alarm, all_clear
-):
+def test_answers_wait_for_a_blocked_broker(stage, gate, witness, alarm, all_clear):
     stage.serve({"wait": gate, "echo": echo}, observer=witness)
     client = stage.client()
     answer = in_thread(lambda: client.call("wait", {}))
@@ -186,7 +281,7 @@ def authority(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tls_rabbit(authority, rabbit_server, tmp_path_factory):
-    """A RabbitMQ with a certificate for 127.0.0.1, and for no name."""
+    """A RabbitMQ whose certificate is for 127.0.0.1 and for no host name."""
     certificate, key = authority.issue("broker", f"IP:{LOOPBACK}")
     directory = tmp_path_factory.mktemp("tls_rabbit")
     with TlsRabbitServer(
@@ -206,7 +301,7 @@ def tls(authority):
     }
 
 
-def test_with_tls_all_is_as_without(stage, tls_rabbit, tls):
+def test_calls_and_large_answers_pass_through_tls(stage, tls_rabbit, tls):
     stage.serve({"echo": echo}, url=tls_rabbit.tls_url(), **tls)
     client = stage.client(url=tls_rabbit.tls_url(), options=tls)
     large = "x" * 1_000_000
@@ -219,7 +314,7 @@ def test_a_broker_of_another_authority_is_refused(stage, tls_rabbit, tls, tmp_pa
         stage.serve({"echo": echo}, url=tls_rabbit.tls_url(), **tls)
 
 
-def test_a_broker_is_verified_where_no_authority_is_named(stage, tls_rabbit, tls):
+def test_a_broker_is_verified_by_the_systems_authorities_by_default(stage, tls_rabbit, tls):
     del tls["ssl_ca_file"]
     with pytest.raises(BusUnavailable, match="certificate verify failed"):
         stage.serve({"echo": echo}, url=tls_rabbit.tls_url(), **tls)
@@ -230,7 +325,7 @@ def test_a_certificate_for_another_host_is_refused(stage, tls_rabbit, tls):
         stage.serve({"echo": echo}, url=tls_rabbit.tls_url("localhost"), **tls)
 
 
-def test_a_broker_that_wants_our_certificate_and_gets_none_is_told_of(stage, tls_rabbit, tls):
+def test_a_missing_client_certificate_is_hinted_at(stage, tls_rabbit, tls):
     del tls["ssl_cert_file"], tls["ssl_key_file"]
     server = stage.server({"echo": echo}, url=tls_rabbit.tls_url(), **tls)
     started = in_thread(server.start)
@@ -243,3 +338,25 @@ def test_files_that_are_no_certificates_are_named(stage, tls_rabbit, tls, tmp_pa
     tls["ssl_ca_file"] = tmp_path / "missing.pem"
     with pytest.raises(ConfigError, match="ssl_ca_file"):
         stage.server({"echo": echo}, url=tls_rabbit.tls_url(), **tls)
+
+
+def a_client(stage, tls_rabbit, tmp_path, timeout_s, **options):
+    """A client that is configured by a file alone, as documented."""
+    url = tls_rabbit.tls_url()
+    path = write_config(
+        tmp_path / "client.conf", DEFAULT={"transport_url": url}, oslo_messaging_rabbit=options
+    )
+    return SchedulerClient.connect(config_file=path, topic=stage.topic, timeout_s=timeout_s)
+
+
+def test_a_client_connects_with_tls_by_a_file(stage, tls_rabbit, tls, tmp_path):
+    with a_client(stage, tls_rabbit, tmp_path, SOON_S, **tls) as client:
+        with pytest.raises(Undeliverable, match="Nobody listens"):
+            client.ping()
+
+
+def test_a_client_refuses_a_broker_of_another_authority(stage, tls_rabbit, tls, tmp_path):
+    tls["ssl_ca_file"] = Authority(tmp_path, "stranger").path
+    with a_client(stage, tls_rabbit, tmp_path, 5.0, **tls) as client:  # it retries for so long
+        with pytest.raises(BusUnavailable):
+            client.ping()

@@ -1,18 +1,20 @@
-"""What our server does with messages, on a real RabbitMQ: when it takes them, and what becomes of
-them when something breaks."""
+"""Deliveries, retries and failures of our server on a real RabbitMQ."""
 
 import os
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 
-from scheduler_worker.errors import CallTimeout, RequestError, StateUnavailable
-from scheduler_worker.rpc.amqp import server as amqp_server
+from scheduler_worker.errors import RemoteFailure, RequestError, StateUnavailable
+from scheduler_worker.rpc.amqp import handling
 from scheduler_worker.rpc.amqp.settings import DeliveryLimits
 from tests.support import victim
 from tests.support.amqp import content, message
-from tests.support.handlers import SOON_S, Witness, echo, eventually, in_thread
+from tests.support.handlers import Witness, echo, in_thread
+from tests.support.patience import SOON_S, eventually
 from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.servers
@@ -31,10 +33,10 @@ def witness():
     return Witness()
 
 
-# Taking and acknowledging
+# Delivery and acknowledgement
 
 
-def test_what_waits_is_in_the_broker_and_any_server_may_take_it(stage, gate):
+def test_messages_without_a_free_slot_wait_in_the_broker_for_any_server(stage, gate):
     stage.serve({"wait": gate}, slots=3)
     client = stage.client()
     for _ in range(10):
@@ -48,7 +50,7 @@ def test_what_waits_is_in_the_broker_and_any_server_may_take_it(stage, gate):
     gate.wait_for(4)
 
 
-def test_what_a_server_had_in_hand_that_is_cut_off_goes_to_another(stage, gate, proxy):
+def test_messages_in_flight_at_a_disconnected_server_go_to_another(stage, gate, proxy):
     stage.serve({"wait": gate}, slots=2, url=stage.through(proxy))
     client = stage.client()
     for _ in range(3):
@@ -60,7 +62,7 @@ def test_what_a_server_had_in_hand_that_is_cut_off_goes_to_another(stage, gate, 
         gate.wait_for(2)
 
 
-def test_a_message_is_not_acknowledged_before_its_answer_has_left(stage, gate, proxy, witness):
+def test_a_message_is_not_acknowledged_before_its_answer_is_sent(stage, gate, proxy, witness):
     stage.serve({"wait": gate}, url=stage.through(proxy), observer=witness)
     client = stage.client()
     answer = in_thread(lambda: client.call("wait", {}))
@@ -74,7 +76,7 @@ def test_a_message_is_not_acknowledged_before_its_answer_has_left(stage, gate, p
             assert answer.get(timeout=SOON_S) == "passed"
 
 
-def test_a_message_that_comes_again_to_the_same_server_is_done_once(stage, gate, proxy, witness):
+def test_a_message_redelivered_to_the_same_server_is_handled_once(stage, gate, proxy, witness):
     stage.serve({"wait": gate}, url=stage.through(proxy), observer=witness)
     client = stage.client()
     answer = in_thread(lambda: client.call("wait", {}))
@@ -109,24 +111,24 @@ def test_a_message_that_comes_again_to_the_same_server_is_done_once(stage, gate,
         "oversized", "refused", "defect",
     ],
 )  # fmt: skip
-def test_what_can_never_be_done_is_kept_for_a_human_and_holds_up_nobody(stage, body, why):
+def test_a_message_that_can_never_be_handled_is_dead_lettered_and_blocks_nothing(stage, body, why):
     def refuse(_context):
         raise RequestError("field", "is wrong")
 
     methods = {"echo": echo, "refuse": refuse, "break": lambda _context: 1 // 0}
     stage.serve(methods, slots=1, limits=DeliveryLimits(max_message_bytes=4096))
-    stage.operator.put(stage.topic, body, headers={"told": "by the sender"})
+    stage.operator.put(stage.topic, body, headers={"custom": "of the sender"})
     letter = stage.dead_letter()
     assert why in letter.headers["x-scheduler-worker-reason"]
     assert letter.headers["x-scheduler-worker-queue"] == stage.topic
-    assert letter.headers["told"] == "by the sender"
+    assert letter.headers["custom"] == "of the sender"
     assert letter.body == body
     assert stage.client().call("echo", {}, value="going on") == "going on"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, QUORUM], ids=["classic", "quorum"])
-def test_a_message_that_kills_its_workers_ends_among_the_dead_letters(stage, options):
+def test_a_message_that_kills_its_workers_is_dead_lettered(stage, options):
     command = [sys.executable, "-m", victim.__name__, stage.rabbit.url, stage.topic]
     command += [f"{name}={value}" for name, value in options.items()]
     begun = []
@@ -134,18 +136,53 @@ def test_a_message_that_kills_its_workers_ends_among_the_dead_letters(stage, opt
     stage.serve({"echo": echo}, name="declares", **with_limits).stop(SOON_S)
     stage.operator.put(stage.topic, message("die")[0])
     for _ in range(3):
-        assert subprocess.run(command, timeout=30, check=False).returncode == victim.STATUS
+        assert subprocess.run(command, timeout=SOON_S, check=False).returncode == victim.STATUS
     stage.serve({"echo": echo, "die": lambda _context: begun.append(os.getpid())}, **with_limits)
     assert "delivered 3 times" in stage.dead_letter().headers["x-scheduler-worker-reason"]
     assert stage.client(options=options).call("echo", {}, value=1) == 1
     assert begun == []
 
 
-# Failures that pass
+def test_a_redelivery_from_another_user_is_counted_and_handled(stage, gate, proxy, witness):
+    """RabbitMQ accepts ``user_id`` from that user alone, so a copy must leave it out."""
+    with stage.account() as account:
+        cut_off, url = (
+            each.replace("guest:guest", f"{account.name}:secret")
+            for each in (stage.through(proxy), stage.rabbit.url)
+        )
+        stage.serve({"wait": gate}, slots=1, url=cut_off)
+        stage.operator.put(stage.topic, message("wait")[0], user_id="guest")
+        gate.wait_for(1)
+        stage.serve({"wait": gate}, name="two", slots=1, url=url, observer=witness)
+        with proxy.away():
+            gate.wait_for(1)
+        assert witness.count("lost") == 0
+
+
+def test_a_message_that_cannot_be_dead_lettered_is_dropped_and_logged(stage, witness, caplog):
+    with stage.account() as account:
+        account.permit(without_dead_letters=True)
+        stage.serve({"echo": echo}, url=account.url, observer=witness)
+        assert f"{stage.dead_letters} cannot be declared" in caplog.text
+        assert "needs the configure permission" in caplog.text
+        stage.operator.put(stage.topic, b"{")
+        witness.wait_for("discarded")
+        assert "A message is dropped" in caplog.text
+        assert stage.client().call("echo", {}, value="going on") == "going on"
+
+
+def test_a_dead_letter_queue_of_another_kind_will_do(stage):
+    stage.operator.declare(stage.dead_letters, durable=True)
+    stage.serve({"echo": echo}, **QUORUM)
+    stage.operator.put(stage.topic, b"{", user_id="guest")
+    assert stage.dead_letter().headers["x-scheduler-worker-user-id"] == "guest"
+
+
+# Passing failures
 
 
 def failing(*times):
-    """A handler that fails so often for a passing reason, and counts."""
+    """A handler that fails for a passing reason once for each argument."""
     left = list(times)
 
     def handler(_context):
@@ -156,86 +193,152 @@ def failing(*times):
     return handler
 
 
-def test_a_cast_that_failed_for_a_passing_reason_is_tried_again(stage, witness):
+def test_a_cast_that_failed_for_a_passing_reason_is_retried(stage, witness):
     stage.serve({"do": failing(1)}, observer=witness)
     stage.client().cast("do", {})
     witness.wait_for("served do", 2)
-    assert not stage.operator.exists(stage.dead_letters)
+    assert stage.operator.depth(stage.dead_letters) == 0
 
 
-def test_casts_that_wait_to_be_tried_again_hold_up_nobody(stage, witness, monkeypatch):
-    monkeypatch.setattr(amqp_server, "_AGAIN_S", 60)
+def test_casts_that_wait_for_a_retry_block_nothing(stage, witness, monkeypatch):
+    monkeypatch.setattr(handling, "_RETRY_S", 60)
     stage.serve({"do": failing(1, 2, 3), "echo": echo}, slots=1, observer=witness)
-    client = stage.client(timeout_s=5)
+    client = stage.client()
     for _ in range(3):
         client.cast("do", {})
     witness.wait_for("served do", 3)
     assert client.call("echo", {}, value="served") == "served"
 
 
-def test_a_cast_that_waits_to_be_tried_again_goes_elsewhere_when_its_server_stops(
-    stage, witness, monkeypatch
-):
-    monkeypatch.setattr(amqp_server, "_AGAIN_S", 60)
+def test_a_cast_that_waits_for_a_retry_goes_to_another_server_on_stop(stage, witness, monkeypatch):
+    monkeypatch.setattr(handling, "_RETRY_S", 60)
     stopping = stage.serve({"do": failing(1)}, observer=witness)
     stage.client().cast("do", {})
     witness.wait_for("served do")
     other = Witness()
     stage.serve({"do": failing()}, name="two", observer=other)
-    assert stopping.stop(5) is True
+    assert stopping.stop(SOON_S) is True
     other.wait_for("served do")
 
 
 # Calls
 
 
-def test_a_call_that_waited_in_hand_for_too_long_is_not_begun(stage, gate, witness):
+def test_a_call_that_expires_while_it_waits_for_a_slot_is_not_begun(
+    stage, gate, witness, monkeypatch
+):
     begun = []
     methods = {"wait": gate, "begin": lambda _context: begun.append(1)}
-    stage.serve(methods, slots=1, observer=witness)
+    server = stage.serve(methods, slots=1, observer=witness)
     stage.client().cast("wait", {})
     gate.wait_for(1)
-    with pytest.raises(CallTimeout):
-        stage.client(server="one", timeout_s=1.0).call("begin", {})
+    call, _ = message("begin", reply_queue=f"{stage.topic}-caller")
+    stage.operator.put(f"{stage.topic}.one", call, expiration="60000")
+    eventually(lambda: server.describe()["in_hand"] == 2)
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + 61)
+    monkeypatch.setattr(handling, "time", later)
     gate.opened.set()
     witness.wait_for("expired")
     assert begun == []
 
 
-def test_a_caller_whose_queue_is_gone_for_a_moment_gets_its_answer(stage):
+def test_a_caller_whose_reply_queue_is_missing_for_a_moment_gets_its_answer(stage):
     stage.serve({"echo": echo}, slots=1)
     body, unique_id = message("echo", args={"value": 7}, reply_queue=f"{stage.topic}-caller")
     stage.operator.put(stage.topic, body)
-    # Answered after the other, on the same channel: the other has come back by now.
+    # Answered after the other on the same channel: the other has been returned by now.
     assert stage.client().call("echo", {}, value=1) == 1
     stage.operator.declare(f"{stage.topic}-caller", exclusive=True)
     answer = content(stage.operator.take(f"{stage.topic}-caller"))
     assert (answer["_msg_id"], answer["result"], answer["ending"]) == (unique_id, 7, True)
 
 
-def test_who_monitors_his_call_hears_that_it_is_worked_on(stage, gate):
+@pytest.mark.parametrize("begun", [True, False], ids=["begun", "not begun"])
+@pytest.mark.parametrize("how", ["call", "cast"])
+def test_messages_in_flight_are_handled_though_their_queue_was_deleted(
+    stage, gate, witness, how, begun
+):
+    """So a restart of the broker deletes transient queues: no other server gets the message."""
+    server = stage.serve({"wait": gate, "echo": echo}, slots=1, observer=witness)
+    caller, own = f"{stage.topic}-caller", f"{stage.topic}.one"
+    stage.operator.declare(caller)
+    if not begun:
+        stage.client().cast("wait", {})
+        gate.wait_for(1)
+    stage.operator.put(own, message("wait", reply_queue=caller if how == "call" else None)[0])
+    if begun:
+        gate.wait_for(1)
+    else:
+        eventually(lambda: server.describe()["in_hand"] == 2)
+    for queue in (stage.topic, own):
+        stage.operator.delete(queue)
+    witness.wait_for("connected again")
+    gate.opened.set()
+    witness.wait_for("served wait", 1 if begun else 2)
+    if how == "call":
+        assert content(stage.operator.take(caller))["result"] == "passed"
+    assert stage.client().call("echo", {}, value="going on") == "going on"
+
+
+def test_a_cast_that_waits_for_a_retry_outlives_its_queue(stage, witness, monkeypatch):
+    monkeypatch.setattr(handling, "_RETRY_S", 60)
+    stage.serve({"do": failing(1)}, observer=witness)
+    stage.client().cast("do", {})
+    witness.wait_for("served do")
+    for queue in (stage.topic, f"{stage.topic}.one"):
+        stage.operator.delete(queue)
+    witness.wait_for("served do", 2)
+
+
+def test_an_answer_that_the_broker_refuses_becomes_an_error(stage, witness):
+    control = stage.rabbit.control
+    limit = control("eval", "application:get_env(rabbit, max_message_size).").strip("{}ok,\n ")
+    control("eval", "application:set_env(rabbit, max_message_size, 100000).")
+    try:
+        stage.serve({"large": lambda _context: "x" * 200_000, "echo": echo}, observer=witness)
+        with pytest.raises(RemoteFailure, match="RabbitMQ refuses it"):
+            stage.client().call("large", {})
+        assert stage.client().call("echo", {}, value=1) == 1
+        assert (witness.count("refused"), witness.count("lost")) == (1, 0)
+    finally:
+        control("eval", f"application:set_env(rabbit, max_message_size, {limit}).")
+
+
+def test_the_bytes_in_flight_are_bounded(stage, gate):
+    limits = DeliveryLimits(max_message_bytes=100_000)
+    server = stage.serve({"wait": gate}, slots=16, limits=limits)
+    for _ in range(16):
+        stage.operator.put(stage.topic, message("wait", padding="x" * 80_000)[0])
+    first_batch = limits.max_bytes_in_flight // 80_000
+    gate.wait_for(first_batch)
+    assert server.describe()["bytes_in_hand"] < limits.max_bytes_in_flight + 1_000_000
+    gate.opened.set()
+    gate.wait_for(16 - first_batch)
+
+
+def test_a_monitored_call_gets_heartbeats(stage, gate):
     stage.serve({"wait": gate})
     caller = f"{stage.topic}-caller"
     stage.operator.declare(caller, exclusive=True)
     stage.operator.put(stage.topic, message("wait", reply_queue=caller, _timeout=0.3)[0])
-    heard = (content(each) for each in stage.operator.messages(caller))
-    assert [next(heard)["ending"] for _ in range(3)] == [False] * 3
+    received = (content(each) for each in stage.operator.messages(caller))
+    assert [next(received)["ending"] for _ in range(3)] == [False] * 3
     gate.opened.set()
-    last = next(each for each in heard if each["ending"])
+    last = next(each for each in received if each["ending"])
     assert (last["result"], last["failure"]) == ("passed", None)
 
 
 # Waiting without a slot
 
 
-def test_who_steps_aside_lets_others_be_served_in_its_place(stage, gate):
-    def aside(context):
-        with context.step_aside():
+def test_a_yielded_slot_serves_other_messages(stage, gate):
+    def yielding(context):
+        with context.yield_slot():
             return gate(context)
 
-    stage.serve({"aside": aside, "echo": echo, "wait": gate}, slots=1)
+    stage.serve({"yield": yielding, "echo": echo, "wait": gate}, slots=1)
     client = stage.client()
-    answers = [in_thread(lambda: client.call("aside", {})) for _ in range(3)]
+    answers = [in_thread(lambda: client.call("yield", {})) for _ in range(3)]
     gate.wait_for(3)
     assert client.call("echo", {}, value="served") == "served"
     gate.opened.set()
@@ -244,7 +347,7 @@ def test_who_steps_aside_lets_others_be_served_in_its_place(stage, gate):
     for _ in range(3):
         client.cast("wait", {})
     gate.wait_for(1)
-    assert stage.operator.depth(stage.topic) == 2, "afterwards it takes no more than before"
+    assert stage.operator.depth(stage.topic) == 2, "afterwards it consumes no more than before"
 
 
 # Stopping
@@ -262,9 +365,31 @@ def test_a_stop_gives_back_what_was_not_begun(stage, gate):
     assert stopped.get(timeout=SOON_S) is True
     assert gate.is_untouched
     assert stage.operator.depth(stage.topic) == 0
+    back = stage.operator.take(f"{stage.topic}.one")
+    assert not back.delivery_info["redelivered"]
+    assert back.headers["x-scheduler-worker-deliveries"] == 0
 
 
-def test_what_does_not_finish_in_time_is_done_by_another(stage, gate):
+@pytest.mark.parametrize("options", [{}, QUORUM], ids=["classic", "quorum"])
+def test_a_call_that_is_given_back_keeps_its_count_and_expiration(stage, gate, options):
+    server = stage.serve({"wait": gate}, slots=1, **options)
+    stage.client(options=options).cast("wait", {})
+    gate.wait_for(1)
+    expires = {"x-scheduler-worker-expires": int((time.time() + 50) * 1000)}
+    expires |= {"x-scheduler-worker-deliveries": 3}
+    own = f"{stage.topic}.one"
+    stage.operator.put(own, message("wait")[0], expiration="60000", headers=expires)
+    eventually(lambda: server.describe()["in_hand"] == 2)
+    stopped = in_thread(lambda: server.stop(SOON_S))
+    back = stage.operator.take(own)
+    gate.opened.set()
+    assert stopped.get(timeout=SOON_S) is True
+    assert back.headers["x-scheduler-worker-deliveries"] == 3
+    assert 0 < int(back.expiration) <= 50_000
+    assert back.headers["x-scheduler-worker-expires"] <= expires["x-scheduler-worker-expires"]
+
+
+def test_a_message_that_is_not_finished_in_time_goes_to_another_server(stage, gate):
     server = stage.serve({"wait": gate})
     client = stage.client()
     answer = in_thread(lambda: client.call("wait", {}))

@@ -11,20 +11,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_worker import app, conf
+from scheduler_worker import api_process, app, conf
 from scheduler_worker.backends.attestation import HttpAttestation
 from scheduler_worker.errors import BackendError, ConfigError
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.scheduling.filters.trusted import TrustedFilter
-from scheduler_worker.service.trust import AttestationService
+from scheduler_worker.service.policies.trust import AttestationService
 from tests.support.certificates import Authority
-from tests.support.services import host
+from tests.support.services import host, request
+from tests.support.workers import write_config
 
 NOW = "2026-01-02T03:05:00+00:00"
 
 
 class AttestationServer(ThreadingHTTPServer):
-    """Answers what ``says`` holds, and keeps what it was asked."""
+    """Replies with ``reply``, and records the requests."""
 
     daemon_threads = True
 
@@ -35,7 +36,7 @@ class AttestationServer(ThreadingHTTPServer):
         self.socket = context.wrap_socket(
             self.socket, server_side=True, do_handshake_on_connect=False
         )
-        self.says: Any = b""
+        self.reply: Any = b""
         self.status = 200
         self.silent = threading.Event()
         self.asked: list[tuple[str, Any, str | None]] = []
@@ -55,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.send_response(self.server.status)
         self.end_headers()
-        self.wfile.write(self.server.says)
+        self.wfile.write(self.server.reply)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -96,8 +97,8 @@ def answer(**levels: tuple[str, str]) -> bytes:
     return json.dumps({"hosts": hosts, "more": 1}).encode()
 
 
-def test_levels_are_what_the_service_says(server, ask):
-    server.says = answer(
+def test_levels_are_those_of_the_service(server, ask):
+    server.reply = answer(
         a=("trusted", NOW),
         b=("untrusted", "Fri Jan  2 03:05:00 2026"),
         c=("trusted", "lately"),
@@ -109,31 +110,31 @@ def test_levels_are_what_the_service_says(server, ask):
     assert (question, blob) == ({"count": 3, "hosts": ["a", "b", "c"]}, "blob")
 
 
-@pytest.mark.parametrize("says", [b"", b"{}", b'{"hosts": [{"host_name": 1}]}', b"\xff", b"[]"])
-def test_what_is_no_answer_is_told_of(server, ask, says):
-    server.says = says
+@pytest.mark.parametrize("reply", [b"", b"{}", b'{"hosts": [{"host_name": 1}]}', b"\xff", b"[]"])
+def test_a_malformed_reply_is_reported(server, ask, reply):
+    server.reply = reply
     with pytest.raises(BackendError, match=r"service 127\.0\.0\.1 gives no trust levels: .+"):
         ask("a")
 
 
-def test_a_status_that_is_no_success_is_told_of(server, ask):
+def test_an_error_status_is_reported(server, ask):
     server.status = 503
     with pytest.raises(BackendError, match="status 503 Service Unavailable"):
         ask("a")
 
 
-def test_a_silent_service_is_not_waited_for(server, ask):
+def test_a_silent_service_times_out(server, ask):
     server.silent.set()
     with pytest.raises(BackendError, match="timed out"):
         ask("a", timeout_s=0.2)
 
 
-def test_a_service_that_is_not_there_is_told_of(ask):
+def test_an_unreachable_service_is_reported(ask):
     with pytest.raises(BackendError, match="refused"):
         ask("a", port=1)
 
 
-def test_a_service_of_another_authority_is_refused(server, ask, tmp_path):
+def test_a_service_with_an_untrusted_certificate_is_refused(server, ask, tmp_path):
     with pytest.raises(BackendError, match="certificate verify failed"):
         ask("a", ca_file=str(Authority(tmp_path, "stranger").path))
     with pytest.raises(BackendError, match="certificate verify failed"):
@@ -147,18 +148,18 @@ def test_a_certificate_for_another_host_is_refused(server, ask):
     assert server.asked == []
 
 
-def test_any_certificate_does_when_the_operator_says_so(server, ask):
-    server.says = answer(a=("trusted", NOW))
+def test_any_certificate_is_accepted_with_insecure_ssl(server, ask):
+    server.reply = answer(a=("trusted", NOW))
     assert ask("a", server="localhost", ca_file=None, insecure=True) == {"a": "trusted"}
 
 
-def test_authorities_that_cannot_be_read_stop_the_worker(ask):
+def test_an_unreadable_ca_file_stops_the_worker(ask):
     with pytest.raises(ConfigError, match="attestation_server_ca_file: /nowhere"):
         ask("a", ca_file="/nowhere")
 
 
 def test_a_worker_asks_the_service_of_its_configuration(server, authority, tmp_path):
-    server.says = answer(a=("trusted", NOW))
+    server.reply = answer(a=("trusted", NOW))
     path = tmp_path / "worker.conf"
     path.write_text(
         "[filter_scheduler]\nenabled_filters = TrustedFilter\n"
@@ -173,5 +174,37 @@ def test_a_worker_asks_the_service_of_its_configuration(server, authority, tmp_p
         [unit] = worker.pipeline.filters
         assert isinstance(unit, TrustedFilter)
         assert unit.name == "TrustedFilter"
-        assert type(unit).levels().of == {"a": "trusted"}
+        assert unit._trust.levels().of == {"a": "trusted"}
     assert [question["hosts"] for _, question, _ in server.asked] == [["a"]]
+
+
+def test_an_api_process_asks_it_for_its_explanations(server, authority, tmp_path, redis_url):
+    server.reply = answer(a=("trusted", NOW))
+    users_file = tmp_path / "users.yaml"
+    users_file.write_text("")
+    path = write_config(
+        tmp_path / "api.conf",
+        filter_scheduler={"enabled_filters": "TrustedFilter"},
+        trusted_computing={
+            "attestation_server": "127.0.0.1",
+            "attestation_port": server.server_address[1],
+            "attestation_server_ca_file": authority.path,
+        },
+        state={"url": redis_url},
+        policy_store={"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
+        api={"port": 0, "users_file": users_file},
+    )
+    settings = conf.load(["--config-file", str(path)])
+    worker = app.build(settings)
+    worker.inventory.update_hosts([msgspec.convert(host(each), HostReport) for each in "ab"])
+    worker.stop()
+    with api_process.build(settings).running() as api:
+        extra_specs = {"trust:trusted_host": "trusted"}
+        flavor = {"vcpus": 1, "memory_mb": 1024, "extra_specs": extra_specs}
+        asked = request("one", flavor=flavor)
+        found = api.use_cases.scheduler.explain(asked)
+    [diagnosis] = found.clusters.values()
+    assert diagnosis.chosen == "a"
+    assert [each.rejected_by for each in diagnosis.verdicts if each.host == "b"] == [
+        "TrustedFilter"
+    ]

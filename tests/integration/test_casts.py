@@ -1,7 +1,6 @@
-"""Requests by cast: the answer, or the refusal, is cast to whom the request names."""
+"""Requests by cast: the answer, or the refusal, is cast to the topic that the request names."""
 
 import queue
-import threading
 import uuid
 
 import pytest
@@ -10,6 +9,8 @@ from scheduler_worker import app, conf
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.wire_errors import to_wire
+from scheduler_worker.service.placement.scheduler import Scheduler
+from tests.support.patience import SOON_S, eventually
 from tests.support.services import host
 from tests.support.workers import write_config
 
@@ -28,7 +29,7 @@ def worker(request, tmp_path):
 
 @pytest.fixture
 def answers(worker):
-    """What arrives at the caller's own topic."""
+    """The answers that arrive at the caller's topic."""
     received: queue.Queue = queue.Queue()
 
     def answered(context, **arguments):
@@ -46,35 +47,80 @@ def test_answers_and_refusals_are_cast(worker, answers):
     client.update_hosts([host("h", vcpus=1, cpu_allocation_ratio=1.0)])
     reply_to = {"topic": "conductor"}
     first = client.request_destinations(SPEC, ["i1"], reply_to=reply_to)
-    answer = answers.get(timeout=20)
+    answer = answers.get(timeout=SOON_S)
     assert answer["request_id"] == first
     assert answer["selections"][0][0]["nova_object.data"]["service_host"] == "h"
     client.request_destinations(SPEC, ["i2"], reply_to=reply_to)
-    refusal = answers.get(timeout=20)["error"]
+    refusal = answers.get(timeout=SOON_S)["error"]
     assert refusal["type"] == "NoValidHost"
     assert refusal["diagnosis"]["filters"][-1]["hosts_out"] == 0
     client.request_destinations({}, ["i3"], reply_to=reply_to)
-    assert "spec_obj.flavor" in answers.get(timeout=20)["error"]["message"]
-    assert worker.scheduler.unanswered() == []
+    assert "spec_obj.flavor" in answers.get(timeout=SOON_S)["error"]["message"]
+    eventually(lambda: worker.scheduler.unanswered() == [])
 
 
-def test_a_promise_that_nobody_can_hear_of_is_given_back(worker, answers):
+def test_a_reservation_whose_answer_is_undeliverable_is_given_back(worker, answers, monkeypatch):
+    taken_back: queue.Queue = queue.Queue()
+    take_back = Scheduler.take_back
+
+    def recording(scheduler, decision):
+        take_back(scheduler, decision)
+        taken_back.put([each.instance_uuid for each in decision.claims])
+
+    monkeypatch.setattr(Scheduler, "take_back", recording)
     client = SchedulerClient(worker.bus)
     client.update_hosts([host("h")])
     client.request_destinations(SPEC, ["lost"], reply_to={"topic": "nobody"})
-    client.request_destinations(SPEC, ["heard"], reply_to={"topic": "conductor"})
-    assert answers.get(timeout=20)["selections"]
-    while worker.scheduler.unanswered():
-        threading.Event().wait(0.01)
-    if worker.bus.url.startswith("rabbit"):
-        promised = {each["instance_uuid"] for each in client.every_reservation()}
-        assert promised == {"heard"}
+    client.request_destinations(SPEC, ["answered"], reply_to={"topic": "conductor"})
+    assert answers.get(timeout=SOON_S)["selections"]
+    assert taken_back.get(timeout=SOON_S) == ["lost"]
+    assert {each["instance_uuid"] for each in client.every_reservation()} == {"answered"}
+    eventually(lambda: worker.scheduler.unanswered() == [])
 
 
-def test_the_same_cast_twice_promises_once(worker, answers):
+def test_a_repeated_cast_reserves_once(worker, answers):
     client = SchedulerClient(worker.bus)
     client.update_hosts([host("h")])
     for _ in range(2):
         client.request_destinations(SPEC, reply_to={"topic": "conductor"}, request_id="req-1")
-        assert answers.get(timeout=20)["selections"]
+        assert answers.get(timeout=SOON_S)["selections"]
     assert len(list(client.every_reservation())) == 1
+
+
+@pytest.mark.servers
+def test_a_waiting_cast_is_answered_by_another_worker_when_its_own_stops(
+    tmp_path, rabbit_vhost_url, redis_url
+):
+    def build(name: str):
+        config = write_config(
+            tmp_path / f"{name}.conf",
+            DEFAULT={"transport_url": rabbit_vhost_url, "host": name},
+            state={"url": redis_url},
+            pending={"wait_timeout": int(SOON_S)},
+        )
+        return app.build(conf.load(["--config-file", str(config)]))
+
+    received: queue.Queue = queue.Queue()
+    endpoint = Endpoint(
+        None, "1.0", {"destinations_selected": lambda _context, **answer: received.put(answer)}
+    )
+    stopping = build("one")
+    stopping.start()
+    with build("two").running() as other:
+        caller = other.bus.server("conductor", "c1", [endpoint], translate=to_wire)
+        caller.start()
+        client = SchedulerClient(other.bus)
+        client.update_hosts([host("h", vcpus=1, cpu_allocation_ratio=1.0)])
+        client.select_destinations(SPEC, ["first"])
+        waiting = 0
+        while not stopping.scheduler.waiting:  # until the worker that stops has one of them
+            client.request_destinations(SPEC, [f"i{waiting}"], reply_to={"topic": "conductor"})
+            waiting += 1
+            eventually(
+                lambda count=waiting: stopping.scheduler.waiting + other.scheduler.waiting == count
+            )
+        assert stopping.stop(SOON_S)
+        eventually(lambda: other.scheduler.waiting == waiting)
+        assert received.empty()
+        client.release(["first"])
+        assert "selections" in received.get(timeout=SOON_S)

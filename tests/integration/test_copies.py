@@ -1,4 +1,4 @@
-"""Copies of requests at three workers that like different clusters best, on a real Redis."""
+"""Copies of requests at three workers that prefer different clusters, on a real Redis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.redis.engine import RedisState
-from scheduler_worker.service.candidates import Candidates
+from scheduler_worker.service.placement.candidates import ClusterChoice
+from tests.support.patience import NEVER_S
 from tests.support.services import World, host
 
 pytestmark = pytest.mark.servers
@@ -18,20 +19,20 @@ pytestmark = pytest.mark.servers
 REQUESTS = [(f"i{n}", f"j{n}") if n % 3 == 0 else (f"i{n}",) for n in range(60)]
 
 
-def test_copies_that_name_no_cluster_are_answered_alike(redis_url, monkeypatch):
-    def anything(_, replicas, spec):
-        return {each.scope: random.random() for each in replicas}
+def test_copies_without_a_cluster_get_the_same_answer(redis_url, monkeypatch):
+    def shuffled(_, replicas, spec):
+        return random.sample(replicas, len(replicas))
 
-    monkeypatch.setattr(Candidates, "_scores", anything)
-    states = [RedisState(redis_url, hold_timeout_s=10.0) for _ in range(3)]
+    monkeypatch.setattr(ClusterChoice, "_in_order", shuffled)
+    states = [RedisState(redis_url, hold_timeout_s=NEVER_S) for _ in range(3)]
     worlds = [World(state=state, clock=SystemClock()) for state in states]
     worlds[0].report(
         *(host(f"{name}1", cluster=name, vcpus=400, memory_mb=400_000) for name in "abc")
     )
     with ThreadPoolExecutor(len(worlds)) as threads:
-        told = list(threads.map(lambda world: [world.place(*each) for each in REQUESTS], worlds))
-    assert told[0] == told[1] == told[2]
-    promised = Counter(uuid for uuids in worlds[0].promised().values() for uuid in uuids)
-    assert promised == Counter(uuid for uuids in REQUESTS for uuid in uuids)
+        answers = list(threads.map(lambda world: [world.place(*each) for each in REQUESTS], worlds))
+    assert answers[0] == answers[1] == answers[2]
+    reserved = Counter(uuid for uuids in worlds[0].reserved().values() for uuid in uuids)
+    assert reserved == Counter(uuid for uuids in REQUESTS for uuid in uuids)
     for state in states:
         state.close()

@@ -1,4 +1,4 @@
-"""What watches a worker sees: pages over HTTP, a line for each decision, a dump while it hangs."""
+"""Monitoring of a worker: pages over HTTP, a log line for each decision, dumps while it hangs."""
 
 import http.client
 import json
@@ -10,13 +10,16 @@ import threading
 import uuid
 
 import pytest
+import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler_worker import app, conf
 from scheduler_worker.client import SchedulerClient
-from scheduler_worker.errors import ConfigError, NoValidHost
+from scheduler_worker.errors import ConfigError, NoValidHost, StateUnavailable
 from scheduler_worker.monitoring import Load, Monitor
 from scheduler_worker.monitoring.http import _MAX_CLIENTS, HttpServer, Page
+from scheduler_worker.monitoring.settings import MonitoringSettings
+from tests.support.patience import SOON_S
 from tests.support.servers import LOOPBACK, RedisServer, free_port
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
@@ -24,7 +27,7 @@ from tests.support.workers import WorkerProcess, connected, write_config
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 512}, "num_instances": 1}
 
 
-def get(port, path, *, method="GET", accept="", timeout_s=10.0):
+def get(port, path, *, method="GET", accept="", timeout_s=SOON_S):
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=timeout_s)
     connection.request(method, path, headers={"Accept": accept} if accept else {})
     answer = connection.getresponse()
@@ -34,7 +37,7 @@ def get(port, path, *, method="GET", accept="", timeout_s=10.0):
 
 
 class Told:
-    """A worker that says what a test told it."""
+    """A worker with the health that a test sets."""
 
     def __init__(self):
         self.hung = None
@@ -54,39 +57,39 @@ class Told:
 
 
 @pytest.fixture
-def told():
+def health():
     return Told()
 
 
 @pytest.fixture
-def port(told):
+def port(health):
     """Where a monitor of that worker listens."""
-    monitor = Monitor(told, port=free_port())
+    monitor = Monitor(health, MonitoringSettings(port=free_port()))
     monitor.start()
     yield monitor.port
     monitor.stop()
 
 
-def test_livez_says_whether_the_process_is_beyond_help(told, port):
+def test_livez_reports_a_process_that_hangs(health, port):
     assert get(port, "/livez")[:2] == (200, "alive\n")
-    told.hung = "no sign of life"
-    assert get(port, "/livez")[:2] == (503, "no sign of life\n")
+    health.hung = "no heartbeat"
+    assert get(port, "/livez")[:2] == (503, "no heartbeat\n")
 
 
-def test_readyz_lists_what_is_missing(told, port):
-    told.lacks = ["the bus is away", "the state is away"]
+def test_readyz_lists_what_is_missing(health, port):
+    health.lacks = ["the bus is away", "the state is away"]
     assert get(port, "/readyz")[:2] == (503, "the bus is away\nthe state is away\n")
     status, body, headers = get(port, "/readyz", accept="application/json")
     assert status == 503
-    assert json.loads(body) == {"ready": False, "missing": told.lacks}
+    assert json.loads(body) == {"ready": False, "missing": health.lacks}
     assert headers["Content-Type"] == "application/json"
 
 
-def test_readyz_of_a_worker_that_misses_nothing(port):
+def test_readyz_of_a_worker_that_is_ready(port):
     assert get(port, "/readyz?verbose")[:2] == (200, "ready\n")
 
 
-def test_metrics_are_what_prometheus_reads(port):
+def test_metrics_have_the_format_of_prometheus(port):
     status, body, headers = get(port, "/metrics")
     assert status == 200
     assert headers["Content-Type"].startswith("text/plain; version=")
@@ -94,7 +97,7 @@ def test_metrics_are_what_prometheus_reads(port):
     assert {"scheduler_requests", "scheduler_build_info", "process_cpu_seconds"} <= names
 
 
-def test_there_is_nothing_else(port):
+def test_there_are_no_other_pages(port):
     assert get(port, "/")[0] == 404
     assert get(port, "/metrics/../../etc/passwd")[0] == 404
     status, _, headers = get(port, "/livez", method="POST")
@@ -105,7 +108,7 @@ def test_there_is_nothing_else(port):
     assert "Server" not in get(port, "/livez")[2]
 
 
-def test_a_page_that_breaks_tells_nothing_of_itself(caplog):
+def test_a_page_that_fails_shows_no_details(caplog):
     def broken(accept):
         raise RuntimeError("inside")
 
@@ -118,8 +121,8 @@ def test_a_page_that_breaks_tells_nothing_of_itself(caplog):
     assert "inside" in caplog.text
 
 
-def test_clients_that_say_nothing_keep_nobody_else_out_for_ever():
-    """Some of them take all places; what comes beyond is refused at once, until one is free."""
+def test_idle_clients_do_not_block_others_for_ever():
+    """Idle clients use up all places; further ones are refused at once, until one is free."""
     entered = threading.Semaphore(0)
     let_go = threading.Event()
 
@@ -134,7 +137,7 @@ def test_clients_that_say_nothing_keep_nobody_else_out_for_ever():
     for each in clients:
         each.sendall(b"GET /x HTTP/1.0\r\n\r\n")
     for _ in clients:
-        assert entered.acquire(timeout=20)
+        assert entered.acquire(timeout=SOON_S)
     with pytest.raises((ConnectionError, http.client.HTTPException)):
         get(server.port, "/x")
     let_go.set()
@@ -145,17 +148,17 @@ def test_clients_that_say_nothing_keep_nobody_else_out_for_ever():
     server.stop()
 
 
-def test_a_port_in_use_is_refused_by_its_name():
+def test_a_port_in_use_is_named_in_the_error():
     with socket.create_server((LOOPBACK, 0)) as taken:
-        monitor = Monitor(Told(), port=taken.getsockname()[1])
+        monitor = Monitor(Told(), MonitoringSettings(port=taken.getsockname()[1]))
         with pytest.raises(ConfigError, match=r"\[monitoring\] port: cannot listen on 127.0.0.1"):
             monitor.start()
         monitor.stop()
 
 
-def test_an_address_that_is_not_ours_is_refused_too():
+def test_an_address_of_another_machine_is_refused():
     with pytest.raises(ConfigError, match=r"\[monitoring\] port: cannot listen on 192.0.2.1"):
-        Monitor(Told(), address="192.0.2.1", port=free_port()).start()
+        Monitor(Told(), MonitoringSettings(address="192.0.2.1", port=free_port())).start()
 
 
 @pytest.fixture
@@ -169,7 +172,7 @@ def worker(tmp_path):
         yield running
 
 
-def test_a_decision_is_counted_and_told(worker, caplog):
+def test_a_decision_is_counted_and_logged(worker, caplog):
     client = SchedulerClient(worker.bus)
     with caplog.at_level(logging.INFO):
         client.update_hosts([host("h")])
@@ -177,7 +180,7 @@ def test_a_decision_is_counted_and_told(worker, caplog):
         with pytest.raises(NoValidHost):
             client.select_destinations(SPEC | {"flavor": {"vcpus": 99, "memory_mb": 1}}, ["i2"])
         exposed = get(worker.monitor.port, "/metrics")[1]
-        worker.stop()  # which writes what its journal gathered
+        worker.stop()  # writes the waiting lines of the journal
     samples = {
         (each.name, *each.labels.values()): each.value
         for family in text_string_to_metric_families(exposed)
@@ -195,8 +198,9 @@ def test_a_decision_is_counted_and_told(worker, caplog):
         if record.name == "scheduler_worker.monitoring.journal"
     ]
     assert len(lines) == 2
-    assert " cluster=default result=placed hosts=h instances=1 " in lines[0]
-    assert " result=NoValidHost hosts=- " in lines[1]
+    placed = " result=placed reason=- hosts=h instances=1 instance_uuids=i1 "
+    assert " cluster=default policy=nova@" in lines[0] and placed in lines[0]
+    assert ' result=NoValidHost reason="There are not enough hosts available." ' in lines[1]
     assert " rejections=CoreFilter:1 " in lines[1]
 
 
@@ -225,27 +229,27 @@ def test_a_worker_that_cannot_start_leaves_no_port_open(tmp_path):
 
 
 @pytest.mark.servers
-def test_a_state_that_hangs_is_missed_in_time_and_dumped(tmp_path, rabbit_vhost_url):
+def test_a_state_that_hangs_is_reported_in_time_and_can_be_dumped(tmp_path, rabbit_vhost_url):
     """Redis takes connections and answers nothing; the requests in hand hang with it."""
     port = free_port()
     dumps = tmp_path / "dumps"
     dumps.mkdir()
-    with RedisServer(tmp_path / "redis") as redis:
+    with RedisServer(tmp_path / "redis") as server:
         config = write_config(
             tmp_path / "w.conf",
             DEFAULT={"transport_url": rabbit_vhost_url, "service_down_time": 600},
-            state={"url": redis.url},
+            state={"url": server.url},
             monitoring={"port": port, "dump_dir": dumps},
         )
-        with WorkerProcess(config) as worker, connected(rabbit_vhost_url, timeout_s=5) as client:
+        with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
             client.update_hosts([host("h")])
             assert get(port, "/readyz")[0] == 200
-            os.kill(redis.pid, signal.SIGSTOP)
+            os.kill(server.pid, signal.SIGSTOP)
             try:
                 client.request_destinations(SPEC, ["i1"], reply_to={"topic": "nobody"})
-                status, body, _ = get(port, "/readyz", timeout_s=5)
+                status, body, _ = get(port, "/readyz")
                 while status == 200:  # an answer may be a second old
-                    status, body, _ = get(port, "/readyz", timeout_s=5)
+                    status, body, _ = get(port, "/readyz")
                 assert (status, body) == (503, "the state does not answer within 2 s\n")
                 assert get(port, "/livez")[0] == 200
                 assert get(port, "/metrics")[0] == 200
@@ -253,9 +257,52 @@ def test_a_state_that_hangs_is_missed_in_time_and_dumped(tmp_path, rabbit_vhost_
                 worker.await_log("== Worker ==")
                 worker.await_log("clusters = ")
             finally:
-                os.kill(redis.pid, signal.SIGCONT)
+                os.kill(server.pid, signal.SIGCONT)
             (path,) = dumps.iterdir()
             dumped = path.read_text()
             assert "redis" in dumped.partition("== Threads ==")[2].partition("== Settings ==")[0]
             assert '"default"' in dumped.partition("== Worker ==")[2]
             assert worker.stop() == 0
+
+
+@pytest.mark.servers
+def test_a_redis_that_refuses_writes_is_reported_and_logged_once(tmp_path, rabbit_vhost_url):
+    port = free_port()
+    with RedisServer(tmp_path / "redis") as server, redis.Redis.from_url(server.url) as operator:
+        config = write_config(
+            tmp_path / "w.conf",
+            DEFAULT={"transport_url": rabbit_vhost_url, "service_down_time": 600},
+            state={"url": server.url},
+            monitoring={"port": port},
+        )
+        with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
+            client.update_hosts([host("h")])
+            caster = client._bus.client("scheduler", namespace="scheduler_worker")
+            operator.config_set("maxmemory", 1)
+            for number in range(5):
+                with pytest.raises(StateUnavailable, match="its log says why") as refused:
+                    client.select_destinations(SPEC, [f"i{number}"])
+                assert str(server.port) not in str(refused.value)
+                caster.cast("update_hosts", {}, hosts=[host(f"c{number}")])
+            with pytest.raises(StateUnavailable):
+                client.update_hosts([host("h2")])
+            _, body = until(port, 503)
+            assert body.startswith(f"The shared state at {LOOPBACK}:{server.port} cannot be used: ")
+            assert "used memory > 'maxmemory'" in body
+            operator.config_set("maxmemory", 0)
+            until(port, 200)
+            client.select_destinations(SPEC, ["i"])
+            assert worker.stop() == 0
+        warnings = [line for line in worker.log.splitlines() if " WARNING " in line]
+        begun, ended = [line for line in warnings if "shared state" in line]
+        assert begun.count("used memory > 'maxmemory'") == 1
+        assert "The shared state can be used again, after " in ended
+        assert [line for line in warnings if "was cast and failed" in line] == []
+
+
+def until(port, wanted):
+    """The first answer of this status; one may be a second old."""
+    status, body, _ = get(port, "/readyz", timeout_s=5)
+    while status != wanted:
+        status, body, _ = get(port, "/readyz", timeout_s=5)
+    return status, body

@@ -1,4 +1,4 @@
-"""The real Nova client is served and does not notice."""
+"""Nova's own client is served as by Nova's scheduler."""
 
 import json
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import SOON_S
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
 
@@ -16,7 +17,7 @@ CELL = "dddddddd-0000-4000-8000-000000000001"
 
 
 class Nova:
-    """The client script under Nova's interpreter, one command at a time."""
+    """Runs the client script under Nova's interpreter, one command at a time."""
 
     def __init__(self, python: Path, config: Path) -> None:
         self._log = config.with_suffix(".log").open("w")
@@ -42,14 +43,14 @@ class Nova:
 
     def close(self) -> None:
         self.process.stdin.close()
-        self.process.wait(30)
+        self.process.wait(SOON_S)
         self.process.stdout.close()
         self._log.close()
 
 
 @pytest.fixture
 def serve(tmp_path, config, rabbit_vhost_url, nova_python):
-    """A worker with three hosts, and a maker of Nova clients."""
+    """A worker with three hosts, and a factory of Nova clients."""
     clients = []
 
     def nova(**groups) -> Nova:
@@ -92,7 +93,7 @@ def test_a_multi_create_of_a_group_and_its_refusal(serve):
     conductor = nova()
     refused = conductor.do("select", uuids=uuids, spec={"group": group})["raised"]
     assert "nova.exception.NoValidHost" in refused[2]
-    # oslo.messaging adds the trace it was sent: ours is one line, without the server's files.
+    # oslo.messaging appends the traceback of the failure: ours is one line, without paths.
     text = "No valid host was found. There are not enough hosts available."
     assert refused[3].splitlines() == [text, f"nova.exception.NoValidHost: {text}"]
     assert list(client.every_reservation()) == []
@@ -146,7 +147,7 @@ def instances(client, name: str) -> list[str]:
 
 
 def until(question, tries: int = 200):
-    """What a cast changes, asked again until it has."""
+    """Repeat a question until a cast has taken effect."""
     for _ in range(tries):
         answer = question()
         if answer:

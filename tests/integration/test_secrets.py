@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import signal
 import uuid
+from typing import Any
 
 import pytest
 import redis
@@ -12,14 +13,15 @@ from scheduler_worker import conf
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.rpc.transport import Bus
 from tests.support.amqp import Operator, message
+from tests.support.patience import SOON_S
 from tests.support.servers import LOOPBACK, RedisServer, free_port
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
 
 SECRET = "hush" + uuid.uuid4().hex[:8]
-"""What all planted secrets contain."""
+"""A text that all planted secrets contain."""
 
-CONTEXT = {
+CONTEXT: dict[str, Any] = {
     "request_id": "req-00000000-0000-4000-8000-000000000001",
     "user_id": "u",
     "project_id": "p",
@@ -49,7 +51,7 @@ SPECS = {
     "url for a number": GOOD | {"flavor": {"vcpus": CELL["transport_url"], "memory_mb": 1}},
     "breaks a filter": GOOD | {"scheduler_hints": {"leak": [f"{SECRET}-hint"]}},
 }
-OTHERS = [
+OTHERS: list[tuple[str, dict[str, Any]]] = [
     ("update_hosts", {"hosts": [host("x", memory_mb=f"amqp://u:{SECRET}@h/")]}),
     ("update_hosts", {"hosts": [host("x") | {"admin_password": SECRET}]}),
     ("update_hosts", {"hosts": [CELL]}),
@@ -60,7 +62,7 @@ OTHERS = [
     ("explain", {"spec_obj": SPECS["malformed cell"]}),
     ("explain", {"spec_obj": SPECS["breaks a filter"]}),
 ]
-RAW = [
+RAW: list[tuple[str, dict[str, Any]]] = [
     ("{", {}),
     (f'{{"oslo.version": "2.0", "oslo.message": "{{\\"_context_auth_token\\": \\"{SECRET}', {}),
     (f'{{"oslo.version": "9.0", "oslo.message": "{SECRET}"}}', {}),
@@ -112,9 +114,9 @@ def ask(rabbit_vhost_url):
     """Calls a method; the answer, or the refusal, as text."""
     with Bus(conf.load(), url=rabbit_vhost_url) as bus:
         clients = {
-            None: bus.client("scheduler", version="4.5", timeout_s=20.0),
+            None: bus.client("scheduler", version="4.5", timeout_s=SOON_S),
             "scheduler_worker": bus.client(
-                "scheduler", namespace="scheduler_worker", timeout_s=20.0
+                "scheduler", namespace="scheduler_worker", timeout_s=SOON_S
             ),
         }
 
@@ -124,14 +126,14 @@ def ask(rabbit_vhost_url):
             except SchedulerWorkerError as error:
                 return f"{type(error).__name__}: {error}"
 
-        ask.cast = lambda method, **arguments: clients["scheduler_worker"].cast(
+        ask.cast = lambda method, **arguments: clients["scheduler_worker"].cast(  # type: ignore[attr-defined]
             method, CONTEXT, **arguments
         )
         yield ask
 
 
 def page(port, path):
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=10)
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=SOON_S)
     connection.request("GET", path)
     return connection.getresponse().read().decode()
 
@@ -139,63 +141,67 @@ def page(port, path):
 @pytest.mark.servers
 def test_no_secret_leaves_the_worker(config, tmp_path, redis_server, rabbit_vhost_url, ask):
     port = conf.load(["--config-file", str(config)]).monitoring.port
-    said: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
         client.update_hosts([host("h", cell_uuid=CELL["uuid"])])
         for name, spec in SPECS.items():
-            said[name] = ask(
+            outputs[name] = ask(
                 None, "select_destinations", spec_obj=spec, instance_uuids=[str(uuid.uuid4())]
             )
             ask.cast("request_destinations", spec_obj=spec, reply_to={"topic": "nobody"})
         for number, (method, arguments) in enumerate(OTHERS):
-            said[f"{method} {number}"] = ask("scheduler_worker", method, **arguments)
+            outputs[f"{method} {number}"] = ask("scheduler_worker", method, **arguments)
             ask.cast(method, **arguments)
         with contextlib.closing(Operator(rabbit_vhost_url)) as operator:
-            for body, told in RAW:
-                operator.put("scheduler", body, **told)
+            for body, properties in RAW:
+                operator.put("scheduler", body, **properties)
             body, _ = message("select_destinations", args={"auth_token": SECRET}, **CONTEXT)
             operator.put("scheduler", body)
-        said["after all"] = ask(None, "select_destinations", spec_obj=GOOD, instance_uuids=["last"])
+        outputs["after all"] = ask(
+            None, "select_destinations", spec_obj=GOOD, instance_uuids=["last"]
+        )
         worker.process.send_signal(signal.SIGUSR1)
         worker.await_log("clusters = ")
         redis_server.kill()
-        said["without state"] = ask(
+        outputs["without state"] = ask(
             None, "select_destinations", spec_obj=GOOD, instance_uuids=["none"]
         )
         for path in ("/metrics", "/readyz", "/livez"):
-            said[path] = page(port, path)
+            outputs[path] = page(port, path)
         worker.stop()
-        said["log"] = worker.log
+        outputs["log"] = worker.log
     (dump,) = (tmp_path / "dumps").iterdir()
-    said["dump"] = dump.read_text()
+    outputs["dump"] = dump.read_text()
 
-    lines = ((name, line) for name, text in said.items() for line in text.splitlines())
+    lines = ((name, line) for name, text in outputs.items() for line in text.splitlines())
     assert [f"{name}: {line}" for name, line in lines if SECRET in line] == []
-    _happened_what_should(said)
+    _check_coverage(outputs)
 
 
-def _happened_what_should(said):
-    """The test has met what it wants to meet."""
-    assert "'host': 'h'" in said["valid"]
-    assert "NoValidHost" in said["too large"]
-    assert "spec_obj.flavor.vcpus" in said["malformed elsewhere"]
-    assert "spec_obj.requested_destination.cell" in said["malformed cell"]
-    assert "InternalError" in said["breaks a filter"]
-    assert "keystone" not in said["breaks a filter"]
-    assert "NoSuchMethod" in said["no_such_method 3"]
-    assert "'host': 'h'" in said["after all"]
-    assert "StateUnavailable" in said["without state"]
-    assert "state" in said["/readyz"]
-    log = said["log"]
+def _check_coverage(outputs):
+    """Check that the secrets' places were reached."""
+    assert "'host': 'h'" in outputs["valid"]
+    assert "NoValidHost" in outputs["too large"]
+    assert "spec_obj.flavor.vcpus" in outputs["malformed elsewhere"]
+    assert "spec_obj.requested_destination.cell" in outputs["malformed cell"]
+    assert "InternalError" in outputs["breaks a filter"]
+    assert "keystone" not in outputs["breaks a filter"]
+    assert "NoSuchMethod" in outputs["no_such_method 3"]
+    assert "'host': 'h'" in outputs["after all"]
+    assert "StateUnavailable" in outputs["without state"]
+    assert "state" in outputs["/readyz"]
+    log = outputs["log"]
     assert "https://***@keystone/ (auth_token=***" in log, "the trace is there, its secrets are not"
     assert "DEBUG somebody.elses.filter [-] asked for {'auth_token': ***}" in log
     assert log.count("result=placed") > 2
     assert " DEBUG oslo_messaging" in log
-    assert "state.url" in said["dump"]
+    assert "state.url" in outputs["dump"]
 
 
 @pytest.mark.servers
-def test_nor_does_it_when_a_password_is_refused(tmp_path, rabbit_vhost_url, redis_server):
+def test_no_secret_leaves_the_worker_when_a_password_is_refused(
+    tmp_path, rabbit_vhost_url, redis_server
+):
     for name, groups in {
         "rabbit": {
             "DEFAULT": {"transport_url": rabbit_vhost_url.replace("guest:", f"guest:{SECRET}")},
@@ -211,7 +217,7 @@ def test_nor_does_it_when_a_password_is_refused(tmp_path, rabbit_vhost_url, redi
     }.items():
         config = write_config(tmp_path / f"{name}.conf", **groups)
         with WorkerProcess(config, name=name) as worker:
-            assert worker.process.wait(30) in {1, 2}, name
+            assert worker.process.wait(SOON_S) in {1, 2}, name
             assert worker.log.strip(), name
             assert SECRET not in worker.log, name
             assert "Traceback" not in worker.log, name

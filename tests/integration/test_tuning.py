@@ -1,4 +1,4 @@
-"""Tuning end to end: workers, an agent that does as it is told, and what clients ask for."""
+"""Tuning end to end: workers, a simulated agent, and RPC clients."""
 
 from __future__ import annotations
 
@@ -12,24 +12,21 @@ from typing import Any
 import pytest
 
 from scheduler_worker import app, conf
-from scheduler_worker.backends.clock import SystemClock
-from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import RequestError
-from scheduler_worker.ports import Seen
-from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.rpc.wire_errors import to_wire
-from scheduler_worker.service.tuner_policies import Shared
+from scheduler_worker.service.tuning.records import TuningRecords
+from tests.support.agents import Agent, read, two_workers
+from tests.support.patience import SOON_S
 from tests.support.services import host
-from tests.support.workers import WorkerProcess, connected, write_config
+from tests.support.workers import connected, write_config
 
 STOCK = Path(__file__).resolve().parents[2] / "etc" / "scheduler_worker" / "tuning"
 INTERVAL_S = 0.1
 STEP, STEP_TIME_S = 0.05, 0.5
 BALLOONING = (STOCK / "ballooning.yaml").read_text().replace("15 sec", f"{STEP_TIME_S} sec")
 MOST = 1 - (1 - STEP) ** (3 * INTERVAL_S / STEP_TIME_S)
-"""What a balloon may lose in one cycle, as a fraction: never more than three intervals' worth."""
+"""The largest shrinking of a balloon in one cycle, as a fraction: three intervals' worth."""
 USED, LARGE = 1_000_000, 6_000_000
 
 
@@ -41,79 +38,65 @@ def clusters_file(tmp_path) -> Path:
     return path
 
 
-class Agent:
-    """A host that is short of memory and has one VM, which needs less than it has."""
+class Host:
+    """A host that is short of memory, with one VM that has more than it needs, and its agent."""
 
     def __init__(self, bus: Bus) -> None:
         self.balloon = LARGE
-        self.told: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.received: queue.Queue[dict[str, Any]] = queue.Queue()
         self.cycle = 0
-        self._client = SchedulerClient(bus)
-        endpoint = Endpoint(None, "1.0", {"apply_tuning": self._apply})
-        self._server = bus.server("tuning_agent", "h", [endpoint], translate=to_wire, slots=1)
-        self._server.start()
+        self._agent = Agent(bus, "tuning_agent", "h", apply_tuning=self._apply)
 
     def _apply(self, context: object, **arguments: Any) -> None:
-        self.told.put(arguments)
+        self.received.put(arguments)
 
     def report(self) -> None:
         vm = {"memory": {"balloon": self.balloon, "unused": self.balloon - USED}}
         load = {"mem_available": 64_000_000, "mem_free": 6_400_000}
-        self._client.update_hosts([host("h", load=load, vms={"v": vm})])
+        self._agent.client.update_hosts([host("h", load=load, vms={"v": vm})])
 
-    def obey(self, times: int = 1) -> Iterator[float]:
-        """Do so often what it is told, and report it; the balloon's size afterwards."""
+    def apply(self, times: int = 1) -> Iterator[float]:
+        """Apply and report the next values; yield the balloon's size after each."""
         for _ in range(times):
-            said = self.told.get(timeout=30)
-            assert said["cycle"] > self.cycle
-            self.cycle = said["cycle"]
-            self.balloon = int(said["vms"]["v"]["memory.balloon"])
+            values = self.received.get(timeout=SOON_S)
+            assert values["cycle"] > self.cycle
+            self.cycle = values["cycle"]
+            self.balloon = int(values["vms"]["v"]["memory.balloon"])
             self.report()
             yield self.balloon
 
     def close(self) -> None:
-        self._server.stop(5)
+        self._agent.close()
 
 
 def tuner_of(redis_url: str) -> str:
-    """The worker whose turn it is."""
-    state, shared = RedisState(redis_url, clock=SystemClock(), hold_timeout_s=2.0), Shared()
-    try:
-        shared.apply(state.changes(shared.scope, Seen()))
-    finally:
-        state.close()
-    return shared.turns["default"].tuner.partition("/")[0]
+    """Return the worker that has the turn."""
+    return read(redis_url, TuningRecords()).turns["default"].worker.partition("/")[0]
 
 
 @pytest.mark.servers
 @pytest.mark.slow
-def test_a_balloon_goes_where_the_policy_says_though_its_tuner_is_killed(
+def test_a_balloon_reaches_its_target_although_its_tuner_is_killed(
     tmp_path, rabbit_vhost_url, redis_url, clusters_file
 ):
-    def worker(name: str) -> WorkerProcess:
-        config = write_config(
-            tmp_path / f"{name}.conf",
-            DEFAULT={"transport_url": rabbit_vhost_url, "host": name},
-            state={"url": redis_url},
-            tuning={"enabled": True, "interval": INTERVAL_S, "clusters_file": clusters_file},
-        )
-        return WorkerProcess(config, name=name)
-
-    with worker("w1") as w1, worker("w2") as w2, connected(rabbit_vhost_url) as client:
-        w1.ready(), w2.ready()
-        agent = Agent(client._bus)
+    options = {"enabled": True, "interval": INTERVAL_S, "clusters_file": clusters_file}
+    with (
+        two_workers(tmp_path, rabbit_vhost_url, redis_url, tuning=options) as workers,
+        connected(rabbit_vhost_url) as client,
+    ):
+        simulated = Host(client._bus)
         try:
-            agent.report()
+            simulated.report()
             client.set_tuning_policy("ballooning", BALLOONING)
-            sizes = [LARGE, *agent.obey(20)]
+            sizes = [LARGE, *simulated.apply(20)]
             first = tuner_of(redis_url)
-            {"w1": w1, "w2": w2}[first].kill()
-            sizes += agent.obey(20)
+            workers[first].kill()
+            sizes += simulated.apply(20)
             assert {first, tuner_of(redis_url)} == {"w1", "w2"}
             while sizes[-1] * (1 - 0.1) > USED * 1.004:
-                sizes += agent.obey()
+                sizes += simulated.apply()
         finally:
-            agent.close()
+            simulated.close()
     assert len(sizes) > 50
     # The host has a tenth of its memory free, and so may the VM.
     assert sizes[-1] == pytest.approx(USED / 0.9, rel=0.005)
@@ -130,7 +113,7 @@ def test_clients_set_policies_and_read_statistics(tmp_path, clusters_file):
     with app.build(conf.load(["--config-file", str(config)])).running() as worker:
         client = SchedulerClient(worker.bus)
         assert set(client.get_tuning_policies()) == {"ballooning", "cpu", "io", "ksm"}
-        with pytest.raises(RequestError, match=r"text: mine:1:1: E_SCOPE: .* scope is"):
+        with pytest.raises(RequestError, match=r"text: mine:1:1: E_SCOPE: scope: scope must be"):
             client.set_tuning_policy("mine", "rules: {a: {output: a.b, target: 1}}")
         client.set_tuning_policy("ballooning", BALLOONING)
         assert client.get_tuning_policies()["ballooning"] == BALLOONING

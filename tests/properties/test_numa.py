@@ -1,4 +1,4 @@
-"""Whatever hosts report and instances ask: nothing is given twice, and giving back is exact."""
+"""For any hosts and requests: nothing is taken twice, and giving back is exact."""
 
 from __future__ import annotations
 
@@ -153,13 +153,15 @@ def fitted(
     return found if isinstance(found, Fitted) else None
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(topologies(), pci_pools, st.lists(requests(), min_size=1, max_size=4), ratios, st.booleans())
-def test_what_is_given_is_given_once_and_is_there(said, devices, specs, ratio, packs):
-    topology, pools = read_numa_topology(said), read_pci_pools(devices)
-    free = {cell["id"]: set(cell["pcpuset"]) - set(cell["pinned_cpus"]) for cell in said["cells"]}
+def test_what_is_taken_is_free_and_taken_once(reported, devices, specs, ratio, packs):
+    topology, pools = read_numa_topology(reported), read_pci_pools(devices)
+    free = {
+        cell["id"]: set(cell["pcpuset"]) - set(cell["pinned_cpus"]) for cell in reported["cells"]
+    }
     for spec in [*specs, *specs]:
-        found = fitted(topology, pools, spec, ratio, packs)
+        found = fitted(topology, pools, spec, ratio, packs)  # type: ignore[arg-type]
         if found is None:
             continue
         for cell, use in zip(spec.numa_topology["cells"], found.cells, strict=True):
@@ -190,26 +192,26 @@ def _is_there(host, cell, use: NUMAUse, ratio: Ratios) -> None:
 
 
 @given(topologies(), uses, uses)
-def test_cells_are_given_back_exactly(said, mine, theirs):
-    """Whatever was taken in between, and whoever else has the same CPUs."""
-    topology = read_numa_topology(said)
+def test_cells_are_given_back_exactly(reported, mine, theirs):
+    """Even if others were taken in between, or have the same CPUs."""
+    topology = read_numa_topology(reported)
     both = topology.taken(mine).taken(theirs)
     assert both.taken(mine, -1) == topology.taken(theirs)
     assert both.taken(mine, -1).taken(theirs, -1) == topology
 
 
 @given(pci_pools, pci_pools, pci_pools)
-def test_devices_are_given_back_exactly(said, mine, theirs):
-    pools, mine, theirs = map(read_pci_pools, (said, mine, theirs))
+def test_devices_are_given_back_exactly(reported, mine, theirs):
+    pools, mine, theirs = map(read_pci_pools, (reported, mine, theirs))
     both = devices_taken(devices_taken(pools, mine), theirs)
     assert devices_taken(both, mine, -1) == devices_taken(pools, theirs)
     assert devices_taken(devices_taken(both, mine, -1), theirs, -1) == pools
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(topologies(), pci_pools, requests(), ratios, st.booleans())
-def test_it_fits_where_some_arrangement_does(said, devices, spec, ratio, packs):
-    topology, pools, asked = read_numa_topology(said), read_pci_pools(devices), wanted(spec)
+def test_it_fits_if_some_arrangement_does(reported, devices, spec, ratio, packs):
+    topology, pools, asked = read_numa_topology(reported), read_pci_pools(devices), wanted(spec)
     isolates = asked.topology.emulator_threads_policy == "isolate"
 
     def suits(cells) -> bool:
@@ -217,16 +219,16 @@ def test_it_fits_where_some_arrangement_does(said, devices, spec, ratio, packs):
         networks = [cell.network_metadata for cell in cells]
         return (
             all(
-                isinstance(fit_cell(cell, wish, int(isolates and not at), ratio), NUMAUse)
-                for at, (cell, wish) in enumerate(pairs)
+                isinstance(fit_cell(cell, intent, int(isolates and not at), ratio), NUMAUse)
+                for at, (cell, intent) in enumerate(pairs)
             )
             and devices_for(asked.devices, pools, cells, topology.cells) is not None
-            and _networks_are_near(asked.network, networks, topology)
+            and _networks_are_near(asked.network, networks, topology)  # type: ignore[arg-type]
         )
 
     arrangements = permutations(topology.cells, len(asked.topology.cells))
     expected = any(suits(cells) for cells in arrangements)
-    assert (fitted(topology, pools, spec, ratio, packs) is not None) == expected
+    assert (fitted(topology, pools, spec, ratio, packs) is not None) == expected  # type: ignore[arg-type]
 
 
 def _networks_are_near(network, near, topology: NUMATopology) -> bool:
@@ -237,19 +239,19 @@ def _networks_are_near(network, near, topology: NUMATopology) -> bool:
     return not (set(network.physnets) & anywhere) - here
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.none() | topologies(), pci_pools), min_size=1, max_size=4), requests())
-def test_both_faces_agree(said, spec):
+def test_both_methods_agree(reported, spec):
     table = host_table(
         host_record(host=f"h{number}", numa_topology=topology, pci_device_pools=devices)
-        for number, (topology, devices) in enumerate(said)
+        for number, (topology, devices) in enumerate(reported)
     )
     for unit in (NUMATopologyFilter(), PciPassthroughFilter()):
         columns = unit.passes(table, spec).tolist()
         assert columns == [unit.host_passes(host, spec) for host in table.states()]
         for host, passes in zip(table.states(), columns, strict=True):
             assert passes or unit.reason(host, spec) != "does not pass"
-    unit = PCIWeigher()
+    unit = PCIWeigher()  # type: ignore[assignment]
     weights = unit.weigh(table, spec).tolist()
     assert weights == [unit.weigh_host(host, spec) for host in table.states()]
 

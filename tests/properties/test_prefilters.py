@@ -1,4 +1,4 @@
-"""What must hold of the request filters and of matching, whatever hosts and requests look like."""
+"""Properties of the request filters and of matching, for any hosts and requests."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.providers import Inventory, ResourceProvider, read_providers
-from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.plugin import UnitContext
 from scheduler_worker.scheduling.prefilters.groups import Group
 from scheduler_worker.scheduling.prefilters.matching import match, uses_of
 from scheduler_worker.scheduling.prefilters.needs import Supply
+from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
 from scheduler_worker.scheduling.prefilters.units import RequestFilters
 from tests.support.hosts import host_record, host_table, request_spec
 
@@ -70,7 +71,7 @@ def supplies(draw):
 
 
 def is_served(tree, supply: Supply, places: tuple[int, ...]) -> bool:
-    """Whether these providers serve all wishes: said once more, without any cleverness."""
+    """Whether these providers serve all demands, by brute force."""
     providers = list(tree.providers)
     used: list[tuple[str, int]] = []
     for place, (group, resources) in zip(places, wishes_of(supply), strict=True):
@@ -111,7 +112,7 @@ def wishes_of(supply: Supply):
 
 
 @given(trees(), supplies())
-def test_matching_finds_what_trying_everything_finds(tree, supply):
+def test_matching_agrees_with_exhaustive_search(tree, supply):
     found = match(tree.providers, frozenset(), supply)
     count = len(list(wishes_of(supply)))
     ways = itertools.product(range(len(tree.providers)), repeat=count)
@@ -134,7 +135,7 @@ def test_what_was_taken_is_within_capacity_and_given_back_exactly(tree, supply):
     assert after.taken(uses, -1) == tree
 
 
-# The column face and the row face
+# Column and row methods
 
 
 metadata = st.dictionaries(
@@ -174,19 +175,19 @@ def requests(draw):
         "aggregates": draw(st.sampled_from([[], ["g0"], ["g0,g1", "g2"]])),
         "forbidden_aggregates": draw(st.sampled_from([[], ["g1"]])),
     }
-    wish = st.sampled_from(["required", "forbidden"])
-    wishes = draw(st.dictionaries(st.sampled_from(TRAITS), wish, max_size=2))
+    intent = st.sampled_from(["required", "forbidden"])
+    intents = draw(st.dictionaries(st.sampled_from(TRAITS), intent, max_size=2))
     return request_spec(
         project_id="p",
         availability_zone=draw(st.sampled_from([None, "z", "nova"])),
         requested_destination=destination,
-        extra_specs={f"trait:{trait}": said for trait, said in wishes.items()},
+        extra_specs={f"trait:{trait}": said for trait, said in intents.items()},
         requested_networks=draw(st.sampled_from([[], [{"network_id": "n"}]])),
     )
 
 
 options = st.builds(
-    Options,
+    RequestFilterParameters,
     limit_tenants_to_placement_aggregate=st.booleans(),
     enable_isolated_aggregate_filtering=st.booleans(),
     query_placement_for_routed_network_aggregates=st.booleans(),
@@ -194,8 +195,8 @@ options = st.builds(
 
 
 @given(fleets(), requests(), options)
-def test_both_faces_agree_and_requests_of_a_class_get_the_same(hosts, spec, options):
-    unit = RequestFilters(options)
+def test_both_methods_agree_and_requests_of_a_class_get_equal_answers(hosts, spec, options):
+    unit = RequestFilters(UnitContext(name="RequestFilters", parameters=options))
     mask = unit.passes(hosts, spec)
     rows = [unit.host_passes(host, spec) for host in hosts.states()]
     assert mask.tolist() == rows

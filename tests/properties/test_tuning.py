@@ -1,4 +1,4 @@
-"""The tuning language, whatever somebody writes and whatever the statistics hold."""
+"""The tuning language with arbitrary policies and arbitrary statistics."""
 
 import json
 import math
@@ -11,13 +11,14 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from scheduler_worker.errors import PolicyError
+from scheduler_worker.errors import TuningPolicyError
 from scheduler_worker.tuning import movement
+from scheduler_worker.tuning.dry_run import dry_run
 from scheduler_worker.tuning.evaluate import evaluate
 from scheduler_worker.tuning.expressions import parse
 from scheduler_worker.tuning.issues import Issues, Kind
-from scheduler_worker.tuning.rehearsal import rehearse
-from scheduler_worker.tuning.samples import Entity, Memory, Sample, crowds
+from scheduler_worker.tuning.samples import Entity, Sample, entity_groups
+from scheduler_worker.tuning.state import EvaluatorState
 from scheduler_worker.tuning.yaml_subset import Scalar, Source
 from tests.support.tuning import cycle_of, load, one_vm, outputs, rule, value_of
 
@@ -42,10 +43,10 @@ times = st.floats(0, 1000)
 
 
 def loaded(*texts):
-    """The program, or None where the text is refused, as it should be."""
+    """Return the program, or None if the text is refused with proper issues."""
     try:
         return load(*texts)
-    except PolicyError as error:
+    except TuningPolicyError as error:
         assert error.issues
         assert all(each.kind in Kind and each.place.line > 0 for each in error.issues)
         assert str(error)
@@ -61,11 +62,11 @@ def test_any_text_is_a_policy_or_has_issues(text):
 
 @settings(max_examples=300)
 @given(st.sampled_from(TEXTS), st.randoms(use_true_random=False))
-def test_any_damaged_document_is_a_policy_or_has_issues(text, dice):
-    for _ in range(dice.randint(1, 4)):
-        start = dice.randrange(len(text))
-        end = min(len(text), start + dice.choice([0, 1, 1, 2, 20]))
-        piece = dice.choice(
+def test_any_damaged_document_is_a_policy_or_has_issues(text, rng):
+    for _ in range(rng.randint(1, 4)):
+        start = rng.randint(0, len(text))
+        end = min(len(text), start + rng.choice([0, 1, 1, 2, 20]))
+        piece = rng.choice(
             ["", "", " ", "\n", "  ", ":", "- ", "[", "}", '"', "&a ", "*a", "\t", "é"]
         )
         text = text[:start] + piece + text[end:]
@@ -110,43 +111,43 @@ PROGRAMS = {name: load(text) for name, text in RUNS.items()}
 )
 def test_any_statistics_make_finite_changes_or_diagnostics(name, objects, clock):
     sample = Sample(vms={f"vm{number}": {"x": each} for number, each in enumerate(objects)})
-    memory = Memory()
+    state = EvaluatorState()
     for now_s in clock:
-        cycle = cycle_of(PROGRAMS[name], sample, memory, now_s)
-        memory = cycle.memory
+        cycle = cycle_of(PROGRAMS[name], sample, state, now_s)
+        state = cycle.state
         made = [value for each in cycle.changes.values() for value in each.values()]
         assert all(isinstance(value, float) and math.isfinite(value) for value in made)
         assert all(each.kind for each in cycle.diagnostics)
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abtfw"), anything), min_size=1, max_size=5))
-def test_everybody_together_fares_as_each_alone(objects):
+def test_vms_evaluated_together_get_what_each_gets_alone(objects):
     vms = {f"vm{number}": {"x": each | {"out": 3.0}} for number, each in enumerate(objects)}
-    memory = Memory(dict.fromkeys((Entity("VM", name) for name in vms), 0.0))
+    state = EvaluatorState(dict.fromkeys((Entity("VM", name) for name in vms), 0.0))
     for program in PROGRAMS.values():
-        together = evaluate(program, crowds({"h": Sample(vms=vms)}), memory, 5.0)
+        together = evaluate(program, entity_groups({"h": Sample(vms=vms)}), state, 5.0)
         alone = [
-            evaluate(program, crowds({"h": Sample(vms={name: vm})}), memory, 5.0)
+            evaluate(program, entity_groups({"h": Sample(vms={name: vm})}), state, 5.0)
             for name, vm in vms.items()
         ]
         assert together.changes == {
             key: made for each in alone for key, made in each.changes.items()
         }
-        told = [each for cycle in alone for each in cycle.diagnostics]
-        assert sorted(map(str, together.diagnostics)) == sorted(map(str, told))
+        diagnostics = [each for cycle in alone for each in cycle.diagnostics]
+        assert sorted(map(str, together.diagnostics)) == sorted(map(str, diagnostics))
 
 
 @given(st.permutations(range(4)), finite, finite)
-def test_the_order_of_rules_and_files_means_nothing(order, out, target):
+def test_the_order_of_rules_and_files_has_no_meaning(order, out, target):
     texts = [
         rule("target: x.t", "influence: 2"),
         rule("target: 0", "function: {name: linear, change: 1, time: 1}"),
         rule("target: x.out").replace("x.out\n", "x.other\n", 1),
         rule("min: x.t", "max_absolute_change: 3"),
     ]
-    sample, memory = one_vm(x={"out": out, "t": target}), Memory({VM1: 0.0})
-    one = outputs(cycle_of(load(*texts), sample, memory, 7.0))
-    other = outputs(cycle_of(load(*(texts[index] for index in order)), sample, memory, 7.0))
+    sample, state = one_vm(x={"out": out, "t": target}), EvaluatorState({VM1: 0.0})
+    one = outputs(cycle_of(load(*texts), sample, state, 7.0))
+    other = outputs(cycle_of(load(*(texts[index] for index in order)), sample, state, 7.0))
     assert one.keys() == other.keys()
     for name, made in one.items():
         assert other[name] == pytest.approx(made, rel=1e-12)
@@ -157,23 +158,23 @@ BINARY = {"+": operator.add, "-": operator.sub, "*": operator.mul, "<": operator
 
 
 @given(st.integers(0, 2**32))
-def test_an_expression_means_what_its_tree_does(seed):
+def test_an_expression_has_the_value_of_its_tree(seed):
     text, value = _tree(random.Random(seed), depth=5)
     assume(len(text) < 1900)
     assert value_of(f'"{text}"', x={"a": 3}) == pytest.approx(value, rel=1e-12)
 
 
-def _tree(dice, depth):
-    """An expression in parentheses, and its value."""
-    if depth == 0 or dice.random() < 0.2:
-        return dice.choice(
+def _tree(rng, depth):
+    """Return an expression in parentheses, and its value."""
+    if depth == 0 or rng.random() < 0.2:
+        return rng.choice(
             [("x.a", 3.0), ("true", 1.0), *((str(each), each) for each in (0, 1, 2.5))]
         )
-    left, first = _tree(dice, depth - 1)
-    right, second = _tree(dice, depth - 1)
-    kind = dice.choice(["if", "and", "or", "not", "-", "max", *BINARY, *BINARY])
+    left, first = _tree(rng, depth - 1)
+    right, second = _tree(rng, depth - 1)
+    kind = rng.choice(["if", "and", "or", "not", "-", "max", *BINARY, *BINARY])
     if kind == "if":
-        third, condition = _tree(dice, depth - 1)
+        third, condition = _tree(rng, depth - 1)
         return f"({left} if {third} else {right})", first if condition else second
     if kind in {"and", "or"}:
         both = first and second if kind == "and" else first or second
@@ -196,7 +197,7 @@ def _moved(kind, current, target, parameter, periods):
 
 
 @given(finite, finite, st.floats(0, 1e3), times, times)
-def test_linear_in_two_steps_is_linear_in_one(current, target, change, first, second):
+def test_linear_in_two_steps_equals_one_step(current, target, change, first, second):
     halfway = _moved("linear", current, target, change, first)
     twice = _moved("linear", halfway, target, change, second)
     once = _moved("linear", current, target, change, first + second)
@@ -204,7 +205,7 @@ def test_linear_in_two_steps_is_linear_in_one(current, target, change, first, se
 
 
 @given(finite, finite, factors, st.floats(0, 50), st.floats(0, 50))
-def test_exponential_in_two_steps_is_exponential_in_one(current, target, factor, first, second):
+def test_exponential_in_two_steps_equals_one_step(current, target, factor, first, second):
     halfway = _moved("exponential", current, target, factor, first)
     twice = _moved("exponential", halfway, target, factor, second)
     once = _moved("exponential", current, target, factor, first + second)
@@ -222,7 +223,7 @@ LIMITS = {
 @given(
     current=finite, target=finite, first=st.floats(0, 20), second=st.floats(0, 20), data=st.data()
 )
-def test_a_limit_in_two_steps_is_the_limit_in_one(kind, current, target, first, second, data):
+def test_a_limit_in_two_steps_equals_one_step(kind, current, target, first, second, data):
     amount = data.draw(LIMITS[kind])
 
     def limited(start, periods):
@@ -239,7 +240,7 @@ def test_a_limit_in_two_steps_is_the_limit_in_one(kind, current, target, first, 
     st.sampled_from(["", "max_absolute_change: 3", "max_relative_change: {value: 0.3, time: 5}"]),
     st.sampled_from(["constant", "{name: linear, change: 7, time: 2}", "exponential"]),
 )  # fmt: skip
-def test_nothing_goes_beyond_its_target_nor_away_from_it(
+def test_no_output_overshoots_its_target_or_moves_away_from_it(
     out, target, factor, elapsed_s, limit, name
 ):
     function = (
@@ -247,7 +248,7 @@ def test_nothing_goes_beyond_its_target_nor_away_from_it(
     )
     program = load(rule("target: x.t", f"function: {function}", *([limit] if limit else [])))
     sample = one_vm(x={"out": out, "t": target})
-    cycle = cycle_of(program, sample, Memory({VM1: 0.0}), elapsed_s)
+    cycle = cycle_of(program, sample, EvaluatorState({VM1: 0.0}), elapsed_s)
     value = outputs(cycle).get("vm1", {"x.out": out})["x.out"]
     assert min(out, target) <= value <= max(out, target)
 
@@ -258,11 +259,11 @@ def test_results_do_not_depend_on_how_often_a_policy_is_evaluated(out, target, s
     program = load(rule("target: x.t", f"function: {{name: {name}, time: 10}}"))
 
     def reached(moments):
-        value, memory = out, Memory({VM1: 0.0})
+        value, state = out, EvaluatorState({VM1: 0.0})
         for now_s in moments:
-            cycle = cycle_of(program, one_vm(x={"out": value, "t": target}), memory, now_s)
+            cycle = cycle_of(program, one_vm(x={"out": value, "t": target}), state, now_s)
             value = outputs(cycle).get("vm1", {"x.out": value})["x.out"]
-            memory = cycle.memory
+            state = cycle.state
         return value
 
     moments = np.cumsum(steps).tolist()
@@ -270,8 +271,8 @@ def test_results_do_not_depend_on_how_often_a_policy_is_evaluated(out, target, s
 
 
 @given(finite, finite)
-def test_a_rehearsal_that_waits_long_enough_arrives(out, target):
+def test_a_dry_run_that_is_long_enough_reaches_the_target(out, target):
     program = load(rule("target: x.t", "function: {name: linear, change: 1000, time: 1}"))
-    cycles = rehearse(program, [one_vm(x={"out": out, "t": target})] * 4, interval_s=1000)
+    cycles = dry_run(program, [one_vm(x={"out": out, "t": target})] * 4, interval_s=1000)
     assert cycles[-1].changes == {}
-    assert float(cycles[-1].turns["VM"][0].current.values[0]) == target
+    assert float(cycles[-1].results["VM"][0].current.values[0]) == target

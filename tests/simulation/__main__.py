@@ -1,4 +1,4 @@
-"""``python -m tests.simulation 42`` tells the story of a seed; without one, many are run."""
+"""``python -m tests.simulation 42`` runs a seed and prints its history; without one, runs many."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from tests.simulation.simulation import play
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("seed", nargs="?", type=int, help="tell what happens in this one's run")
+    parser.add_argument(
+        "seed", nargs="?", type=int, help="print the history of the run of this seed"
+    )
     parser.add_argument("--seeds", type=int, default=10_000, help="how many to run")
     parser.add_argument("--first", type=int, default=0, help="where to begin")
     parser.add_argument("--processes", type=int, default=2)
-    told = parser.parse_args()
-    if told.seed is not None:
-        return tell(told.seed)
-    return soak(told.first, told.seeds, told.processes)
+    outcome = parser.parse_args()
+    if outcome.seed is not None:
+        return print_history(outcome.seed)
+    return soak(outcome.first, outcome.seeds, outcome.processes)
 
 
-def tell(seed: int) -> int:
+def print_history(seed: int) -> int:
     plan = make(str(seed))
     simulation = play(plan)
     if check(simulation):
@@ -38,7 +40,8 @@ def soak(first: int, count: int, processes: int) -> int:
     for done, bad in runs.failing_among(first, count, processes=processes):
         pace.done += done
         failed += bad
-        print(f"\r{pace}, {len(failed)} failed", end="", file=sys.stderr, flush=True)
+        outcome = f"failed: {', '.join(map(str, failed))}" if failed else "none failed"
+        print(f"\r{pace}, {outcome}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     print(f"{pace}; failed: {', '.join(map(str, sorted(failed))) or 'none'}")
     if failed:

@@ -1,8 +1,8 @@
-"""The broker, and what the worker's server has of it: links, and a loop to wait for them with.
+"""The simulated broker, its links to workers, and the loop in which a server waits for them.
 
-Messages are delivered at least once, in order to each consumer, never more than it may hold; what
-a lost link leaves unacknowledged is delivered again. Frames of a link keep their order, take
-their time, and are lost with it.
+Messages are delivered at least once, in order to each consumer, within its prefetch limit; messages
+that a lost link leaves unacknowledged are redelivered. Frames of a link keep their order, are
+delayed, and are lost with it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,30 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from scheduler_worker.rpc.amqp.ledger import Ack, Bury, Command, Publish, Recount, Requeue
-from scheduler_worker.rpc.amqp.link import Arrival, LinkLostError, Returned
-from scheduler_worker.rpc.amqp.loop import Deed
-from scheduler_worker.rpc.amqp.settings import Place
+from scheduler_worker.rpc.amqp import envelope
+from scheduler_worker.rpc.amqp.connection import Answer, ConnectionLostError, IncomingMessage
+from scheduler_worker.rpc.amqp.deliveries import (
+    Ack,
+    Command,
+    Copy,
+    DeadLetter,
+    Publish,
+    Republish,
+    Requeue,
+)
+from scheduler_worker.rpc.amqp.loop import Callback
+from scheduler_worker.rpc.amqp.publisher import PublishOutcome
+from scheduler_worker.rpc.amqp.settings import QueueNames
 from tests.simulation.history import History
 from tests.simulation.machine import Machine, Process, Thread
 
 FRAME_S = 0.001
+PING_PATIENCE_S = 60.0
+NOTICED_S = 0.3
+"""A publisher knows after so long at most that the broker is blocked."""
+STUCK_S = 0.1
 AGAIN_S = 0.2
-"""After so long a client publishes again that found nobody."""
+"""When a client publishes again after its message found no queue."""
 
 
 class Message:
@@ -35,17 +49,17 @@ class Message:
         self.expires_s = float("inf")
         self.deliveries = 0
         """How often it was delivered before."""
-        self.told = 0
+        self.counted_by_us = 0
         """The number in the worker's own header."""
 
-    def copy(self, told: int) -> Message:
+    def copy(self, counted_by_us: int) -> Message:
         copied = Message(self.name, self.body, self.patience_s)
-        copied.told = told
+        copied.counted_by_us = counted_by_us
         return copied
 
 
 class Broker:
-    """Queues and who consumes them. ``counts``: whether it tells how often it delivered."""
+    """Queues and their consumers. ``counts``: whether it counts deliveries, as quorum queues do."""
 
     address = "broker"
 
@@ -55,11 +69,14 @@ class Broker:
         self.counts = counts
         self.is_up = True
         self.is_blocked = False
+        self.blocked_at_s = 0.0
         self.queues: dict[str, deque[Message]] = {}
         self.dead: list[tuple[Message, str]] = []
-        self.callers: dict[str, Callable[[bytes], None]] = {}
-        """Who reads the answers of a reply queue."""
-        self.links: dict[Link, None] = {}
+        self.callers: dict[str, Callable[[Any], None]] = {}
+        """The consumer of a reply queue."""
+        self.links: dict[BrokerConnection, None] = {}
+        self.pings = itertools.count(1)
+        """Their own names are of the workers' chance."""
         self._consumers: list[_Consumer] = []
 
     def declare(self, queue: str) -> None:
@@ -97,14 +114,14 @@ class Broker:
         self._consumers.append(consumer)
         self.deliver(consumer.queue)
 
-    def cancel(self, link: Link, name: str | None = None) -> None:
+    def cancel(self, link: BrokerConnection, name: str | None = None) -> None:
         """One consumer of a link, or all."""
         for each in self._consumers:
             if each.link is link and name in {None, each.name}:
                 each.is_cancelled = True
 
-    def lose(self, link: Link) -> None:
-        """The link is over; what was not acknowledged is delivered again, first."""
+    def lose(self, link: BrokerConnection) -> None:
+        """The connection ends; unacknowledged messages are requeued at the head."""
         if link not in self.links:
             return
         del self.links[link]
@@ -130,65 +147,82 @@ class Broker:
     def come_up(self) -> None:
         self.is_up = True
 
+    def block(self) -> None:
+        """Publishers get no confirmations from now on."""
+        if not self.is_blocked:
+            self.is_blocked, self.blocked_at_s = True, self.machine.now_s
+
     def unblock(self) -> None:
         self.is_blocked = False
         for link in self.links:
             link.ring()
 
-    def answer(self, link: Link, queue: str, body: bytes) -> None:
-        caller = self.callers.get(queue)
+    def answer(self, link: BrokerConnection, answer: Answer) -> None:
+        caller = self.callers.get(answer.queue)
+        fate = PublishOutcome.UNROUTABLE if caller is None else PublishOutcome.CONFIRMED
         if caller is not None:
-            caller(body)
+            caller(answer.body)
         else:
-            self.history.add(link.server, "finds nobody", queue=queue)
-            link.bring(partial(link.on_returned, Returned(queue, body)))
+            self.history.add(link.server, "is returned", queue=answer.queue)
+        link.bring(partial(link.confirm, answer, fate))
 
 
 class _Consumer:
-    def __init__(self, link: Link, queue: str, name: str, prefetch: int) -> None:
+    def __init__(self, link: BrokerConnection, queue: str, name: str, prefetch: int) -> None:
         self.link = link
         self.queue = queue
         self.name = name
-        self.room = prefetch
+        self.credit = prefetch
         self.is_cancelled = False
 
     def is_able(self) -> bool:
-        return self.room > 0 and not self.is_cancelled
+        return self.credit > 0 and not self.is_cancelled
 
     def take(self, message: Message) -> None:
-        self.room -= 1
+        self.credit -= 1
         self.link.deliver(self, message)
 
 
-class Link:
-    """What :class:`scheduler_worker.rpc.amqp.link.Link` is to the server, over this broker."""
+class BrokerConnection:
+    """Stands in for the server's connection of the same name, over this broker."""
 
     def __init__(
         self,
         settings: Any,
         broker: Broker,
-        place: Place,
+        place: QueueNames,
         *,
-        on_arrival: Callable[[Arrival], None],
-        on_returned: Callable[[Returned], None],
+        on_message: Callable[[IncomingMessage], None],
+        on_answered: Callable[[Answer, PublishOutcome, str], None],
+        on_copied: Callable[[Copy, str | None], None],
+        on_consumers_counted: Callable[[int], None],
+        waited_s: Callable[[str], float],
+        on_ping_confirmed: Callable[[str], None],
+        on_ping_answered: Callable[[bytes], None],
+        is_reconnect: bool = False,
     ) -> None:
         self._broker = broker
         self._machine = broker.machine
         self._place = place
         self.server = place.server
-        self.on_arrival = on_arrival
-        self.on_returned = on_returned
+        self.on_message = on_message
+        self.on_answered = on_answered
+        self.on_copied = on_copied
+        self.vanished: frozenset[str] = frozenset()
+        self._unconfirmed: list[Answer] = []
+        self._on_ping_confirmed = on_ping_confirmed
+        self._on_ping_answered = on_ping_answered
         self.process: Process = self._machine.running.process
         self.is_open = True
         self.unacknowledged: dict[int, tuple[_Consumer, Message]] = {}
         self._tags = itertools.count(1)
-        self._inbox: deque[Deed] = deque()
-        self._outbox: list[Deed] = []
+        self._inbox: deque[Callback] = deque()
+        self._outbox: list[Callback] = []
         self._brought_s = self._sent_s = 0.0
         self._reader: Thread | None = None
         self._machine.sleep(FRAME_S)
         if not broker.is_up:
-            raise LinkLostError("nobody listens there")
+            raise ConnectionLostError("there is no such queue")
         broker.links[self] = None
         for queue in (place.queue, place.own_queue, place.fanout_queue):
             broker.declare(queue)
@@ -203,11 +237,11 @@ class Link:
         for queue in (self._place.queue, self._place.own_queue, self._place.fanout_queue):
             self._consume(queue, queue, slots)
 
-    def open_lane(self, number: int) -> None:
-        self._consume(self._place.queue, f"lane-{number}", 1)
+    def open_extra_consumer(self, number: int) -> None:
+        self._consume(self._place.queue, f"extra-{number}", 1)
 
-    def close_lane(self, number: int) -> None:
-        self._outbox.append(partial(self._broker.cancel, self, f"lane-{number}"))
+    def close_extra_consumer(self, number: int) -> None:
+        self._outbox.append(partial(self._broker.cancel, self, f"extra-{number}"))
 
     def stop_consuming(self) -> None:
         self._outbox.append(partial(self._broker.cancel, self))
@@ -217,10 +251,56 @@ class Link:
         self._outbox.append(partial(self._broker.consume, consumer))
 
     def perform(self, command: Command) -> None:
-        self._outbox.append(partial(self._do, command))
+        if isinstance(command, Publish):
+            self.answer(*command)
+        else:
+            if isinstance(command, Republish | DeadLetter):
+                self._suffer()
+            self._outbox.append(partial(self._do, command))
 
-    def answer(self, queue: str, body: bytes) -> None:
-        self._outbox.append(partial(self._broker.answer, self, queue, body))
+    def answer(self, queue: str, body: bytes, *, matters: bool = True) -> None:
+        self._suffer()
+        answer = Answer(queue, body)
+        self._unconfirmed.append(answer)
+        self._outbox.append(partial(self._broker.answer, self, answer))
+
+    def unconfirmed_answers(self) -> list[Answer]:
+        return list(self._unconfirmed)
+
+    def confirm(self, answer: Answer, fate: PublishOutcome) -> None:
+        self._unconfirmed.remove(answer)
+        self.on_answered(answer, fate, "")
+
+    def count_consumers(self) -> None:
+        """Every worker has a name of its own."""
+
+    def silence(self) -> str | None:
+        return None
+
+    def ping(self, name: str) -> bool:
+        replies = f"pings {name}"
+
+        def publish() -> None:
+            self._broker.callers[replies] = lambda body: self.bring(
+                partial(self._on_ping_answered, body)
+            )
+            named = f"ping {next(self._broker.pings)}"
+            message = Message(named, envelope.encode_ping(name, replies), PING_PATIENCE_S)
+            self._broker.history.add(self.server, "pings", message=named)
+            self._broker.publish(self._place.queue, message)
+            self.bring(partial(self._on_ping_confirmed, name))
+
+        self._outbox.append(publish)
+        return True
+
+    def _suffer(self) -> None:
+        """A publisher gets no confirmation while the broker is blocked."""
+        since_s = self._machine.now_s - self._broker.blocked_at_s
+        if self._broker.is_blocked and since_s > NOTICED_S:
+            self._broker.history.add(self.server, "is stuck")
+        while self._broker.is_blocked and self.is_open:
+            self._machine.sleep(STUCK_S)
+        self._check()
 
     def flush(self) -> None:
         self._check()
@@ -238,7 +318,7 @@ class Link:
         while self._inbox:
             self._inbox.popleft()()
 
-    def tick(self) -> None:
+    def tick(self, *, reads: bool = True) -> None:
         self._check()
 
     def close(self) -> None:
@@ -251,7 +331,7 @@ class Link:
 
     def _check(self) -> None:
         if not self.is_open:
-            raise LinkLostError("the broker is gone")
+            raise ConnectionLostError("the broker is gone")
 
     # From the loop
 
@@ -270,19 +350,19 @@ class Link:
         self.unacknowledged[tag] = consumer, message
         counts = self._broker.counts
         self._broker.history.add(
-            self.server, "is given", message=message.name, tag=tag, again=message.deliveries
+            self.server, "gets", message=message.name, tag=tag, again=message.deliveries
         )
-        arrival = Arrival(
+        arrival = IncomingMessage(
             tag=tag,
             queue=consumer.queue,
             body=message.body,
             expiration=None if message.patience_s is None else str(int(message.patience_s * 1000)),
-            deliveries=message.deliveries if counts else message.told,
+            deliveries=message.deliveries if counts else message.counted_by_us,
             is_counted=counts or not message.deliveries,
         )
-        self.bring(partial(self.on_arrival, arrival))
+        self.bring(partial(self.on_message, arrival))
 
-    def bring(self, deed: Deed) -> None:
+    def bring(self, deed: Callback) -> None:
         """Something comes from the broker."""
 
         def come() -> None:
@@ -297,52 +377,55 @@ class Link:
         delay_s = self._machine.random.uniform(0.0, FRAME_S)
         return max(self._machine.now_s + delay_s, last_s + 1e-6)
 
-    def _if_open(self, deed: Deed) -> None:
+    def _if_open(self, deed: Callback) -> None:
         if self.is_open:
             deed()
 
     def _do(self, command: Command) -> None:
+        if getattr(command, "tag", None) not in {None, *self.unacknowledged}:
+            self._broker.lose(self)  # a broker closes a channel that settles a message twice
+            return
         match command:
-            case Publish(queue, body):
-                self._broker.answer(self, queue, body)
             case Ack(tag, multiple):
                 for each in [t for t in self.unacknowledged if t <= tag] if multiple else [tag]:
-                    self._settle(each, "is done with")
+                    self._settle(each, "acknowledges")
             case Requeue(tag):
                 self._broker.give_back(*self._settle(tag, "gives back"))
-            case Recount(tag, queue, deliveries):
+            case Republish(tag, queue, deliveries):
                 message = self.unacknowledged[tag][1]
                 self._broker.history.add(self.server, "counts", message=message.name)
                 self._broker.publish(queue, message.copy(deliveries))
-            case Bury(tag, _, why):
+                self.bring(partial(self.on_copied, command, None))
+            case DeadLetter(tag, _, why):
                 message = self.unacknowledged[tag][1]
                 self._broker.dead.append((message, why))
-                self._broker.history.add(self.server, "buries", message=message.name, why=why)
+                self._broker.history.add(self.server, "dead-letters", message=message.name, why=why)
+                self.bring(partial(self.on_copied, command, None))
 
     def _settle(self, tag: int, how: str) -> tuple[str, Message]:
         consumer, message = self.unacknowledged.pop(tag)
-        consumer.room += 1
+        consumer.credit += 1
         self._broker.history.add(self.server, how, message=message.name, tag=tag)
         self._machine.at(0.0, partial(self._broker.deliver, consumer.queue))
         return consumer.queue, message
 
 
 class Loop:
-    """What :class:`scheduler_worker.rpc.amqp.loop.Loop` is to the server."""
+    """The interface of :class:`scheduler_worker.rpc.amqp.loop.Loop`."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._told: deque[Deed] = deque()
-        self._timers: list[tuple[float, int, Deed]] = []
+        self._told: deque[Callback] = deque()
+        self._timers: list[tuple[float, int, Callback]] = []
         self._numbers = itertools.count()
         self._sleeper: Thread | None = None
 
-    def tell(self, deed: Deed) -> None:
+    def call_soon(self, deed: Callback) -> None:
         self._told.append(deed)
         if self._sleeper is not None:
             self._machine.wake(self._sleeper)
 
-    def at(self, delay_s: float, deed: Deed) -> None:
+    def call_later(self, delay_s: float, deed: Callback) -> None:
         self._timers.append((self._machine.now_s + delay_s, next(self._numbers), deed))
 
     def run_due(self) -> None:
@@ -353,13 +436,10 @@ class Loop:
         for _, _, deed in due:
             deed()
 
-    def wait(self, source: Link | None = None, *, timeout_s: float = 60.0) -> bool:
+    def wait(self, source: BrokerConnection | None = None, *, timeout_s: float = 60.0) -> bool:
         self._sleeper = self._machine.running
         if self._timers:
             timeout_s = min(timeout_s, min(self._timers)[0] - self._machine.now_s)
         if not self._told and not (source and source.is_readable(self._sleeper)):
             self._machine.park(timeout_s)
         return source is not None and source.is_readable(self._sleeper)
-
-    def close(self) -> None:
-        """There is nothing to give back."""

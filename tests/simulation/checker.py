@@ -1,7 +1,7 @@
-"""What must be true of every run, read off its history.
+"""Checks the invariants of every run on its history.
 
-The checker keeps accounts of its own, of the store in :class:`Books` and of messages in
-:class:`Post`; it believes no worker.
+It tracks locks in :class:`Locks`, reservations in :class:`Books` and messages in :class:`Post`,
+independently of the workers.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from scheduler_worker.ports import Change
-from scheduler_worker.service import records
-from scheduler_worker.service.replica import ClusterReplica
+from scheduler_worker.service.state import records
+from scheduler_worker.service.state.replica import ClusterReplica
 from tests.simulation.books import Books
+from tests.simulation.locks import Locks
 from tests.simulation.post import Post
 from tests.simulation.simulation import Simulation
+
+SLACK_S = 0.3
+"""By how much a worker may be late where nothing breaks."""
 
 
 class Violation(NamedTuple):
@@ -35,11 +39,14 @@ class Checker:
 
     def __init__(self, simulation: Simulation) -> None:
         self.violations: list[Violation] = []
-        self.books = Books(simulation.racks, simulation.setting, self._blame)
-        post = Post(self.books, self._blame)
+        plan = simulation.plan
+        self.locks = Locks(plan, self._blame)
+        self.books = Books(simulation.racks, plan, self.locks, self._blame)
+        post = Post(plan, self.books, self._blame)
         self._now_s = 0.0
         for event in simulation.history.events:
             self._now_s = event.time_s
+            self.locks.see(event)
             self.books.see(event)
             post.see(event)
         post.see_the_end()
@@ -50,19 +57,29 @@ class Checker:
 
     def _check_end(self, simulation: Simulation) -> None:
         for who, error in simulation.machine.broken:
-            self._blame(f"a thread of {who} broke: {error!r}")
+            self._blame(f"a thread of {who} failed: {error!r}")
         left = simulation.left()
         for scope, changes in left.items():
             for change in changes:
-                if change.key.startswith(records.PROMISE):
+                if change.key.startswith(records.RESERVATION):
                     self._blame(f"{change.key} of {scope} never ended")
         self._check_queues(simulation)
+        self._check_waits(simulation)
         for worker in simulation.workers:
             for kind, count in worker.in_hand().items():
                 if count:
                     self._blame(f"{worker.name} has {count} {kind} at last")
             for scope, replica in worker.replicas().items():
-                self._check_replica(worker.name, replica, left[scope])
+                self._check_replica(worker.name, replica, left.get(scope, ()))
+
+    def _check_waits(self, simulation: Simulation) -> None:
+        """No request waits for pending resources for longer than is configured."""
+        longest_s = simulation.setting.wait_timeout_s + SLACK_S
+        for worker in simulation.workers if simulation.plan.is_calm else ():
+            for outcome in worker.outcomes:
+                if outcome.waited_for_pending_s > longest_s:
+                    waited_s = outcome.waited_for_pending_s
+                    self._blame(f"{outcome.request_id} waited {waited_s:.2f} s at {worker.name}")
 
     def _check_queues(self, simulation: Simulation) -> None:
         broker = simulation.broker
@@ -74,10 +91,12 @@ class Checker:
                 self._blame(f"{link.server} never finished {message.name}")
 
     def _check_replica(self, who: str, replica: ClusterReplica, held: Iterable[Change]) -> None:
-        """A worker that looked a moment ago knows what the store holds, and its table says so."""
+        """A worker that has just read the store knows its records, and its table agrees."""
         versions = {change.key: change.version for change in held}
         if replica.versions != versions:
-            self._blame(f"{who} believes in {replica.versions.items() ^ versions.items()}")
+            self._blame(
+                f"{who} differs from the store in {replica.versions.items() ^ versions.items()}"
+            )
         for row, record in enumerate(replica.table.records):
             used = replica.table.vcpus_used[row]
             if used != record.vcpus_used:

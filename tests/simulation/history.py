@@ -1,4 +1,4 @@
-"""What happened, in the order in which it happened; the checker reads it, and so do people."""
+"""The events of a run in their order, for the checker and for people."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.ports import Change, Grant, Transaction, Written
 from tests.simulation.machine import Machine
 
+NOT_PRINTED = {"known"}
+"""Facts that are not printed, for the checker alone."""
+
 
 class Event(NamedTuple):
     time_s: float
@@ -17,10 +20,12 @@ class Event(NamedTuple):
     facts: dict[str, Any]
 
     def __str__(self) -> str:
-        told = [
-            f"{name}={_short(value)}" for name, value in self.facts.items() if value is not None
+        facts = [
+            f"{name}={_short(value)}"
+            for name, value in self.facts.items()
+            if value is not None and name not in NOT_PRINTED
         ]
-        return f"{self.time_s:8.3f}  {self.who:<8} {self.what:<14} {'  '.join(told)}".rstrip()
+        return f"{self.time_s:8.3f}  {self.who:<8} {self.what:<14} {'  '.join(facts)}".rstrip()
 
 
 class History:
@@ -39,7 +44,7 @@ class History:
                 self._machine.at(0.0, ambush[2])
 
     def await_(self, who: str | None, what: str, deed: Callable[[], object]) -> None:
-        """Have something done as soon as somebody does that."""
+        """Do the deed as soon as this event occurs."""
         self._ambushes.append((who, what, deed))
 
     def await_nothing(self) -> None:

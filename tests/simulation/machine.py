@@ -1,7 +1,7 @@
-"""Threads that take turns, and a clock that jumps from one turn to the next.
+"""Simulated threads that run one at a time, and a clock that jumps from one event to the next.
 
-A thread runs until it blocks; then whoever is due next runs. How long things take is thrown with
-one seeded dice, so a seed is an interleaving, and the same seed is the same run.
+A thread runs until it blocks; then the next due thread runs. A seeded random source draws all
+durations, so a seed determines the interleaving, and the same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -21,13 +22,16 @@ Deed = Callable[[], object]
 
 PREEMPTED = 0.1
 """How often a thread that wants a lock is overtaken by others first."""
-LONGEST_TURN_S = 0.003
+OVERTAKEN_S = 0.003
+"""After how long such a thread tries at the latest."""
+SHORT_TURN_S, LONG_TURN_S = 0.0005, 0.02
+"""When a preempted thread goes on: usually, and at the latest."""
 _TICK_S = 1e-6
 """No time-out is shorter, or one that rounds to nothing would never pass."""
 
 
 class Process:
-    """What is paused and killed as a whole."""
+    """A simulated process, which is paused and killed as a whole."""
 
     def __init__(self, name: str, *, is_preempted: bool = False) -> None:
         self.name = name
@@ -39,7 +43,7 @@ class Process:
 
 
 class Thread:
-    """One line of execution of a process."""
+    """A thread of a process."""
 
     __slots__ = ("greenlet", "is_parked", "is_woken", "parkings", "process")
 
@@ -68,15 +72,15 @@ class Machine:
     # Time
 
     def at(self, delay_s: float, deed: Deed) -> None:
-        """Have something done that does not block. What is due at once is done in any order."""
-        dice = self.random.random()
-        heapq.heappush(self._due, (self.now_s + delay_s, dice, next(self._numbers), deed))
+        """Schedule a call that does not block. Calls that are due at once are made in any order."""
+        rng = self.random.random()
+        heapq.heappush(self._due, (self.now_s + delay_s, rng, next(self._numbers), deed))
 
     def run(self, until_s: float) -> None:
         """Let time pass.
 
-        Each second has dice of its own, so that what is left out of one changes little in the
-        others.
+        Each second has a random source of its own, so that dropping a deed of one changes little
+        in the others.
         """
         due, second = self._due, -1
         while due and due[0][0] <= until_s:
@@ -112,7 +116,7 @@ class Machine:
         return thread
 
     def park(self, timeout_s: float | None = None) -> bool:
-        """Block until somebody wakes this thread; False when nobody did in time."""
+        """Block until another thread wakes this one; False on timeout."""
         thread = self.running
         thread.parkings += 1
         thread.is_parked, thread.is_woken = True, False
@@ -133,7 +137,7 @@ class Machine:
         process.resumes_s = max(process.resumes_s, self.now_s + seconds)
 
     def kill(self, process: Process) -> None:
-        """No thread of it goes on; what their cleanup does must reach nobody."""
+        """Stop all threads of the process; their cleanup code must have no effect outside."""
         process.is_alive = False
         for thread in list(process.threads):
             self.end(thread)
@@ -148,6 +152,26 @@ class Machine:
                 thread.greenlet.throw(GreenletExit)
         finally:
             self._running = before
+
+    def give_way(self, rate: float, *, long: float) -> Callable[[], None]:
+        """Called between two statements: preempts the thread at this rate.
+
+        ``long`` is the share of long preemptions.
+        """
+        rng, left = self.random, 1.0
+
+        def give_way() -> None:
+            nonlocal left
+            left -= 1.0
+            if left > 0.0:
+                return
+            left = rng.expovariate(rate)
+            thread = self._running
+            if thread is not None and thread.process.is_preempted and thread.process.is_alive:
+                longest_s = LONG_TURN_S if rng.random() < long else SHORT_TURN_S
+                self.sleep(rng.uniform(0.0, longest_s))
+
+        return give_way
 
     def _resume(self, thread: Thread, parking: int) -> None:
         process = thread.process
@@ -171,11 +195,11 @@ class Machine:
         finally:
             del thread.process.threads[thread]
 
-    # What the modules of the worker get instead of ``threading``, ``time`` and ``random``
+    # Replacements for ``threading``, ``time`` and ``random`` in the worker's modules
 
     @contextmanager
     def inside(self, *modules: Any) -> Iterator[None]:
-        """The modules see this machine's threads, clock and dice."""
+        """Give the modules this machine's threads, clock and random source."""
         stand_ins = {
             "threading": SimpleNamespace(
                 Lock=partial(Lock, self),
@@ -183,6 +207,7 @@ class Machine:
                 Condition=partial(Condition, self),
                 Event=partial(Event, self),
                 Thread=partial(Starter, self),
+                local=Local,
             ),
             "time": SimpleNamespace(monotonic=lambda: self.now_s, sleep=self.sleep),
             "random": SimpleNamespace(uniform=self.random.uniform, Random=random.Random),
@@ -203,7 +228,7 @@ class Machine:
 
 
 class Lock:
-    """``threading.Lock`` and ``RLock``; whoever waits for it gets it in any order."""
+    """``threading.Lock`` and ``RLock``; waiters get it in any order."""
 
     def __init__(self, machine: Machine, *, is_reentrant: bool = False) -> None:
         self._machine = machine
@@ -216,7 +241,7 @@ class Lock:
         machine = self._machine
         process = machine.runner
         if process and process.is_preempted and machine.random.random() < PREEMPTED:
-            machine.sleep(machine.random.uniform(0.0, LONGEST_TURN_S))
+            machine.sleep(machine.random.uniform(0.0, OVERTAKEN_S))
         self.take(1)
         return True
 
@@ -232,16 +257,18 @@ class Lock:
         self.release()
 
     def take(self, depth: int) -> None:
-        """Hold it as deep as told."""
+        """Acquire it to the given depth."""
         machine = self._machine
         me = machine._running or machine
         while self._depth > 0 and not (self._is_reentrant and self._holder is me):
             self._waiting.append(machine.running)
             machine.park()
+            if machine.running in self._waiting:  # it was woken for another reason
+                self._waiting.remove(machine.running)
         self._holder, self._depth = me, self._depth + depth
 
     def leave(self) -> int:
-        """Let go of it however deep it is held, which is the answer."""
+        """Release it entirely; return the depth."""
         depth, self._depth, self._holder = self._depth, 0, None
         if self._waiting:
             at = self._machine.random.randrange(len(self._waiting))
@@ -316,6 +343,22 @@ class Event:
             self._waiting.append(self._machine.running)
             self._machine.park(timeout)
         return self._is_set
+
+
+class Local:
+    """``threading.local``."""
+
+    def __init__(self) -> None:
+        self.__dict__["_of"] = WeakKeyDictionary()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._of[getcurrent()][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._of.setdefault(getcurrent(), {})[name] = value
 
 
 class Starter:

@@ -1,7 +1,7 @@
-"""What shall happen in a run: who asks for what and when, and what breaks meanwhile.
+"""Plans of runs: the requests with their times, and the faults.
 
-A plan is made of a seed. Dropping deeds from it leaves a plan, and that is how a failing one gets
-shorter.
+A plan is made from a seed. Dropping deeds from it leaves a valid plan, which is how a failing one
+is shrunk.
 """
 
 from __future__ import annotations
@@ -17,12 +17,25 @@ ENDS_S = 12.0
 """All deeds begin in between; everything that breaks is whole again a few seconds later."""
 EVERYTHING = float("inf")
 
-When = Literal["holds", "commits", "writes", "is given", "tells", "is done with"]
-"""Something that the history says of workers; a deed can wait for it, at the worst of moments."""
+MOVES_AND_RENAMES = False
+"""Whether hosts of one plan may change both, their cluster and their uuid.
+
+One that does both within a moment may be in two clusters until it reports again.
+"""
+STORE_JUMPS_S = (-2.0, 0.5)
+"""By how much the store's clock is set.
+
+After a forward jump of more than five seconds reservations may outlive the marker of a move.
+"""
+
+When = Literal[
+    "leases", "commits", "writes", "watches", "gets", "answers", "acknowledges", "releases"
+]
+"""An event of workers that a deed can wait for, to occur at the worst moment."""
 
 How = Literal["call", "cast", "nova"]
 Then = Literal["build", "announce", "confirm", "release", "waver", "forget"]
-"""``waver``: build, then confirm and release at once."""
+"""``waver``: build, then confirm and release at once, while the host reports."""
 
 
 class Deed(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,16 +64,20 @@ class Ask(Deed, frozen=True, kw_only=True):
     patience_s: float = 5.0
     tries: int = 2
     is_doubled: bool = False
-    """The message is sent twice, as by a client whose confirmation was lost."""
+    """Whether the message is sent twice, as by a client whose confirmation was lost."""
     hangs_up: bool = False
-    """The caller goes away after the last try, so that a late answer finds nobody."""
+    """Whether the caller goes away after the last try, so that a late answer finds no queue."""
     priority: int = 0
+    group: tuple[str, ...] = ()
+    """The instances of its server group, no two of which may share a host."""
+    is_pinned: bool = False
+    """Whether its vCPUs want host CPUs of their own."""
     then: Then = "build"
     then_after_s: float = 0.1
 
 
 class Report(Deed, frozen=True, kw_only=True):
-    """A host tells its use; ``lists`` its instances, too."""
+    """A host reports its use; ``lists``: also its instances."""
 
     host: str
     lists: bool = True
@@ -68,7 +85,7 @@ class Report(Deed, frozen=True, kw_only=True):
 
 
 class Use(Deed, frozen=True, kw_only=True):
-    """What others use of a host changes, unknown to anybody until it reports."""
+    """The use of a host by others changes, which is unknown until its next report."""
 
     host: str
     vcpus: int
@@ -76,6 +93,25 @@ class Use(Deed, frozen=True, kw_only=True):
 
 class Delete(Deed, frozen=True, kw_only=True):
     """The instance that is longest on a host goes, and that is announced."""
+
+    host: str
+
+
+class Rename(Deed, frozen=True, kw_only=True):
+    """A host is made again, with another uuid, and reports."""
+
+    host: str
+
+
+class Move(Deed, frozen=True, kw_only=True):
+    """A host reports to another cluster from now on."""
+
+    host: str
+    cluster: str
+
+
+class Remove(Deed, frozen=True, kw_only=True):
+    """A host and its instances go; if it reports later, it is back."""
 
     host: str
 
@@ -88,7 +124,7 @@ class Crash(Deed, frozen=True, kw_only=True):
 
 
 class Drain(Deed, frozen=True, kw_only=True):
-    """A worker is told to stop, and started again after a while."""
+    """A worker gets SIGTERM, and is started again after a while."""
 
     worker: int
     for_s: float
@@ -143,14 +179,32 @@ class Restart(Deed, frozen=True, kw_only=True):
 
 
 class Down(Deed, frozen=True, kw_only=True):
-    """The store restarts, and may lose what it wrote last, or everything."""
+    """The store restarts, and may lose its last writes, or everything."""
 
     for_s: float
     loses_s: float = 0.0
 
 
+class Failover(Deed, frozen=True, kw_only=True):
+    """A replica takes over from the store. It lags, and its clock is not the same."""
+
+    for_s: float
+    loses_s: float
+    by_s: float
+
+
+class Clock(Deed, frozen=True, kw_only=True):
+    """The store's clock is set."""
+
+    by_s: float
+
+
+CALM = (Ask, Report, Use, Delete, Rename, Move, Remove)
+"""Deeds that are no faults."""
+
+
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What stays as it is during a run. Times in seconds."""
+    """Parameters of a run. Times in seconds."""
 
     workers: int = 2
     slots: int = 2
@@ -163,10 +217,25 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     max_batch: int = 4
     hold_timeout_s: float = 0.7
     acquire_timeout_s: float = 3.0
-    promise_ttl_s: float = 6.0
+    reservation_ttl_s: float = 6.0
     wait_timeout_s: float = 0.0
     max_waiting: int = 2
     remember_answers_s: float = 5.0
+    max_changes: int = 50_000
+    max_tombstones: int = 20_000
+    ordering: Literal["priority", "fifo"] = "priority"
+    decides_in_s: float = 0.0
+    """How long filters take."""
+    has_cells: bool = False
+    """Whether hosts report NUMA cells."""
+    begun_s: float = 0.0
+    """How long hosts list an instance before their use includes it."""
+    slowness: float = 0.0
+    """How often a call to the store, or its answer, takes long though nothing is wrong."""
+    preempted: float = 0.0
+    """How often a thread loses its turn between two statements."""
+    preempted_in: str = ""
+    """In which module of the worker, if not in all; there it takes longer."""
 
     @property
     def hosts(self) -> dict[str, str]:
@@ -188,65 +257,137 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return "\n".join([str(self.setting), *map(str, self.deeds)])
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing breaks and nothing is slow."""
+        setting = self.setting
+        return not (self.breaks() or setting.slowness or setting.preempted_in)
+
+    def breaks(self) -> set[type[Deed]]:
+        """The kinds of faults in it."""
+        return {type(each) for each in self.deeds if not isinstance(each, CALM)}
+
     def only(self, deeds: Sequence[Deed]) -> Plan:
         return msgspec.structs.replace(self, deeds=tuple(deeds))
 
 
-_CLUSTERS = ({"a": 3}, {"a": 4}, {"a": 2, "b": 2}, {"a": 2, "b": 1}, {"a": 1, "b": 1, "c": 1})
+_CLUSTERS = (
+    *({"a": 3}, {"a": 4}, {"a": 2, "b": 2}, {"a": 2, "b": 1}),
+    *({"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 1, "c": 1}),
+)
 
 
 def make(seed: str) -> Plan:
     """The plan of a seed."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
+    decides_in_s = rng.choice((0.0, 0.0, 0.0, 0.05, 0.2))
+    faults = rng.choice((0, 1, 2, 3, 4, 5))
     setting = Setting(
-        workers=dice.choice((2, 2, 3)),
-        slots=dice.choice((1, 2, 3)),
-        clusters=dice.choice(_CLUSTERS),
-        vcpus=dice.choice((2, 3, 4)),
-        counts=dice.random() < 0.5,
-        max_batch=dice.choice((1, 2, 8)),
-        wait_timeout_s=dice.choice((0.0, 1.0, 3.0)),
+        workers=rng.choice((2, 2, 3)),
+        slots=rng.choice((1, 2, 3, 8)),
+        clusters=rng.choice(_CLUSTERS),
+        vcpus=rng.choice((2, 3, 4)),
+        counts=rng.random() < 0.5,
+        max_batch=rng.choice((1, 2, 8)),
+        wait_timeout_s=0.0 if decides_in_s else rng.choice((0.0, 1.0, 3.0)),
+        max_changes=rng.choice((50_000, 50_000, 12)),
+        max_tombstones=rng.choice((20_000, 3)),
+        ordering=rng.choice(("priority", "fifo")),
+        decides_in_s=decides_in_s,
+        has_cells=rng.random() < 0.3,
+        begun_s=random.Random(f"{seed}: begun").choice((0.0, 0.0, 0.0, 0.5)),
+        slowness=rng.choice((0.0, 0.1, 0.1)) if faults else 0.0,
+        **_preempted(rng),
     )
-    asked, told, broken = _asked(dice, setting), _told(dice, setting), _broken(dice, setting)
+    asked, reports = _asked(rng, setting), _reports(rng, setting)
+    broken = _broken(rng, setting, faults)
     if any(isinstance(each, Down) and each.loses_s > 1.0 for each in broken):
         asked = [_named(each, setting) for each in asked]
-    deeds = [*asked, *told, *broken]
+        # Nor does a move know clusters whose names were lost and not reported again yet.
+        reports = [each for each in reports if not isinstance(each, Move)]
+    if setting.begun_s and any(isinstance(each, Move) for each in reports):
+        # One that names a cluster does not find its reservation where its host has moved to.
+        asked = [
+            msgspec.structs.replace(each, cluster=None) if isinstance(each, Ask) else each
+            for each in asked
+        ]
+    deeds = [*asked, *reports, *broken]
     return Plan(seed=seed, setting=setting, deeds=tuple(sorted(deeds, key=lambda each: each.at_s)))
 
 
-def _asked(dice: random.Random, setting: Setting) -> list[Deed]:
+_MODULES = (
+    *(
+        "service.state.waiting_list",
+        "service.state.queue",
+        "service.state.lease",
+        "service.state.replica",
+        "service.placement.waiting",
+    ),
+    *(
+        "service.state.intents",
+        "service.placement.candidates",
+        "service.placement.multi_cluster",
+        "service.inventory.reports",
+    ),
+    *("service.state.writing", "rpc.slots", "rpc.amqp.handling", "model.host_table", "waiters"),
+)
+
+
+def _preempted(rng: random.Random) -> dict[str, Any]:
+    """Nowhere, everywhere, or often in one module."""
+    return rng.choice(
+        (
+            *({}, {}, {"preempted": 0.01}, {"preempted": 0.05}),
+            *({"preempted": 0.3, "preempted_in": rng.choice(_MODULES)},) * 2,
+        )
+    )
+
+
+def _asked(rng: random.Random, setting: Setting) -> list[Deed]:
     """Requests come in bursts, for there is no contention without."""
-    bursts = [_time(dice) for _ in range(dice.choice((1, 2, 3)))]
+    bursts = [_time(rng) for _ in range(rng.choice((1, 2, 3)))]
     asks: list[Ask] = []
-    for number in range(1, dice.randint(7, 13)):
-        count = dice.choice((1, 1, 1, 2, 3))
+    for number in range(1, rng.randint(7, 13)):
+        count = rng.choice((1, 2, 3) if len(setting.clusters) > 2 else (1, 1, 2, 3))
         first = Ask(
-            at_s=_near(dice, dice.choice(bursts)),
+            at_s=_near(rng, rng.choice(bursts)),
             request=f"r{number}",
             instances=tuple(f"i{number}{letter}" for letter in "abc"[:count]),
-            vcpus=dice.choice((1, 1, 2)),
-            cluster=dice.choice((None, None, *setting.clusters)),
-            how=dice.choice(("call", "nova", "cast")),
-            patience_s=dice.choice((0.5, 2.0, 5.0)),
-            tries=dice.choice((1, 2, 3)),
-            is_doubled=dice.random() < 0.2,
-            hangs_up=dice.random() < 0.1,
-            priority=dice.choice((0, 0, 0, 50, -50)),
-            then=dice.choice(("build", "announce", "confirm", "release", "waver", "forget")),
-            then_after_s=dice.choice((0.01, 0.3, 2.0)),
+            vcpus=rng.choice((1, 1, 2)),
+            cluster=rng.choice((None, None, None, rng.choice([*setting.clusters]))),
+            how=rng.choice(("call", "nova", "cast")),
+            patience_s=rng.choice((0.5, 2.0, 5.0)),
+            tries=rng.choice((1, 2, 3)),
+            is_doubled=rng.random() < 0.2,
+            hangs_up=rng.random() < 0.1,
+            priority=rng.choice((0, 0, 0, 50, -50)),
+            is_pinned=setting.has_cells and rng.random() < 0.5,
+            then=rng.choice(("build", "announce", "confirm", "release", "waver", "forget")),
+            then_after_s=rng.choice((0.01, 0.3, 2.0)),
         )
         asks.append(first)
-        if dice.random() < 0.25:
-            again_s = _near(dice, first.at_s)
+        if rng.random() < 0.25:
+            again_s = _near(rng, first.at_s)
             asks.append(msgspec.structs.replace(first, at_s=again_s, request=f"r{number}'"))
-    return list(asks)
+    return _grouped(rng, asks)
+
+
+def _grouped(rng: random.Random, asks: Sequence[Ask]) -> list[Deed]:
+    """Now and then some requests are of one server group."""
+    if rng.random() < 0.7:
+        return list(asks)
+    some = {ask.instances for ask in asks if rng.random() < 0.5}
+    group = tuple(sorted(instance for instances in some for instance in instances))
+    return [
+        msgspec.structs.replace(ask, group=group) if ask.instances in some else ask for ask in asks
+    ]
 
 
 def _named(ask: Deed, setting: Setting) -> Deed:
     """The request, for a certain cluster.
 
-    A fleet that comes back from nothing, one cluster after the other, does not guard those that
-    name none until everybody has heard of the second (docs/decisions/0019).
+    While a fleet comes back after a total loss, cluster by cluster, requests that name no cluster
+    are not guarded until all workers know of the second (docs/decisions/0019).
     """
     if not isinstance(ask, Ask) or ask.cluster is not None:
         return ask
@@ -254,104 +395,128 @@ def _named(ask: Deed, setting: Setting) -> Deed:
     return msgspec.structs.replace(ask, cluster=clusters[len(ask.instances) % len(clusters)])
 
 
-def _told(dice: random.Random, setting: Setting) -> list[Deed]:
-    hosts = list(setting.hosts)
+def _reports(rng: random.Random, setting: Setting) -> list[Deed]:
+    hosts, does_move = list(setting.hosts), rng.random() < 0.5
     deeds: list[Deed] = []
-    for _ in range(dice.randint(4, 10)):
-        at_s, host = _time(dice), dice.choice(hosts)
+    for _ in range(rng.randint(4, 10)):
+        at_s, host = _time(rng), rng.choice(hosts)
         report = Report(
             at_s=at_s + 0.01,
-            when=dice.choice((None, None, "holds")),
+            when=rng.choice((None, None, "leases", "commits", "writes", "releases")),
             host=host,
-            lists=dice.random() < 0.7,
-            is_cast=dice.random() < 0.7,
+            lists=rng.random() < 0.7,
+            is_cast=rng.random() < 0.7,
         )
-        change: list[Deed] = [
-            Use(at_s=at_s, host=host, vcpus=dice.choice((-1, 1, 1, 2))),
+        changes: list[Deed] = [
+            Use(at_s=at_s, host=host, vcpus=rng.choice((-1, 1, 1, 2))),
+            Use(at_s=at_s, host=host, vcpus=rng.choice((-1, 1, 1, 2))),
             Delete(at_s=at_s, host=host),
+            Delete(at_s=at_s, host=host),
+            Remove(host=host, **_when(rng, "leases", "commits")),
         ]
-        deeds += [report, *dice.choices(change, k=dice.choice((0, 1)))]
+        moment = _when(rng, "leases", "commits")
+        move = Move(host=host, cluster=rng.choice(sorted(setting.clusters)), **moment)
+        if does_move or MOVES_AND_RENAMES:
+            changes.append(move)
+        if not does_move or MOVES_AND_RENAMES:
+            changes.append(Rename(host=host, **moment))
+        deeds += [report, *rng.choices(changes, k=rng.choice((0, 1)))]
     return deeds
 
 
-def _broken(dice: random.Random, setting: Setting) -> list[Deed]:
-    return [dice.choice(_FAULTS)(dice, setting) for _ in range(dice.randint(0, 5))]
+def _broken(rng: random.Random, setting: Setting, count: int) -> list[Deed]:
+    """Any faults; or only such of one kind, for which less is forgiven."""
+    faults = _FAULTS if rng.random() < 0.7 else (rng.choice(_FAULTS),)
+    return [rng.choice(faults)(rng, setting) for _ in range(count)]
 
 
-def _crash(dice: random.Random, setting: Setting) -> Deed:
-    when = _when(dice, "holds", "commits", "writes", "is given", "tells", "is done with")
-    return Crash(worker=_worker(dice, setting), for_s=_while(dice), **when)
+def _crash(rng: random.Random, setting: Setting) -> Deed:
+    when = _when(rng, "leases", "commits", "writes", "gets", "answers", "acknowledges")
+    return Crash(worker=_worker(rng, setting), for_s=_while(rng), **when)
 
 
-def _drain(dice: random.Random, setting: Setting) -> Deed:
-    when = _when(dice, "holds", "is given")
-    return Drain(worker=_worker(dice, setting), for_s=_while(dice), **when)
+def _drain(rng: random.Random, setting: Setting) -> Deed:
+    when = _when(rng, "leases", "watches", "watches", "gets")
+    return Drain(worker=_worker(rng, setting), for_s=_while(rng), **when)
 
 
-def _pause(dice: random.Random, setting: Setting) -> Deed:
-    when = _when(dice, "holds", "holds", "commits", "is given")
-    loses_link = dice.random() < 0.5
-    worker = _worker(dice, setting)
-    return Pause(worker=worker, for_s=_while(dice), loses_link=loses_link, **when)
+def _pause(rng: random.Random, setting: Setting) -> Deed:
+    when = _when(rng, "leases", "leases", "commits", "gets")
+    loses_link = rng.random() < 0.5
+    worker = _worker(rng, setting)
+    return Pause(worker=worker, for_s=_while(rng), loses_link=loses_link, **when)
 
 
-def _cut(dice: random.Random, setting: Setting) -> Deed:
-    when = _when(dice, "holds", "commits", "writes")
-    return Cut(worker=_worker(dice, setting), for_s=_while(dice), **when)
+def _cut(rng: random.Random, setting: Setting) -> Deed:
+    when = _when(rng, "leases", "commits", "writes")
+    return Cut(worker=_worker(rng, setting), for_s=_while(rng), **when)
 
 
-def _flaky(dice: random.Random, setting: Setting) -> Deed:
-    when = _when(dice, "holds", "is given")
-    flakiness = dice.choice((0.1, 0.3, 0.6))
-    worker = _worker(dice, setting)
-    return Flaky(worker=worker, for_s=2 * _while(dice), flakiness=flakiness, **when)
+def _flaky(rng: random.Random, setting: Setting) -> Deed:
+    when = _when(rng, "leases", "gets")
+    flakiness = rng.choice((0.1, 0.3, 0.6))
+    worker = _worker(rng, setting)
+    return Flaky(worker=worker, for_s=2 * _while(rng), flakiness=flakiness, **when)
 
 
-def _jump(dice: random.Random, setting: Setting) -> Deed:
-    by_s = dice.choice((-3600.0, -2.0, 5.0, 3600.0))
-    return Jump(worker=_worker(dice, setting), by_s=by_s, **_when(dice, "holds"))
+def _jump(rng: random.Random, setting: Setting) -> Deed:
+    by_s = rng.choice((-3600.0, -2.0, 5.0, 3600.0))
+    return Jump(worker=_worker(rng, setting), by_s=by_s, **_when(rng, "leases"))
 
 
-def _unlink(dice: random.Random, setting: Setting) -> Deed:
-    when = _when(dice, "is given", "commits", "tells", "is done with")
-    return Unlink(worker=_worker(dice, setting), **when)
+def _unlink(rng: random.Random, setting: Setting) -> Deed:
+    when = _when(rng, "gets", "commits", "answers", "acknowledges")
+    return Unlink(worker=_worker(rng, setting), **when)
 
 
-def _block(dice: random.Random, setting: Setting) -> Deed:
-    return Block(for_s=_while(dice), **_when(dice, "is given"))
+def _block(rng: random.Random, setting: Setting) -> Deed:
+    return Block(for_s=_while(rng), **_when(rng, "gets", "commits"))
 
 
-def _restart(dice: random.Random, setting: Setting) -> Deed:
-    return Restart(for_s=_while(dice), **_when(dice, "is given", "commits"))
+def _restart(rng: random.Random, setting: Setting) -> Deed:
+    return Restart(for_s=_while(rng), **_when(rng, "gets", "commits"))
 
 
-def _down(dice: random.Random, setting: Setting) -> Deed:
-    loses_s = dice.choice((0.0, 0.1, 2.0, EVERYTHING))
-    return Down(for_s=_while(dice), loses_s=loses_s, **_when(dice, "holds", "commits"))
+def _down(rng: random.Random, setting: Setting) -> Deed:
+    loses_s = rng.choice((0.0, 0.1, 2.0, EVERYTHING))
+    return Down(for_s=_while(rng), loses_s=loses_s, **_when(rng, "leases", "commits"))
+
+
+def _failover(rng: random.Random, setting: Setting) -> Deed:
+    return Failover(
+        for_s=rng.choice((0.05, 0.5)),
+        loses_s=rng.choice((0.05, 0.5, 1.0)),
+        by_s=rng.choice((-0.05, 0.0, 0.05)),
+        **_when(rng, "leases", "commits", "releases"),
+    )
+
+
+def _clock(rng: random.Random, setting: Setting) -> Deed:
+    return Clock(by_s=rng.choice(STORE_JUMPS_S), **_when(rng, "leases", "commits"))
 
 
 _FAULTS: tuple[Callable[[random.Random, Setting], Deed], ...] = (
     *(_crash, _crash, _pause, _pause, _pause, _flaky, _flaky, _cut, _down, _down),
-    *(_drain, _jump, _unlink, _block, _restart),
+    *(_drain, _drain, _jump, _unlink, _block, _restart, _failover, _failover, _clock),
 )
 
 
-def _when(dice: random.Random, *moments: When) -> dict[str, Any]:
+def _when(rng: random.Random, *moments: When) -> dict[str, Any]:
     """A time, and mostly a moment to wait for."""
-    return {"at_s": _time(dice), "when": dice.choice((None, *moments))}
+    return {"at_s": _time(rng), "when": rng.choice((None, *moments))}
 
 
-def _worker(dice: random.Random, setting: Setting) -> int:
-    return dice.randrange(setting.workers)
+def _worker(rng: random.Random, setting: Setting) -> int:
+    return rng.randrange(setting.workers)
 
 
-def _while(dice: random.Random) -> float:
-    return dice.choice((0.1, 0.5, 1.5, 3.0))
+def _while(rng: random.Random) -> float:
+    return rng.choice((0.1, 0.5, 1.5, 3.0))
 
 
-def _time(dice: random.Random) -> float:
-    return round(dice.uniform(BEGINS_S, ENDS_S), 3)
+def _time(rng: random.Random) -> float:
+    return round(rng.uniform(BEGINS_S, ENDS_S), 3)
 
 
-def _near(dice: random.Random, when_s: float) -> float:
-    return round(min(ENDS_S, max(BEGINS_S, when_s + dice.uniform(-0.05, 0.2))), 3)
+def _near(rng: random.Random, when_s: float) -> float:
+    return round(min(ENDS_S, max(BEGINS_S, when_s + rng.uniform(-0.05, 0.2))), 3)

@@ -13,9 +13,9 @@ TWISTS = 4
 
 
 def shortest(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
-    """Leave out what can be left out, and make what is left plainer.
+    """Drop the deeds that are not needed for a failure, and simplify the others.
 
-    What is left interleaves anew, so what remains may be another failure of the same plan.
+    The rest interleaves differently, so the result may be another failure of the same plan.
     """
     size = len(plan.deeds)
     while size >= 1:

@@ -1,4 +1,4 @@
-"""One run: a plan acted out, and what was seen."""
+"""One run: executes a plan and records its history."""
 
 from __future__ import annotations
 
@@ -7,27 +7,34 @@ import inspect
 import itertools
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
-from scheduler_worker.backends import memory
-from scheduler_worker.ports import Change, Seen
+import tenacity.wait  # noqa: F401
+
+from scheduler_worker.backends.redis import connection, engine
+from scheduler_worker.backends.redis.nodes import Script
+from scheduler_worker.ports import Change
 from scheduler_worker.rpc import dispatcher
 from scheduler_worker.rpc.amqp import server
+from scheduler_worker.service.placement import scheduler
+from scheduler_worker.service.state import moves
 from tests.simulation import plan as plans
-from tests.simulation.broker import Broker, Link, Loop
+from tests.simulation.broker import Broker, BrokerConnection, Loop
 from tests.simulation.history import History
 from tests.simulation.machine import Machine, Process
-from tests.simulation.plan import Deed, Plan
+from tests.simulation.plan import Deed, Plan, Setting
+from tests.simulation.preemption import preempting
 from tests.simulation.store import Store
 from tests.simulation.tenants import Client, Hosts, Racks, Tenant
-from tests.simulation.workers import Worker
+from tests.simulation.workers import ObservedQueue, Worker
 
 QUIET_S = 32.0
-"""After the plan's end: what breaks is whole again, casts are tried again, promises run out."""
+"""After the plan's end: faults are repaired, casts are retried, reservations expire."""
 REPORTED_S = 14.0
 """When all hosts report in the quiet time."""
 CAUGHT_UP_S = 3.0
@@ -35,20 +42,21 @@ CAUGHT_UP_S = 3.0
 STAGED = (
     "scheduler_worker.service.",
     "scheduler_worker.rpc.",
-    "scheduler_worker.backends.memory",
-    "scheduler_worker.pauses",
+    "scheduler_worker.backends.redis.",
+    "scheduler_worker.waiters",
+    "tenacity",
 )
 MODULES = [module for name, module in sys.modules.items() if name.startswith(STAGED)]
-"""Whoever of them uses threads, time or dice uses the machine's."""
+"""The modules that get the machine's threads, time and random source."""
 
 
 class Simulation:
     """Everything of one run."""
 
-    def __init__(self, plan: Plan, machine: Machine) -> None:
+    def __init__(self, plan: Plan, machine: Machine, history: History) -> None:
         self.plan = plan
         self.machine = machine
-        self.history = history = History(machine)
+        self.history = history
         self.setting = setting = plan.setting
         self.store = Store(machine, history, hold_timeout_s=setting.hold_timeout_s)
         self.broker = Broker(machine, history, counts=setting.counts)
@@ -56,20 +64,7 @@ class Simulation:
         self.client = Client(machine, self.broker, history)
         self.people = Process("client")
         self.workers = [
-            Worker(
-                f"w{number}",
-                self.store,
-                self.broker,
-                history,
-                slots=setting.slots,
-                max_batch=setting.max_batch,
-                hold_timeout_s=setting.hold_timeout_s,
-                acquire_timeout_s=setting.acquire_timeout_s,
-                promise_ttl_s=setting.promise_ttl_s,
-                wait_timeout_s=setting.wait_timeout_s,
-                max_waiting=setting.max_waiting,
-                remember_answers_s=setting.remember_answers_s,
-            )
+            Worker(f"w{number}", self.store, self.broker, history, setting)
             for number in range(1, setting.workers + 1)
         ]
         self._remembered: dict[Deed, Any] = {}
@@ -90,15 +85,14 @@ class Simulation:
         self.machine.run(plans.ENDS_S + QUIET_S)
 
     def left(self) -> dict[str, list[Change]]:
-        """What the store holds at last."""
-        state = self.store.state
-        return {scope: state.changes(scope, Seen()).entries for scope in sorted(state._scopes)}
+        """The records of the store at the end."""
+        return {scope: self.store.held(scope) for scope in self.store.scopes()}
 
     # Deeds
 
     def _prepare(self, deed: Deed) -> None:
-        """What a store shall fall back to is kept in time."""
-        if isinstance(deed, plans.Down) and 0 < deed.loses_s < plans.EVERYTHING:
+        """Save the snapshots that a store will fall back to."""
+        if isinstance(deed, plans.Down | plans.Failover) and 0 < deed.loses_s < plans.EVERYTHING:
             self.machine.at(max(0.0, deed.at_s - deed.loses_s), partial(self._remember, deed))
 
     def _remember(self, deed: Deed) -> None:
@@ -117,17 +111,27 @@ class Simulation:
         getattr(self, f"_{type(deed).__name__.lower()}")(deed)
 
     def _ask(self, deed: plans.Ask) -> None:
-        self.machine.spawn(self.people, Tenant(self.client, self.racks, self.machine, deed).run)
+        self.machine.spawn(self.people, Tenant(self.client, self.hosts, self.machine, deed).run)
 
     def _report(self, deed: plans.Report) -> None:
         self.hosts.report(deed.host, lists=deed.lists, is_cast=deed.is_cast)
 
     def _use(self, deed: plans.Use) -> None:
-        others = self.racks.others
-        others[deed.host] = max(0, others[deed.host] + deed.vcpus)
+        self.racks.use(deed.host, deed.vcpus)
 
     def _delete(self, deed: plans.Delete) -> None:
         self.hosts.delete(deed.host)
+
+    def _rename(self, deed: plans.Rename) -> None:
+        self.racks.rename(deed.host)
+        self.hosts.report(deed.host)
+
+    def _move(self, deed: plans.Move) -> None:
+        self.racks.clusters[deed.host] = deed.cluster
+        self.hosts.report(deed.host)
+
+    def _remove(self, deed: plans.Remove) -> None:
+        self.hosts.remove(deed.host)
 
     def _crash(self, deed: plans.Crash) -> None:
         worker = self.workers[deed.worker]
@@ -168,7 +172,7 @@ class Simulation:
         self.workers[deed.worker].unlink()
 
     def _block(self, deed: plans.Block) -> None:
-        self.broker.is_blocked = True
+        self.broker.block()
         self.machine.at(deed.for_s, self._unblock)
 
     def _unblock(self) -> None:
@@ -184,35 +188,61 @@ class Simulation:
         self.store.go_down()
         kept: Any = None
         if deed.loses_s:
-            kept = {} if deed.loses_s == plans.EVERYTHING else self._remembered[deed]
+            lost_all = deed.loses_s == plans.EVERYTHING
+            kept = self.store.emptied() if lost_all else self._remembered[deed]
         self.machine.at(deed.for_s, partial(self.store.come_up, kept))
+
+    def _failover(self, deed: plans.Failover) -> None:
+        if self.store.is_up:
+            self.store.go_down()
+            self.machine.at(deed.for_s, partial(self.store.come_up, self._remembered[deed]))
+            self.machine.at(deed.for_s, partial(self.store.set_clock, deed.by_s))
+
+    def _clock(self, deed: plans.Clock) -> None:
+        self.store.set_clock(deed.by_s)
 
 
 def play(plan: Plan) -> Simulation:
     """Act out a plan."""
     machine = Machine(plan.seed)
-    with _staged(machine):
-        simulation = Simulation(plan, machine)
+    history = History(machine)
+    with _staged(machine, history), _preempted(machine, plan.setting):
+        simulation = Simulation(plan, machine, history)
         simulation.run()
     return simulation
 
 
+def _preempted(machine: Machine, setting: Setting) -> AbstractContextManager[None]:
+    if not setting.preempted:
+        return nullcontext()
+    where = setting.preempted_in
+    return preempting(machine.give_way(setting.preempted, long=0.2 if where else 0.02), where)
+
+
 @contextmanager
-def _staged(machine: Machine) -> Iterator[None]:
+def _staged(machine: Machine, history: History) -> Iterator[None]:
     """The worker's modules see the machine's threads, clock and broker, and are silent."""
     numbers = itertools.count(1)
+    read = connection._script
     stand_ins: list[tuple[Any, str, Any]] = [
-        (server, "Link", Link),
+        (server, "BrokerConnection", BrokerConnection),
         (server, "Loop", partial(Loop, machine)),
         (server, "TICK_S", 10.0),
         (dispatcher, "inspect", INSPECT),
-        (memory, "LOOK_AGAIN_S", 0.5),
-        (memory, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=f"#{next(numbers)}"))),
+        (scheduler, "ClusterQueue", partial(ObservedQueue, history, machine)),
+        (connection, "_script", lambda name: _script(read, name)),
+        (connection, "open_nodes", lambda *_, **__: None),
+        (engine, "unique_hex", lambda: f"#{next(numbers)}"),
+        (moves, "unique_hex", lambda: f"#{next(numbers)}"),
     ]
     kept = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     gc.disable()
+    warned = warnings.catch_warnings()
+    warned.__enter__()
+    # A thread may be killed between making a coroutine and beginning it.
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     try:
         for module, name, stand_in in stand_ins:
             setattr(module, name, stand_in)
@@ -221,18 +251,26 @@ def _staged(machine: Machine) -> Iterator[None]:
     finally:
         for module, name, original in kept:
             setattr(module, name, original)
+        warned.__exit__(None, None, None)
         gc.enable()
         logging.disable(silenced)
+
+
+@cache
+def _script(read: Callable[[str], Script], name: str) -> Script:
+    """Cache the scripts, which every worker reads at its start."""
+    return read(name)
 
 
 _SIGNATURES: dict[object, inspect.Signature] = {}
 
 
 def _signature(handler: Any) -> inspect.Signature:
-    """Each worker that starts asks anew, and that takes long."""
-    known = _SIGNATURES.get(handler.__func__)
+    """Cache the entry points, which every worker reads at its start."""
+    function = getattr(handler, "__func__", handler)
+    known = _SIGNATURES.get(function)
     if known is None:
-        known = _SIGNATURES[handler.__func__] = inspect.signature(handler)
+        known = _SIGNATURES[function] = inspect.signature(handler)
     return known
 
 

@@ -1,4 +1,4 @@
-"""Who talks to the workers: tenants that want instances, and the hosts on which these run."""
+"""The clients of the workers: tenants that request instances, and the hosts that run them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,31 @@ from tests.simulation.workers import TOPIC
 MEMORY_MB = 1024
 """Of an instance, for each of its vCPUs; hosts have plenty."""
 OURS = "scheduler_worker"
+RENAMED = "'"
+"""The end of the uuid of a node that was created anew."""
 REPORT_PATIENCE_S = 5.0
 DOUBLED_S = 3.0
 """A message that is sent twice comes at most so late."""
 
 
 class Racks:
-    """What runs on which host: the truth, which reports tell later."""
+    """The truth about instances and hosts, which reports carry later."""
 
     def __init__(self, machine: Machine, setting: Setting) -> None:
         self._machine = machine
-        self._setting = setting
-        self.clusters = setting.hosts
+        self.setting = setting
+        self.clusters = dict(setting.hosts)
+        self.uuids = {host: f"uuid-{host}" for host in self.clusters}
         self.instances: dict[str, dict[str, int]] = {host: {} for host in self.clusters}
         """Host -> its instances, and how many vCPUs each uses."""
+        self.begun: dict[str, set[str]] = {host: set() for host in self.clusters}
+        """Host -> the instances that it lists and does not count as use yet."""
         self.others: dict[str, int] = dict.fromkeys(self.clusters, 0)
-        """Host -> what others use of it."""
+        """Host -> its use by others."""
+        self.used_by_others: set[str] = set()
+        """The hosts that others have ever used."""
+        self.pinned: dict[str, dict[str, set[int]]] = {host: {} for host in self.clusters}
+        """Host -> its instances with CPUs of their own, and which."""
         self.built_s: dict[tuple[str, str], float] = {}
         """When an instance was built on a host, first."""
 
@@ -43,18 +52,40 @@ class Racks:
         """Whether it was ever built."""
         return any(built == instance for built, _ in self.built_s)
 
-    def build(self, host: str, instance: str, vcpus: int) -> None:
+    def begin(self, host: str, instance: str) -> None:
+        """An instance is there, and uses nothing yet."""
+        self.begun[host].add(instance)
+
+    def build(self, host: str, instance: str, vcpus: int, *, is_pinned: bool) -> None:
+        self.begun[host].discard(instance)
         self.instances[host][instance] = vcpus
         self.built_s.setdefault((instance, host), self._machine.now_s)
+        if is_pinned:
+            taken = set().union(*self.pinned[host].values())
+            free = [cpu for cpu in range(self.setting.vcpus) if cpu not in taken]
+            self.pinned[host][instance] = set(free[:vcpus])
+
+    def use(self, host: str, vcpus: int) -> None:
+        """What others use of a host grows by so much."""
+        self.others[host] = max(0, self.others[host] + vcpus)
+        self.used_by_others.add(host)
+
+    def destroy(self, host: str, instance: str) -> None:
+        del self.instances[host][instance]
+        self.pinned[host].pop(instance, None)
+
+    def rename(self, host: str) -> None:
+        """Recreate its compute node; its instances stay."""
+        self.uuids[host] += RENAMED
 
     def report(self, host: str, *, lists: bool) -> dict[str, Any]:
-        """What the host says of itself now."""
+        """The present report of the host."""
         used = self.others[host] + sum(self.instances[host].values())
-        told: dict[str, Any] = {
-            "uuid": f"uuid-{host}",
+        report: dict[str, Any] = {
+            "uuid": self.uuids[host],
             "host": host,
             "cluster": self.clusters[host],
-            "vcpus": self._setting.vcpus,
+            "vcpus": self.setting.vcpus,
             "vcpus_used": used,
             "memory_mb": 64 * MEMORY_MB,
             "memory_mb_used": used * MEMORY_MB,
@@ -62,22 +93,38 @@ class Racks:
             "cpu_allocation_ratio": 1.0,
             "updated_at": BEGINNING_S + self._machine.now_s,
         }
+        if self.setting.has_cells:
+            report["numa_topology"] = {"cells": [self._cell(host)]}
         if lists:
-            told["instances"] = [{"uuid": uuid} for uuid in self.instances[host]]
-        return told
+            found = [*self.instances[host], *sorted(self.begun[host])]
+            report["instances"] = [{"uuid": uuid} for uuid in found]
+        return report
+
+    def _cell(self, host: str) -> dict[str, Any]:
+        cpus = list(range(self.setting.vcpus))
+        pinned = sorted(set().union(*self.pinned[host].values()))
+        return {
+            "id": 0,
+            "memory": 64 * MEMORY_MB,
+            "cpuset": cpus,
+            "pcpuset": cpus,
+            "pinned_cpus": pinned,
+            "cpu_usage": len(pinned),
+            "siblings": [[cpu] for cpu in cpus],
+        }
 
 
 class Client:
-    """Sends messages as oslo.messaging's clients do, and hears answers."""
+    """Sends messages as oslo.messaging's clients do, and receives answers."""
 
     def __init__(self, machine: Machine, broker: Broker, history: History) -> None:
         self._machine = machine
         self._broker = broker
         self._history = history
         self._waiting: dict[str, Thread] = {}
-        self._heard: dict[str, Any] = {}
+        self._answers: dict[str, Any] = {}
         self._numbers: dict[str, int] = {}
-        broker.callers["answers"] = self._hear_cast
+        broker.callers["answers"] = self._receive_cast
 
     def send(
         self,
@@ -106,11 +153,17 @@ class Client:
         }
         if patience_s is not None:
             content |= {"_msg_id": name, "_reply_q": f"reply {name}"}
-            self._broker.callers[f"reply {name}"] = lambda body: self._hear(name, body)
+            self._broker.callers[f"reply {name}"] = lambda body: self._receive(name, body)
         text = msgspec.json.encode(content).decode()
         body = msgspec.json.encode({"oslo.version": "2.0", "oslo.message": text})
         self._history.add(
-            "client", "sends", message=name, method=method, patience_s=patience_s, **about
+            "client",
+            "sends",
+            message=name,
+            method=method,
+            patience_s=patience_s,
+            is_doubled=is_doubled,
+            **about,
         )
 
         def publish() -> None:
@@ -125,24 +178,24 @@ class Client:
         return name
 
     def wait(self, name: str, patience_s: float) -> Any:
-        """What was answered to a call, or to a request by cast; None after all that patience."""
-        if name not in self._heard:
+        """The answer to a call, or to a request by cast; None after the timeout."""
+        if name not in self._answers:
             self._waiting[name] = self._machine.running
             self._machine.park(patience_s)
-        return self._heard.get(name)
+        return self._answers.get(name)
 
     def hang_up(self, name: str) -> None:
-        """Who sent the message is gone."""
+        """The sender of the message is gone."""
         self._broker.callers.pop(f"reply {name}", None)
 
-    def _hear(self, name: str, body: bytes) -> None:
+    def _receive(self, name: str, body: bytes) -> None:
         inner = msgspec.json.decode(msgspec.json.decode(body)["oslo.message"])
         if inner["ending"]:
             failure = inner["failure"] and msgspec.json.decode(inner["failure"])
             error = failure and failure["class"]
             self._history.add(
                 "client",
-                "hears",
+                "receives",
                 message=name,
                 error=error,
                 why=failure["message"] if error == "InternalError" else None,
@@ -150,20 +203,20 @@ class Client:
             )
             self._take(name, inner["result"] if not failure else Failure(error))
 
-    def _hear_cast(self, told: dict[str, Any]) -> None:
-        error = told.get("error")
-        name = told["request_id"]
+    def _receive_cast(self, answer: dict[str, Any]) -> None:
+        error = answer.get("error")
+        name = answer["request_id"]
         self._history.add(
             "client",
-            "hears",
+            "receives",
             request=name,
             error=error and error["type"],
-            answer=_hosts(told.get("selections")),
+            answer=_hosts(answer.get("selections")),
         )
-        self._take(name, told["selections"] if not error else Failure(error["type"]))
+        self._take(name, answer["selections"] if not error else Failure(error["type"]))
 
     def _take(self, name: str, answer: Any) -> None:
-        self._heard[name] = answer
+        self._answers[name] = answer
         if name in self._waiting:
             self._machine.wake(self._waiting.pop(name))
 
@@ -175,9 +228,10 @@ class Failure(str):
 class Tenant:
     """Wants hosts for some instances, and does something with them."""
 
-    def __init__(self, client: Client, racks: Racks, machine: Machine, deed: Ask) -> None:
+    def __init__(self, client: Client, hosts: Hosts, machine: Machine, deed: Ask) -> None:
         self._client = client
-        self._racks = racks
+        self._hosts = hosts
+        self._racks = hosts.racks
         self._machine = machine
         self._deed = deed
 
@@ -243,6 +297,12 @@ class Tenant:
             "flavor": {"vcpus": deed.vcpus, "memory_mb": deed.vcpus * MEMORY_MB},
             "num_instances": len(deed.instances),
         }
+        if deed.group:
+            spec["instance_group"] = {"policy": "anti-affinity", "members": list(deed.group)}
+        if deed.is_pinned:
+            cell = {"id": 0, "memory": deed.vcpus * MEMORY_MB, "cpuset": []}
+            pinned = {"pcpuset": list(range(deed.vcpus)), "cpu_policy": "dedicated"}
+            spec["numa_topology"] = {"cells": [cell | pinned]}
         if deed.cluster is not None:
             spec["scheduler_hints"] = {"cluster": [deed.cluster]}
         return spec
@@ -250,20 +310,35 @@ class Tenant:
     def _use(self, hosts: Mapping[str, str]) -> None:
         then, uuids = self._deed.then, list(hosts)
         if then in {"build", "announce", "confirm", "waver"}:
+            self._begin(hosts)
             for instance, host in hosts.items():
                 if not self._racks.is_built(instance):
                     self._build(instance, host)
         if then in {"confirm", "waver"}:
-            self._tell("confirm", uuids)
+            self._record("confirm", uuids)
         if then in {"release", "waver"}:
-            self._tell("release", uuids)
+            self._record("release", uuids)
+        if then == "waver":
+            self._hosts.report(*dict.fromkeys(hosts.values()))
 
-    def _tell(self, what: str, uuids: Sequence[str]) -> None:
+    def _begin(self, hosts: Mapping[str, str]) -> None:
+        """Where hosts list instances early, they report as soon as there is one."""
+        begun_s = self._racks.setting.begun_s
+        if not begun_s:
+            return
+        for instance, host in hosts.items():
+            if not self._racks.is_built(instance):
+                self._racks.begin(host, instance)
+        self._hosts.report(*dict.fromkeys(hosts.values()))
+        self._machine.sleep(begun_s)
+
+    def _record(self, what: str, uuids: Sequence[str]) -> None:
         name = f"{self._deed.request} {what}"
         self._client.send(name, what, {"instance_uuids": uuids}, instances=uuids)
 
     def _build(self, instance: str, host: str) -> None:
-        self._racks.build(host, instance, self._deed.vcpus)
+        deed = self._deed
+        self._racks.build(host, instance, deed.vcpus, is_pinned=deed.is_pinned)
         if self._deed.then == "announce":
             self._client.send(
                 f"{instance} built",
@@ -280,27 +355,36 @@ class Hosts:
 
     def __init__(self, client: Client, racks: Racks) -> None:
         self._client = client
-        self._racks = racks
+        self.racks = racks
 
     def report(self, *names: str, lists: bool = True, is_cast: bool = True) -> None:
-        told = [self._racks.report(name, lists=lists) for name in names]
+        reports = [self.racks.report(name, lists=lists) for name in names]
         self._client.send(
             f"{' '.join(names)} reports",
             "update_hosts",
-            {"hosts": told},
+            {"hosts": reports},
             patience_s=None if is_cast else REPORT_PATIENCE_S,
-            used={each["host"]: each["vcpus_used"] for each in told},
-            updated_at=told[0]["updated_at"],
+            used={each["host"]: each["vcpus_used"] for each in reports},
+            updated_at=reports[0]["updated_at"],
         )
 
     def report_all(self) -> None:
-        self.report(*self._racks.clusters)
+        self.report(*self.racks.clusters)
+
+    def remove(self, name: str) -> None:
+        """It goes with all that runs on it."""
+        for instance in list(self.racks.instances[name]):
+            self.racks.destroy(name, instance)
+        self.racks.begun[name].clear()
+        self.racks.others[name] = 0
+        hosts = [{"host": name}]
+        self._client.send(f"{name} removed", "remove_hosts", {"hosts": hosts}, hosts=[name])
 
     def delete(self, name: str) -> None:
-        instances = self._racks.instances[name]
+        instances = self.racks.instances[name]
         if instances:
             oldest = next(iter(instances))
-            del instances[oldest]
+            self.racks.destroy(name, oldest)
             self._client.send(
                 f"{oldest} deleted",
                 "delete_instance_info",

@@ -25,7 +25,7 @@ def test_time_jumps_to_what_is_due(machine):
     assert (woken_s, machine.now_s) == ([10.0, 20.0], 25.0)
 
 
-def test_one_at_a_time_holds_a_lock(machine):
+def test_a_lock_has_one_holder_at_a_time(machine):
     lock, inside, process = Lock(machine), [], Process("p", is_preempted=True)
 
     def work():
@@ -56,7 +56,7 @@ def test_a_thread_may_take_a_reentrant_lock_again(machine):
     assert done == pytest.approx([1.0, 2.0])
 
 
-def test_a_condition_wakes_who_waits_or_lets_the_time_pass(machine):
+def test_a_condition_wakes_its_waiters_or_times_out(machine):
     condition, seen = Condition(machine), []
 
     def wait(timeout_s):
@@ -95,7 +95,7 @@ def test_a_paused_process_goes_on_later(machine):
     assert woken_s == [5.5]
 
 
-def test_what_a_killed_thread_cleans_up_cannot_block(machine):
+def test_the_cleanup_of_a_killed_thread_cannot_block(machine):
     process, left = Process("p"), []
 
     def work():
@@ -112,7 +112,7 @@ def test_what_a_killed_thread_cleans_up_cannot_block(machine):
     assert (left, process.threads, machine.broken) == (["tidied"], {}, [])
 
 
-def test_a_thread_that_breaks_is_told_of(machine):
+def test_an_exception_of_a_thread_is_reported(machine):
     error = ValueError("no")
 
     def work():

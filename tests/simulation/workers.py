@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from scheduler_worker.errors import BusUnavailable
-from scheduler_worker.ports import Observer
+from scheduler_worker.model.decisions import Decision
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.observer import Observer, Outcome
 from scheduler_worker.rpc.amqp.server import AmqpServer
-from scheduler_worker.rpc.amqp.settings import AmqpSettings, DeliveryLimits, Place
+from scheduler_worker.rpc.amqp.settings import AmqpSettings, DeliveryLimits, QueueNames
 from scheduler_worker.rpc.dispatcher import Dispatcher
-from scheduler_worker.rpc.nova import NovaDoor
+from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
 from scheduler_worker.rpc.wire_errors import to_wire
-from scheduler_worker.rpc.worker import WorkerDoor
-from scheduler_worker.service.replica import ClusterReplica
+from scheduler_worker.rpc.worker import WorkerEndpoint
+from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.service.state.queue import ClusterQueue
+from scheduler_worker.service.state.replica import ClusterReplica
+from scheduler_worker.service.state.waiting_list import QueuedRequest
 from tests.simulation.broker import Broker
 from tests.simulation.history import History
 from tests.simulation.machine import Machine, Process
+from tests.simulation.plan import Setting
 from tests.simulation.store import BEGINNING_S, Faults, Line, Store
-from tests.support.services import World
+from tests.support.services import FILTERS, World
 
 TOPIC = "scheduler"
-STOPS_WITHIN_S = 3.0
+STOPS_WITHIN_S = 1.5
 NOTICED_S = 0.5
 """The broker notices at most so late that a worker is dead."""
 
 
 class WorkerClock:
-    """A clock that somebody sets; the monotonic one began when the machine did."""
+    """A clock that a plan sets; the monotonic one starts with the machine."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -42,7 +50,7 @@ class WorkerClock:
 
 
 class Worker:
-    """One worker's machine: its process ends and begins anew, its name and clock stay."""
+    """One worker's machine: its process ends and restarts, its name and clock stay."""
 
     def __init__(
         self,
@@ -50,19 +58,19 @@ class Worker:
         store: Store,
         broker: Broker,
         history: History,
-        *,
-        slots: int,
-        **limits: Any,
+        setting: Setting,
     ) -> None:
         self.name = name
         self.faults = Faults()
+        self.faults.slowness = setting.slowness
+        self.outcomes: list[Outcome] = []
+        """How requests ended that it decided, by its own account."""
         self.clock = WorkerClock(store.machine)
         self._machine = store.machine
         self._store = store
         self._broker = broker
         self._history = history
-        self._slots = slots
-        self._limits = limits
+        self._setting = setting
         self._process: Process | None = None
         self._server: AmqpServer | None = None
         self._world: World | None = None
@@ -94,13 +102,13 @@ class Worker:
             self._hang_up(self._process)
 
     def drain(self) -> None:
-        """It stops as a daemon does that is told to."""
+        """Stop as a daemon does on SIGTERM."""
         if self._process is not None and self._server is not None and not self.is_stopping:
             self.is_stopping = True
             self._machine.spawn(self._process, self._stop)
 
     def catch_up(self) -> None:
-        """It looks at all of the store."""
+        """Read all scopes of the store."""
         if self._process is not None and self._world is not None:
             self._machine.spawn(self._process, self._catch_up, self._world)
 
@@ -112,19 +120,19 @@ class Worker:
                 replica.refresh(world.fleet.store)
 
     def in_hand(self) -> dict[str, int]:
-        """What it has not finished, by kind."""
+        """Its unfinished work, by kind."""
         if self._server is None or self._world is None:
             return {}
-        told = self._server.describe()
-        kinds = ("in_hand", "running", "waiting", "parked", "lanes")
+        described = self._server.describe()
+        kinds = ("in_hand", "running", "waiting", "parked", "extra_consumers")
         scheduler = self._world.scheduler
-        return {kind: told[kind] for kind in kinds} | {
+        return {kind: described[kind] for kind in kinds} | {
             "waiting for pending resources": scheduler.waiting,
             "unanswered": len(scheduler.unanswered()),
         }
 
     def replicas(self) -> dict[str, ClusterReplica]:
-        """What it knows of each cluster."""
+        """Its replica of each cluster."""
         world = self._world if self._server else None
         return {each.scope: each for each in world.fleet.clusters()} if world else {}
 
@@ -134,39 +142,118 @@ class Worker:
                 self._broker.lose(link)
 
     def _run(self) -> None:
-        state = Line(self._store, self.name, self.clock, self.faults)
-        self._world = world = World(state=state, clock=self.clock, **self._limits)
+        self._world = world = self._made_world()
         publisher = Publisher(self._broker, self._history, self.name)
         self._server = AmqpServer(
             SETTINGS(self._broker),
-            Place("nova", TOPIC, self.name),
+            QueueNames("nova", TOPIC, self.name),
             Dispatcher(
                 [
-                    NovaDoor(world.scheduler, world.inventory).endpoint(),
-                    WorkerDoor(
+                    NovaEndpoint(world.scheduler, world.inventory).endpoint(),
+                    WorkerEndpoint(
                         world.scheduler, world.inventory, world.listing, publisher
                     ).endpoint(),
+                    baseapi(),
                 ],
                 to_wire,
+                Witness(self._history, self.name),
             ),
-            slots=self._slots,
+            slots=self._setting.slots,
             limits=DeliveryLimits(),
-            observer=Observer(),
+            observer=Witness(self._history, self.name),
         )
         self._server.start()
         self._history.add(self.name, "serves")
 
+    def _made_world(self) -> World:
+        setting = self._setting
+        state = Line(
+            self._store,
+            self.name,
+            self.clock,
+            self.faults,
+            max_changes=setting.max_changes,
+            max_tombstones=setting.max_tombstones,
+        )
+        world = World(
+            state=state,
+            clock=self.clock,
+            filters=(*FILTERS, NUMATopologyFilter),
+            max_batch=setting.max_batch,
+            ordering=setting.ordering,
+            hold_timeout_s=setting.hold_timeout_s,
+            acquire_timeout_s=setting.acquire_timeout_s,
+            reservation_ttl_s=setting.reservation_ttl_s,
+            wait_timeout_s=setting.wait_timeout_s,
+            max_waiting=setting.max_waiting,
+            remember_answers_s=setting.remember_answers_s,
+            # A worker that does not know yet that there are several clusters declares no intents.
+            globals_max_age_s=0.0,
+        )
+        world.observed.outcomes = self.outcomes
+        state.known = lambda scope: world.fleet.cluster(scope).versions
+        decide = world.pipeline.decide
+
+        def decide_slowly(table: HostTable, request: Request, *rest: Any) -> Decision:
+            self._record_decision(request)
+            return decide(table, request, *rest)
+
+        world.pipeline.decide = decide_slowly  # type: ignore[assignment]
+        return world
+
+    def _record_decision(self, request: Request) -> None:
+        """Record the decision, and take the time that filters take."""
+        self._history.add(self.name, "decides", request=request.request_id)
+        if self._setting.decides_in_s:
+            self._machine.sleep(self._setting.decides_in_s)
+
     def _stop(self) -> None:
-        """What ``app.Worker.stop`` does."""
+        """Does what ``app.Worker.stop`` does."""
         assert self._server is not None and self._world is not None
+        self._history.add(self.name, "stops")
         self._world.scheduler.stop_waiting()
         finished = self._server.stop(STOPS_WITHIN_S)
         self._history.add(self.name, "has stopped", finished=finished)
         self._machine.at(0.0, self.crash)
 
 
+class Witness(Observer):
+    """Records the calls that a worker drops because it cannot answer them in time."""
+
+    def __init__(self, history: History, who: str) -> None:
+        self._history = history
+        self._who = who
+
+    def message_dropped(self, why: str) -> None:
+        if why == "expired":
+            self._history.add(self._who, "gives up")
+
+
+class ObservedQueue(ClusterQueue):
+    """A cluster queue that records which requests a leader takes, and which it leaves."""
+
+    def __init__(self, history: History, machine: Machine, *args: Any) -> None:
+        super().__init__(*args)
+        self._history = history
+        self._machine = machine
+
+    def _take_batch(self) -> Sequence[QueuedRequest]:
+        who = self._machine.running.process.name
+        with self._guard:  # else a request could come before those left are recorded
+            taken = self._waiting.take(self._deps.limits.max_batch)
+            self._history.add(who, "takes", taken=_ranked(taken), left=_ranked(self._waiting))
+        return taken
+
+
+def _ranked(requests: Iterable[QueuedRequest]) -> list[tuple[str, float]]:
+    return [
+        (each.trace.request.request_id, each.trace.arrived_s - each.priority_boost_s)
+        for each in requests
+    ]
+
+
 class Publisher:
-    """Casts answers; now and then it cannot tell whether the broker took one."""
+    """Casts answers; sometimes it does not know whether the broker took one."""
 
     def __init__(self, broker: Broker, history: History, who: str) -> None:
         self._broker = broker
@@ -178,12 +265,15 @@ class Publisher:
         machine.sleep(machine.random.uniform(0.0, 0.002))
         failure = machine.random.choice(FAILURES) if machine.random.random() < 0.02 else None
         if failure != "lost":
-            self._history.add(self._who, "tells", request=arguments["request_id"], answer=arguments)
+            self._history.add(
+                self._who, "answers", request=arguments["request_id"], answer=arguments
+            )
             caller = self._broker.callers.get(topic)
             if caller is not None:
                 caller(arguments)
         machine.sleep(machine.random.uniform(0.0, 0.002))
         if failure is not None:
+            self._history.add(self._who, "is unsure", request=arguments["request_id"])
             raise BusUnavailable("the broker does not confirm")
 
 

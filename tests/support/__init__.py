@@ -1,1 +1,1 @@
-"""What tests share: clocks and private servers. Nothing here tests anything."""
+"""Helpers that tests share, such as clocks and private servers; no tests."""

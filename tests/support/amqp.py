@@ -1,12 +1,14 @@
-"""A plain AMQP connection beside what is tested: what an operator sees and does at the broker."""
+"""An operator's AMQP connection, raw messages, and servers and clients on a topic of their own."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
+import struct
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,13 +17,13 @@ import amqp
 from amqp.exceptions import NotFound
 
 from scheduler_worker import conf
-from scheduler_worker.ports import Observer
+from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.amqp.settings import DeliveryLimits
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.server import Server
 from scheduler_worker.rpc.transport import Bus, Client
 from scheduler_worker.rpc.wire_errors import to_wire
-from tests.support.handlers import SOON_S, eventually
+from tests.support.patience import SOON_S, eventually
 from tests.support.proxy import Proxy
 from tests.support.servers import RabbitServer
 from tests.support.workers import write_config
@@ -30,7 +32,7 @@ Handler = Callable[..., Any]
 
 
 class Operator:
-    """Looks at queues, puts messages in and takes them out. For one thread."""
+    """Inspects queues, publishes and takes messages. For one thread."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -48,15 +50,15 @@ class Operator:
         self._channel = self._connection.channel()
 
     def depth(self, queue: str) -> int:
-        """How many messages wait in a queue; what somebody has in hand is not among them."""
-        return int(self._looked_at(queue).message_count)
+        """How many messages wait in a queue, without unacknowledged ones."""
+        return int(self._declared(queue).message_count)
 
     def consumers(self, queue: str) -> int:
-        return int(self._looked_at(queue).consumer_count)
+        return int(self._declared(queue).consumer_count)
 
     def exists(self, queue: str) -> bool:
         try:
-            self._looked_at(queue)
+            self._declared(queue)
         except NotFound:
             self._channel = self._connection.channel()
             return False
@@ -77,23 +79,36 @@ class Operator:
         body: str | bytes,
         *,
         headers: Mapping[str, Any] | None = None,
-        **told: Any,
+        **properties: Any,
     ) -> None:
-        """Publish to a queue, as no client of ours would."""
-        message = amqp.Message(body, application_headers=dict(headers or {}), **told)
+        """Publish to a queue with any headers and properties."""
+        message = amqp.Message(body, application_headers=dict(headers or {}), **properties)
         self._channel.basic_publish(message, "", queue)
-        self._looked_at(queue)  # answered after the message was taken: it is there
+        self._declared(queue)  # answered after the message was enqueued
 
-    def messages(self, queue: str) -> Iterator[Any]:
-        """What is in a queue and what comes, each waited for; taken out for good.
+    def put_raw(self, queue: str, messages: Sequence[amqp.Message]) -> None:
+        """Publish raw messages; those that the broker refuses are left out."""
+        for each in messages:
+            try:
+                self._channel.basic_publish(each, "", queue)
+                self._declared(queue)
+            except amqp.AMQPError:
+                self.close()
+                self._connect()
 
-        Raises TimeoutError when nothing comes.
+    def purge(self, queue: str) -> None:
+        self._channel.queue_purge(queue)
+
+    def messages(self, queue: str) -> Generator[Any, None, None]:
+        """Consume a queue, acknowledging at once.
+
+        Raises TimeoutError when nothing arrives.
         """
         inbox: deque[Any] = deque()
         try:
             tag = self._channel.basic_consume(queue, callback=inbox.append, no_ack=True)
         except amqp.InternalError:
-            # RabbitMQ breaks over a quorum queue whose replicas have not all begun.
+            # RabbitMQ fails while not all replicas of a quorum queue have started.
             self._connect()
             tag = self._channel.basic_consume(queue, callback=inbox.append, no_ack=True)
         try:
@@ -113,22 +128,67 @@ class Operator:
         with contextlib.suppress(amqp.AMQPError):  # the broker may have closed it
             self._connection.close()
 
-    def _looked_at(self, queue: str) -> Any:
+    def _declared(self, queue: str) -> Any:
         return self._channel.queue_declare(queue, passive=True)
 
 
-def message(method: str, *, reply_queue: str | None = None, **told: Any) -> tuple[str, str]:
-    """A cast's body, or a call's, as oslo.messaging writes it; and its id."""
+def message(method: str, *, reply_queue: str | None = None, **fields: Any) -> tuple[str, str]:
+    """The body of a cast, or of a call, as oslo.messaging encodes it; and its id."""
     unique_id = uuid.uuid4().hex
-    inner: dict[str, Any] = {"method": method, "args": {}, "version": "1.0", **told}
+    inner: dict[str, Any] = {"method": method, "args": {}, "version": "1.0", **fields}
     inner |= {"_unique_id": unique_id}
     if reply_queue is not None:
         inner |= {"_msg_id": unique_id, "_reply_q": reply_queue}
     return json.dumps({"oslo.version": "2.0", "oslo.message": json.dumps(inner)}), unique_id
 
 
+class _Raw(amqp.Message):
+    """A message whose headers are arbitrary bytes."""
+
+    table: bytes | None = None
+
+    def _serialize_properties(self) -> bytes:
+        if self.table is None:
+            return bytes(super()._serialize_properties())
+        return struct.pack(">HI", 0x2000, len(self.table)) + self.table
+
+
+def raw_message(
+    body: bytes,
+    *,
+    headers: Mapping[str, Any],
+    properties: Mapping[str, Any],
+    table: bytes | None = None,
+) -> amqp.Message:
+    """Any message; with ``table``, the bytes of its headers, it has no other properties."""
+    made = _Raw(body, application_headers=dict(headers), **properties)
+    made.table = table
+    return made
+
+
+class Account:
+    """A user of RabbitMQ with the permissions that a worker on a topic needs."""
+
+    def __init__(self, rabbit: RabbitServer, topic: str, exchange: str) -> None:
+        self.name = f"user-{uuid.uuid4().hex[:8]}"
+        self.url = rabbit.url.replace("guest:guest", f"{self.name}:secret")
+        self._rabbit = rabbit
+        self._topic = re.escape(topic)
+        self._exchange = re.escape(exchange)
+
+    def permit(self, *, without_dead_letters: bool = False, without_answers: bool = False) -> None:
+        """Grant what ``docs/operations.md`` says, except what is left out."""
+        letters = "" if without_dead_letters else "|_dead_letters"
+        known = rf"{self._exchange}|{self._topic}(\..*|_fanout.*{letters})?"
+        write = f"^({known})$" if without_answers else rf"^(amq\.default|{known})$"
+        self.set(f"^({known})$", write, f"^({known})$")
+
+    def set(self, configure: str, write: str, read: str) -> None:
+        self._rabbit.control("set_permissions", self.name, configure, write, read)
+
+
 def content(answer: Any) -> dict[str, Any]:
-    """What an answer says."""
+    """The fields of an answer."""
     return json.loads(json.loads(answer.body)["oslo.message"])
 
 
@@ -152,7 +212,7 @@ class Stage:
         return self.rabbit.url.replace(f":{self.rabbit.port}/", f":{proxy.port}/")
 
     def bus(self, url: str | None = None, **options: Any) -> Bus:
-        """``options`` are of ``[oslo_messaging_rabbit]``."""
+        """A bus; ``options`` are of ``[oslo_messaging_rabbit]``."""
         path = self._directory / f"{uuid.uuid4().hex}.conf"
         write_config(path, oslo_messaging_rabbit={"rabbit_retry_backoff": 0, **options})
         settings = conf.load(["--config-file", str(path)])
@@ -168,29 +228,43 @@ class Stage:
         url: str | None = None,
         limits: DeliveryLimits | None = None,
         observer: Observer | None = None,
+        kind: str = "amqp",
+        endpoints: Sequence[Endpoint] = (),
         **options: Any,
     ) -> Server:
-        """Not yet started; stopped with the stage."""
+        """A server, not yet started; stopped with the stage. ``endpoints`` are served besides."""
         server = self.bus(url, **options).server(
             self.topic,
             name,
-            [Endpoint(None, "1.0", methods)],
+            [Endpoint(None, "1.0", methods), *endpoints],
             translate=to_wire,
             slots=slots,
+            kind=kind,
             limits=limits,
             observer=observer,
         )
         self._open.callback(server.stop, 1.0)
         return server
 
-    def serve(self, methods: Mapping[str, Handler], **told: Any) -> Server:
-        server = self.server(methods, **told)
+    def serve(self, methods: Mapping[str, Handler], **options: Any) -> Server:
+        server = self.server(methods, **options)
         server.start()
         return server
 
-    def client(self, *, url: str | None = None, options: Any = None, **told: Any) -> Client:
-        told = {"timeout_s": SOON_S, **told}
-        return self.bus(url, **(options or {})).client(self.topic, **told)
+    def client(self, *, url: str | None = None, options: Any = None, **arguments: Any) -> Client:
+        arguments = {"timeout_s": SOON_S, **arguments}
+        return self.bus(url, **(options or {})).client(self.topic, **arguments)
+
+    @contextlib.contextmanager
+    def account(self) -> Iterator[Account]:
+        """A worker's account with the documented permissions."""
+        account = Account(self.rabbit, self.topic, self.exchange)
+        self.rabbit.control("add_user", account.name, "secret")
+        account.permit()
+        try:
+            yield account
+        finally:
+            self.rabbit.control("delete_user", account.name)
 
     def dead_letter(self) -> Any:
         """The next dead letter, waited for."""

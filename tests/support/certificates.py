@@ -7,6 +7,20 @@ from pathlib import Path
 
 from tests.support.servers import program
 
+SOME = """\
+-----BEGIN CERTIFICATE-----
+MIIBdDCCARmgAwIBAgIUddgfG9HpXvkmA2RfPVKoQuePrkEwCgYIKoZIzj0EAwIw
+DzENMAsGA1UEAwwEdGVzdDAeFw0yNjExMjIwNDQ2MzhaFw0yNjExMjMwNDQ2Mzha
+MA8xDTALBgNVBAMMBHRlc3QwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAATadcEi
+WSF2q/MM1mVyVpKloVj30EOP7FAnmnlSFDT/kN4i2f3BrF3/z6MWMZyuu53sVd/h
++eT8KjZfW5X8Q0Ruo1MwUTAdBgNVHQ4EFgQUz/mxDDuxT/yYcbvO7/AFLQThcQAw
+HwYDVR0jBBgwFoAUz/mxDDuxT/yYcbvO7/AFLQThcQAwDwYDVR0TAQH/BAUwAwEB
+/zAKBggqhkjOPQQDAgNJADBGAiEAjp8sh4xkVNB2eFAN3f5tifanQj7kn0+VK/DD
+g4tuXfsCIQDNW6wI3L/p04isOZpiE2vSw0WFYnYhHp8q0xwoVOqRdg==
+-----END CERTIFICATE-----
+"""
+"""An expired certificate, for tests that need only its form."""
+
 
 class Authority:
     """Signs certificates; its own is in ``path``."""

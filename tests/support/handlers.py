@@ -1,23 +1,21 @@
-"""Handlers and observers that tell a test what happens, and wait for it."""
+"""Handlers and observers that signal a test what happens."""
 
 from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from scheduler_worker.ports import Observer
+from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Context
-
-SOON_S = 60.0
-"""A bound on what happens at once; reached only by a test that fails."""
+from tests.support.patience import SOON_S as SOON_S
+from tests.support.patience import eventually as eventually
 
 
 class Gate:
-    """A handler that waits until the test lets it pass."""
+    """A handler that blocks until the test opens it."""
 
     def __init__(self) -> None:
         self.entered = threading.Semaphore(0)
@@ -25,17 +23,17 @@ class Gate:
 
     def __call__(self, _context: Context) -> str:
         self.entered.release()
-        self.opened.wait()  # at the latest the fixture opens it
+        self.opened.wait()  # by the fixture at the latest
         return "passed"
 
     def wait_for(self, number: int) -> None:
-        """Until so many more have come."""
+        """Wait until so many more calls have entered."""
         for _ in range(number):
             assert self.entered.acquire(timeout=SOON_S)
 
     @property
     def is_untouched(self) -> bool:
-        """Whether nobody came that was not waited for."""
+        """Whether no call has entered that was not waited for."""
         return not self.entered.acquire(blocking=False)
 
 
@@ -44,42 +42,42 @@ def echo(_context: Context, value: Any) -> Any:
 
 
 class Witness(Observer):
-    """Counts what a server says of itself, so that a test can wait for it."""
+    """Counts a server's events, so that a test can wait for them."""
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
         self._changed = threading.Condition()
 
-    def wait_for(self, what: str, number: int = 1) -> None:
+    def wait_for(self, event: str, number: int = 1) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: self._seen[what] >= number, SOON_S), self._seen
+            assert self._changed.wait_for(lambda: self._seen[event] >= number, SOON_S), self._seen
 
-    def count(self, what: str) -> int:
-        return self._seen[what]
+    def count(self, event: str) -> int:
+        return self._seen[event]
 
-    def _see(self, what: str) -> None:
+    def _count(self, event: str) -> None:
         with self._changed:
-            self._seen[what] += 1
+            self._seen[event] += 1
             self._changed.notify_all()
 
     def request_served(self, method: str, result: str, duration_s: float) -> None:
-        self._see(f"served {method}")
+        self._count(f"served {method}")
 
     def message_repeated(self) -> None:
-        self._see("repeated")
+        self._count("repeated")
 
     def message_dropped(self, why: str) -> None:
-        self._see(why)
+        self._count(why)
 
     def bus_connected(self, *, again: bool) -> None:
-        self._see("connected again" if again else "connected")
+        self._count("connected again" if again else "connected")
 
     def bus_lost(self) -> None:
-        self._see("lost")
+        self._count("lost")
 
 
 def in_thread(work: Callable[[], Any]) -> queue.SimpleQueue[Any]:
-    """Start the work; its result or its error comes out of the queue."""
+    """Run the work in a thread; its result or its error comes out of the queue."""
     results: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def run() -> None:
@@ -90,11 +88,3 @@ def in_thread(work: Callable[[], Any]) -> queue.SimpleQueue[Any]:
 
     threading.Thread(target=run, daemon=True).start()
     return results
-
-
-def eventually(is_so: Callable[[], bool], timeout_s: float = SOON_S) -> None:
-    """Look until it is so, where nothing else tells."""
-    deadline_s = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline_s, "it never came to be so"
-        threading.Event().wait(0.01)

@@ -1,4 +1,4 @@
-"""Hosts and requests in one line each, for tests of judgement."""
+"""Hosts and requests in one line each, for tests of scheduling."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ NOW_S = 1000.0
 
 
 def host_record(**fields: Any) -> HostRecord:
-    """A host called ``h`` that was heard of just now: 4 vCPUs, 8 GiB, 100 GiB, nothing used."""
-    said: dict[str, Any] = {"host": "h", "vcpus": 4, "memory_mb": 8192, "local_gb": 100}
-    said |= {"cluster": "default", "reported_at_s": NOW_S} | fields
-    names = {"uuid": f"uuid-{said['host']}", "nodename": said["host"]}
-    return merged(None, names | said)
+    """A host called ``h`` that has just reported: 4 vCPUs, 8 GiB, 100 GiB, nothing used."""
+    reported: dict[str, Any] = {"host": "h", "vcpus": 4, "memory_mb": 8192, "local_gb": 100}
+    reported |= {"cluster": "default", "reported_at_s": NOW_S} | fields
+    names = {"uuid": f"uuid-{reported['host']}", "nodename": reported["host"]}
+    reported_at_s = reported.pop("reported_at_s")
+    return merged(None, names | reported, reported_at_s=reported_at_s)
 
 
 def host_table(

@@ -1,4 +1,4 @@
-"""A filter that somebody wrote carelessly: it breaks, and says what it should not."""
+"""A careless filter: it raises an error that contains secrets."""
 
 import logging
 
@@ -8,11 +8,11 @@ LOG = logging.getLogger("somebody.elses.filter")
 
 
 class LeakyFilter(Filter):
-    """Breaks where the request has a hint ``leak``, and tells the hint."""
+    """Raises an error with the value of the hint ``leak``."""
 
     def host_passes(self, host_state, spec_obj):
-        told = spec_obj.hint("leak")
-        if told is not None:
-            LOG.debug("asked for %s", {"auth_token": told})
-            raise RuntimeError(f"no answer from https://admin:{told}@keystone/ (auth_token={told})")
+        hint = spec_obj.hint("leak")
+        if hint is not None:
+            LOG.debug("asked for %s", {"auth_token": hint})
+            raise RuntimeError(f"no answer from https://admin:{hint}@keystone/ (auth_token={hint})")
         return True

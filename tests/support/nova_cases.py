@@ -17,5 +17,5 @@ def documents() -> list[reading.Document]:
 
 
 def differences(document: reading.Document) -> list[str]:
-    """What is different from what was recorded."""
+    """The differences from the recording."""
     return registry.run(document).differences

@@ -1,10 +1,10 @@
-"""A filter as somebody would bring it from Nova: one host at a time, limits left behind."""
+"""A filter as one written for Nova: evaluates one host at a time, and sets its limits."""
 
 from scheduler_worker.scheduling.plugin import Filter
 
 
 class EvenHostsFilter(Filter):
-    """Hosts whose name ends with an even digit."""
+    """Passes hosts whose name ends with an even digit."""
 
     def host_passes(self, host_state, spec_obj):
         host_state.limits["vcpu"] = 3.7

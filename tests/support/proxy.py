@@ -1,4 +1,4 @@
-"""A TCP proxy that a test can stall, cut and close: what a network does to a worker."""
+"""A TCP proxy that a test can stall, cut and close, as networks do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHUNK = 2**16
 
 
 class Proxy:
-    """Stands before a port of the loopback; who connects to ``port`` gets there through it."""
+    """Forwards connections to ``port`` to another port of the loopback."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
@@ -34,7 +34,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def stalled(self, *directions: Direction) -> Iterator[None]:
-        """Inside, bytes of these directions wait; the connections stay open."""
+        """Inside, nothing is forwarded in these directions; the connections stay open."""
         for each in directions:
             self._flows[each].clear()
         try:
@@ -45,7 +45,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def away(self) -> Iterator[None]:
-        """Inside, all connections are cut, and new ones are too."""
+        """Inside, all connections are cut, new ones too."""
         self._refuses.set()
         self.cut()
         try:
@@ -54,14 +54,14 @@ class Proxy:
             self._refuses.clear()
 
     def cut(self) -> None:
-        """End all connections; new ones are served."""
+        """Close all connections; new ones are accepted."""
         with self._guard:
             cut, self._open = self._open, set()
         for each in cut:
             _end(each)
 
     def close(self) -> None:
-        """Cut everything and listen no more."""
+        """Close all connections and stop listening."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accept
         self._listener.close()
@@ -112,7 +112,7 @@ class Proxy:
                 sink.sendall(data)
         except OSError:
             pass  # cut
-        flows.wait()  # an end does not get through either
+        flows.wait()  # while stalled, the end is not forwarded either
         with self._guard:
             self._open -= {source, sink}
         _end(source)

@@ -1,8 +1,8 @@
 """Private servers on free loopback ports: RabbitMQ and Redis in a directory of their own.
 
-A server is its directory: what is needed to find, stop or restart it lies there, so another
-process can stop what this one started (``tools/dev-services`` does). Only processes started here
-are ever stopped, each by its pid.
+A server's directory has everything that is needed to find, stop or restart it, so another process
+can stop it (``tools/dev-services`` does). Only processes that were started here are ever stopped,
+each by its pid.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Self
 LOOPBACK = "127.0.0.1"
 START_S = 90.0
 STOP_S = 30.0
-LOOK_AGAIN_S = 0.05
+POLL_S = 0.05
 RABBIT_PROGRAMS = Path("/usr/lib/rabbitmq/bin")
 
 
@@ -43,6 +43,7 @@ class Server:
 
     name: str
     ports: Sequence[str] = ("port",)
+    ready_within_s = START_S
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -70,15 +71,19 @@ class Server:
 
     def start(self) -> None:
         """Start on the ports of the last time, or on free ones."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        for port in self.ports:
-            self._take_port(port)
+        self.take_ports()
         self._launch("pid", self.command(), self.environment())
         try:
             self._wait_until_ready()
         except BaseException:
             self.kill()
             raise
+
+    def take_ports(self) -> None:
+        """Choose the ports, if that is yet to be done: others may need them before the start."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for port in self.ports:
+            self._take_port(port)
 
     def stop(self) -> None:
         """Let it finish properly."""
@@ -134,14 +139,14 @@ class Server:
         (self.directory / pid_file).write_text(str(child.pid))
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + self.ready_within_s
         problem: Exception | None = None
         while time.monotonic() < deadline and self._children[self.pid].poll() is None:
             try:
                 return self.check_ready()
             except Exception as error:
                 problem = error
-                time.sleep(LOOK_AGAIN_S)  # a server has no other way to say that it is there
+                time.sleep(POLL_S)  # there is no other signal that a server is up
         tail = self.log.read_text(errors="replace")[-2000:]
         raise ServerFailed(f"{self.name} did not start ({problem}); the end of its log:\n{tail}")
 
@@ -190,7 +195,7 @@ class RedisServer(Server):
         return f"redis://{LOOPBACK}:{self.port}/0"
 
     def options(self) -> Mapping[str, object]:
-        """What is asked of the server beside its place and its file."""
+        """Further settings of the server."""
         return {}
 
     def command(self) -> list[str]:
@@ -228,7 +233,7 @@ class RedisReplica(RedisServer):
 
 
 class RedisSentinel(RedisServer):
-    """A sentinel that alone decides for ``blue``, whose first master is given."""
+    """The only sentinel of the service ``blue``, whose first master is given."""
 
     name = "Sentinel"
 
@@ -290,14 +295,14 @@ class RabbitServer(Server):
     """A RabbitMQ of one node, with an epmd of its own; needs no privileges."""
 
     name = "RabbitMQ"
-    ports = ("port", "dist_port", "epmd_port")
+    ports: Sequence[str] = ("port", "dist_port", "epmd_port")
 
     @property
     def url(self) -> str:
         return self.url_of("/")
 
     def configuration(self) -> Mapping[str, object]:
-        """What stands in ``rabbitmq.conf``."""
+        """The lines of ``rabbitmq.conf``."""
         return {}
 
     def url_of(self, vhost: str) -> str:
@@ -310,8 +315,17 @@ class RabbitServer(Server):
         self.control("set_permissions", "-p", name, "guest", ".*", ".*", ".*")
         return self.url_of(name)
 
+    def add_user(self, name: str, *, configure: str) -> str:
+        """Add a user who may configure what matches the pattern, and read and write everything.
+
+        Returns the user's URL of ``/``.
+        """
+        self.control("add_user", name, "secret")
+        self.control("set_permissions", "-p", "/", name, configure, ".*", ".*")
+        return self.url.replace("guest:guest", f"{name}:secret")
+
     def control(self, *arguments: str) -> str:
-        """What ``rabbitmqctl`` answers; it takes some two seconds to start."""
+        """The output of ``rabbitmqctl``, which takes some two seconds to start."""
         command = [program("rabbitmqctl", RABBIT_PROGRAMS), "-q", *arguments]
         done = subprocess.run(
             command, env=dict(self.environment()), capture_output=True, text=True, check=False
@@ -322,10 +336,8 @@ class RabbitServer(Server):
 
     def start(self) -> None:
         program("rabbitmq-server", RABBIT_PROGRAMS)  # before epmd runs in vain
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.take_ports()
         (self.directory / "plugins").write_text("[].\n")
-        for port in self.ports:
-            self._take_port(port)
         lines = [f"{name} = {value}\n" for name, value in self.configuration().items()]
         (self.directory / "rabbitmq.conf").write_text("".join(lines))
         epmd = [program("epmd"), "-address", LOOPBACK, "-port", str(self._number("epmd_port"))]
@@ -373,7 +385,7 @@ class RabbitServer(Server):
 
 
 class TlsRabbitServer(RabbitServer):
-    """A RabbitMQ that also listens with TLS, to those who show a certificate."""
+    """A RabbitMQ that also listens with TLS and verifies client certificates."""
 
     ports = (*RabbitServer.ports, "tls_port")
 
@@ -402,7 +414,7 @@ def program(name: str, *places: Path) -> str:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody uses now."""
+    """A port of the loopback that is free now."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]

@@ -8,22 +8,29 @@ from typing import Any
 import msgspec
 
 from scheduler_worker.backends.memory import MemoryState
+from scheduler_worker.model.allocations import Owner
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.ports import Observer, Outcome
+from scheduler_worker.observer import Observer, Outcome
+from scheduler_worker.scheduling.compiler import nova_policy
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.filters.server_groups import ServerGroupAntiAffinityFilter
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.pipeline import Pipeline, Request
+from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.weighers.figures import CPUWeigher, RAMWeigher
-from scheduler_worker.service.hold import Limits
-from scheduler_worker.service.inventory import Inventory, Ratios
-from scheduler_worker.service.listing import Listing
-from scheduler_worker.service.replica import Fleet
-from scheduler_worker.service.scheduler import Scheduler
+from scheduler_worker.service.inventory.inventory import Inventory
+from scheduler_worker.service.inventory.listing import Listing
+from scheduler_worker.service.inventory.reports import Ratios
+from scheduler_worker.service.placement.asking import AskingPorts
+from scheduler_worker.service.placement.claiming import PlacementPorts
+from scheduler_worker.service.placement.scheduler import Scheduler
+from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.policies.units import unit_catalogue
+from scheduler_worker.service.state.dependencies import Limits
+from scheduler_worker.service.state.replica import Fleet
 from tests.support.clock import ManualClock
 
 FILTERS: tuple[type[Filter], ...] = (
@@ -37,7 +44,7 @@ WEIGHERS: tuple[type[Weigher], ...] = (RAMWeigher, CPUWeigher)
 
 
 class Recorder(Observer):
-    """Keeps what it is told: outcomes, and the other events as (name, scope, ...)."""
+    """Records outcomes, and the other events as (name, scope, ...)."""
 
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
@@ -52,7 +59,7 @@ class Recorder(Observer):
     def lock_ended(self, scope: str, held_s: float) -> None:
         self.events.append(("ended", scope))
 
-    def hold_expired(self, scope: str) -> None:
+    def lease_expired(self, scope: str) -> None:
         self.events.append(("hold expired", scope))
 
     def lock_timed_out(self, scope: str) -> None:
@@ -64,8 +71,17 @@ class Recorder(Observer):
     def commit_conflicted(self, scope: str) -> None:
         self.events.append(("conflicted", scope))
 
-    def promises_ended(self, scope: str, how: str, count: int) -> None:
+    def reservations_ended(self, scope: str, how: str, count: int) -> None:
         self.events.append((how, scope, count))
+
+    def claims_posted(self, answer: str, consumers: int, duration_s: float) -> None:
+        self.events.append(("posted", answer, consumers))
+
+    def candidates_asked(self, answer: str, duration_s: float) -> None:
+        self.events.append(("asked", answer))
+
+    def claimed(self, result: str, instances: int) -> None:
+        self.events.append(("claimed", result, instances))
 
     def state_failed(self) -> None:
         self.events.append(("state failed",))
@@ -78,36 +94,48 @@ class World:
         self,
         *,
         state: Any = None,
-        clock: ManualClock | None = None,
+        clock: Any = None,
         options: Options | None = None,
         filters: tuple[type[Filter], ...] = FILTERS,
-        remember_answers_s: float = 120.0,
+        placement: PlacementPorts | None = None,
+        asking: AskingPorts | None = None,
         **limits: Any,
     ) -> None:
         self.clock = clock or ManualClock()
         self.limits = Limits(**{"wait_timeout_s": 0.0} | limits)
         self.state = state or MemoryState(self.clock, hold_timeout_s=self.limits.hold_timeout_s)
-        options = options or Options()
+        self.options = options or Options.of(claims_in_placement=placement is not None)
+        self.placement = placement
+        self.asking = asking
         self.filters = filters
-        self.pipeline = Pipeline(
-            [each(options) for each in filters], [each(options) for each in WEIGHERS], options
+        units = {each.__name__: each for each in (*filters, *WEIGHERS)}
+        catalogue = unit_catalogue(units)
+        nova = nova_policy(
+            [each.__name__ for each in filters],
+            [each.__name__ for each in WEIGHERS],
+            self.options,
+            catalogue,
         )
-        self.told = Recorder()
-        self.fleet = Fleet(self.state, default_cluster="default", observer=self.told)
+        self.pipelines = Pipelines(catalogue, nova, self.options)
+        self.pipeline = self.pipelines.nova
+        self.observed = Recorder()
+        self.fleet = Fleet(self.state, default_cluster="default", observer=self.observed)
         self.scheduler = Scheduler(
             fleet=self.fleet,
             lock=self.state,
-            pipeline=lambda: self.pipeline,
+            pipelines=lambda: self.pipelines,
             clock=self.clock,
             limits=self.limits,
-            observer=self.told,
+            observer=self.observed,
+            placement=placement,
+            asking=asking,
         )
         self.inventory = Inventory(
             fleet=self.fleet,
             ratios=Ratios(1.0, 1.0, 1.0),
-            promise_ttl_s=self.limits.promise_ttl_s,
-            remember_answers_s=remember_answers_s,
-            observer=self.told,
+            reservation_ttl_s=self.limits.reservation_ttl_s,
+            remember_answers_s=self.limits.remember_answers_s,
+            observer=self.observed,
         )
         self.listing = Listing(self.fleet)
 
@@ -115,8 +143,10 @@ class World:
         return World(
             state=self.state,
             clock=self.clock,
-            options=self.pipeline.options,
+            options=self.options,
             filters=self.filters,
+            placement=self.placement,
+            asking=self.asking,
             **msgspec.structs.asdict(self.limits),
         )
 
@@ -130,8 +160,8 @@ class World:
         """The host of each instance."""
         return [some[0].service_host for some in self.ask(*uuids, **spec).selections]
 
-    def promised(self) -> dict[str, list[str]]:
-        """Host -> the instances promised to it."""
+    def reserved(self) -> dict[str, list[str]]:
+        """Host -> the instances reserved on it."""
         found: dict[str, list[str]] = {}
         for each in self.listing.reservations()["reservations"]:
             found.setdefault(each["host"], []).append(each["instance_uuid"])
@@ -151,6 +181,7 @@ def request(
     alternates: int = 0,
     priority: int = 0,
     request_id: str | None = None,
+    global_request_id: str | None = None,
     **spec: Any,
 ) -> Request:
     plain = {"flavor": {"vcpus": vcpus, "memory_mb": memory_mb}, "num_instances": len(uuids)} | spec
@@ -158,6 +189,8 @@ def request(
         spec=msgspec.convert(plain, RequestSpec),
         instance_uuids=uuids,
         request_id=f"req-{uuid.uuid4()}" if request_id is None else request_id,
+        global_request_id=global_request_id,
         num_alternates=alternates,
+        owner=Owner("project", "user"),
         priority=priority,
     )

@@ -6,9 +6,11 @@ import socket
 import time
 from pathlib import Path
 
+from tests.support.patience import SOON_S
+
 
 class NotifySocket:
-    """What services say to ``$NOTIFY_SOCKET``."""
+    """Receives the notifications to ``$NOTIFY_SOCKET``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -18,19 +20,19 @@ class NotifySocket:
     def close(self) -> None:
         self._socket.close()
 
-    def next(self, timeout_s: float = 30.0) -> str | None:
-        """The next thing that is said; None when nobody says anything for so long."""
+    def next(self, timeout_s: float = SOON_S) -> str | None:
+        """The next notification; None when none arrives in time."""
         self._socket.settimeout(timeout_s)
         try:
             return self._socket.recv(4096).decode()
         except TimeoutError:
             return None
 
-    def until(self, said: str, timeout_s: float = 30.0) -> str:
-        """The first thing that contains these words; what comes before it is passed over."""
+    def until(self, text: str, timeout_s: float = SOON_S) -> str:
+        """The first notification that contains the text; earlier ones are skipped."""
         ends_s = time.monotonic() + timeout_s
         while (left_s := ends_s - time.monotonic()) > 0:
             message = self.next(left_s)
-            if message is not None and said in message:
+            if message is not None and text in message:
                 return message
-        raise AssertionError(f"nobody said {said!r}")
+        raise AssertionError(f"there was no notification {text!r}")

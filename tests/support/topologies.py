@@ -1,4 +1,4 @@
-"""NUMA cells and PCI devices in one line each, for tests of judgement."""
+"""NUMA cells and PCI devices in one line each, for tests of scheduling."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from scheduler_worker.scheduling.pci.requests import PCIRequest
 Plain = dict[str, Any]
 
 
-def host_cell(id: int = 0, *, cores: int = 2, threads: int = 2, **said: Any) -> Plain:
+def host_cell(id: int = 0, *, cores: int = 2, threads: int = 2, **fields: Any) -> Plain:
     """A reported cell of so many cores, 8 GiB and no pages; cell 1 begins where cell 0 ends."""
     start = id * cores * threads
     numbers = list(range(start, start + cores * threads))
     siblings = [numbers[at : at + threads] for at in range(0, len(numbers), threads)]
     cell: Plain = {"id": id, "memory": 8192, "cpuset": numbers, "pcpuset": numbers}
-    return cell | {"siblings": siblings} | said
+    return cell | {"siblings": siblings} | fields
 
 
 def pages(*sizes: tuple[int, int], used: int = 0) -> list[Plain]:
@@ -43,24 +43,24 @@ def host(*cells: Plain) -> NUMATopology:
 
 
 def instance_cell(
-    id: int = 0, *, pinned: int = 0, shared: int = 0, memory: int = 1024, **said: Any
+    id: int = 0, *, pinned: int = 0, shared: int = 0, memory: int = 1024, **fields: Any
 ) -> Plain:
-    """A cell of an instance; the policy is what its vCPUs tell."""
+    """A cell of an instance; its vCPUs determine the policy."""
     policy = ("mixed" if shared else "dedicated") if pinned else "shared"
     vcpus = list(range(10 * id, 10 * id + pinned + shared))
     cell = {"id": id, "memory": memory, "pcpuset": vcpus[:pinned], "cpuset": vcpus[pinned:]}
-    return cell | {"cpu_policy": policy} | said
+    return cell | {"cpu_policy": policy} | fields
 
 
-def asked(*cells: Plain, **said: Any) -> Plain:
+def asked(*cells: Plain, **fields: Any) -> Plain:
     """The topology of a request."""
-    return {"cells": list(cells)} | said
+    return {"cells": list(cells)} | fields
 
 
-def wanted(*cells: Plain, emulator: str | None = None, **said: Any) -> Wanted:
-    """What an instance with these cells wants."""
+def wanted(*cells: Plain, emulator: str | None = None, **fields: Any) -> Wanted:
+    """The topology that an instance with these cells requests."""
     plain = asked(*cells, emulator_threads_policy=emulator)
-    return Wanted(topology=msgspec.convert(plain, InstanceNUMATopology), **said)
+    return Wanted(topology=msgspec.convert(plain, InstanceNUMATopology), **fields)
 
 
 def pool(count: int = 1, numa_node: int | None = None, **tags: str) -> PCIPool:
@@ -76,7 +76,7 @@ def pools(*some: PCIPool) -> PCIPools:
     return read_pci_pools(msgspec.to_builtins(some))
 
 
-def devices(count: int = 1, *specs: Plain, **said: Any) -> PCIRequest:
+def devices(count: int = 1, *specs: Plain, **fields: Any) -> PCIRequest:
     """A request for devices of one of the specs; of vendor 8086 when there are none."""
     given: Iterable[Plain] = specs or ({"vendor_id": "8086"},)
-    return PCIRequest(count, tuple(tuple(sorted(spec.items())) for spec in given), **said)
+    return PCIRequest(count, tuple(tuple(sorted(spec.items())) for spec in given), **fields)

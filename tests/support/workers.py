@@ -8,18 +8,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from scheduler_worker import conf
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.rpc.transport import Bus
+from tests.support.patience import SOON_S
 
-START_S = 30.0
+START_S = SOON_S
 
 
-def write_config(path: Path, **groups: dict[str, object]) -> Path:
+def write_config(path: Path, **groups: Mapping[str, Any]) -> Path:
     """An oslo.config file; ``DEFAULT`` and other groups by keyword."""
     lines = []
     for group, options in groups.items():
@@ -29,6 +31,14 @@ def write_config(path: Path, **groups: dict[str, object]) -> Path:
             lines += [f"{name} = {each}" for each in values]
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def run_worker(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``scheduler-worker`` to its end, at most a minute."""
+    command = [sys.executable, "-m", "scheduler_worker", "--config-file", str(config)]
+    return subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 class WorkerProcess:
@@ -56,7 +66,7 @@ class WorkerProcess:
         return self.log_path.read_text()
 
     def await_log(self, text: str, timeout_s: float = START_S) -> None:
-        """Until the log says so."""
+        """Wait until the log contains the text."""
         deadline_s = time.monotonic() + timeout_s
         while text not in self.log:
             assert self.process.poll() is None, f"the worker ended: {self.log}"
@@ -69,7 +79,7 @@ class WorkerProcess:
         self.await_log("Serving topic")
         return self
 
-    def stop(self, timeout_s: float = 30.0) -> int:
+    def stop(self, timeout_s: float = SOON_S) -> int:
         """SIGTERM; the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
@@ -77,7 +87,12 @@ class WorkerProcess:
     def kill(self) -> None:
         """SIGKILL."""
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(SOON_S)
+
+    def peak_mb(self) -> float:
+        """Its largest resident set so far."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -96,14 +111,14 @@ class WorkerProcess:
             os.kill(self.process.pid, signal.SIGCONT)
             self.process.terminate()
             try:
-                self.process.wait(20)
+                self.process.wait(SOON_S)
             except subprocess.TimeoutExpired:
                 self.kill()
         self._log.close()
 
 
 @contextlib.contextmanager
-def connected(url: str, timeout_s: float = 30.0):
+def connected(url: str, timeout_s: float = SOON_S):
     """A client of the workers on a bus, once one of them answers."""
     with Bus(conf.load(), url=url) as bus:
         client = SchedulerClient(bus, timeout_s=timeout_s)

@@ -1,12 +1,19 @@
-"""The composition root: what fits together, what is refused, what a stop gives back."""
+"""The composition root: build, start, stop and reload of a worker."""
 
+import logging
+import operator
+import threading
 import uuid
 
 import pytest
 
-from scheduler_worker import app, conf
+from scheduler_worker import app, conf, factories, preflight
+from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.monitoring import advice
+from scheduler_worker.scheduling.options import ALL_FILTERS
 from tests.support.clock import ManualClock
+from tests.support.servers import free_port
 from tests.support.services import host, request
 from tests.support.workers import write_config
 
@@ -16,26 +23,56 @@ def build(tmp_path, **groups) -> app.Worker:
     return app.build(conf.load(["--config-file", str(write_config(tmp_path / "c", **groups))]))
 
 
-def test_a_stop_gives_back_what_was_not_answered(tmp_path, monkeypatch):
+def test_a_stop_gives_back_unanswered_reservations(tmp_path, monkeypatch):
     worker = build(tmp_path)
     monkeypatch.setattr(worker.state, "close", lambda: None)
     with worker.running():
         worker.inventory.update_hosts(decoded(host("h")))
-        answered = worker.scheduler.select(request("told"))
+        answered = worker.scheduler.select(request("answered"))
         worker.scheduler.answered(answered)
-        worker.scheduler.select(request("not told"))
+        worker.scheduler.select(request("unanswered"))
     left = worker.listing.reservations()["reservations"]
-    assert [each["instance_uuid"] for each in left] == ["told"]
+    assert [each["instance_uuid"] for each in left] == ["answered"]
 
 
-def test_a_worker_tells_who_waits_and_what_is_promised_in_each_cluster(tmp_path):
+@pytest.mark.parametrize(
+    "step",
+    ["monitor.start", "_advice.check", "fleet.load", "_server.start"],
+)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_stop_during_a_start_ends_it_without_warnings(tmp_path, caplog, step, when):
+    worker = build(tmp_path, monitoring={"port": free_port()})
+    owner, name = operator.attrgetter(step.rpartition(".")[0])(worker), step.rpartition(".")[2]
+    original, stopping = getattr(owner, name), threading.Thread(target=worker.stop, args=[0.0])
+
+    def interrupted(*arguments):
+        if when == "before":
+            stop()
+        found = original(*arguments)
+        if when == "after":
+            stop()
+        return found
+
+    def stop():
+        stopping.start()
+        if step != "monitor.start":  # which is finished first
+            stopping.join()
+
+    setattr(owner, name, interrupted)
+    assert not worker.start()
+    stopping.join()
+    assert worker.monitor.port == 0
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+def test_a_worker_describes_waiting_requests_and_reservations_of_each_cluster(tmp_path):
     worker = build(tmp_path)
     with worker.running():
         worker.inventory.update_hosts(decoded(host("h")))
         worker.scheduler.select(request("i1"))
-        told = worker.describe()["clusters"]["default"]
-    assert (told["promises"], told["in_line"], told["waiting_for_pending"]) == (1, 0, 0)
-    assert told["token"] is None
+        found = worker.describe()["clusters"]["default"]
+    assert (found["promises"], found["in_line"], found["waiting_for_pending"]) == (1, 0, 0)
+    assert found["token"] is None
 
 
 def decoded(*hosts):
@@ -44,19 +81,19 @@ def decoded(*hosts):
     return codec.decode_host_reports(list(hosts))
 
 
-def test_several_processes_need_a_state_that_they_can_share(tmp_path):
+def test_several_processes_need_a_state_that_spans_processes(tmp_path):
     config = write_config(tmp_path / "c", state={"url": "memory://"})
     settings = conf.settings(conf.load(["--config-file", str(config)]))
-    app.check_processes(settings, 1)
+    preflight.check_processes(settings, 1)
     with pytest.raises(ConfigError, match="--workers 2: processes cannot share"):
-        app.check_processes(settings, 2)
+        preflight.check_processes(settings, 2)
 
 
 @pytest.mark.parametrize(
     "url",
     [
         "redis://user:password@host:6379/0",
-        "rediss://host:6379/0?ssl_ca_certs=/path/ca.pem",
+        "rediss://host:6379/0?ssl_check_hostname=true",
         "unix:///path",
         "redis+sentinel://host:26379,host2:26379/service/0",
         "rediss+sentinel://user:password@host:26379/service/0",
@@ -64,10 +101,10 @@ def test_several_processes_need_a_state_that_they_can_share(tmp_path):
         "rediss+cluster://user:password@host:6379",
     ],
 )
-def test_every_way_to_name_redis_is_served(tmp_path, url):
+def test_every_form_of_a_redis_url_opens_an_engine(tmp_path, url):
     config = write_config(tmp_path / "c", state={"url": url})
     settings = conf.settings(conf.load(["--config-file", str(config)]))
-    state = app.open_state(settings, ManualClock())
+    state = factories.open_state(settings.state, ManualClock())
     assert state.characteristics.spans_processes
     state.close()
 
@@ -85,12 +122,24 @@ def test_filters_may_be_named_by_path_and_in_novas_spelling(tmp_path):
         },
     )
     assert [unit.name for unit in worker.pipeline.filters] == ["CoreFilter", "EvenHostsFilter"]
-    assert len(worker.pipeline.weighers) >= 12
+    assert len(worker.pipeline.weights) >= 12
     with worker.running():
         worker.inventory.update_hosts(decoded(host("h1"), host("h2")))
         decision = worker.scheduler.select(request("i1"))
         assert decision.selections[0][0].service_host == "h2"
-        assert decision.selections[0][0].limits.vcpu == 3, "left behind by the row face"
+        assert decision.selections[0][0].limits.vcpu == 3, "set by the filter's method for one host"
+
+
+def test_a_unit_that_does_not_declare_its_reads_is_warned_of(tmp_path, caplog):
+    units = {
+        "available_filters": [ALL_FILTERS, "tests.support.plugins.EvenHostsFilter"],
+        "enabled_filters": "CoreFilter,EvenHostsFilter,ServerGroupAffinityFilter",
+    }
+    with caplog.at_level(logging.WARNING), build(tmp_path, filter_scheduler=units).running():
+        pass
+    found = [each for each in caplog.messages if "does not declare what it reads" in each]
+    assert [each.split()[0] for each in found] == ["EvenHostsFilter"]
+    assert "docs/writing-a-filter.md" in found[0]
 
 
 @pytest.mark.parametrize(
@@ -114,13 +163,72 @@ def test_reload_swaps_the_pipeline_or_leaves_it(tmp_path):
     with worker.running():
         config.write_text(config.read_text().replace("size = 1", "size = 5"))
         worker.reload()
-        assert worker.pipeline.options.host_subset_size == 5
+        assert worker.pipeline.selector.parameters.host_subset_size == 5
         config.write_text(config.read_text().replace("size = 5", "size = 0"))
         worker.reload()
-        assert worker.pipeline.options.host_subset_size == 5
+        assert worker.pipeline.selector.parameters.host_subset_size == 5
 
 
-def test_reload_reads_tuning_policies_and_alarms_where_they_do_not_load(tmp_path, caplog):
+def _gone(path):
+    path.unlink()
+
+
+def _directory(path):
+    path.unlink()
+    path.mkdir()
+
+
+BROKEN = {
+    "gone": (_gone, "Failed to find some config files"),
+    "a directory": (_directory, "Is a directory"),
+    "not text": (lambda path: path.write_bytes(b"[DEFAULT]\nhost = \xff\n"), "can't decode"),
+    "not parsed": (lambda path: path.write_text("[DEFAULT\n"), "Invalid section"),
+    "no boolean": (lambda path: path.write_text("[DEFAULT]\ndebug = maybe\n"), "debug"),
+    "a bound of what is read at the start only": (
+        lambda path: path.write_text("[cluster_lock]\nhold_timeout = 0\n"),
+        "[cluster_lock] hold_timeout",
+    ),
+    "an unknown filter": (
+        lambda path: path.write_text(
+            "[filter_scheduler]\nhost_subset_size = 7\nenabled_filters = RamFiltre\n"
+        ),
+        "RamFiltre",
+    ),
+}
+
+
+@pytest.mark.parametrize(("break_it", "complaint"), BROKEN.values(), ids=BROKEN)
+def test_reload_of_a_broken_file_leaves_everything_as_it_was(
+    tmp_path, caplog, capfd, break_it, complaint
+):
+    worker = build(tmp_path, filter_scheduler={"host_subset_size": 3})
+    before = worker.pipeline
+    with caplog.at_level(logging.INFO):
+        break_it(tmp_path / "c")
+        worker.reload()
+    assert worker.pipeline is before
+    assert worker._conf.filter_scheduler.host_subset_size == 3, "as a dump would show it"
+    (found,) = [each.getMessage() for each in caplog.records]
+    assert found.startswith("The configuration stays as it was: ")
+    assert complaint in found
+    assert capfd.readouterr().err == ""
+
+
+def test_reload_reports_a_missing_file_that_was_found_by_default(tmp_path, caplog, monkeypatch):
+    """Without --config-file oslo.config would go on with no file at all."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".scheduler_worker").mkdir()
+    found = tmp_path / ".scheduler_worker" / "scheduler_worker.conf"
+    write_config(found, filter_scheduler={"host_subset_size": 3})
+    worker = app.build(conf.load())
+    assert worker.pipeline.selector.parameters.host_subset_size == 3
+    found.unlink()
+    worker.reload()
+    assert worker.pipeline.selector.parameters.host_subset_size == 3
+    assert "Failed to find some config files" in caplog.text
+
+
+def test_reload_reads_tuning_policies_and_reports_those_that_do_not_load(tmp_path, caplog):
     policy = tmp_path / "p.yaml"
     policy.write_text("scope: Host\nrules: {a: {output: fan.speed, target: 1}}")
     worker = build(tmp_path, tuning={"policy_files": policy})
@@ -128,14 +236,32 @@ def test_reload_reads_tuning_policies_and_alarms_where_they_do_not_load(tmp_path
         worker.reload()
         policy.write_text("scope: Host\nrules: {a: {output: fan.speed}}")
         worker.reload()
-        told = worker.describe()["tuning"]
-        assert worker.missing() == [], "a policy is no reason not to serve"
-    assert told["policies"] == {"p": str(policy)}
-    assert told["alarms"][0].startswith(f"{policy}:2:9: E_SCHEMA: rules.a: ")
-    assert told["alarms"][0] in caplog.text
+        found = worker.describe()["tuning"]
+        assert worker.missing() == [], "a broken tuning policy does not keep a worker from serving"
+    assert found["policies"] == {"p": str(policy)}
+    assert found["alarms"][0].startswith(f"{policy}:2:9: E_SCHEMA: rules.a: ")
+    assert found["alarms"][0] in caplog.text
     assert worker.load().tuning_alarms == 1
+
+
+def test_settings_that_endanger_the_state_are_logged_while_it_runs(tmp_path, monkeypatch, caplog):
+    warning, advising = "it may evict reservations", threading.Event()
+
+    def check(_):
+        found = [warning] if advising.is_set() else []
+        advising.set()
+        return found
+
+    monkeypatch.setattr(MemoryState, "check", check)
+    monkeypatch.setattr(advice.Advice.__init__, "__kwdefaults__", {"every_s": 0.001})
+    logged = threading.Event()
+    monkeypatch.setattr(
+        advice.LOG, "warning", lambda sentence: sentence == warning and logged.set()
+    )
+    with build(tmp_path).running():
+        assert logged.wait(10)
 
 
 def test_novas_control_exchange_is_ours(tmp_path):
     config = write_config(tmp_path / "c", DEFAULT={"control_exchange": "other"})
-    assert conf.settings(conf.load(["--config-file", str(config)])).exchange == "other"
+    assert conf.settings(conf.load(["--config-file", str(config)])).rpc.exchange == "other"

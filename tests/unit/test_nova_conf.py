@@ -1,4 +1,4 @@
-"""A nova.conf that is copied over: every scheduler option is taken, or told to mean nothing."""
+"""A copied nova.conf: every scheduler option is used, or warned of as having no effect."""
 
 import ast
 import json
@@ -63,29 +63,29 @@ def load(path):
 
 def test_a_nova_conf_with_every_scheduler_option_starts_the_worker(nova_conf, caplog):
     with caplog.at_level(logging.WARNING), app.build(load(nova_conf)).running() as worker:
-        options = worker.pipeline.options
+        values = worker.settings.options.values
     assert [unit.name for unit in worker.pipeline.filters] == [
         "ComputeFilter",
         "ImagePropertiesFilter",
         "IsolatedHostsFilter",
     ]
-    assert (options.host_subset_size, options.max_attempts) == (8, 8)
-    assert options.isolated_hosts == ("a", "b")
-    assert options.metrics_weight_setting == ("cpu.percent=-1.0",)
-    assert options.packing_host_numa_cells_allocation_strategy
-    assert options.service_down_time_s == 90
+    assert (values["host_subset_size"], worker.settings.placement.max_attempts) == (8, 8)
+    assert values["isolated_hosts"] == ("a", "b")
+    assert values["metrics_weight_setting"] == ("cpu.percent=-1.0",)
+    assert worker.pipeline.options.packing_host_numa_cells_allocation_strategy
+    assert values["service_down_time_s"] == 90
     for group, name in UNUSED:
-        told = [each for each in caplog.messages if each.startswith(f"[{group}] {name} ")]
-        assert len(told) == 1, (group, name)
+        warnings = [each for each in caplog.messages if each.startswith(f"[{group}] {name} ")]
+        assert len(warnings) == 1, (group, name)
 
 
-def test_every_option_of_nova_is_taken_or_told_to_mean_nothing():
+def test_every_option_of_nova_is_used_or_warned_of():
     assert NOVAS.keys() - OF_THE_BUS <= OURS.keys() | UNUSED
     assert not OURS.keys() & UNUSED
 
 
 @pytest.mark.parametrize("key", sorted(NOVAS.keys() & OURS.keys()), ids=".".join)
-def test_an_option_of_nova_has_its_default_and_takes_its_values(key):
+def test_an_option_of_nova_has_its_default_and_accepts_its_values(key):
     kind, default, least = NOVAS[key]
     opt = OURS[key]
     if key not in OTHER_DEFAULTS:
@@ -95,24 +95,24 @@ def test_an_option_of_nova_has_its_default_and_takes_its_values(key):
     opt.type(str(fitting(key[1], kind, least)))
 
 
-def test_nothing_is_told_where_nothing_is_set():
+def test_without_options_there_are_no_notices():
     assert conf.notices(conf.load()) == []
 
 
-def test_what_novas_list_of_filters_leaves_to_placement_is_told(tmp_path):
+def test_resources_that_novas_filters_leave_to_placement_are_warned_of(tmp_path):
     enabled = {"enabled_filters": "ComputeFilter, AggregateRamFilter"}
     found = load(write_config(tmp_path / "c", filter_scheduler=enabled))
-    told = " ".join(conf.notices(found))
-    assert "nothing decides vCPUs" in told
-    assert "add DiskFilter" in told
-    assert "memory" not in told
+    warnings = " ".join(conf.notices(found))
+    assert "nothing decides vCPUs" in warnings
+    assert "add DiskFilter" in warnings
+    assert "memory" not in warnings
 
 
-def test_a_host_may_report_before_it_counts_as_down(tmp_path):
+def test_a_host_can_report_before_it_counts_as_down(tmp_path):
     found = load(write_config(tmp_path / "c", DEFAULT={"service_down_time": 10}))
-    assert conf.settings(found).options.service_down_time_s == 25
-    [told] = conf.notices(found)
-    assert "service_down_time is taken as 25 s" in told
+    assert conf.settings(found).options.values["service_down_time_s"] == 25
+    [notice] = conf.notices(found)
+    assert "service_down_time is taken as 25 s" in notice
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,39 @@ def test_a_value_out_of_bounds_is_named_with_its_bound(tmp_path, group, name, va
     assert bound in str(refused.value)
 
 
-def test_all_wrong_values_are_told_at_once(tmp_path):
+def test_all_wrong_values_are_reported_at_once(tmp_path):
     wrong = {"host_subset_size": 0, "soft_affinity_weight_multiplier": -1}
     config = load(write_config(tmp_path / "c", filter_scheduler=wrong))
     with pytest.raises(ConfigError, match=r"host_subset_size: .*; .*soft_affinity_weight"):
         conf.settings(config)
+
+
+def test_with_the_feed_reasons_speak_of_what_is_read(nova_conf):
+    found = conf.load(["--config-file", str(nova_conf)])
+    before = "\n".join(conf.unused(found))
+    found.set_override("enabled", True, group="nova_feed")
+    after = "\n".join(conf.unused(found))
+    assert "there are no cell databases to read" in before
+    assert "there are no cell databases to read" not in after
+    assert "nova-manage cell_v2 discover_hosts" in after
+
+
+def test_the_feed_needs_the_api_database(tmp_path):
+    path = write_config(tmp_path / "c.conf", nova_feed={"enabled": True})
+    with pytest.raises(ConfigError, match=r"needs \[api_database\] connection"):
+        conf.settings(load(path))
+
+
+def test_connections_of_nova_are_taken_and_no_names_of_oslo_db_are_complained_about(tmp_path):
+    path = write_config(
+        tmp_path / "c.conf",
+        api_database={"connection": "mysql+pymysql://u:p@h/nova_api", "max_pool_size": 50},
+        database={"connection": "mysql+pymysql://u:p@h/nova", "slave_connection": "x"},
+        nova_feed={"enabled": True, "clusters": "cell"},
+    )
+    found = load(path)
+    assert conf.unread(found) == []
+    feed, databases, providers = conf.settings(found).nova_feed
+    assert providers is not None
+    assert feed.clusters == "cell"
+    assert databases.local_connection == "mysql+pymysql://u:p@h/nova"

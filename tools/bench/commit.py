@@ -11,13 +11,12 @@ from concurrent import futures
 from pathlib import Path
 from typing import Any
 
-import fleet
-import processes
-from profiling import profiled
-from table import middle, percentile, ratio, show
-
-from scheduler_worker.pauses import complete
+from bench import fleet, processes
+from bench.processes import RedisServer
+from bench.profiling import profiled
+from bench.table import middle, percentile, ratio, show
 from scheduler_worker.rpc.slots import Slots
+from scheduler_worker.waiters import complete
 
 LIVE = 5000
 INSTANCES_AT_ONCE = 100
@@ -47,12 +46,12 @@ def run(arguments: argparse.Namespace) -> list[dict]:
 
 
 def _alone(hosts: int, arguments: argparse.Namespace) -> list[dict]:
-    """One process, in turn without promises and with many that live."""
+    """One process, in turn without reservations and with many of them."""
     found: dict[int, list[dict]] = {0: [], LIVE: []}
     with processes.redis() as redis, _worker("a", hosts, redis, arguments) as worker:
         for _ in range(arguments.repeat):
             for live, rows in found.items():
-                worker.ask(("promise", live))
+                worker.ask(("reserve", live))
                 rows.append(_measured(hosts, live, redis, [worker], arguments))
     return _middles(*found.values())
 
@@ -79,7 +78,7 @@ def _middles(first: list[dict], second: list[dict]) -> list[dict]:
 def _measured(
     hosts: int,
     live: int,
-    redis: processes.RedisServer,
+    redis: RedisServer,
     workers: list[processes.Peer],
     arguments: argparse.Namespace,
 ) -> dict:
@@ -107,9 +106,7 @@ def _measured(
 
 
 @contextlib.contextmanager
-def _worker(
-    cluster: str, hosts: int, redis: processes.RedisServer, arguments: argparse.Namespace
-) -> Any:
+def _worker(cluster: str, hosts: int, redis: RedisServer, arguments: argparse.Namespace) -> Any:
     with processes.peer(_serve, cluster, hosts, redis.url, arguments) as worker:
         worker.receive()
         yield worker
@@ -120,16 +117,16 @@ def _serve(pipe: Any, cluster: str, hosts: int, url: str, arguments: argparse.Na
         load = Load(cluster, hosts, url, arguments)
         pipe.send("ready")
         while (command := pipe.recv()) is not None:
-            name, *told = command
-            pipe.send(getattr(load, name)(*told))
+            name, *parameters = command
+            pipe.send(getattr(load, name)(*parameters))
         load.close()
 
 
 class Load:
-    """A worker's use cases in its slots, asked for hosts again and again.
+    """A worker's use cases in its slots, which decide request after request.
 
-    The hosts are a hundred times as large as life, and what was promised is given back after each
-    measurement: none is ever full, and the state does not grow.
+    The hosts have a hundred times the usual capacity, and all reservations are released after each
+    measurement: no host is ever full, and the state does not grow.
     """
 
     def __init__(self, cluster: str, hosts: int, url: str, arguments: argparse.Namespace) -> None:
@@ -147,26 +144,26 @@ class Load:
         self._arguments = arguments
         hint = {"scheduler_hints": {"cluster": [cluster]}}
         self._specs = [fleet.spec_of(fleet.plain(n, 2048 * n) | hint) for n in (1, 2, 4)]
-        self._slots = Slots(self._worker.settings.slots, "bench", eager=False)
-        self._promised: list[str] = []
+        self._slots = Slots(self._worker.settings.rpc.slots, "bench", eager=False)
+        self._reserved: list[str] = []
         self._commits = 0
         self._count_commits()
 
-    def promise(self, count: int) -> None:
-        """Promises that live beside what is measured."""
+    def reserve(self, count: int) -> None:
+        """Make reservations that stay during the measurement."""
         for _ in range(0, count, INSTANCES_AT_ONCE):
             complete(self._asking(0, INSTANCES_AT_ONCE))
 
     def release(self) -> None:
-        """Give back everything."""
-        for start in range(0, len(self._promised), 1000):
-            self._worker.inventory.release(self._promised[start : start + 1000])
-        self._promised.clear()
+        """Release all reservations."""
+        for start in range(0, len(self._reserved), 1000):
+            self._worker.inventory.release(self._reserved[start : start + 1000])
+        self._reserved.clear()
 
     def load(self, seconds: float) -> dict:
-        """Ask, so many requests at a time. Raises the first error of any."""
+        """Send requests, as many at a time as configured. Raises the first error."""
         times: list[float] = []
-        asked, commits, used_s = len(self._promised), self._commits, time.process_time()
+        asked, commits, used_s = len(self._reserved), self._commits, time.process_time()
         begins_s = time.perf_counter() + WARM_UP_S
         ends_s = begins_s + seconds
 
@@ -181,7 +178,7 @@ class Load:
         self._serve([self._slots.submit(work) for _ in range(self._arguments.outstanding)])
         return {
             "times_s": times,
-            "asked": len(self._promised) - asked,
+            "asked": len(self._reserved) - asked,
             "commits": self._commits - commits,
             "cpu_s": time.process_time() - used_s,
         }
@@ -192,13 +189,13 @@ class Load:
         self._worker.bus.close()
 
     def _serve(self, work: list[futures.Future[None]]) -> None:
-        """Look after the slots, as the server does, until the work is done."""
+        """Call the slots' periodic method, as the server does, until the work is done."""
         ended = threading.Event()
         left = iter(range(len(work) - 1, -1, -1))
         for each in work:
             each.add_done_callback(lambda _: ended.set() if next(left) == 0 else None)
         while not ended.wait(LOOK_S):
-            self._slots.look_after()
+            self._slots.ensure_progress()
         for each in work:
             each.result()
 
@@ -213,13 +210,13 @@ class Load:
             num_alternates=self._arguments.alternates,
         )
         self._worker.scheduler.answered(await self._worker.scheduler.selecting(request))
-        self._promised += uuids
+        self._reserved += uuids
 
     def _count_commits(self) -> None:
         commit = self._worker.state.commit
 
-        def counted(*told: Any, **named: Any) -> Any:
+        def counted(*positional: Any, **named: Any) -> Any:
             self._commits += 1
-            return commit(*told, **named)
+            return commit(*positional, **named)
 
-        self._worker.state.commit = counted
+        self._worker.state.commit = counted  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""One decision in judgement alone: filters, weighers, choice, consumption."""
+"""One decision without I/O: filters, weighers, selection, consumption."""
 
 import argparse
 import contextlib
@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import fleet
-import peer
-from table import percentile, show
-
-from scheduler_worker.app import registered
+from bench import fleet, peer
+from bench.table import percentile, show
+from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.compiler import compile_policy
 from scheduler_worker.scheduling.options import DEFAULT_FILTERS, Options
+from scheduler_worker.scheduling.ovirt.policies import LOCKED_POLICIES
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
-from scheduler_worker.service.units import build_pipeline
+from scheduler_worker.service.policies.units import load_units
 
 _WINDOWS = 3
 """How often we and the peer take turns in a row of the table."""
@@ -28,20 +29,28 @@ _NEVER_SEEN = 20
 
 
 class Kind(NamedTuple):
-    """What is asked for, and of which hosts."""
+    """A kind of request, and the hosts that it is decided on."""
 
     spec: Callable[[int, int], dict]
     reports: Callable[[int], Iterable[dict]] = fleet.reports
     filters: tuple[str, ...] = ()
     """Beside the default ones."""
     most_hosts: int = 100_000
-    """More would take minutes for each row, if nothing else is said."""
+    """The default; more would take minutes for each row."""
+    policy: ClusterPolicy | None = None
+    """The policy of the cluster; None: ``nova``, with the default filters."""
 
 
 KINDS = {
     "plain": Kind(fleet.plain),
+    "inventories": Kind(fleet.plain, fleet.reports_with_inventories, most_hosts=10_000),
     "constrained": Kind(fleet.constrained),
     "numa": Kind(fleet.pinned, fleet.reports_with_cells, fleet.INSIDE, 10_000),
+} | {
+    policy.name: Kind(
+        fleet.highly_available, fleet.reports_with_loads, most_hosts=10_000, policy=policy
+    )
+    for policy in LOCKED_POLICIES
 }
 
 
@@ -50,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hosts", type=int, nargs="+", help="100 to 100,000; with --peer 1,000 and 10,000"
     )
     parser.add_argument(
-        "--requests", nargs="+", choices=KINDS, help="all; numa up to 10,000 hosts only"
+        "--requests", nargs="+", choices=KINDS, help="all; of a policy's name: under that policy"
     )
     parser.add_argument("--instances", type=int, nargs="+", help="1 and 10; with --peer 1")
     parser.add_argument(
@@ -69,6 +78,8 @@ def run(arguments: argparse.Namespace) -> list[dict]:
     for hosts, name in itertools.product(sizes, arguments.requests or KINDS):
         if not arguments.requests and hosts > KINDS[name].most_hosts:
             continue
+        if arguments.peer and KINDS[name].policy is not None:
+            continue
         with contextlib.ExitStack() as stack:
             bench = Bench(KINDS[name], hosts, arguments.seconds)
             if arguments.peer:
@@ -78,23 +89,22 @@ def run(arguments: argparse.Namespace) -> list[dict]:
                 {"hosts": hosts, "request": name} | bench.row(*shape)
                 for shape in itertools.product(classes, instances)
             ]
-    show("Decision (default filters, all weighers; ms)", rows)
+    show("Decision (default filters, all weighers; or an oVirt policy; ms)", rows)
     return rows
 
 
 class Bench:
-    """One kind of request on hosts that nobody has looked at yet."""
+    """One kind of request on hosts that have not been evaluated before."""
 
     def __init__(self, kind: Kind, hosts: int, seconds: float) -> None:
         self._kind = kind
         self._seconds = seconds
         self._reports, self._aggregates = list(kind.reports(hosts)), fleet.aggregates(hosts)
         self._table = fleet.table(self._reports, self._aggregates)
-        self._pipeline = build_pipeline(
-            Options(enabled_filters=DEFAULT_FILTERS + kind.filters),
-            registered("scheduler_worker.filters"),
-            registered("scheduler_worker.weighers"),
-        )
+        options = Options(enabled_filters=DEFAULT_FILTERS + kind.filters)
+        groups = map(registered, (FILTERS, WEIGHERS, *POLICY_UNITS))
+        catalogue, nova = load_units(options, *groups)
+        self._pipeline = compile_policy(kind.policy or nova, catalogue, options)
         self.peer: peer.Peer | None = None
         self._first_ms = self._first_times([self._spec(3, 3072)], 1)[0]
 
@@ -134,8 +144,8 @@ class Bench:
         return Decisions(self._pipeline, self._table, specs, instances)
 
     def _first_times(self, specs: Sequence[RequestSpec], instances: int) -> list[float]:
-        """What one decision of each class takes; the promises are given back."""
-        self._table.kept.clear()
+        """The times of one decision of each class, in ms; the claims are given back."""
+        self._table.evaluation_cache.clear()
         decisions = self._decisions(specs, instances)
         for _ in specs:
             decisions.once()
@@ -146,7 +156,7 @@ class Bench:
 class Decisions:
     """Requests of several classes in turn.
 
-    A promise ends after as many decisions as there are classes, so hosts do not fill up.
+    A claim is given back after as many decisions as there are classes, so hosts do not fill up.
     """
 
     def __init__(
@@ -156,11 +166,11 @@ class Decisions:
         self._table = table
         self._specs = specs
         self._instances = instances
-        self._dice = random.Random(1)
+        self._rng = random.Random(1)
         self._live: list[tuple[Claim, ...]] = []
         self._count = 0
         self.times: list[float] = []
-        """What each decision took, ms."""
+        """The time of each decision in ms."""
 
     def once(self) -> list[str]:
         """Decide the next request; the chosen hosts."""
@@ -168,7 +178,7 @@ class Decisions:
         spec = self._specs[self._count % len(self._specs)]
         request = Request(spec=spec, instance_uuids=uuids)
         started = time.perf_counter()
-        decided = self._pipeline.decide(self._table, request, self._dice)
+        decided = self._pipeline.decide(self._table, request, self._rng)
         self.times.append(1000 * (time.perf_counter() - started))
         self._count += 1
         self._live.append(decided.claims)
@@ -185,10 +195,10 @@ class Decisions:
             self.once()
 
     def end(self) -> None:
-        """Give back every promise."""
+        """Give back every claim."""
         while self._live:
             self._end_first()
 
     def _end_first(self) -> None:
         for claim in self._live.pop(0):
-            self._table.end_promise(claim.id)
+            self._table.give_back(claim.id)

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import processes
-from table import jain, middle, percentile, show
+from bench import processes
+from bench.processes import RedisServer
+from bench.table import jain, middle, percentile, show
 
 LOCKS = ("scheduler_worker", "redis-py", "redis-py sleep 0.01")
 LONGEST_WAIT_S = 60.0
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> list[dict]:
     return rows
 
 
-def _measured(lock: str, redis: processes.RedisServer, arguments: argparse.Namespace) -> dict:
+def _measured(lock: str, redis: RedisServer, arguments: argparse.Namespace) -> dict:
     contenders = arguments.processes * arguments.threads
     used_s = processes.cpu_s(redis.pid)
     counted = _contended(lock, redis.url, arguments)
@@ -61,10 +62,11 @@ def _measured(lock: str, redis: processes.RedisServer, arguments: argparse.Names
 
 def _contended(lock: str, url: str, arguments: argparse.Namespace) -> list[list[float]]:
     """For each contender the seconds that it waited, each time that it got the lock."""
-    told = (lock, url, arguments.hold_ms / 1000, arguments.threads, arguments.seconds)
+    parameters = (lock, url, arguments.hold_ms / 1000, arguments.threads, arguments.seconds)
     with contextlib.ExitStack() as stack:
         peers = [
-            stack.enter_context(processes.peer(_contend, *told)) for _ in range(arguments.processes)
+            stack.enter_context(processes.peer(_contend, *parameters))
+            for _ in range(arguments.processes)
         ]
         for each in peers:
             each.receive()
@@ -96,7 +98,7 @@ def _contend(pipe: Any, lock: str, url: str, hold_s: float, threads: int, second
 
 
 def _our_use(lock: str, url: str, hold_s: float) -> Callable[[], float]:
-    """Gets the lock, holds it and gives it back; answers when it got it."""
+    """Acquire the lock, hold it and release it; return when it was granted."""
     from scheduler_worker.backends.redis.engine import RedisState
     from scheduler_worker.ports import Seen
 

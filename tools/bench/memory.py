@@ -4,8 +4,8 @@ import argparse
 import multiprocessing
 import resource
 
-import fleet
-from table import show
+from bench import fleet
+from bench.table import show
 
 CHUNK = 1000
 

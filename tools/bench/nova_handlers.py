@@ -1,11 +1,12 @@
-"""Nova's own scheduling of requests, run by the interpreter of Nova's virtual environment.
+"""Runs Nova's own scheduler, in the interpreter of Nova's virtual environment.
 
-It reads JSON lines: first ``{"hosts", "aggregates", "filters"}``, then requests ``{"spec", "hosts",
-"instances", "seconds"}``. Each is decided again and again for so long, at least once, and answered
-by one line: what building the hosts took, what judging them took, in ms, and whom it chose last.
+Reads JSON lines: first ``{"hosts", "aggregates", "filters"}``, then requests ``{"spec", "hosts",
+"instances", "seconds"}``. Decides each repeatedly for that time, at least once, and writes one
+line: the times of building the host states and of filtering and weighing them, in ms, and the hosts
+chosen last.
 
-Of the scheduler's service everything is here but its database, Placement and its bus: what they
-would answer is in memory. Each decision begins with the compute nodes as the database gives them.
+The database, Placement and the bus of the scheduler's service are replaced by memory. Each decision
+begins with the compute nodes as the database returns them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import sys
 import time
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 from unittest import mock
 
 warnings.simplefilter("ignore")
@@ -35,19 +37,19 @@ PROJECT = {"project_id": "p", "user_id": "u"}
 
 
 class Peer:
-    """A scheduler's manager whose hosts are known already."""
+    """A scheduler manager over given hosts."""
 
-    def __init__(self, said: dict) -> None:
+    def __init__(self, plain: dict) -> None:
         objects.register_all()
         CONF([], project="nova", default_config_files=[])
-        CONF.set_override("enabled_filters", said["filters"], group="filter_scheduler")
+        CONF.set_override("enabled_filters", plain["filters"], group="filter_scheduler")
         CONF.set_override("service_down_time", 10**6)
         self.context = context.RequestContext("u", "p", is_admin=True)
-        self.computes = [compute_node(each) for each in said["hosts"]]
+        self.computes = [compute_node(each) for each in plain["hosts"]]
         self.services = {each.host: service(each.host) for each in self.computes}
         self.manager = Manager()
         self.hosts = self.manager.host_manager = HostManager()
-        self.hosts.update_aggregates([objects.Aggregate(**each) for each in said["aggregates"]])
+        self.hosts.update_aggregates([objects.Aggregate(**each) for each in plain["aggregates"]])
         self.hosts._instance_info = {
             each.host: {"instances": {}, "updated": True} for each in self.computes
         }
@@ -56,13 +58,14 @@ class Peer:
         """Decide for a while."""
         names = set(asked["hosts"])
         computes = [each for each in self.computes if each.host in names]
-        candidates = {
+        candidates: dict[str, list[dict]] = {
             each.uuid: [{"allocations": {each.uuid: {"resources": {}}}, "mappings": {}}]
             for each in computes
         }
         uuids = [str(uuid.uuid4()) for _ in range(asked["instances"])]
         spec = request_spec(asked["spec"])
-        build_ms, judge_ms = [], []
+        build_ms: list[float] = []
+        judge_ms: list[float] = []
         stop = time.perf_counter() + asked["seconds"]
         while not judge_ms or time.perf_counter() < stop:
             one = copy.deepcopy(spec)
@@ -80,11 +83,11 @@ class Peer:
         }
 
 
-class Manager(manager.SchedulerManager):
-    """Whose hosts are made before it is asked."""
+class Manager(manager.SchedulerManager):  # type: ignore[misc]
+    """A host manager whose host states are built beforehand."""
 
     placement_client = None
-    host_states: tuple = ()
+    host_states: Sequence[Any] = ()
 
     def __init__(self) -> None:
         pass
@@ -93,7 +96,7 @@ class Manager(manager.SchedulerManager):
         return iter(self.host_states)
 
 
-class HostManager(host_manager.HostManager):
+class HostManager(host_manager.HostManager):  # type: ignore[misc]
     """Which asks no database."""
 
     def refresh_cells_caches(self) -> None:
@@ -121,12 +124,12 @@ def compute_node(report: dict) -> objects.ComputeNode:
     )
 
 
-def numa_topology(said: dict | None) -> str | None:
-    if said is None:
+def numa_topology(plain: dict | None) -> str | None:
+    if plain is None:
         return None
     cells = []
-    for cell in said["cells"]:
-        sets = {key: set(cell[key]) for key in ("cpuset", "pcpuset", "pinned_cpus")}
+    for cell in plain["cells"]:
+        sets: dict[str, Any] = {key: set(cell[key]) for key in ("cpuset", "pcpuset", "pinned_cpus")}
         sets["siblings"] = [set(core) for core in cell["siblings"]]
         pages = [objects.NUMAPagesTopology(**each) for each in cell["mempages"]]
         network = objects.NetworkMetadata(physnets=set(), tunneled=False)
@@ -167,12 +170,12 @@ def request_spec(plain: dict) -> objects.RequestSpec:
     )
 
 
-def instance_group(said: dict) -> objects.InstanceGroup:
+def instance_group(plain: dict) -> objects.InstanceGroup:
     return objects.InstanceGroup(
         uuid=str(uuid.uuid4()),
-        policies=[said["policy"]],
-        policy=said["policy"],
-        members=said["members"],
+        policies=[plain["policy"]],
+        policy=plain["policy"],
+        members=plain["members"],
         hosts=[],
         _rules={},
     )

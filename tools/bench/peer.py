@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from table import percentile
+from bench.table import percentile
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-nova" / "bin" / "python"
@@ -47,23 +47,24 @@ class Peer:
             if "availability_zone" in each["metadata"]
         }
         self._hosts = [each["host"] for each in reports]
-        self._say({"hosts": reports, "aggregates": aggregates, "filters": [*FILTERS, *filters]})
+        self._send({"hosts": reports, "aggregates": aggregates, "filters": [*FILTERS, *filters]})
 
     def window(self, spec: dict, instances: int, seconds: float = 0.0) -> dict:
-        """One request again and again: ``build_ms``, ``judge_ms``, whom it chose last."""
+        """Decide one request repeatedly: ``build_ms``, ``judge_ms``, the hosts chosen last."""
         hosts = self._zones.get(spec.get("availability_zone"), self._hosts)
-        self._say({"spec": spec, "hosts": hosts, "instances": instances, "seconds": seconds})
+        self._send({"spec": spec, "hosts": hosts, "instances": instances, "seconds": seconds})
+        assert self._process.stdout is not None  # noqa: S101
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit("Nova's process ended; what it said is above.")
+            raise SystemExit("Nova's process ended; its output is above.")
         return json.loads(line)
 
     def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait()
+        self._process.communicate()  # closes its input, which ends it
 
-    def _say(self, what: dict) -> None:
-        self._process.stdin.write(json.dumps(what) + "\n")
+    def _send(self, message: dict) -> None:
+        assert self._process.stdin is not None  # noqa: S101
+        self._process.stdin.write(json.dumps(message) + "\n")
         self._process.stdin.flush()
 
 

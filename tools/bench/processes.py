@@ -1,4 +1,4 @@
-"""Processes of our own, private servers, and what either has used of the machine."""
+"""Processes and private servers, and the CPU time that they have used."""
 
 import contextlib
 import multiprocessing
@@ -15,6 +15,18 @@ STOP_S = 30.0
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.support.servers import RabbitServer, RedisServer  # noqa: E402 - found by the line above
+
+__all__ = [
+    "Peer",
+    "RabbitServer",
+    "RedisServer",
+    "command",
+    "cpu_s",
+    "family_cpu_s",
+    "peer",
+    "rabbit",
+    "redis",
+]
 
 
 @contextlib.contextmanager
@@ -37,8 +49,24 @@ def cpu_s(pid: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
+def family_cpu_s(pid: int) -> float:
+    """The same of a process and all its descendants that live."""
+    parents = {}
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            parents[int(each.parent.name)] = int(each.read_text().rpartition(")")[2].split()[1])
+    family = {pid}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    used_s = 0.0
+    for member in family:
+        with contextlib.suppress(OSError):
+            used_s += cpu_s(member)
+    return used_s
+
+
 class Peer:
-    """A process that answers what it is sent."""
+    """A process that replies to messages over a pipe."""
 
     def __init__(self, pipe: Any) -> None:
         self._pipe = pipe
@@ -51,7 +79,7 @@ class Peer:
         try:
             return self._pipe.recv()
         except EOFError:
-            raise SystemExit("a process failed; it said why") from None
+            raise SystemExit("a process failed; its output says why") from None
 
     def ask(self, message: object) -> Any:
         self.send(message)

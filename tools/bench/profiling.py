@@ -12,9 +12,9 @@ SHOWN = 40
 
 @contextlib.contextmanager
 def profiled(wanted: bool) -> Iterator[None]:
-    """If wanted, print at the end what the threads begun inside have done, by own time.
+    """Profile the threads that are started inside, if ``wanted``, and print functions by own time.
 
-    It is time of the processor: who waits for a lock, the network or the interpreter uses none.
+    The time is CPU time: waiting for a lock, the network or the interpreter lock does not count.
     """
     if not wanted:
         yield
@@ -31,9 +31,9 @@ def profiled(wanted: bool) -> Iterator[None]:
         yield
     finally:
         threading.setprofile(None)
-        told = [each for each in profiles if each.has_calls()]
-        if told:
-            pstats.Stats(*told).sort_stats("tottime").print_stats(SHOWN)
+        found = [each for each in profiles if each.has_calls()]
+        if found:
+            pstats.Stats(*found).sort_stats("tottime").print_stats(SHOWN)
 
 
 class _Profile(cProfile.Profile):

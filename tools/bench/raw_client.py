@@ -1,7 +1,6 @@
-"""A light caller: oslo.messaging's wire form over one connection of py-amqp, without threads.
+"""A light RPC client: oslo.messaging's wire form over one connection of py-amqp, without threads.
 
-A client that is lighter than the servers it calls leaves the machine to them, and as the same one
-calls all of them, what differs is the server's doing.
+It uses little CPU itself, and all servers are called by it, so differences are the servers'.
 """
 
 import json
@@ -20,11 +19,11 @@ _CALL_ID, _INSTANCE = "@call@", "@instance@"
 
 
 class CallError(Exception):
-    """Raised for an answer that is a failure, or not what was expected."""
+    """Raised for a reply that is a failure, or unexpected."""
 
 
 class Window:
-    """What came of some seconds of calls: how long each took, and for which instances."""
+    """The calls of some seconds: their times, and their instances."""
 
     def __init__(self) -> None:
         self.times_s: list[float] = []
@@ -45,7 +44,7 @@ class RawClient:
         self._open_channel()
 
     def listeners(self, topic: str) -> int:
-        """How many consume the topic's queue."""
+        """The number of consumers of the topic's queue."""
         try:
             return int(self._channel.queue_declare(topic, passive=True).consumer_count)
         except amqp.NotFound:
@@ -53,7 +52,7 @@ class RawClient:
             return 0
 
     def call(self, topic: str, method: str, *, own: bool = False, **arguments: Any) -> Any:
-        """The answer of one call; ``own`` for a method of the worker's own interface."""
+        """Make one call and return the result; ``own`` for the worker's own interface."""
         answers: list[Any] = []
         body = self._body(method, arguments, *(("scheduler_worker", "1.0") if own else ()))
         self._send(topic, body.replace(_CALL_ID, self._expect(answers.append)))
@@ -71,7 +70,7 @@ class RawClient:
         warm_up_s: float,
         check: Callable[[Any], bool],
     ) -> Window:
-        """Closed loop: ``outstanding`` calls are always on their way, each for a new instance."""
+        """Keep ``outstanding`` calls in flight, each for a new instance (a closed loop)."""
         window, number = Window(), 0
         bodies = [self._selection(each) for each in specs]
         begins_s = time.perf_counter() + warm_up_s
@@ -121,7 +120,7 @@ class RawClient:
     def _body(
         self, method: str, arguments: dict, namespace: str | None = None, version: str = "4.5"
     ) -> str:
-        """A message but for the ids that differ each time."""
+        """A message with placeholders for the ids."""
         message = {
             "method": method,
             "args": arguments,

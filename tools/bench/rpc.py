@@ -1,7 +1,8 @@
-"""Calls per second over RabbitMQ and Redis, beside empty endpoints called by the same client.
+"""Calls per second over RabbitMQ and Redis, compared with empty endpoints.
 
-The empty endpoints get the same messages and do nothing: one behind oslo.messaging's own server
-with its defaults, one behind ours. Each server is a process; so is the client.
+The empty endpoints get the same messages from the same client and do nothing: one runs in
+oslo.messaging's own server with its defaults, one in ours. Each server is a process; so is the
+client.
 """
 
 import argparse
@@ -14,19 +15,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import fleet
-import processes
-from raw_client import RawClient
-from table import middle, percentile, ratio, show
+from bench import fleet, processes
+from bench.processes import RabbitServer, RedisServer
+from bench.raw_client import RawClient
+from bench.table import middle, percentile, ratio, show
 
 REPORTS_AT_ONCE = 1000
+RELEASED_AT_ONCE = 5000
+"""Below the bound on the ids of one call, which a fast server exceeds in a few seconds."""
 START_S = 30.0
 WARM_UP_S = 0.5
 SELECT, EMPTY = "select_destinations", "empty"
 
 
 class Case(NamedTuple):
-    """Some processes that serve a topic together."""
+    """Processes that serve a topic together."""
 
     server: str
     endpoint: str
@@ -62,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outstanding", type=int, default=16, help="calls on their way at a time")
     parser.add_argument("--seconds", type=float, default=1.5, help="for each measurement")
     parser.add_argument("--repeat", type=int, default=5, help="measurements of each, in turn")
-    parser.add_argument("--slots", type=int, help="of each worker; by default what is its default")
+    parser.add_argument(
+        "--slots", type=int, help="of each worker; by default the worker's own default"
+    )
     parser.add_argument(
         "--only", nargs="+", metavar="CASE", help="such as amqp/select_destinations/1"
     )
@@ -73,9 +78,8 @@ def run(arguments: argparse.Namespace) -> list[dict]:
     cases = [each for each in CASES if not arguments.only or each.name in arguments.only]
     found: dict[Case, list[dict]] = {case: [] for case in cases}
     with contextlib.ExitStack() as stack:
-        redis, rabbit = (
-            stack.enter_context(each()) for each in (processes.redis, processes.rabbit)
-        )
+        redis = stack.enter_context(processes.redis())
+        rabbit = stack.enter_context(processes.rabbit())
         running = {
             case: stack.enter_context(_serving(case, redis, rabbit, arguments)) for case in cases
         }
@@ -95,7 +99,7 @@ def run(arguments: argparse.Namespace) -> list[dict]:
 
 
 def _shares(rows: list[dict], found: dict[Case, list[dict]]) -> dict:
-    """How many times as many calls as each of the references serves, measured in turn with it."""
+    """The ratio of the calls per second to those of each reference, measured in turn with it."""
     return {
         f"of_{name}": ratio(rows, found[case], "calls_per_s")
         for name, case in REFERENCES.items()
@@ -121,7 +125,7 @@ def _measured(
     )
     spent = {name: at_end - before[name] for name, at_end in used_s().items()}
     if case.endpoint == SELECT:
-        client.call(case.topic, "release", own=True, instance_uuids=window.instances)
+        _release(client, case, window.instances)
     return {
         "server": case.server,
         "endpoint": case.endpoint,
@@ -135,12 +139,19 @@ def _measured(
     }
 
 
+def _release(client: RawClient, case: Case, instances: list[str]) -> None:
+    """Give back the reservations, so that the next measurement has the same room."""
+    for start in range(0, len(instances), RELEASED_AT_ONCE):
+        some = instances[start : start + RELEASED_AT_ONCE]
+        client.call(case.topic, "release", own=True, instance_uuids=some)
+
+
 def _is_nothing(result: Any) -> bool:
     return bool(result == [])
 
 
 def _is_selection(result: Any) -> bool:
-    """One instance, with its host and alternates, as Nova's objects."""
+    """Whether it is one instance with its host and alternates, as Nova's objects."""
     return len(result) == 1 and result[0][0]["nova_object.name"] == "Selection"
 
 
@@ -155,35 +166,35 @@ def _report(client: RawClient, case: Case, hosts: int) -> None:
 
 
 def _await(client: RawClient, case: Case) -> None:
-    """Until somebody serves the topic: a message to nobody is lost, and told by nobody."""
+    """Wait for consumers of the topic: a message without a queue would be lost silently."""
     deadline = time.monotonic() + START_S
     while client.listeners(case.topic) < case.processes:
         if time.monotonic() > deadline:
-            raise SystemExit(f"nobody serves {case.topic}")
+            raise SystemExit(f"no server consumes {case.topic}")
         time.sleep(0.1)
 
 
 @contextlib.contextmanager
 def _serving(
     case: Case,
-    redis: processes.RedisServer,
-    rabbit: processes.RabbitServer,
+    redis: RedisServer,
+    rabbit: RabbitServer,
     arguments: argparse.Namespace,
 ) -> Iterator[list[int]]:
-    """The case's processes; answers their pids."""
+    """Run the case's processes; yield their pids."""
     script = [sys.executable, str(Path(__file__).with_name("serve.py"))]
     script += ["--profile"] if arguments.profile else []
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         pids = []
         for number in range(case.processes):
-            told = ["empty", case.server, rabbit.url, case.topic]
+            words = ["empty", case.server, rabbit.url, case.topic]
             if case.endpoint == SELECT:
                 file = Path(folder) / f"{number}.conf"
                 file.write_text(
                     _configuration(case, number, redis.url, rabbit.url, arguments.slots)
                 )
-                told = ["worker", str(file)]
-            pids.append(stack.enter_context(processes.command(*script, *told)))
+                words = ["worker", str(file)]
+            pids.append(stack.enter_context(processes.command(*script, *words)))
         yield pids
 
 

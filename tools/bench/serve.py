@@ -9,9 +9,8 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
-
-from profiling import profiled
 
 from scheduler_worker import conf
 from scheduler_worker.cli import worker
@@ -19,6 +18,10 @@ from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.oslo import oslo_messaging
 from scheduler_worker.rpc.transport import Bus, register_opts
 from scheduler_worker.rpc.wire_errors import to_wire
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.profiling import profiled  # noqa: E402 - the line above makes it importable
 
 STOP_S = 5.0
 STOPS = {signal.SIGTERM, signal.SIGINT}
@@ -42,7 +45,7 @@ def main() -> int:
     return 0
 
 
-def _until_told() -> None:
+def _wait_for_signal() -> None:
     signal.sigwait(STOPS)
 
 
@@ -64,19 +67,19 @@ def _oslo(url: str, topic: str) -> None:
     access = oslo_messaging.rpc.dispatcher.DefaultRPCAccessPolicy
     server = oslo_messaging.get_rpc_server(transport, target, [_Empty()], access_policy=access)
     server.start()
-    _until_told()
+    _wait_for_signal()
 
 
 def _ours(url: str, topic: str) -> None:
     methods: dict[str, Callable] = {"select_destinations": lambda context, **arguments: []}
     options = conf.load()
-    slots = conf.settings(options).slots
+    slots = conf.settings(options).rpc.slots
     with Bus(options, url=url) as bus:
         server = bus.server(
             topic, "bench", [Endpoint(None, "4.5", methods)], translate=to_wire, slots=slots
         )
         server.start()
-        _until_told()
+        _wait_for_signal()
         server.stop(STOP_S)
 
 

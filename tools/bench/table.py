@@ -22,7 +22,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def middle(rows: Sequence[dict], name: str) -> dict:
-    """Of several measurements of the same the one whose figure is in the middle."""
+    """The measurement with the median figure."""
     return sorted(rows, key=lambda row: row[name])[len(rows) // 2]
 
 

@@ -4,15 +4,16 @@ import argparse
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from table import percentile, show
-
-from scheduler_worker.tuning import policy
+from bench.table import percentile, show
+from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.evaluate import Cycle, evaluate
 from scheduler_worker.tuning.program import Program
-from scheduler_worker.tuning.samples import Memory, Sample, crowds
+from scheduler_worker.tuning.samples import Sample, entity_groups
+from scheduler_worker.tuning.state import EvaluatorState
 from scheduler_worker.tuning.yaml_subset import Source
 
 STOCK = Path(__file__).resolve().parents[2] / "etc" / "scheduler_worker" / "tuning"
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> list[dict]:
     for vms in arguments.vms:
         for name in arguments.policies:
             source = Source(name, (STOCK / f"{name}.yaml").read_text())
-            compiled = [_timed(lambda s=source: policy.load([s])) for _ in range(10)]
+            compiled = [_timed(partial(loader.load, [source])) for _ in range(10)]
             program = compiled[0][1]
             cycles = _cycles(program, _fleet(arguments.hosts, vms), arguments.cycles)
             rows.append(
@@ -51,19 +52,23 @@ def run(arguments: argparse.Namespace) -> list[dict]:
     return rows
 
 
+def _cycle(
+    program: Program, fleet: dict[str, Sample], state: EvaluatorState, now_s: float
+) -> Cycle:
+    return evaluate(program, entity_groups(fleet, program.plans), state, now_s)
+
+
 def _cycles(program: Program, fleet: dict[str, Sample], count: int) -> list[float]:
-    """How long each cycle takes; between cycles VMs change and agents do as they are told."""
-    memory, dice, times = Memory(), random.Random(1), []
+    """The time of each cycle; between cycles VMs change, and agents apply the values."""
+    state, rng, times = EvaluatorState(), random.Random(1), []
     for number in range(count + 1):
         now_s = number * INTERVAL_S
-        took_ms, cycle = _timed(
-            lambda m=memory, s=now_s: evaluate(program, crowds(fleet, program.plans), m, s)
-        )
+        took_ms, cycle = _timed(partial(_cycle, program, fleet, state, now_s))
         if cycle.diagnostics:
             raise RuntimeError(f"a rule was left out: {cycle.diagnostics[0]}")
-        memory = cycle.memory
+        state = cycle.state
         times.append(took_ms)
-        _go_on(fleet, cycle, dice)
+        _go_on(fleet, cycle, rng)
     return times[1:]  # the first moves nothing
 
 
@@ -115,17 +120,20 @@ def _vm() -> dict:
     }
 
 
-def _go_on(fleet: dict[str, Sample], cycle: Cycle, dice: random.Random) -> None:
+def _go_on(fleet: dict[str, Sample], cycle: Cycle, rng: random.Random) -> None:
     for sample in fleet.values():
-        for name, vm in sample.vms.items():
+        vms: dict[str, Any] = dict(sample.vms)
+        disks: dict[str, Any] = dict(sample.disks)
+        for name, vm in vms.items():
             memory = vm["memory"]
-            memory["unused_avg"] = memory["balloon"] * dice.uniform(0.1, 0.9)
-            vm["cpu"]["user_limit"] = dice.randrange(10, 101)
-            for disk in sample.disks[name].values():
-                disk["policy"]["read_iops_sec"] = dice.randrange(1000)
-    every = crowds(fleet)
-    for crowd in every.values():
-        for entity, objects in zip(crowd.entities, crowd.objects, strict=True):
+            memory["unused_avg"] = memory["balloon"] * rng.uniform(0.1, 0.9)
+            vm["cpu"]["user_limit"] = rng.randrange(10, 101)
+            for disk in disks[name].values():
+                disk["policy"]["read_iops_sec"] = rng.randrange(1000)
+    every = entity_groups(fleet)
+    for group in every.values():
+        for entity, objects in zip(group.entities, group.objects, strict=True):
             for output, value in cycle.changes.get(entity, {}).items():
                 where, _, field = output.partition(".")
-                objects[where][field] = value
+                found: Any = objects[where]
+                found[field] = value

@@ -1,7 +1,7 @@
-"""Conformance: recorded decisions, run through the code that a request takes.
+"""Conformance: runs recorded decisions through the production code and compares.
 
-`reading` gets cases out of files, `registry` finds the kinds of cases, `cli` runs and counts. Each
-module `kinds_*` is a kind: ``recognise(document)`` tells whether a document is a case of it, and
-``run(case)`` yields what is different from what was recorded. A kind is added by adding such a
-module. `nova` and `placement` are what Nova's kinds have in common.
+`reading` reads cases from files, `registry` finds the kinds of cases, `cli` runs and counts. Each
+module `kinds_*` is a kind: ``recognise(document)`` returns whether a document is a case of it, and
+``run(case)`` yields the differences from the recording. To add a kind, add such a module. `nova`
+and `placement` are shared by Nova's kinds.
 """

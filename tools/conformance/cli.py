@@ -11,29 +11,34 @@ from pathlib import Path
 from conformance import reading, registry
 
 _DESCRIPTION = """\
-Run recorded decisions through the code that a request takes, and compare.
+Run recorded decisions through the production code, and compare.
 
-A FILE holds cases as JSON, one a line or in lists, gzip or not. What kind a case is follows from
-its keys, so kinds may be mixed:
+A FILE has cases as JSON, one per line or in lists, gzip or not. The keys of a case determine its
+kind, so kinds may be mixed:
 
   filter        {filter, config, host, request_spec, expect: {passes, limits?}}
   weigher       {config, hosts, request_spec, weigher_order, per_weigher, expect: {order}}
   schedule      {config, hosts, request_spec, instance_uuids, return_alternates, refused_claims,
-                 expect: {selections | NoValidHost, ...}}
+                 expect: {selections | NoValidHost, after?: {host: {numa_topology,
+                 pci_device_pools}}, ...}}
   extra-spec    {value, req, result}
   json-query    {query, host, result}
   normalize     {list, kw: {minval?, maxval?}, result}
   tuning        {policy_yaml, inputs, elapsed, expected | steps | expected_error}
+  ovirt-...     cases about oVirt's units and policies, in files {source, cases: [...]}; those of
+                its external scheduler proxy run the recorded classes in real cages
+  ovirt-rest    {name, method, path, status, body?, headers?, root?, location?, expect_id?,
+                 fault?: {reason?, detail_contains?}}: requests to the REST API, one after the other
   mom           {scenario, expected: [{collected, policy_ok, host, guests, calls}]}
 
-The README.md files in tests/cases/nova and tests/cases/tuning tell what the fields mean. Instead
-of a result a case may say what exception Nova's code let out ("raises"). There a sane answer is
-asked for: the host is rejected, or the request refused with an error of ours. These cases are
-counted apart, and so are the runs in which MOM gave up a whole cycle ("policy_ok" false): ours
-leaves out the bad rule alone.
+The README.md files in tests/cases explain the fields. Instead of a result a case of Nova's may have
+the exception that its code raised ("raises"). Then the worker must reject
+the host, or refuse the request with an error of its own; Nova's choice among the other hosts may be
+recorded too. These cases are counted separately, and so are the runs in which MOM gave up a whole
+cycle ("policy_ok" false): ours leaves out the bad rule alone.
 """
 _EPILOG = """\
-Each difference is a line: FILE:LINE: KIND: what is different. Then for each kind a line: KIND: N
+Each difference is a line: FILE:LINE: KIND: the difference. Then for each kind a line: KIND: N
 passed, M failed, K raised there, sane here. Exit status: 0; 1 when a case failed; 2 when a file
 or a case could not be read.
 
@@ -52,20 +57,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     options.add_argument("files", nargs="+", type=Path, metavar="FILE", help="cases")
-    options.add_argument("--quiet", action="store_true", help="only the lines that count")
-    said = options.parse_args(argv)
-    counts, unreadable = run_all(said.files, quiet=said.quiet)
+    options.add_argument("--quiet", action="store_true", help="print only the counts")
+    parsed = options.parse_args(argv)
+    counts, unreadable = run_all(parsed.files, quiet=parsed.quiet)
     for kind in sorted(counts):
         count = counts[kind]
         raised = f", {count['raised']} raised there, sane here" if count["raised"] else ""
-        print(f"{kind}: {count['passed']} passed, {count['failed']} failed{raised}")
+        skipped = f", {count['skipped']} skipped" if count["skipped"] else ""
+        print(f"{kind}: {count['passed']} passed, {count['failed']} failed{raised}{skipped}")
     if unreadable:
         return UNREADABLE
     return FAILED if any(count["failed"] for count in counts.values()) else 0
 
 
 def run_all(files: Iterable[Path], *, quiet: bool) -> tuple[dict[str, Counter[str]], int]:
-    """Counts by kind of what passed, failed or had raised, and how much could not be read."""
+    """Counts by kind of cases that passed, failed or raised, and the number of unreadable ones."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     unreadable = 0
     for path in files:
@@ -85,6 +91,10 @@ def _run(document: reading.Document, counts: dict[str, Counter[str]], *, quiet: 
         print(error, file=sys.stderr)
         return False
     how = "failed" if outcome.differences else "raised" if outcome.raised else "passed"
+    if outcome.skipped is not None:
+        how = "skipped"
+        if not quiet:
+            print(f"{document.place}: {outcome.kind}: skipped: {outcome.skipped}")
     counts[outcome.kind][how] += 1
     if not quiet:
         for difference in outcome.differences:

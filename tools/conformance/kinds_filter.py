@@ -1,4 +1,4 @@
-"""What one filter said of one host."""
+"""Recorded results of one filter for one host."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ def run(document: Any) -> Iterator[str]:
         yield from missing
         return
     try:
-        limits = _answer(case)
+        limits = limits_of(case)
     except RequestError as error:
         if "raises" not in case.expect:
             yield f"{case.filter} refuses the request: {error}"
         return
-    said = "rejects the host" if limits is None else "passes the host"
+    result = "rejects the host" if limits is None else "passes the host"
     if "raises" in case.expect:
         if limits is not None and case.filter not in SANE_ALTHOUGH_IT_RAISES:
-            yield f"{case.filter} {said}, where Nova raises {case.expect['raises']}"
+            yield f"{case.filter} {result}, where Nova raises {case.expect['raises']}"
     elif (limits is not None) != case.expect["passes"]:
-        yield f"{case.filter} {said}; recorded is passes: {case.expect['passes']}"
+        yield f"{case.filter} {result}; recorded is passes: {case.expect['passes']}"
     elif (found := limits or {}) != (expected := plain(case.expect.get("limits", {}))):
         yield f"{case.filter} leaves the limits {found}; recorded are {expected}"
 
 
-def _answer(case: Case) -> dict[str, Any] | None:
+def limits_of(case: Case) -> dict[str, Any] | None:
     """The limits that go with the host when some candidate passes; None when it is rejected."""
     pipeline = nova.pipeline(case.config, filters=[case.filter], weighers=[])
     spec = codec.decode_request_spec(case.request_spec)
@@ -70,15 +70,16 @@ def _decided(pipeline: Pipeline, spec: RequestSpec, host: nova.Host) -> dict[str
     """The limits of a selection of the host, if it is selected."""
     request = Request(spec=spec, instance_uuids=(spec.instance_uuid or "",))
     try:
-        decision = pipeline.decide(nova.table([host]), request, nova.LowDice())
+        decision = pipeline.decide(nova.table([host]), request, nova.LowRandomSource())
     except NoValidHost:
         return None
     [[selection]] = decision.selections
-    return plain(msgspec.to_builtins(selection.limits))
+    limits: dict[str, Any] = plain(msgspec.to_builtins(selection.limits))
+    return limits
 
 
 def plain(value: Any) -> Any:
-    """A primitive without its wrappings, and without what is not said; sets are sorted."""
+    """A primitive without object wrappers and unset fields; sets are sorted."""
     if isinstance(value, dict):
         data = value.get("nova_object.data", value)
         return {key: plain(each) for key, each in data.items() if each is not None}

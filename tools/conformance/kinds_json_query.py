@@ -34,7 +34,7 @@ RECORDED = {
     "ram_allocation_ratio": 1.0,
     "disk_allocation_ratio": 1.0,
 }
-"""What the recorded host had besides the attributes that a case names."""
+"""The recorded host's other attributes, which a case does not name."""
 FLAVOR = {"memory_mb": 0, "vcpus": 0, "root_gb": 0, "ephemeral_gb": 0, "swap": 0}
 
 
@@ -75,7 +75,9 @@ def passes(case: Case) -> bool:
     )
     pipeline = nova.pipeline({}, filters=[FILTER], weighers=[])
     try:
-        pipeline.decide(table(case.host), Request(spec=spec, instance_uuids=("i",)), nova.LowDice())
+        pipeline.decide(
+            table(case.host), Request(spec=spec, instance_uuids=("i",)), nova.LowRandomSource()
+        )
     except NoValidHost:
         return False
     return True
@@ -83,11 +85,13 @@ def passes(case: Case) -> bool:
 
 def table(attributes: dict[str, Any]) -> HostTable:
     """The host, as a report of its attributes makes it."""
-    said = RECORDED | {REPORTED_AS.get(name, name): value for name, value in attributes.items()}
-    if "free_disk_mb" in said:
-        said["free_disk_gb"] = said.pop("free_disk_mb") // 1024
-    [report] = codec.decode_host_reports([said])
+    report: dict[str, Any] = RECORDED | {
+        REPORTED_AS.get(name, name): value for name, value in attributes.items()
+    }
+    if "free_disk_mb" in report:
+        report["free_disk_gb"] = report.pop("free_disk_mb") // 1024
+    [decoded] = codec.decode_host_reports([report])
     found = HostTable()
     stamp = {"cluster": "c", "reported_at_s": nova.NOW_S}
-    found.put(merged(None, {"nodename": said["host"], **fields_of(report)}, **stamp), 1)
+    found.put(merged(None, {"nodename": report["host"], **fields_of(decoded)}, **stamp), 1)
     return found

@@ -1,9 +1,8 @@
-"""Runs recorded from MOM, the Memory Overcommitment Manager: our stock policies set what it set."""
+"""Runs recorded from MOM, the Memory Overcommitment Manager, repeated with our stock policies."""
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,12 @@ from typing import Any
 import msgspec
 
 from conformance.reading import Malformed
-from scheduler_worker.tuning import policy
+from scheduler_worker.tuning import loader
+from scheduler_worker.tuning.averages import MovingAverages, Windows
 from scheduler_worker.tuning.evaluate import Cycle, Options, evaluate
-from scheduler_worker.tuning.samples import Memory, Sample, crowds, with_averages
+from scheduler_worker.tuning.program import Program
+from scheduler_worker.tuning.samples import Entity, Sample, entity_groups
+from scheduler_worker.tuning.state import EvaluatorState
 from scheduler_worker.tuning.yaml_subset import Source
 
 STOCK = Path(__file__).resolve().parents[2] / "etc" / "scheduler_worker" / "tuning"
@@ -38,7 +40,7 @@ GUEST_OUTPUTS = {
     "cpu.quota": ("vcpu_quota", "vcpu_quota"),
     "cpu.period": ("vcpu_period", "vcpu_period"),
 }
-"""What MOM sets, and the figure that is its present value."""
+"""The outputs of MOM, each with the statistic that is its present value."""
 KSM = ("run", "pages_to_scan", "sleep_millisecs", "merge_across_nodes")
 HOST_OUTPUTS = {f"ksm.{name}": (f"ksm_{name}", f"ksm_{name}") for name in KSM}
 
@@ -46,7 +48,7 @@ Figures = dict[str, Any]
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """What was run."""
+    """The scenario of a run."""
 
     policy_set: str
     cycles: list[dict[str, Any]]
@@ -62,7 +64,7 @@ class Collected(msgspec.Struct, frozen=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What came of a cycle."""
+    """The results of a cycle."""
 
     collected: Collected
     policy_ok: bool
@@ -88,55 +90,48 @@ def run(document: Any) -> Iterator[str]:
     if case.scenario.policy_set not in POLICIES:
         raise Malformed(f"no policy set {case.scenario.policy_set}")
     names = POLICIES[case.scenario.policy_set]
-    program = policy.load(Source(name, (STOCK / f"{name}.yaml").read_text()) for name in names)
-    history = _History(case.scenario)
-    memory = Memory()
-    for number, (said, expected) in enumerate(
+    program = loader.load(Source(name, (STOCK / f"{name}.yaml").read_text()) for name in names)
+    history = _History(case.scenario, program)
+    state = EvaluatorState()
+    for number, (given, expected) in enumerate(
         zip(case.scenario.cycles, case.expected, strict=True), 1
     ):
-        sample = history.sample(expected.collected, said)
+        sample = history.sample(expected.collected, given)
         now_s = number * INTERVAL_S
-        cycle = evaluate(program, crowds({"host": sample}), memory, now_s, Options(INTERVAL_S))
-        memory = cycle.memory
+        cycle = evaluate(
+            program, entity_groups({"host": sample}), state, now_s, Options(INTERVAL_S)
+        )
+        state = cycle.state
         for difference in differences(cycle, expected, history.disks):
             yield f"{case.name}: cycle {number}: {difference}"
 
 
 class _History:
-    """The last samples of everything, as our policies see them."""
+    """The last samples of all entities, as our policies see them."""
 
-    def __init__(self, scenario: Scenario) -> None:
-        self._length = scenario.history_length
-        self._rows: dict[str, deque[dict[str, Figures]]] = {}
+    def __init__(self, scenario: Scenario, program: Program) -> None:
+        self._averages = MovingAverages.read_by(program, scenario.history_length)
+        self._windows: dict[Entity, Windows] = {}
         self._switches = {
             name: scenario.params.get(key, default) for key, (name, default) in SWITCHES.items()
         }
-        self.disks: dict[str, dict[str, dict[str, Figures]]] = {}
+        self.disks: dict[str, dict[str, dict[str, Any]]] = {}
 
-    def sample(self, collected: Collected, said: dict[str, Any]) -> Sample:
-        """A cycle's figures with their averages; a guest that was away begins anew."""
-        for gone in self._rows.keys() - collected.guests.keys() - {""}:
-            del self._rows[gone]
-        count = said.get("samples", 1)
-        host = self._averaged("", self._host(collected.host), count)
-        vms = {
-            name: self._averaged(name, self._guest(row), count)
-            for name, row in collected.guests.items()
-        }
-        for name, row in (said.get("guests") or {}).items():
+    def sample(self, collected: Collected, given: dict[str, Any]) -> Sample:
+        """A cycle's statistics with averages; those of a guest that was away start again."""
+        for name, row in (given.get("guests") or {}).items():
             self._keep_disks(name, row)
-        return Sample(host, vms, self.disks)
+        for _ in range(given.get("samples", 1)):
+            vms = {name: self._guest(row) for name, row in collected.guests.items()}
+            sample = Sample(self._host(collected.host), vms, self.disks)
+            self._windows = self._averages.add_to(sample, "host", self._windows, is_new=True)
+        return sample
 
-    def _averaged(self, name: str, objects: dict[str, Figures], count: int) -> dict[str, Figures]:
-        rows = self._rows.setdefault(name, deque(maxlen=self._length))
-        rows.extend([objects] * count)
-        return with_averages(rows)
-
-    def _host(self, row: Figures) -> dict[str, Figures]:
+    def _host(self, row: Figures) -> dict[str, Any]:
         ksm = {key.removeprefix("ksm_"): value for key, value in row.items()}
         return {"host": row, "ksm": ksm, "policy": self._switches}
 
-    def _guest(self, row: Figures) -> dict[str, Figures]:
+    def _guest(self, row: Figures) -> dict[str, Any]:
         balloon = row.get("balloon_cur")
         bounds = {key: row.get(key) for key in ("balloon_min", "balloon_max")}
         cpu = {key.removeprefix("vcpu_"): value for key, value in row.items()}
@@ -160,10 +155,10 @@ class _History:
 
 
 def differences(cycle: Cycle, expected: Expected, disks: Figures) -> Iterator[str]:
-    """What ours set otherwise than MOM did.
+    """The differences of our outputs from MOM's.
 
-    Where MOM gave up its whole cycle, ours leaves out the bad rule alone; what MOM had set by then
-    is set.
+    Where MOM gave up its whole cycle, ours leaves out the bad rule alone; the outputs that MOM had
+    set by then are compared.
     """
     ours = {str(entity): made for entity, made in cycle.changes.items()}
     collected = expected.collected
@@ -177,9 +172,9 @@ def differences(cycle: Cycle, expected: Expected, disks: Figures) -> Iterator[st
             if key not in theirs and not expected.policy_ok:
                 continue
             now = present.get(present_key)
-            said, wanted = ours.get(name, {}).get(output, now), theirs.get(key, now)
-            if not same(said, wanted, now):
-                yield f"{name} {output} is {said}; MOM's is {wanted}"
+            given, wanted = ours.get(name, {}).get(output, now), theirs.get(key, now)
+            if not same(given, wanted, now):
+                yield f"{name} {output} is {given}; MOM's is {wanted}"
     for call, *arguments in expected.calls:
         if call == "setVmIoTune":
             yield from _io_differences(ours, disks, *arguments)
@@ -198,10 +193,10 @@ def _io_differences(
             yield f"{vm}/{name} is {set_to}; MOM's is {disk['ioTune']}"
 
 
-def same(said: float | None, wanted: float | None, now: float | None) -> bool:
-    """Equal to a rounding error and as integers; what truncates to the present value is that."""
-    if said is None or wanted is None:
-        return said is wanted
-    if now is not None and int(said) == int(now) == int(wanted):
+def same(given: float | None, wanted: float | None, now: float | None) -> bool:
+    """Whether values are equal up to rounding, or truncate to the present value."""
+    if given is None or wanted is None:
+        return given is wanted
+    if now is not None and int(given) == int(now) == int(wanted):
         return True
-    return int(said) == int(wanted) and math.isclose(said, wanted, rel_tol=EXACT)
+    return int(given) == int(wanted) and math.isclose(given, wanted, rel_tol=EXACT)

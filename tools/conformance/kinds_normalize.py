@@ -14,14 +14,14 @@ EXACT = 1e-9
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What a weigher declares of its values."""
+    """The bounds that a weigher declares."""
 
     minval: float | None = None
     maxval: float | None = None
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """Raw values, bounds, and what becomes of them."""
+    """Raw values, bounds, and the normalised values."""
 
     values: list[float] = msgspec.field(name="list")
     kw: Bounds

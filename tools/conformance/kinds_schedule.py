@@ -1,4 +1,4 @@
-"""Whole requests: the chosen hosts, their alternates, and what is consumed afterwards."""
+"""Whole requests: the chosen hosts, their alternates, and the hosts' use afterwards."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from typing import Any
 
 import msgspec
 
-from conformance import nova
+from conformance import inside, nova
 from conformance.placement import Placed
-from scheduler_worker.errors import NoValidHost, RequestError
+from scheduler_worker.errors import (
+    ComputeHostMetricNotFound,
+    NoValidHost,
+    RequestError,
+    SchedulerWorkerError,
+)
 from scheduler_worker.model.decisions import Decision, Selection
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.rpc import codec
@@ -22,13 +27,14 @@ NOVAS_FILTERS = (
     "ServerGroupAntiAffinityFilter",
     "ServerGroupAffinityFilter",
 )
-"""Those that are enabled where a case does not say."""
+"""The filters that are enabled where a case has none."""
 CONSUMED = ("free_ram_mb", "free_disk_mb", "vcpus_used", "num_instances", "num_io_ops")
+RAISED_HERE_TOO = ComputeHostMetricNotFound.__name__
 OF_PLACEMENT = ("allocation_request", "allocation_request_version")
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A request for one or more instances, and what came of it; without one, what was raised."""
+    """A request for one or more instances, and its result or exception."""
 
     config: nova.NovaConfig
     hosts: list[nova.Host]
@@ -36,7 +42,7 @@ class Case(msgspec.Struct, frozen=True):
     instance_uuids: list[str] | None
     return_alternates: bool
     refused_claims: list[str | tuple[str, str]]
-    """Providers that nobody may have, or (instance, provider)."""
+    """Providers that refuse every claim, or (instance, provider) pairs."""
     weigher_order: list[str]
     expect: dict[str, Any]
 
@@ -60,22 +66,22 @@ def run(document: Any) -> Iterator[str]:
         nova.pipeline(case.config, filters=enabled, weighers=weighers), case.hosts, _claims(case)
     )
     try:
-        decision = pipeline.decide(hosts, _request(case, pipeline), nova.LowDice())
-    except (NoValidHost, RequestError) as error:
-        yield from _refused(case, str(error))
+        decision = pipeline.decide(hosts, _request(case), nova.LowRandomSource())
+    except (NoValidHost, RequestError, ComputeHostMetricNotFound) as error:
+        yield from _refused(case, error)
         if consumption(hosts) != before:
             yield "something stays consumed of a request that was refused"
         return
-    if "raises" not in case.expect:
-        yield from _selected(case, decision)
+    yield from _selected(case, decision)
     if "selections" in case.expect:
         yield from _consumed(case, hosts)
 
 
-def _request(case: Case, pipeline: Placed) -> Request:
+def _request(case: Case) -> Request:
     spec = codec.decode_request_spec(case.request_spec)
     uuids = case.instance_uuids or [f"instance-{each}" for each in range(spec.num_instances)]
-    alternates = pipeline.options.max_attempts - 1 if case.return_alternates else 0
+    attempts = nova.options(case.config).values["max_attempts"]
+    alternates = attempts - 1 if case.return_alternates else 0
     return Request(spec=spec, instance_uuids=tuple(uuids), num_alternates=alternates)
 
 
@@ -85,20 +91,25 @@ def _claims(case: Case) -> Any:
     )
 
 
-def _refused(case: Case, said: str) -> Iterator[str]:
-    if "raises" in case.expect:
-        return
-    expected = case.expect.get("NoValidHost")
-    if expected is None:
-        yield f"is refused: {said}; recorded are {case.expect['selections']}"
-    elif expected != said:
-        yield f"is refused with {said!r}; recorded is {expected!r}"
+def _refused(case: Case, error: SchedulerWorkerError) -> Iterator[str]:
+    message, raised = str(error), case.expect.get("raises")
+    if "selections" in case.expect:
+        yield f"is refused: {message}; recorded are {case.expect['selections']}"
+    elif raised:
+        mine = type(error).__name__
+        if mine != raised and RAISED_HERE_TOO in {mine, raised}:
+            yield f"is refused with {mine}, where Nova raises {raised}"
+    elif case.expect["NoValidHost"] != message:
+        yield f"is refused with {message!r}; recorded is {case.expect['NoValidHost']!r}"
 
 
 def _selected(case: Case, decision: Decision) -> Iterator[str]:
     found = [[_named(each) for each in some] for some in decision.selections]
-    if "NoValidHost" in case.expect:
-        yield f"is placed: {found}; recorded is {case.expect['NoValidHost']!r}"
+    if "selections" not in case.expect:
+        recorded = {
+            key: case.expect[key] for key in ("raises", "NoValidHost") if key in case.expect
+        }
+        yield f"is placed: {found}; recorded is {recorded}"
         return
     if found != case.expect["selections"]:
         yield f"selections are {found}; recorded are {case.expect['selections']}"
@@ -117,27 +128,30 @@ def _named(selection: Selection) -> list[str | None]:
 
 
 def _primitives(mine: Sequence[Selection], its: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Selections as they go on the wire, but for what Placement says."""
-    for found, said in zip(mine, its, strict=True):
+    """Selections in wire form, without the allocations of Placement."""
+    for found, recorded_one in zip(mine, its, strict=True):
         wire = codec.plain(codec.encode_selection(found), "selection")
-        recorded = codec.plain(said, "selection")
+        recorded = codec.plain(recorded_one, "selection")
         for name in recorded.keys() - set(OF_PLACEMENT):
             if wire.get(name) != recorded[name]:
                 yield f"{name} is {wire.get(name)!r}; recorded is {recorded[name]!r}"
 
 
 def consumption(hosts: HostTable) -> list[list[Any]]:
-    """All that promises change, of all hosts."""
-    return [[getattr(host, name) for name in CONSUMED] for host in hosts.states()]
+    """The columns of all hosts that reservations change."""
+    names = (*CONSUMED, "numa_topology", "pci_pools")
+    return [[getattr(host, name) for name in names] for host in hosts.states()]
 
 
 def _consumed(case: Case, hosts: HostTable) -> Iterator[str]:
-    """What is left of each host.
+    """The differences in the remaining resources of each host.
 
-    Nova gives up half-way where it cannot consume a NUMA topology, which happens on cells without
-    pages, and then forgets the last step: ``num_io_ops`` is not compared for such requests.
+    Nova stops half-way when it cannot consume a NUMA topology, which happens on cells without
+    pages, and then leaves out the last step: for such requests ``num_io_ops`` is not compared,
+    unless the resources inside the hosts are recorded.
     """
-    forgotten = {"num_io_ops"} if _has_topology(case) else set()
+    after = case.expect.get("after", {})
+    forgotten = {"num_io_ops"} if _has_topology(case) and not after else set()
     for host in hosts.states():
         recorded = case.expect["host_states_after"].get(host.host, {})
         names = [name for name in CONSUMED if name in recorded.keys() - forgotten]
@@ -145,6 +159,7 @@ def _consumed(case: Case, hosts: HostTable) -> Iterator[str]:
         expected = {name: recorded[name] for name in names}
         if found != expected:
             yield f"{host.host} has {found} left; recorded is {expected}"
+        yield from inside.differences(host, after.get(host.host, {}))
 
 
 def _has_topology(case: Case) -> bool:

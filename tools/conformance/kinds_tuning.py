@@ -1,4 +1,4 @@
-"""The tuning language: a policy, statistics over some cycles, and what is to be set."""
+"""The tuning language: a policy, statistics over some cycles, and the expected outputs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.errors import PolicyError
-from scheduler_worker.tuning import policy
+from scheduler_worker.errors import TuningPolicyError
+from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.evaluate import Cycle, Options, evaluate
-from scheduler_worker.tuning.samples import Entity, Memory, Sample, Value, crowds
+from scheduler_worker.tuning.samples import Entity, Sample, Value, entity_groups
+from scheduler_worker.tuning.state import EvaluatorState
 from scheduler_worker.tuning.yaml_subset import Source
 
 EXACT = 1e-9
@@ -19,7 +20,7 @@ HOST = "host"
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """Statistics; what a step leaves out is as it was in the step before."""
+    """Statistics; a step inherits what it leaves out from the step before."""
 
     host: dict[str, Value] | None = None
     vms: dict[str, dict[str, Value]] | None = None
@@ -55,8 +56,8 @@ def run(document: Any) -> Iterator[str]:
     texts = [case.policy_yaml] if isinstance(case.policy_yaml, str) else case.policy_yaml
     sources = [Source(f"policy {number}", text) for number, text in enumerate(texts, 1)]
     try:
-        program = policy.load(sources)
-    except PolicyError as error:
+        program = loader.load(sources)
+    except TuningPolicyError as error:
         kinds = {str(issue.kind) for issue in error.issues}
         if case.expected_error not in kinds:  # a text may have other issues as well
             yield f"{case.name}: is refused; expected is {case.expected_error or 'none'}: {error}"
@@ -65,42 +66,42 @@ def run(document: Any) -> Iterator[str]:
         yield f"{case.name}: loads; expected is {case.expected_error}"
         return
     steps = case.steps or [msgspec.convert(document, Step)]
-    memory = Memory()
+    state = EvaluatorState()
     sample, now_s = Sample(), 0.0
     for number, step in enumerate(steps, 1):
-        told = msgspec.structs.asdict(step.inputs)
-        told = {key: value for key, value in told.items() if value is not None}
-        sample = msgspec.structs.replace(sample, **told)
-        seen = crowds({HOST: sample})
+        inputs = msgspec.structs.asdict(step.inputs)
+        inputs = {key: value for key, value in inputs.items() if value is not None}
+        sample = msgspec.structs.replace(sample, **inputs)
+        seen = entity_groups({HOST: sample})
         if number == 1:
-            memory = _before(case, [each for crowd in seen.values() for each in crowd.entities])
+            state = _before(case, [each for group in seen.values() for each in group.entities])
         if step.elapsed is None:
-            memory = Memory({}, memory.emitted)
+            state = EvaluatorState({}, state.emitted)
         now_s += step.elapsed or 0.0
-        cycle = evaluate(program, seen, memory, now_s, Options(case.initial_elapsed))
-        memory = cycle.memory
+        cycle = evaluate(program, seen, state, now_s, Options(case.initial_elapsed))
+        state = cycle.state
         for difference in differences(cycle, step):
             yield f"{case.name}: step {number}: {difference}"
 
 
-def _before(case: Case, entities: list[Entity]) -> Memory:
-    """What is remembered at time 0, before the first step; everybody was evaluated then."""
+def _before(case: Case, entities: list[Entity]) -> EvaluatorState:
+    """The state at time 0, before the first step: everything was evaluated then."""
     emitted: dict[str, dict[Entity, float]] = {}
     for entity in entities:
         for output, value in case.previous.get(str(entity), {}).items():
             emitted.setdefault(output, {})[entity] = value
-    return Memory(dict.fromkeys(entities, 0.0), emitted)
+    return EvaluatorState(dict.fromkeys(entities, 0.0), emitted)
 
 
 def differences(cycle: Cycle, step: Step) -> Iterator[str]:
-    """What came out otherwise than expected."""
+    """The differences from the expected outputs."""
     found = {str(entity): outputs for entity, outputs in cycle.changes.items()}
     for entity in sorted(found.keys() | step.expected.keys()):
         ours, theirs = found.get(entity, {}), step.expected.get(entity, {})
         for output in sorted(ours.keys() | theirs.keys()):
-            said, wanted = ours.get(output), theirs.get(output)
-            if said is None or wanted is None or not math.isclose(said, wanted, rel_tol=EXACT):
-                yield f"{entity} {output} is {said}; expected is {wanted}"
+            value, wanted = ours.get(output), theirs.get(output)
+            if value is None or wanted is None or not math.isclose(value, wanted, rel_tol=EXACT):
+                yield f"{entity} {output} is {value}; expected is {wanted}"
     kinds = sorted({each.kind for each in cycle.diagnostics})
     if kinds != sorted(set(step.diagnostics)):
         yield f"diagnostics are {cycle.diagnostics}; expected are {step.diagnostics}"

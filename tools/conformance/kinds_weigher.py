@@ -1,9 +1,10 @@
-"""What the weighers said of hosts that passed, and the order that came of it."""
+"""The weights of hosts that passed, and the resulting order."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,16 +15,17 @@ from scheduler_worker.errors import ComputeHostMetricNotFound
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.rpc import codec
+from scheduler_worker.scheduling.evaluation import Evaluation
+from scheduler_worker.scheduling.filter_results import FilterResults
 from scheduler_worker.scheduling.normalize import clamp
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Weigher
-from scheduler_worker.scheduling.standing import Standing, Survey
 
 EXACT = 1e-9
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What one weigher said of each host; or, without figures, what it raised."""
+    """The figures of one weigher for each host; or the exception that it raised."""
 
     raw: list[float] = []
     norm: list[float] = []
@@ -54,34 +56,41 @@ def run(document: Any) -> Iterator[str]:
         return
     pipeline = nova.pipeline(case.config, filters=[], weighers=names)
     hosts, spec = nova.table(case.hosts), codec.decode_request_spec(case.request_spec)
+    for unit in pipeline.weights:
+        recorded = case.per_weigher.get(unit.name)
+        if recorded is None:
+            continue
+        if recorded.raises is None:
+            yield from _figures(unit, hosts, spec, recorded)
+        else:
+            yield from _refusal(unit.name, recorded.raises, partial(unit.weigh, hosts, spec))
     if "raises" in case.expect:
-        yield from _refusal(case, pipeline, hosts, spec)
-        return
-    for unit in pipeline.weighers:
-        said = case.per_weigher.get(unit.name)
-        if said is not None and said.raises is None:
-            yield from _figures(unit, hosts, spec, said)
-    yield from _order(pipeline, hosts, spec, case.expect["order"])
+        raised = case.expect["raises"]
+        yield from _refusal("the order", raised, lambda: totals(pipeline, hosts, spec))
+    else:
+        yield from _order(pipeline, hosts, spec, case.expect["order"])
 
 
-def _refusal(case: Case, pipeline: Pipeline, hosts: HostTable, spec: RequestSpec) -> Iterator[str]:
+def _refusal(what: str, raised: str, weigh: Callable[[], object]) -> Iterator[str]:
     try:
-        _totals(pipeline, hosts, spec)
+        weigh()
     except ComputeHostMetricNotFound:
         return
-    yield f"is weighed, where Nova raises {case.expect['raises']}"
+    yield f"{what} is weighed, where Nova raises {raised}"
 
 
-def _figures(unit: Weigher, hosts: HostTable, spec: RequestSpec, said: Figures) -> Iterator[str]:
+def _figures(
+    unit: Weigher, hosts: HostTable, spec: RequestSpec, recorded: Figures
+) -> Iterator[str]:
     raw = unit.weigh(hosts, spec) if unit.applies(spec) else np.zeros(len(hosts))
     by_row = [unit.weigh_host(host, spec) if unit.applies(spec) else 0.0 for host in hosts.states()]
     multipliers = np.broadcast_to(unit.multiplier(hosts), len(hosts)).tolist()
     yield from _compared(
-        f"{unit.name} raw", clamp(raw, unit.minval, unit.maxval).tolist(), said.raw
+        f"{unit.name} raw", clamp(raw, unit.minval, unit.maxval).tolist(), recorded.raw
     )
     yield from _compared(f"{unit.name} by row", by_row, raw.tolist())
-    yield from _compared(f"{unit.name} norm", unit.normalized(raw).tolist(), said.norm)
-    yield from _compared(f"{unit.name} mult", multipliers, said.mult)
+    yield from _compared(f"{unit.name} norm", unit.normalized(raw).tolist(), recorded.norm)
+    yield from _compared(f"{unit.name} mult", multipliers, recorded.mult)
 
 
 def _order(
@@ -89,22 +98,23 @@ def _order(
 ) -> Iterator[str]:
     """Hosts of equal weight may come in any order."""
     expected = {(host, node): weight for host, node, weight in order}
-    totals = _totals(pipeline, hosts, spec)
+    found = totals(pipeline, hosts, spec)
     names = [(record.host, record.nodename) for record in hosts.records]
-    yield from _compared("weights", totals, [expected[each] for each in names])
+    yield from _compared("weights", found, [expected[each] for each in names])
 
 
-def _totals(pipeline: Pipeline, hosts: HostTable, spec: RequestSpec) -> list[float]:
+def totals(pipeline: Pipeline, hosts: HostTable, spec: RequestSpec) -> list[float]:
     """The weight of every host; they passed the filters already."""
-    everybody = Survey(hosts, spec, (), first=("recorded", np.ones(len(hosts), bool)))
-    asked = [unit for unit in pipeline.weighers if unit.applies(spec)]
-    totals: list[float] = Standing(hosts, everybody, asked).totals(hosts, spec).tolist()
-    return totals
+    all_hosts = FilterResults(hosts, spec, ())
+    asked = [unit for unit in pipeline.weights if unit.applies(spec)]
+    evaluation = Evaluation(hosts, all_hosts, asked, pipeline.selector.scale)
+    found: list[float] = evaluation.totals(hosts, spec).tolist()
+    return found
 
 
-def _compared(what: str, found: list[float], said: Sequence[float]) -> Iterator[str]:
-    if len(found) != len(said) or not all(
+def _compared(what: str, found: list[float], recorded: Sequence[float]) -> Iterator[str]:
+    if len(found) != len(recorded) or not all(
         math.isclose(mine, its, rel_tol=EXACT, abs_tol=EXACT)
-        for mine, its in zip(found, said, strict=True)
+        for mine, its in zip(found, recorded, strict=True)
     ):
-        yield f"{what} are {found}; recorded are {list(said)}"
+        yield f"{what} are {found}; recorded are {list(recorded)}"

@@ -1,4 +1,4 @@
-"""Nova's recorded objects as our words, and units that were registered as the worker finds them."""
+"""Converts Nova's recorded objects to ours, and builds pipelines as the worker does."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from oslo_config import cfg
 
 from conformance.reading import Malformed
 from scheduler_worker import conf as configuration
-from scheduler_worker.app import registered
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.factories import registered
 from scheduler_worker.model.host_records import fields_of, merged, seconds
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.rpc import codec
+from scheduler_worker.scheduling.destination import RequestedDestination
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline
-from scheduler_worker.service.units import build_pipeline
+from scheduler_worker.service.policies.units import nova_pipeline
 
 NOW_S = seconds("2026-01-02T03:05:00Z")
-"""When the cases were recorded, for what depends on the age of a report."""
+"""When the cases were recorded: the age of a report matters to some units."""
 FILTERS = registered("scheduler_worker.filters")
 WEIGHERS = registered("scheduler_worker.weighers")
 
@@ -34,14 +35,15 @@ class Host(msgspec.Struct, frozen=True):
     compute_node: dict[str, Any]
     service: dict[str, Any] | None
     aggregates: list[dict[str, Any]]
-    instances: list[str]
+    instances: list[str | dict[str, Any]]
+    """Their uuids, or what is known of each."""
     cell_uuid: str
     allocation_candidates: list[dict[str, Any]]
-    """What Placement offers on this host; none: it offers nothing."""
+    """The candidates of Placement on this host."""
 
 
-class LowDice:
-    """Chance of which a case can know the outcome: the first is drawn, nothing is shuffled."""
+class LowRandomSource:
+    """A predictable random source: draws the first, shuffles nothing."""
 
     def randrange(self, start: int, /) -> int:
         return 0
@@ -63,16 +65,25 @@ def options(config: NovaConfig) -> Options:
 
 
 def pipeline(config: NovaConfig, *, filters: Sequence[str], weighers: Sequence[str]) -> Pipeline:
-    """The pipeline of these units; what Placement decides was decided when a case was recorded.
+    """The pipeline of these units, without those that stand for Placement.
 
-    Raises ConfigError for names that nothing is known under.
+    Raises ConfigError for unknown names.
     """
     chosen = msgspec.structs.replace(
         options(config), enabled_filters=tuple(filters), weight_classes=tuple(weighers)
     )
-    found = build_pipeline(chosen, FILTERS, WEIGHERS)
-    found.prefilters = ()
-    return found
+    found = nova_pipeline(chosen, FILTERS, WEIGHERS)
+    return Pipeline(
+        found.policy,
+        inventories=found.inventories,
+        providers=found.providers,
+        candidates=found.candidates,
+        mandatory=[each for each in found.mandatory if isinstance(each, RequestedDestination)],
+        filters=found.filters,
+        weights=found.weights,
+        selector=found.selector,
+        options=found.options,
+    )
 
 
 def unknown(kind: str, names: Sequence[str], known: Mapping[str, type]) -> list[str]:
@@ -89,11 +100,15 @@ def table(hosts: Sequence[Host]) -> HostTable:
         plain = codec.plain(each.compute_node, "compute_node")
         plain |= {"service": each.service or {}, "cell_uuid": each.cell_uuid}
         [report] = codec.decode_host_reports([plain])
-        said = fields_of(report)
-        stamp = {"nodename": said["hypervisor_hostname"], "cluster": "c", "reported_at_s": NOW_S}
-        record = merged(None, said, **stamp)
+        fields = fields_of(report)
+        stamp = {"nodename": fields["hypervisor_hostname"], "cluster": "c", "reported_at_s": NOW_S}
+        record = merged(None, fields, **stamp)
         found.put(record, version)
-        found.set_instances(record.host, {uuid: {"uuid": uuid} for uuid in each.instances})
+        found.set_instances(record.host, dict(map(_instance, each.instances)))
         aggregates[record.host] = tuple(codec.decode_aggregates(each.aggregates))
     found.set_aggregates(aggregates)
     return found
+
+
+def _instance(found: str | dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return (found, {"uuid": found}) if isinstance(found, str) else (found["uuid"], found)

@@ -1,8 +1,8 @@
-"""Stands in for the Placement service of recorded requests: what it offers and what it refuses.
+"""Stands in for the Placement service of recorded requests: its candidates and refused claims.
 
-Here there is no such service; what it decides is decided by filters. A recorded request brings
-its answers along, so they are put where they had their effect: units that ask for a candidate
-reject a host without one, and a host whose claim is refused is passed over.
+The worker has no such service; its filters decide instead. A recorded request includes Placement's
+results, which are applied where they had their effect: units reject a host without a candidate, and
+a host whose claim is refused is passed over.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Hosts, Mask
 from scheduler_worker.model.requests import RequestGroup, RequestSpec
+from scheduler_worker.scheduling.evaluation import Evaluation
 from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Pipeline
 from scheduler_worker.scheduling.plugin import Filter, Unit
-from scheduler_worker.scheduling.ranking import Dice, Ranking
-from scheduler_worker.scheduling.standing import Standing
+from scheduler_worker.scheduling.ranking import RandomSource, Ranking
 
 Claim = Callable[[str, str], bool]
 """Whether an instance may have a provider (a host's uuid)."""
@@ -64,17 +64,28 @@ class Candidates(Filter):
 
 
 class Placed(Pipeline):
-    """A pipeline beside a Placement that offers and refuses what was recorded."""
+    """A pipeline with a Placement that replays the recording."""
 
     def __init__(self, pipeline: Pipeline, hosts: Sequence[Host], may_have: Claim) -> None:
         candidates = Candidates(hosts, pipeline.filters)
-        super().__init__((*pipeline.filters, candidates), pipeline.weighers, pipeline.options)
-        self.prefilters = ()
+        super().__init__(
+            pipeline.policy,
+            inventories=pipeline.inventories,
+            providers=pipeline.providers,
+            candidates=pipeline.candidates,
+            mandatory=pipeline.mandatory,
+            filters=(*pipeline.filters, candidates),
+            weights=pipeline.weights,
+            selector=pipeline.selector,
+            options=pipeline.options,
+        )
         self._offered = candidates.offered
         self._may_have = may_have
 
-    def rank(self, hosts: HostTable, standing: Standing, spec: RequestSpec, dice: Dice) -> Ranking:
-        order = [row for row in super().rank(hosts, standing, spec, dice) if self._offered[row]]
+    def rank(
+        self, hosts: HostTable, evaluation: Evaluation, spec: RequestSpec, rng: RandomSource
+    ) -> Ranking:
+        order = [row for row in super().rank(hosts, evaluation, spec, rng) if self._offered[row]]
         instance = spec.instance_uuid or ""
         claimed = (row for row in order if self._may_have(instance, hosts.records[row].uuid))
         return _Order(order, next(claimed, None))

@@ -13,7 +13,11 @@ _BLANK = " \t\r\n"
 
 
 class Malformed(Exception):
-    """Raised for what cannot be read as a case; the message begins with file and line."""
+    """Raised for a malformed case; the message begins with file and line."""
+
+
+class Skipped(Exception):
+    """Raised for a case of a kind that is known and not run; says why."""
 
 
 class Document(NamedTuple):
@@ -38,13 +42,29 @@ def documents(path: Path) -> Iterator[Document]:
     reader = _Reader(text)
     try:
         for line, value in reader.values():
-            yield Document(f"{path}:{line}", value)
+            yield from _cases(Document(f"{path}:{line}", value))
     except json.JSONDecodeError as error:
         raise Malformed(f"{path}:{error.lineno}: is not JSON: {error.msg}") from None
 
 
+def _cases(document: Document) -> Iterator[Document]:
+    """The cases of an object that says where they come from; else the document itself.
+
+    What the object says of all cases is in each of them, unless a case says it itself.
+    """
+    value = document.value
+    if not isinstance(value, dict) or not isinstance(value.get("cases"), list):
+        yield document
+        return
+    common = {key: said for key, said in value.items() if key != "cases"}
+    for number, case in enumerate(value["cases"], 1):
+        name = case.get("name", number) if isinstance(case, dict) else number
+        each = common | case if isinstance(case, dict) else case
+        yield Document(f"{document.place} ({name})", each)
+
+
 class _Reader:
-    """JSON values with the lines that they begin on, in one pass."""
+    """JSON values, each with the line that it begins on."""
 
     def __init__(self, text: str) -> None:
         self._text = text

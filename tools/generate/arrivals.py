@@ -1,4 +1,4 @@
-"""Draws the stream of requests: single instances, server groups, and some nobody can serve."""
+"""Draws the stream of requests: single instances, server groups, and some that fit no host."""
 
 from __future__ import annotations
 
@@ -36,86 +36,86 @@ VOLUME_KIND = 10
 Plain = dict[str, Any]
 
 
-def make_requests(dice: Random, figures: Figures, count: int) -> list[Plain]:
+def make_requests(rng: Random, figures: Figures, count: int) -> list[Plain]:
     """``count`` requests in order of arrival; ``at_s`` and ``lifetime_s`` are seconds."""
-    stream = _Stream(dice, figures)
+    stream = _Stream(rng, figures)
     found: list[Plain] = []
-    for at_s in _arrivals(dice, count):
+    for at_s in _arrivals(rng, count):
         found += stream.batch(at_s)
         if len(found) >= count:
             break
     return sorted(found[:count], key=lambda request: request["at_s"])
 
 
-def _arrivals(dice: Random, count: int) -> Iterator[float]:
-    """Moments of a Poisson process whose rate follows the hours of a day."""
+def _arrivals(rng: Random, count: int) -> Iterator[float]:
+    """The times of a Poisson process whose rate follows the hours of a day."""
     mean = sum(BUSY) / len(BUSY)
     groups = 1 + GROUP_SHARE * (sum(share * size for share, size in GROUP_SIZES) - 1)
     per_s = count / groups / SPAN_S
     at_s = 0.0
     while True:
         busy = BUSY[int(at_s // 3600) % len(BUSY)] / mean
-        at_s += -math.log(1 - dice.random()) / (per_s * busy)
+        at_s += -math.log(1 - rng.random()) / (per_s * busy)
         yield at_s
 
 
 class _Stream:
-    """What the draws have in common: the flavors on sale, the projects, earlier instances."""
+    """The state that the draws share: flavors, projects, earlier instances."""
 
-    def __init__(self, dice: Random, figures: Figures) -> None:
-        self._dice = dice
+    def __init__(self, rng: Random, figures: Figures) -> None:
+        self._rng = rng
         self._figures = figures
         self._sold = flavors(figures)
-        self._projects = [uuid4(dice).replace("-", "") for _ in range(PROJECTS)]
+        self._projects = [uuid4(rng).replace("-", "") for _ in range(PROJECTS)]
         self._earlier: list[str] = []
 
     def batch(self, at_s: float) -> list[Plain]:
-        """What arrives at one moment: mostly one request, sometimes a server group's."""
-        if self._dice.random() < HOPELESS_SHARE:
+        """The requests that arrive at one time: mostly one, sometimes those of a server group."""
+        if self._rng.random() < HOPELESS_SHARE:
             return [self._request(at_s, self._hopeless())]
-        if self._dice.random() < GROUP_SHARE:
+        if self._rng.random() < GROUP_SHARE:
             return self._group(at_s)
         return [self._request(at_s, self._spec())]
 
     def _request(self, at_s: float, spec: Plain) -> Plain:
-        uuid = uuid4(self._dice)
+        uuid = uuid4(self._rng)
         self._earlier.append(uuid)
         return {
             "at_s": round(at_s, 1),
-            "lifetime_s": lifetime_s(self._dice, self._figures),
+            "lifetime_s": lifetime_s(self._rng, self._figures),
             "instance_uuid": uuid,
             "spec": spec,
         }
 
     def _spec(self) -> Plain:
-        dice = self._dice
+        rng = self._rng
         spec: Plain = {
-            "project_id": pick(dice, [(1 / rank, p) for rank, p in enumerate(self._projects, 1)]),
+            "project_id": pick(rng, [(1 / rank, p) for rank, p in enumerate(self._projects, 1)]),
             "flavor": self._flavor(),
-            "image": pick(dice, IMAGES),
+            "image": pick(rng, IMAGES),
         }
-        if dice.random() < VOLUME_SHARE:
+        if rng.random() < VOLUME_SHARE:
             _boot_from_volume(spec)
-        if dice.random() < ZONE_SHARE:
-            spec["availability_zone"] = pick(dice, [(1, zone) for zone in ZONES])
-        if self._earlier and dice.random() < HINT_SHARE:
-            other = self._earlier[int(dice.random() * len(self._earlier))]
+        if rng.random() < ZONE_SHARE:
+            spec["availability_zone"] = pick(rng, [(1, zone) for zone in ZONES])
+        if self._earlier and rng.random() < HINT_SHARE:
+            other = self._earlier[int(rng.random() * len(self._earlier))]
             spec["scheduler_hints"] = {"different_host": [other]}
         return spec
 
     def _flavor(self) -> Plain:
-        chosen = pick(self._dice, self._sold)
+        chosen = pick(self._rng, self._sold)
         kinds = [(share, (number, *rest)) for number, (share, rest) in enumerate(VARIANTS)]
-        kind, suffix, extra_specs = pick(self._dice, kinds)
+        kind, suffix, extra_specs = pick(self._rng, kinds)
         return variant(chosen, kind, suffix, extra_specs=extra_specs)
 
     def _group(self, at_s: float) -> list[Plain]:
         """Instances of one server group: alike, and a few seconds apart."""
-        dice = self._dice
-        policy, rules = pick(dice, POLICIES)
+        rng = self._rng
+        policy, rules = pick(rng, POLICIES)
         spec = self._spec()
         group = {
-            "uuid": uuid4(dice),
+            "uuid": uuid4(rng),
             "name": f"{policy}-{len(self._earlier)}",
             "project_id": spec["project_id"],
             "policy": policy,
@@ -129,13 +129,13 @@ class _Stream:
             "instance_group": group,
             "scheduler_hints": {"group": [group["uuid"]]},
         }
-        size = pick(dice, GROUP_SIZES)
+        size = pick(rng, GROUP_SIZES)
         return [self._request(at_s + 2 * number, spec) for number in range(size)]
 
     def _hopeless(self) -> Plain:
         """A request that no host of the fleet can ever serve."""
-        wish: Plain = pick(
-            self._dice,
+        placement: Plain = pick(
+            self._rng,
             [
                 (1, {"availability_zone": "az9"}),
                 (1, {"flavor": flavor(90, 512, 4096)}),
@@ -143,7 +143,7 @@ class _Stream:
                 (1, {"flavor": _needs("capabilities:hypervisor_version", ">= 99000000")}),
             ],
         )
-        return {**self._spec(), **wish}
+        return {**self._spec(), **placement}
 
 
 def _needs(key: str, requirement: str) -> Plain:

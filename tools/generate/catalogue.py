@@ -1,7 +1,7 @@
-"""What the example cloud sells and what it is built of: flavors, images, machines.
+"""Flavors, images and machines of the example cloud.
 
 The sizes and shares of flavors are published (``distributions.json``); disks, images and machines
-are chosen as vendors sell them. Data only, no dice.
+are chosen as vendors sell them. Data only, nothing random.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRAITS = {
 
 
 class Machine(NamedTuple):
-    """A kind of host: two sockets of ``cores`` cores; the lists are what one can be bought with."""
+    """A kind of host: two sockets of ``cores`` cores; the lists are its possible configurations."""
 
     share: float
     vendor: str
@@ -37,7 +37,7 @@ class Machine(NamedTuple):
 
     @property
     def vcpus(self) -> int:
-        """Hardware threads, which is what a hypervisor reports as its vCPUs."""
+        """Hardware threads, which a hypervisor reports as its vCPUs."""
         return 2 * self.cores * self.threads
 
     @property

@@ -19,10 +19,10 @@ SEED = 20240229
 def generate(figures_path: Path, *, hosts: int, requests: int, seed: int = SEED) -> dict[str, str]:
     """The content of every file, by its name without ``.gz``."""
     known = figures.read(figures_path)
-    dice = Random(seed)
-    fleet = make_hosts(dice, known, hosts)
-    aggregates = make_aggregates(dice, fleet)
-    stream = make_requests(dice, known, requests)
+    rng = Random(seed)
+    fleet = make_hosts(rng, known, hosts)
+    aggregates = make_aggregates(rng, fleet)
+    stream = make_requests(rng, known, requests)
     return {
         "hosts.jsonl": json_lines(fleet),
         "aggregates.json": json.dumps(aggregates, indent=1) + "\n",
@@ -40,11 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--requests", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=SEED)
-    said = parser.parse_args(argv)
-    path = said.figures or said.out / "distributions.json"
-    files = generate(path, hosts=said.hosts, requests=said.requests, seed=said.seed)
-    (said.out / "aggregates.json").write_text(files.pop("aggregates.json"))
+    options = parser.parse_args(argv)
+    path = options.figures or options.out / "distributions.json"
+    files = generate(path, hosts=options.hosts, requests=options.requests, seed=options.seed)
+    (options.out / "aggregates.json").write_text(files.pop("aggregates.json"))
     for name, text in files.items():
-        write_compressed(said.out / f"{name}.gz", text)
-    print(f"{said.hosts:,} hosts and {said.requests:,} requests in {said.out}")
+        write_compressed(options.out / f"{name}.gz", text)
+    print(f"{options.hosts:,} hosts and {options.requests:,} requests in {options.out}")
     return 0

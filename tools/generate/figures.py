@@ -32,16 +32,18 @@ class Figures(NamedTuple):
 
 def read(path: Path) -> Figures:
     """Read ``distributions.json``."""
-    said = json.loads(path.read_text())
+    document = json.loads(path.read_text())
     return Figures(
-        sizes=tuple(Size(*each) for each in said["huawei_east_1"]["vcpu_ramGB_share"]),
-        lifetime_hours_cdf=tuple((h, p) for h, p in said["azure_2019_v2"]["lifetime_hours_cdf"]),
+        sizes=tuple(Size(*each) for each in document["huawei_east_1"]["vcpu_ramGB_share"]),
+        lifetime_hours_cdf=tuple(
+            (h, p) for h, p in document["azure_2019_v2"]["lifetime_hours_cdf"]
+        ),
     )
 
 
-def pick(dice: Random, weighted: Sequence[tuple[float, T]]) -> T:
+def pick(rng: Random, weighted: Sequence[tuple[float, T]]) -> T:
     """One of (weight, item) pairs, by weight."""
-    point = dice.random() * sum(weight for weight, _ in weighted)
+    point = rng.random() * sum(weight for weight, _ in weighted)
     for weight, item in weighted:
         point -= weight
         if point < 0:
@@ -49,9 +51,9 @@ def pick(dice: Random, weighted: Sequence[tuple[float, T]]) -> T:
     return weighted[-1][1]
 
 
-def lifetime_s(dice: Random, figures: Figures) -> int:
+def lifetime_s(rng: Random, figures: Figures) -> int:
     """A life-time in seconds: between the published points, its logarithm is uniform."""
-    point = dice.random()
+    point = rng.random()
     low_h, low_share = SHORTEST_LIFE_HOURS, 0.0
     for high_h, high_share in figures.lifetime_hours_cdf:
         if point <= high_share:
@@ -61,8 +63,8 @@ def lifetime_s(dice: Random, figures: Figures) -> int:
     return round(3600 * low_h * math.pow(high_h / low_h, along))
 
 
-def uuid4(dice: Random) -> str:
+def uuid4(rng: Random) -> str:
     """A random UUID, version 4."""
-    digits = f"{dice.getrandbits(128):032x}"
+    digits = f"{rng.getrandbits(128):032x}"
     variant = "89ab"[int(digits[16], 16) % 4]
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def json_lines(items: Iterable[Any]) -> str:
-    """One compact JSON value a line."""
+    """Compact JSON values, one per line."""
     return "".join(json.dumps(item, separators=(",", ":")) + "\n" for item in items)
 
 

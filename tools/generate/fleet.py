@@ -18,14 +18,14 @@ FILL = (0.84, 0.985)
 Report = dict[str, Any]
 
 
-def make_hosts(dice: Random, figures: Figures, count: int) -> list[Report]:
+def make_hosts(rng: Random, figures: Figures, count: int) -> list[Report]:
     """``count`` host reports; most of them are used by instances that no request stands for."""
     machines = [(machine.share, machine) for machine in MACHINES]
-    hosts = [_host(dice, number, pick(dice, machines)) for number in range(count)]
+    hosts = [_host(rng, number, pick(rng, machines)) for number in range(count)]
     sold = [(share, flavor) for share, flavor in flavors(figures) if flavor["vcpus"] <= 16]
     for host in hosts:
-        if dice.random() >= EMPTY_SHARE:
-            _fill(dice, host, sold, dice.uniform(*FILL))
+        if rng.random() >= EMPTY_SHARE:
+            _fill(rng, host, sold, rng.uniform(*FILL))
     return hosts
 
 
@@ -35,12 +35,12 @@ def place_of(number: int) -> tuple[str, int, int]:
     return zone, 1 + within // HOSTS_PER_RACK, 1 + within % HOSTS_PER_RACK
 
 
-def _host(dice: Random, number: int, machine: Machine) -> Report:
+def _host(rng: Random, number: int, machine: Machine) -> Report:
     zone, rack, position = place_of(number)
     host = f"{zone}-r{rack:02d}-n{position:02d}"
-    memory_mb = 1024 * pick(dice, [(1, gib) for gib in machine.memory_gib])
+    memory_mb = 1024 * pick(rng, [(1, gib) for gib in machine.memory_gib])
     return {
-        "uuid": uuid4(dice),
+        "uuid": uuid4(rng),
         "host": host,
         "hypervisor_hostname": f"{host}.cloud.example",
         "host_ip": f"10.{ZONES.index(zone)}.{rack}.{position}",
@@ -48,16 +48,16 @@ def _host(dice: Random, number: int, machine: Machine) -> Report:
         "vcpus_used": 0,
         "memory_mb": memory_mb,
         "memory_mb_used": 0,
-        "local_gb": pick(dice, [(1, gb) for gb in machine.local_gb]),
+        "local_gb": pick(rng, [(1, gb) for gb in machine.local_gb]),
         "local_gb_used": 0,
-        "cpu_allocation_ratio": pick(dice, [(1, ratio) for ratio in machine.cpu_ratios]),
+        "cpu_allocation_ratio": pick(rng, [(1, ratio) for ratio in machine.cpu_ratios]),
         "ram_allocation_ratio": 1.0,
         "disk_allocation_ratio": 1.0,
         "reserved_host_cpus": 4,
         "reserved_host_memory_mb": memory_mb // 64,
         "reserved_host_disk_mb": 50 * 1024,
         "hypervisor_type": "QEMU",
-        "hypervisor_version": pick(dice, HYPERVISOR_VERSIONS),
+        "hypervisor_version": pick(rng, HYPERVISOR_VERSIONS),
         "cpu_info": _cpu_info(machine),
         "supported_hv_specs": _supported(machine),
         "traits": TRAITS[machine.vendor],
@@ -65,10 +65,10 @@ def _host(dice: Random, number: int, machine: Machine) -> Report:
         "stats": {
             "num_instances": 0,
             "io_workload": 0,
-            "failed_builds": pick(dice, [(0.97, 0), (0.03, 1)]),
+            "failed_builds": pick(rng, [(0.97, 0), (0.03, 1)]),
             "disk_class": machine.disk_class,
         },
-        "service": _service(dice),
+        "service": _service(rng),
     }
 
 
@@ -91,8 +91,8 @@ def _supported(machine: Machine) -> list[list[str]]:
     return [*older, [machine.arch, "kvm", "hvm"], [machine.arch, "qemu", "hvm"]]
 
 
-def _service(dice: Random) -> dict[str, Any]:
-    point = dice.random()
+def _service(rng: Random) -> dict[str, Any]:
+    point = rng.random()
     if point < DISABLED_SHARE:
         return {"disabled": True, "disabled_reason": "maintenance: replacing a DIMM", "up": True}
     if point < DISABLED_SHARE + DOWN_SHARE:
@@ -100,7 +100,7 @@ def _service(dice: Random) -> dict[str, Any]:
     return {"disabled": False, "disabled_reason": None, "up": True}
 
 
-def _fill(dice: Random, host: Report, sold: list[tuple[float, Report]], target: float) -> None:
+def _fill(rng: Random, host: Report, sold: list[tuple[float, Report]], target: float) -> None:
     """Use whole flavors of the host until one resource is at ``target`` of its limit."""
     limits = {
         "vcpus_used": (host["vcpus"] - host["reserved_host_cpus"]) * host["cpu_allocation_ratio"],
@@ -108,7 +108,7 @@ def _fill(dice: Random, host: Report, sold: list[tuple[float, Report]], target: 
         "local_gb_used": host["local_gb"] - host["reserved_host_disk_mb"] // 1024,
     }
     while True:
-        flavor = pick(dice, sold)
+        flavor = pick(rng, sold)
         takes = {
             "vcpus_used": flavor["vcpus"],
             "memory_mb_used": flavor["memory_mb"],
@@ -121,7 +121,7 @@ def _fill(dice: Random, host: Report, sold: list[tuple[float, Report]], target: 
         host["stats"]["num_instances"] += 1
 
 
-def make_aggregates(dice: Random, hosts: list[Report]) -> list[dict[str, Any]]:
+def make_aggregates(rng: Random, hosts: list[Report]) -> list[dict[str, Any]]:
     """Zones, disk classes, racks and a class with a policy of its own, as Nova's aggregates."""
     groups = [({"availability_zone": zone}, zone, _members(hosts, zone + "-")) for zone in ZONES]
     groups += [
@@ -137,7 +137,7 @@ def make_aggregates(dice: Random, hosts: list[Report]) -> list[dict[str, Any]]:
     racks = sorted({host["host"].rsplit("-", 1)[0] for host in hosts})
     groups += [({"rack": rack}, f"rack-{rack}", _members(hosts, rack + "-")) for rack in racks]
     return [
-        {"id": number, "uuid": uuid4(dice), "name": name, "hosts": members, "metadata": metadata}
+        {"id": number, "uuid": uuid4(rng), "name": name, "hosts": members, "metadata": metadata}
         for number, (metadata, name, members) in enumerate(groups, start=1)
     ]
 

@@ -1,1 +1,1 @@
-"""Makes docs/filters.md and docs/weighers.md of the units: `facts` reads, `pages` writes."""
+"""Makes the pages about units in docs/: `facts` reads, `pages` writes."""

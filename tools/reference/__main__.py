@@ -1,4 +1,4 @@
-"""Write docs/filters.md and docs/weighers.md anew: ``python tools/reference``."""
+"""Regenerate the pages about units: ``python tools/reference``."""
 
 import sys
 from pathlib import Path

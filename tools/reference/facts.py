@@ -1,9 +1,8 @@
-"""What a unit says of itself: its docstring, its attributes, the options it names.
+"""Reads the facts of a unit from its docstring and attributes.
 
 A docstring begins with prose. Paragraphs at its end that begin with one of :data:`FIELDS` and a
-colon are fields of the reference; a unit has those of its bases that it does not say itself.
-Options are named as ``[group] name``, or by the name alone where the group is
-``[filter_scheduler]``.
+colon are fields of the reference; a unit inherits the fields that it does not set. Options are
+named as ``[group] name``, or by the name alone where the group is ``[filter_scheduler]``.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Facts(NamedTuple):
 
 
 def facts(unit: type[Unit]) -> Facts:
-    """What the unit's docstring says."""
+    """The parsed docstring of the unit."""
     prose, fields = _read(unit)
     for base in unit.__mro__[1:]:
         if issubclass(base, Unit):
@@ -46,24 +45,24 @@ def _read(unit: type) -> tuple[str, dict[str, str]]:
     return prose.strip(), dict(zip(rest[::2], values, strict=True))
 
 
-def options(said: Facts) -> list[str]:
+def options(facts: Facts) -> list[str]:
     """The options it names, with group and default. Raises KeyError for one that is not there."""
     named = [
-        (group or GROUP, name) for group, name in _OPTION.findall(said.fields.get("Options", ""))
+        (group or GROUP, name) for group, name in _OPTION.findall(facts.fields.get("Options", ""))
     ]
-    if issubclass(said.unit, Weigher) and said.unit.option:
-        named.insert(0, _set_as(said.unit.option))
+    if issubclass(facts.unit, Weigher) and facts.unit.option:
+        named.insert(0, _set_as(facts.unit.option))
     return [f"`[{group}] {name}` ({_shown(_registered()[group, name])})" for group, name in named]
 
 
-def default_multiplier(said: Facts) -> str:
+def default_multiplier(facts: Facts) -> str:
     """A weigher's multiplier where nothing is configured."""
-    option = getattr(said.unit, "option", None)
+    option = getattr(facts.unit, "option", None)
     return _shown(_registered()[_set_as(option)]) if option else "1.0"
 
 
 def _set_as(field: str) -> tuple[str, str]:
-    """Where the operator sets what judgement knows as ``field``."""
+    """The option that sets the field of ``Options``."""
     group, name = GROUP, field
     if (GROUP, field) not in _registered():
         group, _, name = field.partition("_")
@@ -81,15 +80,15 @@ def _shown(opt: Any) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
-def metadata(said: Facts) -> str:
+def metadata(facts: Facts) -> str:
     """The aggregate metadata keys that it reads."""
-    if issubclass(said.unit, Weigher):
-        return f"``{said.unit.aggregate_key or said.unit.option}``"
-    return said.fields.get("Metadata", "")
+    if issubclass(facts.unit, Weigher):
+        return f"``{facts.unit.aggregate_key or facts.unit.option}``"
+    return facts.fields.get("Metadata", "")
 
 
 def cost(unit: type[Unit]) -> str:
-    """What asking it costs: how many hosts are looked at, and how often; see `pages`."""
+    """The cost of evaluating it: how many hosts, and how often; see `pages`."""
     if unit.reads_request and unit.reads is Unit.reads:
         return "request"
     if issubclass(unit, Filter) and unit.looks_at_rows:

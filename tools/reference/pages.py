@@ -1,4 +1,4 @@
-"""The two pages, as text."""
+"""The pages, as text."""
 
 from __future__ import annotations
 
@@ -7,33 +7,37 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from reference.facts import Facts, cost, default_multiplier, facts, metadata, options
-from scheduler_worker.app import registered
+from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, registered
+from scheduler_worker.scheduling.catalogue import CatalogueEntry, entry
 from scheduler_worker.scheduling.options import DEFAULT_FILTERS
+from scheduler_worker.scheduling.ovirt.mandatory import MANDATORY
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 _COST = """\
-**Cost** tells how many hosts are looked at, and when again. What was said of a host is kept for
-each class of requests, those of which all units read the same. A unit that does not apply to a
-request costs nothing.
+**Cost**: how many hosts the unit evaluates, and when again. Results are cached for each equivalence
+class: requests of which all units read the same. A unit that does not apply to a request costs
+nothing.
 
-| cost | looks at | again |
+| cost | evaluates | again |
 |---|---|---|
-| facts | all hosts at once, in columns | at a host that reports something new |
-| use | all hosts at once, in columns | also at a host whose promises change |
-| rows | one host after the other, of those that are left | also at a host whose promises change |
-| request | all hosts at once, in columns | for each request that it applies to; so do all units |
+| facts | all hosts at once, in columns | a host with a new report |
+| use | all hosts at once, in columns | also a host whose reservations change |
+| rows | the remaining hosts, one by one | also a host whose reservations change |
+| request | all hosts at once, in columns | for each request that it applies to, with all other
+units |
 """
 _FILTERS = f"""\
 # Filters
 
-Made from the filters themselves by `make reference`; do not edit. A filter says which hosts can
-take an instance. Those that `[filter_scheduler] enabled_filters` names are asked in that order,
-each about the hosts that the one before it let through. Own ones: `docs/writing-a-filter.md`.
+Generated from the filters' code by `make reference`; do not edit. A filter decides which hosts can
+take an instance. Those that `[filter_scheduler] enabled_filters` names are evaluated in that order,
+each on the hosts that the one before it passed. Your own: `docs/writing-a-filter.md`.
 
-**Once**: asked for the first instance of a request only, as placing it cannot change the answer.
-**Rebuild**: asked for a rebuild with a new image, too; the others pass every host then. Requests
-with `force_hosts` or `force_nodes` skip all filters, unless they are such a rebuild.
+**Once**: evaluated for the first instance of a request only, as placing it cannot change the
+result.
+**Rebuild**: evaluated for a rebuild with a new image, too; the others pass every host then.
+Requests with `force_hosts` or `force_nodes` skip all filters, unless they are such a rebuild.
 
 {_COST}"""
 _WEIGHERS = f"""\
@@ -54,16 +58,85 @@ where all hosts are equal each gets 1, unless all are 0.
 {_COST}"""
 
 
+_POLICY_UNITS = f"""\
+# oVirt's policy units
+
+Generated from the units' code by `make reference`; do not edit. Cluster policies name these units
+(`docs/cluster-policies.md`), under oVirt's names and ids, beside the filters and weighers of
+`docs/filters.md` and `docs/weighers.md`. They read what hosts report under `virt` and requests say
+under `vm` (`docs/rpc.md`); what is missing there is taken from Nova's fields where these say the
+same.
+
+Filters and weights are entries apart, and some share a name. Of a weight the lower score is better.
+Parameters are texts that match the expression as a whole. Mandatory filters are asked first under
+every policy and named by none; they concern requests that ask for something of theirs.
+
+{_COST}"""
+
+_BALANCES = """\
+A balance looks at the load of a cluster's hosts and proposes migrations of running VMs, the best
+one first, each with the hosts that may take the VM; `docs/balancing.md` has what they have in
+common.
+"""
+
+
 def pages() -> dict[Path, str]:
-    """What belongs into which file."""
-    filters = [facts(unit) for _, unit in sorted(registered("scheduler_worker.filters").items())]
-    weighers = [facts(unit) for _, unit in sorted(registered("scheduler_worker.weighers").items())]
+    """The files, with their contents."""
+    filters = [facts(unit) for _, unit in sorted(registered(FILTERS).items())]
+    weighers = [facts(unit) for _, unit in sorted(registered(WEIGHERS).items())]
     return {
         DOCS / "filters.md": "\n".join([_FILTERS, *_filter_table(filters), *_sections(filters)]),
         DOCS / "weighers.md": "\n".join(
             [_WEIGHERS, *_weigher_table(weighers), *_sections(weighers)]
         ),
+        DOCS / "policy-units.md": "\n".join([_POLICY_UNITS, *_policy_units()]),
     }
+
+
+def _policy_units() -> Iterator[str]:
+    filters, weights, balances = (
+        [entry(name, unit) for name, unit in sorted(registered(group).items())]
+        for group in POLICY_UNITS
+    )
+    mandatory = [entry(name, unit, is_mandatory=True) for name, unit in sorted(MANDATORY.items())]
+    for title, some in (
+        ("Filters", filters),
+        ("Mandatory filters", mandatory),
+        ("Weights", weights),
+    ):
+        yield f"\n## {title}\n\n| unit | id | cost |\n|---|---|---|"
+        for each in some:
+            yield f"{_row(each)} {cost(each.unit)} |"
+        for each in some:
+            yield from _policy_unit(each)
+    yield f"\n## Balances\n\n{_BALANCES}\n| unit | id |\n|---|---|"
+    yield from map(_row, balances)
+    for each in balances:
+        yield from _policy_unit(each)
+    yield ""
+
+
+def _row(each: CatalogueEntry) -> str:
+    """The first columns of a unit's row."""
+    [kind] = each.kinds
+    anchor = f"{each.name} {kind}".lower().replace(" ", "-")
+    return f"| [{each.name}](#{anchor}) | `{each.id_as(kind)}` |"
+
+
+def _policy_unit(each: CatalogueEntry) -> Iterator[str]:
+    found = facts(each.unit)
+    [kind] = each.kinds
+    yield f"\n### {each.name}, {kind}\n\n{_markdown(found.prose)}\n"
+    for parameter in each.parameters if not each.is_mandatory else ():
+        if parameter.regex:
+            shown = _value(parameter.default, parameter.regex)
+            yield f"* **Parameter `{parameter.name}`**: {shown}"
+    for name in ("Reads", "Example"):
+        yield f"* **{name}**: {_markdown(found.fields.get(name, ''))}"
+
+
+def _value(default: object, regex: str) -> str:
+    return f"{'unset' if default is None else default} by default; `{regex}`"
 
 
 def _filter_table(filters: list[Facts]) -> Iterator[str]:
@@ -74,8 +147,8 @@ def _filter_table(filters: list[Facts]) -> Iterator[str]:
             getattr(each.unit, mark) for mark in ("run_filter_once_per_request", "RUN_ON_REBUILD")
         )
         marks = (each.name in DEFAULT_FILTERS, once, rebuild)
-        told = " | ".join("yes" if mark else "" for mark in marks)
-        yield f"| [{each.name}](#{each.name.lower()}) | {told} | {cost(each.unit)} |"
+        columns = " | ".join("yes" if mark else "" for mark in marks)
+        yield f"| [{each.name}](#{each.name.lower()}) | {columns} | {cost(each.unit)} |"
 
 
 def _weigher_table(weighers: list[Facts]) -> Iterator[str]:
@@ -96,7 +169,7 @@ def _sections(units: list[Facts]) -> Iterator[str]:
             "Example": each.fields.get("Example", ""),
         }
         yield f"\n## {each.name}\n\n{_markdown(each.prose)}\n"
-        yield from (f"* **{name}**: {_markdown(said)}" for name, said in rows.items() if said)
+        yield from (f"* **{name}**: {_markdown(text)}" for name, text in rows.items() if text)
     yield ""
 
 

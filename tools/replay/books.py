@@ -1,6 +1,6 @@
-"""What is on which host, as the fleet's own agents would know it, and the reports they send.
+"""Records what is on which host, as the fleet's agents would know it, and makes their reports.
 
-Sends nothing itself. Not safe for threads: its owner holds a lock.
+Sends nothing itself. Not thread-safe: its owner locks it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOTHING = Amounts(0, 0, 0)
 
 
 def size_of(flavor: Plain) -> Amounts:
-    """What an instance of a flavor takes; swap counts as disk, in whole GiB."""
+    """The resources of an instance of a flavor; swap counts as disk, in whole GiB."""
     swap_gb = math.ceil(flavor.get("swap", 0) / 1024)
     disk_gb = flavor.get("root_gb", 0) + flavor.get("ephemeral_gb", 0) + swap_gb
     return Amounts(flavor["vcpus"], flavor["memory_mb"], disk_gb)
@@ -77,7 +77,7 @@ class HostBook:
         self.instances: dict[str, Plain] = {}
 
     def report(self) -> Plain:
-        """What the host's agent reports now: use, and the full list of the stream's instances."""
+        """The report of the host's agent: use, and the full list of the stream's instances."""
         residents = int(self.base_stats.get("num_instances", 0))
         return {
             "uuid": self.uuid,
@@ -136,20 +136,20 @@ class Books:
         self._unreported.add(instance_uuid)
 
     def end(self, instance_uuid: str) -> bool:
-        """An instance was deleted; False when no report told of it, so that its promise lives."""
+        """Delete an instance; False when no report listed it, so that its reservation remains."""
         book, size, group = self._placed.pop(instance_uuid)
         book.use = book.use.plus(size, -1)
         del book.instances[instance_uuid]
         if group:
             self._members[group].remove(instance_uuid)
         self._changed[book.uuid] = book
-        told = instance_uuid not in self._unreported
+        was_reported = instance_uuid not in self._unreported
         self._unreported.discard(instance_uuid)
-        return told
+        return was_reported
 
-    def take_reports(self, *, everybody: bool = False) -> list[Plain]:
+    def take_reports(self, *, every_host: bool = False) -> list[Plain]:
         """Reports of the hosts that changed since the last time, or of all of them."""
-        changed = self.hosts if everybody else self._changed
+        changed = self.hosts if every_host else self._changed
         reports = [book.report() for book in changed.values()]
         self._changed = {}
         self._unreported.clear()

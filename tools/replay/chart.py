@@ -1,4 +1,4 @@
-"""How full the hosts are, in block characters. Shows numbers; knows no worker and no stream."""
+"""Charts of how full the hosts are, in block characters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _block(share: float) -> str:
 
 
 def histogram(columns: Mapping[str, Sequence[float]], width: int = 26) -> list[str]:
-    """Hosts by fill, a line for each tenth, fullest first; a bar for each named column."""
+    """Hosts by fill: a row for each tenth, the fullest first, with a bar for each column."""
     counts = {name: _counts(shares) for name, shares in columns.items()}
     longest = max((count for each in counts.values() for count in each), default=0) or 1
     lines = ["   fill   " + "  ".join(f"{name:<{width + 6}}" for name in columns).rstrip()]

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from replay.check import over_promised, promises
+from replay.balance import cli as balance
+from replay.check import overbooked, reservations
 from replay.driver import Client, Driver, Settings
 from replay.progress import Progress
 from replay.streams import Stream, azure_packing, fleet, openb
@@ -26,8 +27,9 @@ def parser() -> argparse.ArgumentParser:
     """All options."""
     options = argparse.ArgumentParser(
         prog="tools/replay",
-        description="Replay a stream of requests against a worker and check what it promised. "
-        "Exit status: 0, or 1 when a host is over-promised or a request met an error.",
+        description="Replay a stream of requests against a worker and check its reservations. "
+        "Exit status: 0, or 1 when a host is overbooked or a request met an error.",
+        epilog="`tools/replay balance --help`: compare balances in a simulated day.",
     )
     source = options.add_mutually_exclusive_group()
     source.add_argument("--fleet", type=Path, metavar="DIR", help="a directory by tools/generate")
@@ -62,33 +64,35 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def read_stream(said: argparse.Namespace) -> Stream:
+def read_stream(parsed: argparse.Namespace) -> Stream:
     """The stream that the options name; the shipped fleet by default."""
-    limit = said.limit
-    if said.openb:
-        nodes, pods = said.openb
-        return openb.read(nodes, pods, limit, said.seed)
-    if said.azure_packing:
-        return azure_packing.read(said.azure_packing, limit, said.seed, said.hosts)
-    if said.demo and limit is None:
+    limit = parsed.limit
+    if parsed.openb:
+        nodes, pods = parsed.openb
+        return openb.read(nodes, pods, limit, parsed.seed)
+    if parsed.azure_packing:
+        return azure_packing.read(parsed.azure_packing, limit, parsed.seed, parsed.hosts)
+    if parsed.demo and limit is None:
         limit = DEMO_REQUESTS
-    return fleet.read(said.fleet or SHIPPED_FLEET, limit)
+    return fleet.read(parsed.fleet or SHIPPED_FLEET, limit)
 
 
 @contextmanager
-def connected(said: argparse.Namespace) -> Iterator[Client]:
+def connected(parsed: argparse.Namespace) -> Iterator[Client]:
     """A client of the worker at ``--url``, or of one that lives as long as the context."""
     from scheduler_worker.client import SchedulerClient
 
-    if said.url.rstrip("/") != EMBEDDED:
-        with SchedulerClient.connect(said.url, topic=said.topic, exchange=said.exchange) as client:
+    if parsed.url.rstrip("/") != EMBEDDED:
+        with SchedulerClient.connect(
+            parsed.url, topic=parsed.topic, exchange=parsed.exchange
+        ) as client:
             yield client
         return
     from scheduler_worker import app, conf
 
-    arguments = [part for path in said.config_file for part in ("--config-file", path)]
+    arguments = [part for path in parsed.config_file for part in ("--config-file", path)]
     with app.build(conf.load(arguments)).running() as worker:
-        yield SchedulerClient(worker.bus, topic=worker.settings.topic)
+        yield SchedulerClient(worker.bus, topic=worker.settings.rpc.topic)
 
 
 def replay(client: Client, stream: Stream, settings: Settings, json_path: Path | None) -> int:
@@ -99,8 +103,8 @@ def replay(client: Client, stream: Stream, settings: Settings, json_path: Path |
         outcome = driver.run(progress)
     finally:
         progress.close()
-    live = promises(client)
-    problems = over_promised(client, driver.books, live)
+    live = reservations(client)
+    problems = overbooked(client, driver.books, live)
     print("\n".join(as_lines(outcome, driver.books, len(live), problems)))
     if json_path:
         found = as_plain(outcome, driver.books, len(live), problems)
@@ -109,18 +113,21 @@ def replay(client: Client, stream: Stream, settings: Settings, json_path: Path |
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the replay that the arguments describe."""
+    """Run the replay that the arguments describe, or the comparison of balances."""
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["balance"]:
+        return balance.main(argv[1:])
     options = parser()
-    said = options.parse_args(argv)
+    parsed = options.parse_args(argv)
     try:
-        stream = read_stream(said)
+        stream = read_stream(parsed)
     except OSError as error:
         options.error(str(error))
-    settings = Settings(clients=said.clients, batch=said.batch, speed=said.speed)
+    settings = Settings(clients=parsed.clients, batch=parsed.batch, speed=parsed.speed)
     print(f"{len(stream.hosts):,} hosts, {stream.length:,} requests", file=sys.stderr)
     try:
-        with connected(said) as client:
-            return replay(client, stream, settings, said.json)
+        with connected(parsed) as client:
+            return replay(client, stream, settings, parsed.json)
     except SchedulerWorkerError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

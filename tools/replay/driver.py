@@ -1,8 +1,8 @@
 """Sends a stream to a worker and plays the agents of its hosts. Reads no files, prints nothing.
 
-Arrivals are taken in order of time by any number of client threads; instances whose life-time is
-over are ended before the next arrival is taken. One more thread sends the hosts' reports, in
-batches and one after the other, so that an older report never overtakes a younger one.
+Any number of client threads take the arrivals in the order of their times; instances whose lifetime
+has ended are deleted before the next arrival is taken. One more thread sends the hosts' reports, in
+batches and sequentially, so that an older report never overtakes a newer one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EXPLAINED_HOSTS, EXPLAINED_REFUSALS = 200, 30
 
 
 class Client(Protocol):
-    """What is needed of ``scheduler_worker.client.SchedulerClient``."""
+    """The methods of ``scheduler_worker.client.SchedulerClient`` that are used."""
 
     def update_hosts(self, hosts: list[Plain]) -> dict[str, int]: ...
     def update_aggregates(self, aggregates: list[Plain]) -> None: ...
@@ -44,7 +44,7 @@ class Client(Protocol):
 
 
 class Settings(NamedTuple):
-    """How to drive.
+    """Settings of a replay.
 
     ``speed`` is stream seconds per second, 0 for as fast as possible. Changed hosts report after
     ``batch`` changes or ``report_s``, whichever is first; every host after ``heartbeat_s``.
@@ -59,7 +59,7 @@ class Settings(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What became of the stream. Latencies and ``elapsed_s`` are seconds."""
+    """The results of a replay. Latencies and ``elapsed_s`` are seconds."""
 
     length: int
     placed: int = 0
@@ -70,7 +70,7 @@ class Outcome:
     elapsed_s: float = 0.0
     refused_spec: Plain | None = None
     explanation: Plain | None = None
-    """Why ``refused_spec`` was refused: of the first refusals, the one with most to tell."""
+    """Explains ``refused_spec``: of the first refusals, the one that most filters took part in."""
 
     @property
     def decided(self) -> int:
@@ -156,7 +156,7 @@ class Driver:
             raise
 
     def _take(self) -> tuple[Arrival, Plain] | None:
-        """The next arrival and its spec, once its time has come and what ended before is gone."""
+        """Wait for the next arrival, delete what ended before; return arrival and spec."""
         with self._taking:
             arrival = next(self._arrivals, None)
             if arrival is None or self._stops_before(arrival.at_s):
@@ -219,11 +219,11 @@ class Driver:
         found = self._client.explain(spec, [uuid], limit=EXPLAINED_HOSTS)
         with self._lock:
             known = self.outcome.explanation
-            if known is None or _telling(found) > _telling(known):
+            if known is None or _rejecting_filters(found) > _rejecting_filters(known):
                 self.outcome.refused_spec, self.outcome.explanation = spec, found
 
     def _failed(self, uuid: str, error: Exception) -> None:
-        """Whether it was placed is unknown, so a promise, if there is one, is given back."""
+        """Record an error; a reservation that may exist is released."""
         with self._lock:
             self.outcome.failed[type(error).__name__] += 1
             self.outcome.first_failure = self.outcome.first_failure or str(error)
@@ -232,7 +232,7 @@ class Driver:
     # The agents
 
     def _report_until_stopped(self) -> None:
-        """Agents report at their own pace: a request may be waiting for what they have to say."""
+        """Report independently of the requests, which may be waiting for a report."""
         try:
             heartbeat_s = time.monotonic()
             while not self._stopped.is_set():
@@ -241,13 +241,13 @@ class Driver:
                 silent = time.monotonic() - heartbeat_s > self.settings.heartbeat_s
                 if silent:
                     heartbeat_s = time.monotonic()
-                self._report(everybody=silent)
+                self._report(every_host=silent)
         finally:
             self._stop()
 
-    def _report(self, *, everybody: bool = False) -> None:
+    def _report(self, *, every_host: bool = False) -> None:
         with self._lock:
-            reports = self.books.take_reports(everybody=everybody)
+            reports = self.books.take_reports(every_host=every_host)
             forgotten, self._forgotten = self._forgotten, []
             self._changes = 0
         self._send(reports)
@@ -259,6 +259,6 @@ class Driver:
             self._client.update_hosts(reports[start : start + HOSTS_PER_REPORT])
 
 
-def _telling(explanation: Plain) -> int:
-    """How many filters had to do with a refusal."""
+def _rejecting_filters(explanation: Plain) -> int:
+    """The number of filters that rejected a host."""
     return sum(step["hosts_in"] > step["hosts_out"] for step in explanation["filters"])

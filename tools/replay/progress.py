@@ -1,4 +1,4 @@
-"""A line that says how far it is: rewritten in place on a terminal, now and then elsewhere."""
+"""Prints progress: a line rewritten in place on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TextIO
 
 from replay.driver import Outcome
 
-ELSEWHERE_EVERY_S = 5.0
+PRINT_EVERY_S = 5.0
 
 
 class Progress:
@@ -16,15 +16,15 @@ class Progress:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._tty = out.isatty()
-        self._began_s = self._said_s = time.monotonic()
+        self._began_s = self._printed_s = time.monotonic()
 
     def __call__(self, outcome: Outcome) -> None:
         now_s = time.monotonic()
         if self._tty:
             self._out.write(f"\r\x1b[K{self._line(outcome, now_s)}")
             self._out.flush()
-        elif now_s - self._said_s >= ELSEWHERE_EVERY_S:
-            self._said_s = now_s
+        elif now_s - self._printed_s >= PRINT_EVERY_S:
+            self._printed_s = now_s
             print(self._line(outcome, now_s), file=self._out, flush=True)
 
     def close(self) -> None:

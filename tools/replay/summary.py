@@ -1,4 +1,4 @@
-"""What a replay says at its end: as lines for people, and as plain values for machines."""
+"""The summary of a replay, as lines of text and as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def decisions_per_s(outcome: Outcome) -> float:
 
 
 def as_plain(outcome: Outcome, books: Books, live: int, problems: Sequence[str]) -> dict[str, Any]:
-    """Everything, JSON-able."""
+    """The summary as JSON-able values."""
     return {
         "requests": outcome.length,
         "placed": outcome.placed,
@@ -53,7 +53,7 @@ def as_plain(outcome: Outcome, books: Books, live: int, problems: Sequence[str])
 
 
 def as_lines(outcome: Outcome, books: Books, live: int, problems: Sequence[str]) -> list[str]:
-    """The same for people."""
+    """The summary as lines of text."""
     decided = outcome.placed + outcome.refused
     latency = "  ".join(f"{k} {v:.1f}" for k, v in latencies_ms(outcome.latencies_s).items())
     lines = [f"placed {outcome.placed:,} of {outcome.length:,} (refused {outcome.refused:,})"]
@@ -63,7 +63,7 @@ def as_lines(outcome: Outcome, books: Books, live: int, problems: Sequence[str])
     lines += [
         f"{decisions_per_s(outcome):,.0f} decisions/s ({decided:,} in {outcome.elapsed_s:.1f} s)",
         f"latency ms: {latency}",
-        f"live instances {len(books):,}, promises left at the worker {live:,}",
+        f"live instances {len(books):,}, reservations left at the worker {live:,}",
         "",
         *_fill(books),
     ]
@@ -84,8 +84,8 @@ def _fill(books: Books) -> list[str]:
 
 
 def explained(spec: Plain, explanation: Plain) -> list[str]:
-    """Why one request was refused: what each filter left, and some hosts' reasons."""
-    lines = [f"refused, for example: {_wish(spec)}"]
+    """Explain one refused request: the hosts after each filter, and some reasons."""
+    lines = [f"refused, for example: {_described(spec)}"]
     lines += [
         f"  {step['name']:<32} {step['hosts_in']:>6,} -> {step['hosts_out']:,}"
         for step in explanation["filters"]
@@ -100,26 +100,26 @@ def explained(spec: Plain, explanation: Plain) -> list[str]:
     return lines + [f"  {each['host']}: {each['rejected_by']}: {each['reason']}" for each in shown]
 
 
-def _wish(spec: Plain) -> str:
+def _described(spec: Plain) -> str:
     flavor = spec["flavor"]
-    said = [f"{flavor['name']} ({flavor['vcpus']} vCPU, {flavor['memory_mb']:,} MiB)"]
-    said += [f"{key} {value}" for key, value in flavor.get("extra_specs", {}).items()]
+    parts = [f"{flavor['name']} ({flavor['vcpus']} vCPU, {flavor['memory_mb']:,} MiB)"]
+    parts += [f"{key} {value}" for key, value in flavor.get("extra_specs", {}).items()]
     properties = (spec.get("image") or {}).get("properties", {})
-    said += [f"{key}={value}" for key, value in properties.items() if key.startswith("hw_arch")]
+    parts += [f"{key}={value}" for key, value in properties.items() if key.startswith("hw_arch")]
     if spec.get("availability_zone"):
-        said.append(f"in {spec['availability_zone']}")
+        parts.append(f"in {spec['availability_zone']}")
     if spec.get("instance_group"):
-        said.append(f"of a group with {spec['instance_group']['policy']}")
-    return ", ".join(said)
+        parts.append(f"of a group with {spec['instance_group']['policy']}")
+    return ", ".join(parts)
 
 
 def verdict(problems: Sequence[str]) -> list[str]:
-    """The last line: nothing over-promised, or what is."""
+    """The last lines: whether hosts are overbooked, and how."""
     if not problems:
-        return ["checked: no host is over-promised"]
+        return ["checked: no host is overbooked"]
     more = [f"  ... and {len(problems) - 10} more"] if len(problems) > 10 else []
     return [
-        f"OVER-PROMISED: {len(problems)} excesses",
+        f"OVERBOOKED: {len(problems)} excesses",
         *(f"  {each}" for each in problems[:10]),
         *more,
     ]

@@ -1,4 +1,4 @@
-"""What ``[state] url`` may say of Redis: one server, sentinels, or a cluster."""
+"""Parses ``[state] url`` for Redis: one server, sentinels, or a cluster."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from scheduler_worker.backends.redis.nodes import Address, ClusterNodes, Node, Nodes, OneNode
+from scheduler_worker.certificates import File, tls_context
 from scheduler_worker.errors import ConfigError
 
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379
 UNLIMITED = 2**31
-"""Connections of a pool: each thread has one, and redis-py would refuse the 101st."""
+"""Connections of a pool: each thread has its own, and redis-py's default limit is 100."""
 
 OpenPool = Callable[..., ConnectionPool]
 
 
 def without_account(url: str) -> str:
-    """Where the URL points, for messages: without user, password and options."""
+    """The URL's host and port, for messages: without user, password and options."""
     parts = urlsplit(url)
     return parts.netloc.rpartition("@")[2] or parts.path
 
 
 def open_nodes(url: str, *, connect_timeout_s: float, socket_timeout_s: float) -> Nodes:
-    """The servers that the URL names; nothing is connected yet. Raises ConfigError.
+    """Parse the URL into its servers, without connecting. Raises ConfigError.
 
-    The URL's query gives options to redis-py's connections, such as ``ssl_ca_certs``.
+    The URL's query has options of redis-py's connections, such as ``ssl_ca_certs``.
     """
     options = {
         "socket_connect_timeout": connect_timeout_s,
-        "retry": Retry(NoBackoff(), 0),  # repeated by the caller, once, and within bounds
+        "retry": Retry(NoBackoff(), 0),  # only the caller retries, within its own bounds
         "protocol": 2,
         "max_connections": UNLIMITED,
     }
@@ -78,7 +79,7 @@ def _sentinel(parts: SplitResult, options: dict[str, Any]) -> OpenPool:
 
 
 def _common(parts: SplitResult) -> dict[str, Any]:
-    """What the connections to all hosts of the URL share: account, TLS, the query's options."""
+    """Options of the connections to all hosts of the URL: account, TLS, the query's options."""
     account, at, _ = parts.netloc.rpartition("@")
     base = parts.scheme.partition("+")[0]
     common: dict[str, Any] = parse_url(f"{base}://{account}{at}?{parts.query}")
@@ -96,7 +97,10 @@ def _hosts(parts: SplitResult, port: int) -> list[Address]:
 
 
 def _checked(open_pool: OpenPool) -> OpenPool:
-    """The same, after a look whether connections take its options: else they fail when used."""
+    """Check that connections accept the options, which they would otherwise reject at first use."""
     pool = open_pool()
     pool.connection_class(**pool.connection_kwargs)
+    options = pool.connection_kwargs
+    names = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+    tls_context(*(File(f"[state] url: {name}", options.get(name)) for name in names))
     return open_pool

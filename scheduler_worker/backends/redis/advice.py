@@ -1,4 +1,4 @@
-"""What an operator should know of the settings of a Redis that keeps promises."""
+"""Warns of settings of a Redis that endanger reservations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ OLDEST_REDIS = (6, 2)
 
 
 def advice(redis: str, info: Mapping[str, str] | None, wait_replicas: int) -> Iterator[str]:
-    """Sentences about the server named ``redis``, which says ``info`` of itself."""
+    """Warnings about the server named ``redis``, from its reply to INFO (None: refused)."""
     if info is None:
         yield (
             f"{redis} refuses INFO to this account: its settings are not checked, and writes lost "
@@ -17,17 +17,18 @@ def advice(redis: str, info: Mapping[str, str] | None, wait_replicas: int) -> It
         return
     if info.get("aof_enabled") != "1":
         yield (
-            f"{redis} keeps no append-only file: a restart may forget promises; set appendonly yes"
+            f"{redis} keeps no append-only file: a restart may lose reservations; set "
+            "appendonly yes"
         )
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         yield (
-            f"{redis} may evict promises (maxmemory-policy {policy}); set maxmemory-policy "
+            f"{redis} may evict reservations (maxmemory-policy {policy}); set maxmemory-policy "
             "noeviction"
         )
     version = info.get("redis_version", "")
     if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_REDIS:
-        yield f"{redis} is of version {version}; 6.2 is the oldest that serves"
+        yield f"{redis} is of version {version}; 6.2 is the oldest supported"
     yield from _of_replicas(redis, info, wait_replicas)
 
 
@@ -38,8 +39,8 @@ def _of_replicas(redis: str, info: Mapping[str, str], wanted: int) -> Iterator[s
             f"{redis} has {connected} replicas; while they are fewer than the {wanted} of [state] "
             "wait_replicas, every request fails"
         )
-    if connected and "min_slaves_good_slaves" not in info:  # is told only where it is set
+    if connected and "min_slaves_good_slaves" not in info:  # INFO has it only where it is set
         yield (
-            f"{redis} goes on alone when it is cut off from its replicas, and forgets what was "
-            "written then when one of them takes over; set min-replicas-to-write 1"
+            f"{redis} accepts writes while it is cut off from its replicas, and loses them when "
+            "one of the replicas takes over; set min-replicas-to-write 1"
         )

@@ -1,27 +1,32 @@
--- What every script begins with; docs/state.md says what the keys hold and why.
--- A script runs alone, so nothing here needs to fear another. Any script may run twice, because a
--- client repeats it when a reply was lost: each must answer and leave behind the same both times.
+-- The common part of all scripts; docs/state.md explains the keys.
+-- Redis runs one script at a time. Any script may run twice, because a client retries it when a
+-- reply was lost: so each is idempotent, in its reply and in its effect.
 local META, RECORDS, CHANGED, EXPIRY = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local GONE, QUEUE, PATIENCE, WATCHERS, MEMO = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local FRESH_EPOCH, MAX_TOMBSTONES, OFFER_US = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local REAP_AT_ONCE = 100
-local AT_ONCE = 2000 -- arguments of one command; Lua's stack takes some thousands
+local VOUCHED = tonumber(ARGV[4]) -- upper bound of the time, less known jumps; or nil
+local REAP_AT_ONCE = 100 -- expired records that one call deletes
+local AT_ONCE = 2000 -- arguments of one command; Lua's stack holds some thousands
 local NUDGE_MS = 60000
+local JUMP_US = 5000000 -- a smaller step of the clock is not noticed
+local PACE_US = 1000000 -- the shortest time between two updates of `paced`
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2] -- microseconds: below 2^53, so a number holds them
 
--- Numbers become text without an exponent.
+-- A number as text without an exponent.
 local function text(number)
   return string.format('%.0f', number)
 end
 
--- meta: read at once by load(), written at once by save(). A missing number is 0, a missing name nil.
+-- meta: load() reads all fields, save() writes the changed ones. A missing number is 0, a missing
+-- name nil.
 local FIELDS = {
-  'version', 'floor', 'token', 'deadline', 'offer_deadline', 'arrivals', 'watched', -- numbers
-  'epoch', 'holder', 'offered', -- names
+  'version', 'floor', 'token', 'deadline', 'hold', 'offer_deadline', 'arrivals', 'watched',
+  'marked', 'paced', 'jumped', 'held_back', 'held_until', 'held_for', -- numbers, up to here
+  'epoch', 'lost', 'holder', 'offered', -- names
 }
-local NUMBERS = 7
+local NUMBERS = 14
 local meta, stored = {}, {}
 
 local function load()
@@ -37,7 +42,7 @@ local function load()
   meta.epoch = meta.epoch or FRESH_EPOCH
 end
 
--- Waiting: a nudge in a list of the waiter's own; it is worth nothing after a minute.
+-- A nudge is an element in the waiter's own list, on which it blocks; it expires after a minute.
 local function wake_list(owner)
   return string.sub(META, 1, -#'meta' - 1) .. 'wake:' .. owner
 end
@@ -47,10 +52,10 @@ local function nudge(owner)
   redis.call('PEXPIRE', wake_list(owner), NUDGE_MS)
 end
 
--- Those who wait for a change hear of it once, and then look for themselves. While nobody waits,
--- it costs a look at meta, which is there anyway.
+-- Nudges all waiters for a change, once; they read the changes themselves. While there are none, this
+-- costs a look at meta, which is loaded anyway.
 local new_version
-local function tell_watchers()
+local function nudge_watchers()
   if not new_version or meta.watched == 0 then return end
   for _, owner in ipairs(redis.call('ZRANGEBYSCORE', WATCHERS, text(now), '+inf')) do
     nudge(owner)
@@ -60,7 +65,7 @@ local function tell_watchers()
 end
 
 local function save()
-  tell_watchers()
+  nudge_watchers()
   local update = {}
   for i, field in ipairs(FIELDS) do
     local value = i <= NUMBERS and text(meta[field]) or meta[field] or ''
@@ -72,10 +77,45 @@ local function save()
   if #update > 0 then redis.call('HSET', META, unpack(update)) end
 end
 
+-- Computes the time up to which records expire (`ending`). The server's clock may jump forward, and
+-- must not expire records early by that. A caller passes an upper bound of the time (VOUCHED), from
+-- its own monotonic clock. If the server's clock is past that bound, and past the time that other
+-- callers confirmed (`paced`), it has jumped. Expiry is then delayed by the jump (`held_back`), until
+-- the last record of that time has expired (`held_until`) or the clock goes back. A caller without
+-- a bound, which has just started, expires only what others would.
+local ending
+local function check_clock()
+  local shown = now -- the time without a jump since the last call
+  if VOUCHED then
+    local jump = math.min(now - meta.jumped - VOUCHED, now - meta.paced)
+    if jump > JUMP_US and meta.paced > 0 then shown = now - jump end
+  elseif meta.paced > 0 then
+    shown = math.min(now, meta.paced)
+  end
+  if shown >= meta.held_until or meta.held_until - shown > meta.held_for then
+    meta.held_back, meta.held_until, meta.held_for = 0, 0, 0
+  end
+  ending = shown - meta.held_back
+  if not VOUCHED then return end
+  if shown < now then
+    local last = redis.call('ZRANGE', EXPIRY, -1, -1, 'WITHSCORES')[2]
+    meta.jumped = meta.jumped + now - shown
+    meta.held_back = now - ending
+    meta.held_for = math.max(0, tonumber(last or 0) - ending)
+    meta.held_until = now + meta.held_for
+    save()
+  end
+  if math.abs(now - meta.paced) > PACE_US then
+    -- pcall, so that on a full server, which refuses this write, calls that only read go on.
+    redis.pcall('HSET', META, 'paced', text(now))
+    meta.paced, stored.paced = now, text(now)
+  end
+end
+
 -- Records ------------------------------------------------------------------------------------
 
--- One new version for all that this call changes. It is a time where it can be, so that a store
--- that lost its last second, or everything, never gives out the same version twice.
+-- One new version for all changes of this call. It is the time if that is larger than the last one,
+-- so that a store that lost its last second, or everything, never gives out a version twice.
 local function bump()
   if not new_version then
     new_version = math.max(meta.version + 1, now)
@@ -84,22 +124,28 @@ local function bump()
   return new_version
 end
 
--- What put() was told and Redis was not yet: one command for many records costs a fraction.
--- The first write is one that a full server refuses, so that nothing is half done there.
-local sets, scores, expiries, lasting, unsaid = {}, {}, {}, {}, {}
-local function say()
+-- put() buffers, flush() writes: one command for many records costs a fraction. The first write is
+-- one that a full server refuses, so that a refused call leaves nothing half done.
+local sets, scores, expiries, lasting, unwritten = {}, {}, {}, {}, {}
+local function flush()
   if #sets == 0 then return end
   redis.call('HSET', RECORDS, unpack(sets))
   redis.call('ZADD', CHANGED, unpack(scores))
+  if meta.marked == 0 then
+    -- Markers that are never deleted: a key without its marker was lost.
+    redis.call('HSET', RECORDS, '', '{}')
+    redis.call('ZADD', CHANGED, 0, '')
+    meta.marked = 1
+  end
   if #expiries > 0 then redis.call('ZADD', EXPIRY, unpack(expiries)) end
   if #lasting > 0 then redis.call('ZREM', EXPIRY, unpack(lasting)) end
-  sets, scores, expiries, lasting, unsaid = {}, {}, {}, {}, {}
+  sets, scores, expiries, lasting, unwritten = {}, {}, {}, {}, {}
 end
 
 local function put(key, value, expires_at)
-  if unsaid[key] or #sets >= AT_ONCE then say() end
+  if unwritten[key] or #sets >= AT_ONCE then flush() end
   local version = text(bump())
-  unsaid[key] = true
+  unwritten[key] = true
   sets[#sets + 1], sets[#sets + 2] = key, value
   scores[#scores + 1], scores[#scores + 2] = version, key
   if expires_at == '' then
@@ -110,7 +156,7 @@ local function put(key, value, expires_at)
 end
 
 local function delete(key)
-  say()
+  flush()
   if redis.call('HEXISTS', RECORDS, key) == 0 then return end
   local version = text(bump())
   redis.call('ZADD', CHANGED, version, key)
@@ -120,17 +166,17 @@ local function delete(key)
 end
 
 local function version_of(key)
-  if unsaid[key] then return new_version end
+  if unwritten[key] then return new_version end
   if redis.call('HEXISTS', RECORDS, key) == 0 then return 0 end
   return tonumber(redis.call('ZSCORE', CHANGED, key))
 end
 
 local function reap()
-  local ended = redis.call('ZRANGEBYSCORE', EXPIRY, '-inf', text(now), 'LIMIT', 0, REAP_AT_ONCE)
+  local ended = redis.call('ZRANGEBYSCORE', EXPIRY, '-inf', text(ending), 'LIMIT', 0, REAP_AT_ONCE)
   for _, key in ipairs(ended) do delete(key) end
 end
 
--- Forgets the oldest tombstones. In CHANGED a key that was written since has a later version.
+-- Drops the oldest tombstones. A key that was written since then has a later version in CHANGED.
 local function trim()
   local excess = redis.call('ZCARD', GONE) - MAX_TOMBSTONES
   if excess <= 0 then return end
@@ -144,11 +190,12 @@ local function trim()
   end
 end
 
--- Applies transactions from ARGV[at] on: how many, then for each: how many guards, how many puts,
--- (key, version) ..., (key, 'delete' or 'put', value, time of expiry or '') ...
--- Answers "version before applied", the last with one character for each: 1 applied, 0 not; and
--- the version before once more, on its own.
--- When something expired now, before is the new version already, which nobody can have seen.
+-- Applies the transactions from ARGV[at] on: their number, then for each: the numbers of its guards
+-- and puts, (key, version) ..., (key, 'delete' or 'put', value, time of expiry or '') ...
+-- Returns "version before applied", with a digit for each transaction (1 applied, 0 not); and the
+-- version before again, on its own.
+-- If this call also expired records, before is the new version already, which no caller can have
+-- seen, so that the committer reads these changes.
 local function apply(at)
   reap()
   local before = meta.version
@@ -174,18 +221,21 @@ local function apply(at)
     end
     applied[number] = holds and '1' or '0'
   end
-  say()
+  flush()
   trim()
   return text(meta.version) .. ' ' .. text(before) .. ' ' .. table.concat(applied), text(before)
 end
 
--- What changed after a version: {{version, now, epoch, 1 if it is everything}, {key, version, ...},
--- {value or nil, ...}}, or the head alone when there is more than the limit.
+-- The changes after a version: {{version, now, epoch, 1 if it is everything, the keys whose loss
+-- began this epoch, the sum of the clock's jumps}, {key, version, ...}, {value or nil, ...}}, or the
+-- head alone when there are more than the limit.
 local function changes_after(seen_epoch, seen_version, limit)
   local since = tonumber(seen_version)
   local reset = seen_epoch ~= meta.epoch or since < meta.floor or since > meta.version
   if reset then since = 0 end
-  local head = {text(meta.version), text(now), meta.epoch, reset and 1 or 0}
+  local head = {
+    text(meta.version), text(now), meta.epoch, reset and 1 or 0, meta.lost or '', text(meta.jumped),
+  }
   if since == meta.version then return {head, {}, {}} end
   local after = '(' .. text(since)
   if redis.call('ZCOUNT', CHANGED, after, '+inf') > tonumber(limit) then return {head} end
@@ -212,8 +262,11 @@ local function drop_waiter(owner)
   end
 end
 
--- Ends what has run out, and offers a free lock to the first waiter that still waits.
+-- Ends an expired lease or offer, and offers a free lock to the first waiter that still waits.
 local function settle()
+  -- A deadline further away than a whole lease was set before the clock went back.
+  if meta.hold > 0 then meta.deadline = math.min(meta.deadline, now + meta.hold) end
+  meta.offer_deadline = math.min(meta.offer_deadline, now + OFFER_US)
   if meta.holder and meta.deadline <= now then meta.holder = nil end
   if meta.holder then return end
   if meta.offered then
@@ -232,4 +285,58 @@ local function settle()
   end
 end
 
+-- Keys that were lost --------------------------------------------------------------------------
+
+-- The scope's keys that were deleted or evicted while others are still there.
+local function lost_keys()
+  local has_meta = stored.epoch ~= ''
+  if has_meta and meta.marked == 0 then return {} end -- nothing was ever written
+  local has_records = redis.call('HEXISTS', RECORDS, '') == 1
+    or not has_meta and #redis.call('HSCAN', RECORDS, 0)[2] > 0
+  local has_changed = redis.call('ZSCORE', CHANGED, '') ~= false
+    or not has_meta and redis.call('ZCARD', CHANGED) > 0
+  if not (has_meta or has_records or has_changed) then return {} end -- the scope is new
+  local lost = {}
+  if not has_meta then lost[#lost + 1] = 'meta' end
+  if not has_records then lost[#lost + 1] = 'records' end
+  if not has_changed then lost[#lost + 1] = 'changed' end
+  return lost, has_records, has_changed
+end
+
+-- Rebuilds a lost index from the keys of all records.
+local function rebuild_index(version)
+  redis.call('ZADD', CHANGED, 0, '')
+  redis.call('DEL', GONE)
+  local cursor = '0'
+  repeat
+    local page, found = redis.call('HSCAN', RECORDS, cursor, 'COUNT', AT_ONCE / 2), {}
+    for i = 1, #page[2], 2 do
+      if page[2][i] ~= '' then
+        found[#found + 1], found[#found + 2] = version, page[2][i]
+      end
+    end
+    if #found > 0 then redis.call('ZADD', CHANGED, unpack(found)) end
+    cursor = page[1]
+  until cursor == '0'
+end
+
+-- Begins a new epoch with what is left; every caller discards what it knew.
+local function begin_epoch(lost, has_records, has_changed)
+  local last = redis.call('ZRANGE', CHANGED, -1, -1, 'WITHSCORES')[2]
+  meta.version = math.max(meta.version, tonumber(last or 0))
+  meta.epoch, meta.lost, meta.floor = FRESH_EPOCH, table.concat(lost, ', '), 0
+  meta.holder, meta.offered, meta.deadline, meta.offer_deadline = nil, nil, 0, 0
+  meta.marked = has_records and 1 or 0
+  local version = text(bump())
+  if not has_records then
+    redis.call('DEL', RECORDS, CHANGED, GONE, EXPIRY)
+  elseif not has_changed then
+    rebuild_index(version)
+  end
+  save()
+end
+
 load()
+check_clock()
+local lost, has_records, has_changed = lost_keys()
+if #lost > 0 then begin_epoch(lost, has_records, has_changed) end

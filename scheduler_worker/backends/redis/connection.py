@@ -1,7 +1,7 @@
-"""Bounded retries, and one kind of error, for whatever is asked of Redis.
+"""Runs commands and scripts on Redis with bounded retries.
 
-Every error leaves as :class:`StateUnavailable`, naming host and port and never the password. What
-is said to Redis, and what it means, is the engine's matter.
+Every error is raised as :class:`StateUnavailable`, which names host and port and never the
+password.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from redis import exceptions
 from scheduler_worker.backends.redis.addresses import open_nodes, without_account
 from scheduler_worker.backends.redis.nodes import (
     LONGEST_WAIT_S,
-    Answer,
     Node,
+    Reply,
     Script,
     is_passing,
 )
+from scheduler_worker.backends.redis.outage import Outages
 from scheduler_worker.errors import StateUnavailable
 
 T = TypeVar("T")
 
-AFTER_LOST_WAIT_S = 0.1
+RECONNECT_DELAY_S = 0.1
 SHORTEST_WAIT_S = 0.01
-FAREWELL_MS = 10_000
+NUDGE_MS = 10_000
 SCRIPTS = ("acquire", "changes", "commit", "leave", "watch", "write")
 
 
 class Server:
-    """Runs scripts on whichever Redis has their keys; safe for threads.
+    """Runs scripts on the server that has their keys; thread-safe. Connects at the first use.
 
-    It connects when it is first used. ``address`` is ``host:port`` as configured, for messages.
+    ``address`` is ``host:port`` as configured, for messages.
     """
 
     def __init__(
@@ -53,9 +54,10 @@ class Server:
         self._nodes = open_nodes(
             url, connect_timeout_s=connect_timeout_s, socket_timeout_s=socket_timeout_s
         )
+        self._outages = Outages(self._closed)
         self._scripts = {name: _script(name) for name in SCRIPTS}
         self._retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(self._may_be_repeated),
+            retry=tenacity.retry_if_exception(self._may_be_retried),
             stop=tenacity.stop_after_delay(retry_for_s),
             wait=tenacity.wait_random_exponential(multiplier=0.02, max=0.5),
             sleep=tenacity.sleep_using_event(self._closed),
@@ -64,56 +66,63 @@ class Server:
 
     def run(
         self, script: str, keys: Sequence[str], args: Sequence[Any], *, lasting: bool = False
-    ) -> Answer:
-        """What the script answers. It may run twice, so it must bear that.
+    ) -> Reply:
+        """Run a script, which must be idempotent: a retry may run it twice.
 
-        What is ``lasting`` is answered when as many replicas as configured have got it.
+        With ``lasting`` the reply waits for as many replicas as configured.
         """
         text, replicas = self._scripts[script], self._wait_replicas if lasting else 0
-        return self._repeated(
-            lambda: self._use(keys[0], lambda node: node.run(text, keys, args, replicas))
+        return self._called(
+            lambda: self._use(keys[0], lambda node: node.run(text, keys, args, replicas)),
+            key=keys[0],
         )
 
     def run_once(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> None:
-        """As :meth:`run`, for a farewell that is not worth waiting for."""
-        text = self._scripts[script]
-        self._telling(lambda: self._use(keys[0], lambda node: node.run(text, keys, args)))
+        """Run a script without retries; during an outage, when it is over."""
+        text, key = self._scripts[script], keys[0]
+
+        def run() -> None:
+            self._use(key, lambda node: node.run(text, keys, args))
+
+        if not self._outages.defer(self._nodes.group(key), run):
+            self._translated(run)
 
     def command(self, key: str, *words: Any) -> Any:
-        """What the holder of the key replies to a command. It may be sent twice."""
-        return self._repeated(lambda: self._use(key, lambda node: node.command(*words)))
+        """Send a command to the server that has the key. A retry may send it twice."""
+        return self._called(lambda: self._use(key, lambda node: node.command(*words)), key=key)
 
     def of_each(self, function: Callable[[Node], T]) -> Mapping[str, T]:
-        """What the function makes of each server that holds keys, by the server's name."""
-        return self._repeated(
-            lambda: {name: self._on(node, function) for name, node in self._nodes.all().items()}
+        """The function's result for each server that has keys, by the server's name."""
+        return self._called(
+            lambda: {name: self._on(node, function) for name, node in self._nodes.all().items()},
+            key=None,
         )
 
     def wait_for_nudge(self, key: str, timeout_s: float) -> None:
-        """Return when somebody pushes to the list, or for no reason; never later than asked."""
-        timeout_s = max(SHORTEST_WAIT_S, min(timeout_s, LONGEST_WAIT_S))  # 0 would be for ever
+        """Block until an element is pushed to the list, at most ``timeout_s``; may return early."""
+        timeout_s = max(SHORTEST_WAIT_S, min(timeout_s, LONGEST_WAIT_S))  # 0 would block for ever
         try:
             self._nodes.of(key).wait(key, timeout_s)
         except exceptions.RedisError as error:
             if not is_passing(error):
                 raise self._unavailable(error) from error
-            self._closed.wait(min(timeout_s, AFTER_LOST_WAIT_S))
+            self._closed.wait(min(timeout_s, RECONNECT_DELAY_S))
 
     def nudge(self, key: str) -> None:
-        """Wake who waits at the list in another thread, though every call is refused now."""
+        """Wake the thread that blocks on the list; works after :meth:`refuse`."""
 
         def push(node: Node) -> None:
             node.command("RPUSH", key, "1")
-            node.command("PEXPIRE", key, FAREWELL_MS)
+            node.command("PEXPIRE", key, NUDGE_MS)
 
-        self._telling(lambda: self._use(key, push))
+        self._translated(lambda: self._use(key, push))
 
     def refuse(self) -> None:
-        """From now on every call is refused, and nothing is repeated."""
+        """Refuse every further call, and end retries."""
         self._closed.set()
 
     def disconnect(self) -> None:
-        """Give back all connections."""
+        """Close all connections."""
         self._nodes.disconnect()
 
     def _use(self, key: str, function: Callable[[Node], T]) -> T:
@@ -127,23 +136,42 @@ class Server:
                 self._nodes.lost(node)
             raise
 
-    def _repeated(self, function: Callable[[], T]) -> T:
-        """What it answers, repeated while the error may pass."""
+    def _called(self, function: Callable[[], T], *, key: str | None) -> T:
+        """Call the function; retry after passing errors, unless an outage is known.
+
+        ``key`` is one of the keys that it uses; None: it uses all servers.
+        """
         if self._closed.is_set():
             raise StateUnavailable(
                 f"The connection to the shared state at {self.address} is closed"
             )
+        of = self._nodes.group(key)
         try:
+            self._outages.check(of)
             return function()
         except exceptions.RedisError as error:
-            if not is_passing(error):
+            if not is_passing(error) or self._outages.is_on(of):
                 raise self._unavailable(error) from error
-        return self._telling(lambda: self._retrying(function))
+        return self._translated(lambda: self._retried(function, key))
 
-    def _may_be_repeated(self, error: BaseException) -> bool:
+    def _retried(self, function: Callable[[], T], key: str | None) -> T:
+        try:
+            return self._retrying(function)
+        except exceptions.RedisError as error:
+            if self._may_be_retried(error):
+                self._outages.begin(self._nodes.group(key), error, lambda: self._ping(key))
+            raise
+
+    def _ping(self, key: str | None) -> None:
+        """Ping the server that has the key, or all servers. Raises RedisError."""
+        nodes = self._nodes.all().values() if key is None else [self._nodes.of(key)]
+        for each in nodes:
+            self._on(each, lambda node: node.command("PING"))
+
+    def _may_be_retried(self, error: BaseException) -> bool:
         return is_passing(error) and not self._closed.is_set()
 
-    def _telling(self, function: Callable[[], T]) -> T:
+    def _translated(self, function: Callable[[], T]) -> T:
         try:
             return function()
         except exceptions.RedisError as error:

@@ -1,13 +1,14 @@
 """The shared state in Redis, for any number of workers.
 
-All judgement about time, versions and the queue is in the Lua files beside this one; what is true
-there is told in ``docs/state.md``. Here arguments are packed, replies unpacked, and waiters wait.
-Nothing here looks into a record.
+The Lua scripts in this package decide about time, versions and the queue; ``docs/state.md``
+explains them. This module packs their arguments, unpacks their replies, and waits. It never looks
+into a record.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,7 +17,8 @@ from urllib.parse import quote
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.redis.advice import advice
 from scheduler_worker.backends.redis.connection import Server
-from scheduler_worker.backends.redis.nodes import Answer, Node
+from scheduler_worker.backends.redis.nodes import Node, Reply
+from scheduler_worker.backends.redis.pace import Pace
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
 from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.ports import (
@@ -32,15 +34,17 @@ from scheduler_worker.ports import (
 )
 from scheduler_worker.unique import unique_hex
 
+LOG = logging.getLogger(__name__)
+
 KEYS = ("meta", "records", "changed", "expiry", "gone", "queue", "patience", "watchers")
-"""The keys of a scope, in the order in which the scripts name them; a memo comes after them."""
+"""The keys of a scope, in the order that the scripts expect; the memo's key follows them."""
 
 MICRO = 1_000_000
 MEMO_MS = 600_000
-"""How long a commit, or a write with ``once``, is recognised when it comes again."""
+"""How long a repeated commit, or write with ``once``, is recognised."""
 
 REPEAT_MS = 60_000
-"""How long any other write is: it is repeated at most for the time of the retries."""
+"""How long any other repeated write is recognised; only our own retries repeat it."""
 
 UNLIMITED = 2**52
 PAGE = 1_000
@@ -48,14 +52,13 @@ CLOSE_S = 2.0
 
 
 class RedisState:
-    """The :class:`~scheduler_worker.ports.State` of many processes; safe for threads.
+    """The :class:`~scheduler_worker.ports.State` of many processes; thread-safe.
 
-    It connects when it is first used. A scope with more than ``max_changes`` changes to tell is
-    read in pages. Of deleted records the last ``max_tombstones`` of a scope are remembered; who
-    has not looked for longer gets everything. A command that fails for a reason that may pass is
-    repeated for ``retry_for_s``, then StateUnavailable is raised. So it is when fewer than
-    ``wait_replicas`` replicas have got a commit or a write; it is done then, and a repetition finds
-    it and waits again.
+    Connects at the first use. A scope with more than ``max_changes`` changes to read is read in
+    pages. The last ``max_tombstones`` of a scope are kept; a caller that has missed older ones gets
+    everything. A command that fails with a passing error is retried for ``retry_for_s``, then
+    StateUnavailable is raised; likewise if fewer than ``wait_replicas`` replicas have a commit or a
+    write. It is stored then, and a retry finds it and waits again.
 
     ``url`` is ``redis://``, ``rediss://``, ``unix://``,
     ``redis+sentinel://host:port,host:port/service/db`` or ``redis+cluster://host:port,host:port``
@@ -94,11 +97,12 @@ class RedisState:
             wait_replicas=wait_replicas,
         )
         self._known_keys: dict[str, tuple[str, ...]] = {}
+        self._pace = Pace(self._clock)
         self._waiting: set[str] = set()
         self._waiting_changed = threading.Condition()
 
     def acquire(
-        self, scope: str, *, timeout_s: float, seen: Seen, head_start_s: float = 0.0
+        self, scope: str, *, timeout_s: float, seen: Seen, priority_boost_s: float = 0.0
     ) -> Grant:
         started_s = self._clock.monotonic_s()
         owner = unique_hex()
@@ -106,7 +110,7 @@ class RedisState:
             while True:
                 asked_s = self._clock.monotonic_s()
                 left_s = started_s + timeout_s - asked_s
-                answer = self._ask(scope, owner, left_s, seen, head_start_s)
+                answer = self._ask(scope, owner, left_s, seen, priority_boost_s)
                 if isinstance(answer, tuple):
                     return Grant(
                         scope=scope,
@@ -131,7 +135,7 @@ class RedisState:
         answer = self._run("commit", grant.scope, args, memo=memo).value
         if answer is None:
             raise StaleFencingToken(
-                f"The hold of {grant.scope!r} with token {token.number} had ended before its "
+                f"The lease of {grant.scope!r} with token {token.number} had ended before its "
                 "commit; nothing was written"
             )
         written, _, kept = answer.rpartition(b" ")
@@ -141,8 +145,9 @@ class RedisState:
         self._run("leave", grant.scope, (grant.owner,))
 
     def changes(self, scope: str, seen: Seen) -> Changes:
-        args = (*_known(seen), self._max_changes)
-        return self._told(scope, seen, self._run("changes", scope, args))
+        asked_s = self._clock.monotonic_s()
+        answer = self._run("changes", scope, (*_known(seen), self._max_changes))
+        return self._changes_in(scope, seen, answer, asked_s)
 
     def await_change(self, scope: str, seen: Seen, *, timeout_s: float) -> bool:
         ends_s = self._clock.monotonic_s() + timeout_s
@@ -174,10 +179,10 @@ class RedisState:
         self._server.of_each(lambda node: node.command("PING"))
 
     def check(self) -> list[str]:
-        said = self._server.of_each(Node.info)
+        replies = self._server.of_each(Node.info)
         return [
             sentence
-            for name, info in said.items()
+            for name, info in replies.items()
             for sentence in advice(f"Redis at {name}", info, self._wait_replicas)
         ]
 
@@ -193,7 +198,7 @@ class RedisState:
 
     @contextlib.contextmanager
     def _waiting_for(self, scope: str, owner: str) -> Iterator[str]:
-        """Inside, the owner may wait at the wake-up list; it gives up everything on an error."""
+        """Yield the owner's wake-up list; on an error, leave the queue and release the lock."""
         wake_list = f"{self._base(scope)}wake:{owner}"
         with self._waiting_changed:
             self._waiting.add(wake_list)
@@ -209,23 +214,26 @@ class RedisState:
                 self._waiting_changed.notify_all()
 
     def _ask(
-        self, scope: str, owner: str, patience_s: float, seen: Seen, head_start_s: float
+        self, scope: str, owner: str, patience_s: float, seen: Seen, priority_boost_s: float
     ) -> tuple[FencingToken, Changes] | float:
-        """What a grant consists of; or the seconds after which to ask again."""
+        """Token and changes of a grant; or the seconds after which to ask again."""
         times_us = (_micro(self._hold_timeout_s), _micro(patience_s))
-        args = (owner, *times_us, *_known(seen), self._max_changes, _micro(head_start_s))
+        args = (owner, *times_us, *_known(seen), self._max_changes, _micro(priority_boost_s))
+        asked_s = self._clock.monotonic_s()
         answer = self._run("acquire", scope, args)
         granted, *reply = answer.value
         if not granted:
             return int(reply[0]) / MICRO
         number, changes = reply
         token = FencingToken(int(number), changes[0][2].decode())
-        return token, self._told(scope, seen, Answer(changes, answer.life))
+        return token, self._changes_in(scope, seen, Reply(changes, answer.life), asked_s)
 
-    def _told(self, scope: str, seen: Seen, answer: Answer) -> Changes:
-        """The changes in an answer to a caller that has seen so much."""
+    def _changes_in(self, scope: str, seen: Seen, answer: Reply, asked_s: float) -> Changes:
+        """Unpack the changes in the reply to a question that was asked at ``asked_s``."""
         head, *rest = answer.value
+        self._pace.update(scope, int(head[1]), int(head[5]), asked_s)
         epoch = f"{head[2].decode()}.{answer.life}"
+        _log_loss(scope, _known(seen).epoch, head)
         if not rest:
             return self._in_pages(scope, Seen(epoch, int(head[0])))
         (keys, values), reset = rest, bool(head[3])
@@ -241,17 +249,19 @@ class RedisState:
                 if value is not None or not reset
             ],
             reset=reset,
+            since=seen.version,
         )
 
     def _in_pages(self, scope: str, begun: Seen) -> Changes:
-        """Everything, when it is too much for one reply.
+        """Read all records with HSCAN, because they are too many for one reply.
 
-        A record may be newer than its page; then it is also among what changed since it was
-        begun, which is read last and wins.
+        A record may change while the scan runs. The changes since its start are read last, and
+        replace what the scan found.
         """
         found = {change.key: change for change in self._pages(scope)}
+        asked_s = self._clock.monotonic_s()
         answer = self._run("changes", scope, (*_known(begun), UNLIMITED))
-        later = self._told(scope, begun, answer)
+        later = self._changes_in(scope, begun, answer, asked_s)
         if later.reset:
             return later
         found.update((change.key, change) for change in later.entries)
@@ -279,24 +289,27 @@ class RedisState:
         return int(following), [
             Change(key.decode(), int(float(version or 0)), value)
             for key, value, version in zip(keys, found[1::2], versions, strict=True)
+            if key  # else it is the marker by which the scripts detect a lost key
         ]
 
     def _run(
         self, script: str, scope: str, args: Sequence[Any], *, memo: str | None = None
-    ) -> Answer:
-        """What the script answers; one that leaves a memo has written what must last."""
+    ) -> Reply:
+        """Run a script on the scope's keys; one with a memo writes, and may wait for replicas."""
         parts = self._parts(scope, args, memo)
         return self._server.run(script, *parts, lasting=memo is not None)
 
     def _parts(
         self, scope: str, args: Sequence[Any], memo: str | None = None
     ) -> tuple[list[str], list[Any]]:
-        """The keys and the arguments that a script expects."""
+        """The keys and the arguments of a script."""
         keys = list(self._keys(scope))
         if memo is not None:
             keys.append(f"{self._base(scope)}memo:{memo}")
-        fresh_epoch = unique_hex()  # taken when the scope has none: a new life, a new name
-        return keys, [fresh_epoch, self._max_tombstones, _micro(self._offer_s), *args]
+        fresh_epoch = unique_hex()  # the epoch of a scope that has none, or has lost a key
+        latest_us = self._pace.latest_us(scope)
+        common = (fresh_epoch, self._max_tombstones, _micro(self._offer_s))
+        return keys, [*common, "" if latest_us is None else latest_us, *args]
 
     def _keys(self, scope: str) -> tuple[str, ...]:
         keys = self._known_keys.get(scope)
@@ -306,17 +319,31 @@ class RedisState:
         return keys
 
     def _base(self, scope: str) -> str:
-        """Begins every key of a scope; what is in braces keeps them on one shard of a cluster."""
+        """The prefix of a scope's keys; the hash tag in braces keeps them in one slot."""
         return f"{self._prefix}:{{{quote(scope, safe='@')}}}:"
 
 
+def _log_loss(scope: str, known_epoch: str, head: Sequence[Any]) -> None:
+    """Log that the store has lost data of a scope that the caller had seen."""
+    epoch, lost = head[2].decode(), head[4].decode()
+    if known_epoch and known_epoch != epoch:
+        LOG.warning(
+            "The state of scope %s began anew: %s. This worker discards what it knew of the scope; "
+            "what is missing comes back with the hosts' reports",
+            scope,
+            f"it had lost its key{'s' * (',' in lost)} {lost}"
+            if lost
+            else "it had lost everything",
+        )
+
+
 def _life(seen: Seen) -> str:
-    """The second half of a caller's epoch: which life of the server it has seen."""
+    """The second half of a caller's epoch: the life of the server."""
     return seen.epoch.partition(".")[2]
 
 
 def _known(seen: Seen) -> Seen:
-    """What a caller has seen, in the store's terms."""
+    """What a caller has seen, with the first half of its epoch: the one that the store knows."""
     return Seen(seen.epoch.partition(".")[0], seen.version)
 
 
@@ -325,7 +352,7 @@ def _micro(seconds: float) -> int:
 
 
 def _packed(transactions: Sequence[Transaction]) -> Iterator[Any]:
-    """Transactions as ``apply`` in common.lua reads them."""
+    """The transactions as arguments of ``apply`` in common.lua."""
     yield len(transactions)
     for transaction in transactions:
         yield from (len(transaction.guards), len(transaction.puts))
@@ -342,6 +369,6 @@ def _packed_put(put: Put) -> tuple[Any, ...]:
 
 
 def _written(answer: bytes) -> Written:
-    """Of ``b"<version> <version before> <a digit for each transaction>"``."""
+    """Unpack ``b"<version> <version before> <a digit for each transaction>"``."""
     version, before, applied = answer.decode().split(" ")
     return Written(int(version), tuple(digit == "1" for digit in applied), int(before))

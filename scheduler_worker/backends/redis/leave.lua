@@ -1,6 +1,6 @@
--- Gives up a hold, an offer, a place in the queue or the wait for a change, whichever there is.
+-- Gives up a lease, an offer, a place in the queue or the wait for a change, whichever there is.
 -- ARGV: owner
-local owner = ARGV[4]
+local owner = ARGV[5]
 if meta.holder == owner then meta.holder = nil end
 drop_waiter(owner)
 redis.call('ZREM', WATCHERS, owner)

@@ -1,9 +1,9 @@
-"""The Redis servers of one state, and which of them holds a key.
+"""The Redis servers of one state, and which of them has a key.
 
-A server on its own, or the master that the sentinels name, holds every key. In a Redis Cluster a
-key belongs to a slot and a slot to a master: a map tells whose it is, and is read anew when a
-server fails or says that the slot went elsewhere. The failed command is not followed there; it
-comes back to the caller, who repeats what may pass.
+A single server, or the master that the sentinels name, has every key. In a Redis Cluster a key
+belongs to a slot and a slot to a master: the map of slots is read anew when a server fails or
+redirects. A redirected command is not sent to the new server; it fails with a passing error, which
+the caller retries.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import random
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import hiredis
@@ -30,13 +30,13 @@ PASSING = (
     exceptions.ClusterDownError,
     exceptions.TryAgainError,
 )
-"""Errors of servers that restart, load, fail over or hand on a slot."""
+"""Errors of servers that restart, load data, fail over or move a slot."""
 
 PASSING_CODES = ("NOREPLICAS", "UNBLOCKED")
-"""More of them, for which redis-py has no class."""
+"""Prefixes of more such errors, for which redis-py has no class."""
 
 LONGEST_WAIT_S = 1.0
-"""A nudge can be lost with its connection, so nobody waits for one longer than this."""
+"""The longest time to block on a wake-up list: a nudge can be lost with its connection."""
 
 
 def is_passing(error: BaseException) -> bool:
@@ -45,25 +45,25 @@ def is_passing(error: BaseException) -> bool:
 
 
 class Address(NamedTuple):
-    """Where a server listens."""
+    """Host and port of a server."""
 
     host: str
     port: int
 
 
 class Script:
-    """The text of a script, and the name by which a server that has it finds it."""
+    """A Lua script, and its SHA-1, by which a server finds a loaded script."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-class Answer(NamedTuple):
-    """What a script answered.
+class Reply(NamedTuple):
+    """A script's reply.
 
-    ``life`` names the server process and its line of replication. Another life may have lost what
-    was written last in the one before. It is empty where the account may not ask.
+    ``life`` identifies the server process and its replication history. A server with another life
+    may lack the last writes of the one before. It is empty where the account may not run INFO.
     """
 
     value: Any
@@ -71,63 +71,63 @@ class Answer(NamedTuple):
 
 
 class Node:
-    """One server. Each thread that asks it has connections of its own.
+    """One server. Each thread has connections of its own to it.
 
-    The client's own way to a command (the pool's bookkeeping, observers, parsers of replies by
-    command) costs as much as the round trip; replies are answered here as they come.
+    It uses redis-py's connections directly, and returns raw replies: the client's own layers (pool
+    bookkeeping, observers, parsers for each command) cost as much as the round trip.
     """
 
     def __init__(
         self, open_pool: Callable[..., ConnectionPool], *, socket_timeout_s: float
     ) -> None:
-        pool = open_pool(socket_timeout=socket_timeout_s, redis_connect_func=_greet)
-        self._commands = _Lines(pool)
-        self._waits = _Lines(open_pool(socket_timeout=socket_timeout_s + LONGEST_WAIT_S))
+        pool = open_pool(socket_timeout=socket_timeout_s, redis_connect_func=_handshake)
+        self._commands = _Connections(pool)
+        self._waits = _Connections(open_pool(socket_timeout=socket_timeout_s + LONGEST_WAIT_S))
         self._replication_ms = int(1000 * socket_timeout_s / 2)
 
     def command(self, *words: Any) -> Any:
-        """The reply to a command. Raises RedisError."""
+        """Send a command and return the reply. Raises RedisError."""
         return self._commands.mine().ask(*words)
 
     def run(
         self, script: Script, keys: Sequence[str], args: Sequence[Any], wait_replicas: int = 0
-    ) -> Answer:
-        """What the script answers, once so many replicas have got it too. Raises RedisError."""
-        line = self._commands.mine()
+    ) -> Reply:
+        """Run a script, then wait for replicas to have its writes. Raises RedisError."""
+        connection = self._commands.mine()
         try:
-            value = line.ask("EVALSHA", script.sha, len(keys), *keys, *args)
+            value = connection.ask("EVALSHA", script.sha, len(keys), *keys, *args)
         except exceptions.NoScriptError:
-            value = line.ask("EVAL", script.text, len(keys), *keys, *args)
+            value = connection.ask("EVAL", script.text, len(keys), *keys, *args)
         if wait_replicas and value is not None:
-            self._wait_for_replicas(line, wait_replicas)
-        return Answer(value, line.life)
+            self._wait_for_replicas(connection, wait_replicas)
+        return Reply(value, connection.life)
 
     def wait(self, key: str, timeout_s: float) -> None:
-        """Return when somebody pushes to the list, at the latest after the time. Raises RedisError.
+        """Block until an element is pushed to the list, or the timeout. Raises RedisError.
 
-        It has a connection of its own, whose socket is more patient.
+        It uses a connection of its own, with a longer socket timeout.
         """
         self._waits.mine().ask("BLPOP", key, timeout_s)
 
     def info(self) -> dict[str, str] | None:
-        """What the server says of itself; None when the account may not ask."""
+        """The reply to INFO; None when the account may not run it."""
         try:
             return parsed_info(self.command("INFO"))
         except exceptions.NoPermissionError:
             return None
 
     def disconnect(self) -> None:
-        """Give back all connections."""
+        """Close all connections."""
         self._commands.pool.disconnect()
         self._waits.pool.disconnect()
 
-    def _wait_for_replicas(self, line: _Line, wanted: int) -> None:
-        # On the connection that wrote: the server waits for what this one has seen written.
-        have = line.ask("WAIT", wanted, self._replication_ms)
+    def _wait_for_replicas(self, connection: _Connection, wanted: int) -> None:
+        # On the connection that wrote: WAIT covers the writes of its own connection.
+        have = connection.ask("WAIT", wanted, self._replication_ms)
         if have < wanted:
             raise exceptions.RedisError(
-                f"what was written is on {have} of the {wanted} replicas that [state] "
-                "wait_replicas asks for; whether it outlives a failover is unknown"
+                f"{have} of the {wanted} replicas that [state] wait_replicas asks for have the "
+                "write; whether it outlives a failover is unknown"
             )
 
 
@@ -135,20 +135,23 @@ class Nodes(Protocol):
     """All servers of one state."""
 
     def of(self, key: str) -> Node:
-        """Who holds the key. Raises RedisError."""
+        """The server that has the key. Raises RedisError."""
+
+    def group(self, key: str | None) -> Hashable:
+        """An id of the keys that are always on the same server as this one; None: all keys."""
 
     def all(self) -> Mapping[str, Node]:
-        """Everybody who holds keys, by name. Raises RedisError."""
+        """All servers that have keys, by name. Raises RedisError."""
 
     def lost(self, node: Node) -> None:
-        """The node failed, or said that it does not hold what it was asked for."""
+        """Note that the node failed, or redirected a command."""
 
     def disconnect(self) -> None:
-        """Give back all connections."""
+        """Close all connections."""
 
 
 class OneNode:
-    """One server has every key; which it is, its connections find out."""
+    """A single server, or the master of a sentinel's service: its connections find out which."""
 
     def __init__(self, name: str, node: Node) -> None:
         self._name = name
@@ -157,19 +160,24 @@ class OneNode:
     def of(self, key: str) -> Node:
         return self._node
 
+    def group(self, key: str | None) -> Hashable:
+        return None
+
     def all(self) -> Mapping[str, Node]:
         return {self._name: self._node}
 
     def lost(self, node: Node) -> None:
-        pass  # its connections ended with the error; the next find the way anew
+        pass  # its connections ended with the error; new ones ask the sentinels again
 
     def disconnect(self) -> None:
         self._node.disconnect()
 
 
 class ClusterNodes:
-    """The masters of a Redis Cluster. ``seeds`` are those asked for the others; ``open_node``
-    makes a Node of an address and does not connect.
+    """The masters of a Redis Cluster.
+
+    ``seeds`` are the servers that are asked for the map of slots; ``open_node`` makes a Node for an
+    address without connecting.
     """
 
     def __init__(self, seeds: Sequence[Address], open_node: Callable[[Address], Node]) -> None:
@@ -186,19 +194,22 @@ class ClusterNodes:
             raise exceptions.ClusterDownError(f"No server holds slot {slot}")
         return self._node(owner)
 
+    def group(self, key: str | None) -> Hashable:
+        return None if key is None else key_slot(key.encode())
+
     def all(self) -> Mapping[str, Node]:
         owners = sorted(set(self._map().values()))
         return {f"{each.host}:{each.port}": self._node(each) for each in owners}
 
     def lost(self, node: Node) -> None:
-        """Forget the node, with its connections, and look whose its slots are now."""
+        """Drop the node, with its connections, and read the map of slots anew."""
         with self._lock:
             found = [each for each, known in list(self._nodes.items()) if known is node]
             if not found:
-                return  # somebody has looked since
+                return  # another thread has done it
             del self._nodes[found[0]]
-            with contextlib.suppress(exceptions.RedisError):  # until somebody knows better
-                self._owners = self._look(last=found[0])
+            with contextlib.suppress(exceptions.RedisError):  # then the old map stays
+                self._owners = self._read_map(last=found[0])
 
     def disconnect(self) -> None:
         for node in list(self._nodes.values()):
@@ -207,18 +218,18 @@ class ClusterNodes:
     def _map(self) -> Mapping[int, Address]:
         if not self._owners:
             with self._lock:
-                self._owners = self._owners or self._look()
+                self._owners = self._owners or self._read_map()
         return self._owners
 
-    def _look(self, last: Address | None = None) -> dict[int, Address]:
-        """Ask one after the other, the one that was lost at last. Raises the last one's error."""
+    def _read_map(self, last: Address | None = None) -> dict[int, Address]:
+        """Ask the servers one by one, ``last`` at the end. Raises the error of the last one."""
         places = list({*self._nodes, *self._seeds})
-        random.shuffle(places)  # else one that is behind the times might always be the first
+        random.shuffle(places)  # else an outdated one might always be the first
         places.sort(key=lambda each: each == last)
         problem: exceptions.RedisError = exceptions.ClusterDownError("No server holds any slot")
         for place in places:
             try:
-                owners = self._owners_as_told_by(place)
+                owners = self._owners_known_to(place)
             except PASSING as error:
                 problem = error
             else:
@@ -226,10 +237,10 @@ class ClusterNodes:
                     return owners
         raise problem
 
-    def _owners_as_told_by(self, place: Address) -> dict[int, Address]:
+    def _owners_known_to(self, place: Address) -> dict[int, Address]:
         owners = {}
         for first, final, (host, port, *_), *_ in self._node(place).command("CLUSTER", "SLOTS"):
-            # Who does not know its own name is known by the one under which it was asked.
+            # A server that does not know its own address is at the one where it was asked.
             owner = Address(host.decode() if host else place.host, port)
             owners.update(dict.fromkeys(range(first, final + 1), owner))
         return owners
@@ -238,8 +249,8 @@ class ClusterNodes:
         return self._nodes.get(address) or self._nodes.setdefault(address, self._open_node(address))
 
 
-class _Line:
-    """A thread's own connection; it goes back to the pool with the thread."""
+class _Connection:
+    """A connection of one thread; it returns to the pool when the thread ends."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
@@ -247,56 +258,56 @@ class _Line:
 
     @property
     def life(self) -> str:
-        """Of the server that answered last; see :class:`Answer`."""
+        """The life of the server that replied last; see :class:`Reply`."""
         life: str = self._connection.life
         return life
 
     def ask(self, *words: Any) -> Any:
-        """The reply; a connection that was lost is made anew."""
+        """Send a command and return the reply; reconnect first if the connection was lost."""
         connection = self._connection
         try:
             if not connection.is_connected:
-                connection.connect()  # asks the sentinels; the next line alone would not
+                connection.connect()  # asks the sentinels; send_packed_command alone would not
             connection.send_packed_command([hiredis.pack_command(words)])
             return connection.read_response()
         except BaseException as error:
             if not isinstance(error, exceptions.ResponseError) or is_passing(error):
-                # The reply may be on its way still; or another server is the right one by now.
+                # Its reply may still arrive; or another server may be the master by now.
                 connection.disconnect()
             raise
 
     def __del__(self) -> None:
-        # At the interpreter's end a thread may have stopped for ever with the pool's lock.
+        # When the interpreter exits, a stopped thread may hold the pool's lock for ever.
         if hasattr(self, "_connection") and not sys.is_finalizing():
             self._pool.release(self._connection)
 
 
-class _Lines(threading.local):
-    """A line for each thread, made when it first needs one."""
+class _Connections(threading.local):
+    """A connection for each thread, opened when the thread first needs one."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self.pool = pool
-        self._mine: _Line | None = None
+        self._mine: _Connection | None = None
 
-    def mine(self) -> _Line:
-        """The calling thread's line."""
+    def mine(self) -> _Connection:
+        """The calling thread's connection."""
         if self._mine is None:
-            self._mine = _Line(self.pool)
+            self._mine = _Connection(self.pool)
         return self._mine
 
 
 def parsed_info(text: bytes) -> dict[str, str]:
-    """What INFO says, by name."""
+    """Parse the reply to INFO: value by name."""
     return dict(re.findall(r"^(\w+):([^\r\n]*)", text.decode(), re.MULTILINE))
 
 
-def _greet(connection: Any) -> None:
-    """Finish connecting, and learn whose server it is."""
+def _handshake(connection: Any) -> None:
+    """Complete a connection's handshake, and read the server's life from INFO."""
     connection.life = ""
     connection.on_connect()
     connection.send_command("INFO")
     try:
         info = parsed_info(connection.read_response())
     except exceptions.ResponseError:
-        return  # the account may not ask: a lost tail then goes unnoticed, see advice.py
+        return  # the account may not run INFO: lost writes then go unnoticed, see advice.py
     connection.life = "".join(info.get(name, "")[:12] for name in ("run_id", "master_replid"))

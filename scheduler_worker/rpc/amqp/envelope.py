@@ -1,4 +1,7 @@
-"""Messages and answers as oslo.messaging writes them: JSON in JSON, with a few names of its own."""
+"""Decodes requests and encodes answers in oslo.messaging's form: JSON in JSON.
+
+Senders may write anything: :func:`read` and :func:`encode_result` return whatever they are given.
+"""
 
 from __future__ import annotations
 
@@ -9,31 +12,35 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.rpc.dispatcher import Message, Served
+from scheduler_worker.rpc.dispatcher import Message, Result
 from scheduler_worker.rpc.wire_errors import OUR_MODULE, WireError
 from scheduler_worker.unique import unique_hex
 
 VERSION = "2.0"
 _CONTEXT = "_context_"
+_LONGEST = 255
+"""Bytes of the longest name in AMQP, and characters of the longest reason."""
+_DIGITS = 15
+_LONGEST_MONITOR_S = 1e9
 
 
 class MalformedError(Exception):
-    """Raised for a message that is not what oslo.messaging writes; says what is wrong with it."""
+    """Raised for a message that oslo.messaging would not write; the message says what is wrong."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as it came, and how to answer it."""
+    """A decoded message, and how to answer it."""
 
     message: Message
     call_id: str | None = None
-    """What the caller waits for; None for a cast."""
+    """The id that the answer carries; None for a cast."""
     reply_queue: str = ""
-    monitor_s: float | None = None
-    """A caller that hears nothing for so long gives up."""
+    call_monitor_s: float | None = None
+    """The caller gives up after so long without a heartbeat."""
     patience_s: float = math.inf
-    """How long the caller waits from the sending of the message."""
+    """How long the caller waits after sending the message."""
     refusal: WireError | None = None
-    """Why it is answered without a look into it."""
+    """Why it is answered without being handled."""
 
     @property
     def id(self) -> str:
@@ -47,7 +54,7 @@ class _Outer(msgspec.Struct):
 
 
 class _Head(msgspec.Struct):
-    """What can be told of a message without reading its arguments."""
+    """What is decoded of a message whose arguments are not."""
 
     id: str = msgspec.field(name="_unique_id", default="")
     call_id: str | None = msgspec.field(name="_msg_id", default=None)
@@ -60,8 +67,27 @@ _head = msgspec.json.Decoder(_Head)
 _encoder = msgspec.json.Encoder()
 
 
+def peek_id(body: bytes) -> str:
+    """Decode nothing but a message's id; "" where it has none."""
+    try:
+        outer = _outer.decode(body)
+        return _head.decode(outer.message or "{}").id
+    except Exception:  # read() says why
+        return ""
+
+
+def read(body: bytes, expiration: str | None, max_bytes: int) -> Request | MalformedError:
+    """As :func:`decode`, but returns the error; never raises."""
+    try:
+        return decode(body, expiration, max_bytes)
+    except MalformedError as error:
+        return error
+    except Exception as error:  # whatever else a sender manages to break
+        return MalformedError(f"it cannot be decoded: {type(error).__name__}: {error}"[:_LONGEST])
+
+
 def decode(body: bytes, expiration: str | None, max_bytes: int) -> Request:
-    """The request in a message's body; ``expiration`` is its property, milliseconds as text.
+    """Decode a message's body; ``expiration`` is its property, milliseconds as text.
 
     Raises MalformedError.
     """
@@ -72,26 +98,47 @@ def decode(body: bytes, expiration: str | None, max_bytes: int) -> Request:
             raise MalformedError(f"its envelope is of version {outer.version:.20}, not {VERSION}")
         if len(body) > max_bytes:
             return _too_large(_head.decode(outer.message), len(body), max_bytes, patience_s)
-        content = _content(outer.message)
+        content, is_text = _content(outer.message)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise MalformedError(f"it cannot be decoded: {error}") from None
-    return _request(content, patience_s)
+    request = _request(content, patience_s)
+    return request if is_text else _not_text(request)
 
 
-def _content(text: str) -> dict[str, Any]:
+def _content(text: str) -> tuple[dict[str, Any], bool]:
+    """A message's fields, and whether all of its text is Unicode."""
+    is_text = True
     try:
         content = msgspec.json.decode(text)
     except msgspec.DecodeError:
-        content = json.loads(text)  # Python's writers also say NaN and Infinity
+        content = json.loads(text)  # Python's encoder also writes NaN, Infinity and lone surrogates
+        is_text = _is_text(content)
     if not isinstance(content, dict):
         raise MalformedError("it is not a mapping")
-    return content
+    return content, is_text
+
+
+def _is_text(content: Any) -> bool:
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _not_text(request: Request) -> Request:
+    """The same request, refused: text that cannot be encoded cannot be stored or logged."""
+    problem = "has text with half a surrogate pair, which is no Unicode"
+    return msgspec.structs.replace(
+        request, message=Message(method=None, is_call=request.message.is_call, id=request.id),
+        refusal=_refusal(problem),
+    )  # fmt: skip
 
 
 def _request(content: dict[str, Any], patience_s: float) -> Request:
     call_id, reply_queue = content.get("_msg_id"), content.get("_reply_q")
-    is_call = isinstance(call_id, str) and isinstance(reply_queue, str)
-    unique_id, monitor_s = content.get("_unique_id"), content.get("_timeout")
+    is_call = _is_call(call_id, reply_queue)
+    unique_id, call_monitor_s = content.get("_unique_id"), content.get("_timeout")
     cut = len(_CONTEXT)
     return Request(
         message=Message(
@@ -105,53 +152,83 @@ def _request(content: dict[str, Any], patience_s: float) -> Request:
         ),
         call_id=str(call_id) if is_call else None,
         reply_queue=str(reply_queue) if is_call else "",
-        monitor_s=_monitor_s(monitor_s) if is_call else None,
+        call_monitor_s=_call_monitor_s(call_monitor_s) if is_call else None,
         patience_s=patience_s,
     )
 
 
+def _is_call(call_id: object, reply_queue: object) -> bool:
+    """Whether the caller waits for an answer. Raises MalformedError where none can reach it."""
+    if not isinstance(call_id, str) or not isinstance(reply_queue, str):
+        return False
+    for name, value in (("_msg_id", call_id), ("_reply_q", reply_queue)):
+        try:
+            is_short = len(value.encode()) <= _LONGEST
+        except UnicodeEncodeError:
+            is_short = False
+        if not is_short:
+            raise MalformedError(
+                f"its {name} is not Unicode text of at most {_LONGEST} bytes; it cannot be answered"
+            )
+    return True
+
+
+def _refusal(problem: str) -> WireError:
+    return WireError(OUR_MODULE, "RequestError", f"message: {problem}", ["message", problem])
+
+
 def _too_large(head: _Head, size: int, max_bytes: int, patience_s: float) -> Request:
     problem = f"has {size} bytes; [rpc] max_message_bytes allows {max_bytes}"
-    is_call = bool(head.call_id and head.reply_queue)
+    is_call = bool(head.call_id and head.reply_queue) and _is_call(head.call_id, head.reply_queue)
     unique_id = head.id or unique_hex()
     return Request(
         message=Message(method=head.method, id=unique_id, is_call=is_call),
         call_id=head.call_id if is_call else None,
         reply_queue=head.reply_queue,
         patience_s=patience_s,
-        refusal=WireError(OUR_MODULE, "RequestError", f"message: {problem}", ["message", problem]),
+        refusal=_refusal(problem),
     )
 
 
 def _patience_s(expiration: str | None) -> float:
-    try:
-        return math.inf if expiration is None else float(expiration) / 1000
-    except ValueError:
-        return math.inf
+    """Seconds; infinite for what a broker would not accept as an expiration."""
+    is_number = expiration is not None and expiration.isascii() and expiration.isdigit()
+    return int(expiration[:_DIGITS]) / 1000 if is_number and expiration else math.inf
 
 
-def _monitor_s(told: object) -> float | None:
-    is_time = isinstance(told, int | float) and not isinstance(told, bool) and told > 0
-    return float(told) if is_time else None  # type: ignore[arg-type]
-
-
-def written(request: Request, served: Served) -> bytes | None:
-    """What a caller is answered; None when nobody waits. Raises TypeError, ValueError."""
-    if request.call_id is None or served.dropped:
+def _call_monitor_s(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         return None
-    if served.failure is not None:
-        return failure(request.call_id, served.failure)
-    return answer(request.call_id, served.value)
+    return float(min(value, _LONGEST_MONITOR_S))
 
 
-def answer(call_id: str, value: Any) -> bytes:
-    """The last message to a caller: what the method returned."""
+def encode_result(request: Request, result: Result) -> bytes | None:
+    """The answer to a caller; None for a cast. Never raises.
+
+    A value that cannot be encoded becomes a failure.
+    """
+    if request.call_id is None or result.is_dropped:
+        return None
+    if result.failure is None:
+        try:
+            return encode_answer(request.call_id, result.value)
+        except Exception as error:
+            result = Result(failure=internal_error(f"The answer cannot be encoded: {error!r:.200}"))
+    assert result.failure is not None  # noqa: S101
+    try:
+        return encode_failure(request.call_id, result.failure)
+    except Exception:  # it quotes something that cannot be encoded
+        return encode_failure(request.call_id, internal_error("The error cannot be encoded"))
+
+
+def encode_answer(call_id: str, value: Any) -> bytes:
+    """The last message to a caller: the method's result."""
     return _reply({"result": value, "failure": None, "ending": True}, call_id)
 
 
-def failure(call_id: str, error: WireError) -> bytes:
+def encode_failure(call_id: str, error: WireError) -> bytes:
     """The last message to a caller whose call failed."""
-    told = {
+    fields = {
         "class": error.class_name,
         "module": error.module,
         "message": error.message,
@@ -159,20 +236,54 @@ def failure(call_id: str, error: WireError) -> bytes:
         "args": error.args,
         "kwargs": error.kwargs,
     }
-    return _reply({"result": None, "failure": json.dumps(told), "ending": True}, call_id)
+    return _reply({"result": None, "failure": json.dumps(fields), "ending": True}, call_id)
 
 
-def defect_error(told: str) -> WireError:
-    """What a caller is told when something broke here."""
-    return WireError(OUR_MODULE, "InternalError", told, [told])
+def failure_instead_of(body: bytes, why: str) -> bytes | None:
+    """A failure in place of an answer that the broker refused; None where it was a failure."""
+    content = msgspec.json.decode(_outer.decode(body).message or "{}")
+    if content["failure"] is not None:
+        return None
+    text = f"The answer has {len(body)} bytes, and RabbitMQ refuses it ({why:.200})"
+    return encode_failure(content["_msg_id"], internal_error(text))
 
 
-def sign_of_life(call_id: str) -> bytes:
-    """A message to a caller who monitors his call: somebody works on it."""
+def internal_error(text: str) -> WireError:
+    """The error for a caller when something broke here."""
+    return WireError(OUR_MODULE, "InternalError", text, [text])
+
+
+def encode_heartbeat(call_id: str) -> bytes:
+    """A message to a caller that monitors its call: it is worked on."""
     return _reply({"result": None, "failure": None, "ending": False}, call_id)
 
 
+def encode_ping(call_id: str, reply_queue: str) -> bytes:
+    """A call that every Nova service answers at once, and so do we."""
+    inner = {
+        "method": "ping",
+        "namespace": "baseapi",
+        "version": "1.0",
+        "args": {"arg": None},
+        "_msg_id": call_id,
+        "_reply_q": reply_queue,
+        "_unique_id": call_id,
+    }
+    return _enveloped(inner)
+
+
+def answered_call(body: bytes) -> str | None:
+    """The id of the call that an answer is for. Raises MalformedError."""
+    try:
+        return _head.decode(_outer.decode(body).message or "{}").call_id
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise MalformedError(f"it cannot be decoded: {error}") from None
+
+
 def _reply(content: Mapping[str, Any], call_id: str) -> bytes:
-    inner = {**content, "_msg_id": call_id, "_unique_id": unique_hex()}
+    return _enveloped({**content, "_msg_id": call_id, "_unique_id": unique_hex()})
+
+
+def _enveloped(inner: Mapping[str, Any]) -> bytes:
     outer = {"oslo.version": VERSION, "oslo.message": _encoder.encode(inner).decode()}
     return _encoder.encode(outer)

@@ -1,4 +1,4 @@
-"""What one thread does by turns: things it is told, things whose time has come, and input."""
+"""The event loop of one thread: callbacks from other threads, timers, and one readable source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-Deed = Callable[[], None]
+Callback = Callable[[], None]
 
 
 class Input(Protocol):
@@ -22,54 +22,51 @@ class Input(Protocol):
 
 
 class Loop:
-    """Deeds for one thread, which calls :meth:`wait` and :meth:`run_due` in turn."""
+    """Callbacks for one thread, which calls :meth:`wait` and :meth:`run_due` in turn."""
 
     def __init__(self) -> None:
-        self._told: deque[Deed] = deque()
-        self._timers: list[tuple[float, int, Deed]] = []
+        self._ready: deque[Callback] = deque()
+        self._timers: list[tuple[float, int, Callback]] = []
         self._numbers = itertools.count()
-        self._wakes, self._bell = os.pipe()
-        os.set_blocking(self._wakes, False)
-        os.set_blocking(self._bell, False)
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
         self._sleeps = False
 
-    def tell(self, deed: Deed) -> None:
-        """Have it done soon; from any thread."""
-        self._told.append(deed)
+    def call_soon(self, callback: Callback) -> None:
+        """Run it in the loop's thread; safe from any thread."""
+        self._ready.append(callback)
         if self._sleeps:
             self._sleeps = False
             with contextlib.suppress(BlockingIOError):
-                os.write(self._bell, b"!")
+                os.write(self._wake_write, b"!")
 
-    def at(self, delay_s: float, deed: Deed) -> None:
-        """Have it done after so long."""
+    def call_later(self, delay_s: float, callback: Callback) -> None:
+        """Run it after so many seconds; for the loop's thread alone."""
         due_s = time.monotonic() + delay_s
-        heapq.heappush(self._timers, (due_s, next(self._numbers), deed))
+        heapq.heappush(self._timers, (due_s, next(self._numbers), callback))
 
     def run_due(self) -> None:
-        """Do what was told, and what has come to its time."""
-        while self._told:
-            self._told.popleft()()
+        """Run the callbacks that came from other threads, and the timers that are due."""
+        while self._ready:
+            self._ready.popleft()()
         now_s = time.monotonic()
         while self._timers and self._timers[0][0] <= now_s:
             heapq.heappop(self._timers)[2]()
 
     def wait(self, source: Input | None = None, *, timeout_s: float = 60.0) -> bool:
-        """Sleep until something is due or ``source`` can be read; whether it can."""
+        """Sleep until a callback is due or ``source`` is readable; whether it is."""
         if self._timers:
             timeout_s = min(timeout_s, self._timers[0][0] - time.monotonic())
         self._sleeps = True
-        if self._told:  # after _sleeps: whoever tells later rings
+        if self._ready:  # checked after _sleeps is set: callers that append later write to the pipe
             timeout_s = 0.0
-        sources: list[int | Input] = [self._wakes] if source is None else [self._wakes, source]
-        ready, _, _ = select.select(sources, [], [], max(0.0, timeout_s))
+        poll = select.poll()  # select() refuses descriptors above 1023
+        poll.register(self._wake_read, select.POLLIN)
+        if source is not None:
+            poll.register(source, select.POLLIN)
+        readable = {descriptor for descriptor, _ in poll.poll(1000 * max(0.0, timeout_s))}
         self._sleeps = False
-        if self._wakes in ready:
-            os.read(self._wakes, 4096)
-        return source in ready
-
-    def close(self) -> None:
-        """Give back the pipe; what is told from now on is never done."""
-        self._sleeps = False
-        os.close(self._bell)
-        os.close(self._wakes)
+        if self._wake_read in readable:
+            os.read(self._wake_read, 4096)
+        return not readable <= {self._wake_read}

@@ -1,4 +1,4 @@
-"""Where the broker is, how it is reached, and of which kind its queues are."""
+"""Settings of the AMQP server: brokers, TLS, backoff, and kinds of queues."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from scheduler_worker.certificates import File, tls_context
 from scheduler_worker.errors import ConfigError
 
 DEAD_LETTERS = 10_000
@@ -15,7 +16,7 @@ DEAD_LETTERS = 10_000
 
 
 class Broker(msgspec.Struct, frozen=True):
-    """One host of a cluster of brokers; shows only where it is."""
+    """One host of a cluster of brokers; its ``repr`` has no credentials."""
 
     host: str
     port: int
@@ -30,8 +31,8 @@ class Broker(msgspec.Struct, frozen=True):
         return self.address
 
 
-class Place(NamedTuple):
-    """What a server listens to: a topic of an exchange, and its own name on it."""
+class QueueNames(NamedTuple):
+    """The names of a server's exchanges and queues, as oslo.messaging derives them."""
 
     exchange: str
     topic: str
@@ -62,10 +63,15 @@ class Place(NamedTuple):
 
 
 class DeliveryLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message may be, and how often it is tried."""
+    """How large a message may be, and how often it is delivered."""
 
     max_deliveries: int = 10
     max_message_bytes: int = 32 * 2**20
+
+    @property
+    def max_bytes_in_flight(self) -> int:
+        """While more is in flight, nothing is read from the broker."""
+        return 4 * self.max_message_bytes
 
 
 class AmqpSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,14 +90,21 @@ class AmqpSettings(msgspec.Struct, frozen=True, kw_only=True):
     queue_arguments: Mapping[str, Any]
     fanout_durable: bool
     fanout_arguments: Mapping[str, Any]
+    expires_ms: int = 0
+    """How long a worker's own queues outlive it; 0: for ever."""
     find_caller_s: float
-    """How long an answer is tried whose reply queue is not there: the caller may come back."""
+    """For how long an answer is retried whose reply queue is missing: the caller may reconnect."""
+
+    def is_quorum(self, *, fanout: bool) -> bool:
+        """Whether a queue is a quorum queue, where the broker counts deliveries itself."""
+        arguments = self.fanout_arguments if fanout else self.queue_arguments
+        return arguments.get("x-queue-type") == "quorum"
 
 
 def amqp_settings(options: Any, url: Any) -> AmqpSettings:
     """Read oslo.messaging's options for RabbitMQ.
 
-    Raises ConfigError for those that our server does not serve, or that contradict each other.
+    Raises ConfigError for those that our server does not support, or that contradict each other.
     """
     if options.rabbit_stream_fanout:
         raise ConfigError(
@@ -134,6 +147,7 @@ def amqp_settings(options: Any, url: Any) -> AmqpSettings:
             **(quorum if options.rabbit_transient_quorum_queue else {}),
             **expiry,
         },
+        expires_ms=max(0, ttl_s) * 1000,
         find_caller_s=float(options.kombu_missing_consumer_retry_timeout),
     )
 
@@ -148,13 +162,10 @@ def _quorum(options: Any) -> dict[str, Any]:
 
 
 def _tls(options: Any) -> ssl.SSLContext:
-    """Certificates are always verified: against ``ssl_ca_file``, or the system's authorities."""
-    try:
-        context = ssl.create_default_context(cafile=options.ssl_ca_file or None)
-        if options.ssl_cert_file:
-            context.load_cert_chain(options.ssl_cert_file, options.ssl_key_file or None)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(
-            f"[oslo_messaging_rabbit] ssl_ca_file, ssl_cert_file, ssl_key_file: {error}"
-        ) from None
-    return context
+    """Verifies certificates always: against ``ssl_ca_file``, or the system's authorities."""
+    return tls_context(
+        *(
+            File(f"[oslo_messaging_rabbit] {name}", options[name])
+            for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file")
+        )
+    )

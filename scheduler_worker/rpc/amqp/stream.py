@@ -1,8 +1,8 @@
-"""The bytes of a connection, with buffers of our own.
+"""A buffered transport for py-amqp.
 
-py-amqp reads and writes a few bytes at a time, and each such call hands the interpreter to
-another thread. Here all that has arrived is read at once, and all that is to be said is said at
-once, by :meth:`Stream.flush`.
+py-amqp reads and writes a few bytes at a time, and each such call releases the interpreter to
+another thread. Here everything that has arrived is read at once, and everything that was written
+is sent at once, by :meth:`Stream.flush`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import ssl
 import time
 from typing import Any
 
-from amqp.transport import TCPTransport  # type: ignore[import-untyped]
+from amqp.transport import TCPTransport
 
 from scheduler_worker.rpc.amqp import frames
 
 CONNECT_S = 5.0
 STALLED_S = 10.0
-"""A broker that takes nothing, or answers nothing that we wait for, for so long is given up."""
+"""A broker that accepts nothing, or does not answer, for so long is given up."""
 _READ_BYTES = 2**18
 
 
 class Stream(TCPTransport):  # type: ignore[misc]
-    """Bytes in and out, each in as few calls as can be; TLS where there is a context for it."""
+    """A socket with an inbox and an outbox; TLS where there is a context for it."""
 
     sock: Any
 
@@ -43,15 +43,15 @@ class Stream(TCPTransport):  # type: ignore[misc]
         self._write = self.sock.sendall
 
     def _shutdown_transport(self) -> None:
-        """A TLS farewell could wait for a peer that is gone."""
+        """Do not unwrap: TLS would wait for a peer that may be gone."""
 
     def cork(self) -> None:
-        """From now on what is written waits for :meth:`flush`."""
+        """Keep what is written for :meth:`flush` from now on."""
         self._corked = True
         self.sock.settimeout(STALLED_S)
 
     def uncork(self) -> None:
-        """From now on what is written is sent at once."""
+        """Send what is written at once from now on."""
         self.flush()
         self._corked = False
 
@@ -63,16 +63,16 @@ class Stream(TCPTransport):  # type: ignore[misc]
 
     def flush(self) -> None:
         if self._outbox:
-            told, self._outbox = self._outbox, bytearray()
-            super().write(told)
+            outbox, self._outbox = self._outbox, bytearray()
+            super().write(outbox)
 
     def fill(self) -> None:
-        """Read what has arrived; at least something, for somebody saw that there is."""
+        """Read everything that has arrived; blocks where nothing has."""
         while True:
             try:
                 read = self.sock.recv(_READ_BYTES)
             except TimeoutError:
-                return  # the rest of a TLS record is not there yet
+                return  # the rest of a TLS record has not arrived
             if not read:
                 raise OSError("the broker closed the connection")
             self._inbox += read
@@ -80,13 +80,13 @@ class Stream(TCPTransport):  # type: ignore[misc]
                 return
 
     def has_frame(self) -> bool:
-        """Whether a whole frame can be read without waiting."""
+        """Whether a complete frame can be read without waiting."""
         inbox = self._inbox
         return len(inbox) >= 8 and len(inbox) >= 8 + int.from_bytes(inbox[3:7], "big")
 
     def next_frame(self) -> tuple[int, int, bytes] | None:
-        """Kind, channel and payload of the next frame, if it has arrived whole."""
-        frame = frames.first(self._inbox)
+        """Kind, channel and payload of the next frame, if it has arrived completely."""
+        frame = frames.first_frame(self._inbox)
         if frame is not None:
             del self._inbox[: frames.OVERHEAD + len(frame[2])]
         return frame

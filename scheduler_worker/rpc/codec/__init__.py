@@ -1,8 +1,8 @@
-"""Wire forms in and out: how Nova writes requests, reports and answers is known here alone.
+"""Decodes requests and reports, encodes answers: Nova's wire forms are known here alone.
 
-What comes in is untrusted: it is bounded in depth and size, and what is wrong with it is said by
-the path of the field (:class:`~scheduler_worker.errors.RequestError`). What goes out is plain
-JSON in the versions that Nova 34 reads. No transport, no clock, no decision in here.
+Input is untrusted: its depth and size are bounded, and
+:class:`~scheduler_worker.errors.RequestError` names the path of the field that is wrong. Output is
+plain JSON in the versions that Nova 34 reads. No transport, no clock, no decision in here.
 """
 
 from scheduler_worker.rpc.codec.answers import (

@@ -1,16 +1,15 @@
-"""Answers: selections in Nova's forms and in ours, and what operators ask to see.
-
-All that comes out of here is plain JSON.
-"""
+"""Encodes selections, diagnoses, hosts and reservations as plain JSON."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from scheduler_worker.errors import RequestError
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.decisions import Diagnosis, Selection
 from scheduler_worker.model.host_records import HostRecord
@@ -22,31 +21,37 @@ from scheduler_worker.rpc.codec.typed import typed
 Plain = dict[str, Any]
 Selections = Sequence[Sequence[Selection]]
 """For each instance the chosen host, then its alternates."""
+_ALLOCATION_VERSION = "1.36"
+"""The microversion of Placement that defines the form of an ``allocation_request``."""
 
 
 def encode_selection(selection: Selection) -> Plain:
-    """A ``Selection`` primitive, with its limits; not to be changed."""
-    if selection.limits.numa_topology is None:
+    """A ``Selection`` primitive with its limits; shared, so callers must not change it."""
+    if selection.limits.numa_topology is None and selection.allocation is None:
         return _encoded_once(selection)
     return _encoded(selection)
 
 
 def _encoded(selection: Selection) -> Plain:
-    found: Plain = wrapped(msgspec.to_builtins(selection), kinds.SELECTION)
+    plain_selection = msgspec.to_builtins(selection)
+    allocation = plain_selection.pop("allocation")
+    plain_selection["allocation_request"] = json.dumps(allocation)
+    plain_selection["allocation_request_version"] = allocation and _ALLOCATION_VERSION
+    found: Plain = wrapped(plain_selection, kinds.SELECTION)
     return found
 
 
 _encoded_once = lru_cache(maxsize=4096)(_encoded)
-"""The same hosts are told again and again. Limits of NUMA cells are no key of a cache."""
+"""The same hosts are returned again and again. Limits of NUMA cells are not hashable."""
 
 
 def encode_selections(selections: Selections) -> list[list[Plain]]:
-    """What callers get that asked for objects."""
+    """The answer to callers that asked for objects."""
     return [[encode_selection(each) for each in some] for some in selections]
 
 
 def encode_destinations(selections: Selections) -> list[Plain]:
-    """What older callers get: for each instance a dict of the chosen host, without alternates."""
+    """The answer to older callers: for each instance a dict of its host, without alternates."""
     return [
         {
             "host": some[0].service_host,
@@ -64,29 +69,37 @@ def _set_limits(limits: SchedulerLimits) -> Plain:
 
 
 def decode_selection(value: Any, path: str = "selection") -> Selection:
-    """A ``Selection`` primitive of any 1.x version. Raises RequestError."""
-    return typed(plain(value, path, kinds.SELECTION), Selection, path)
+    """Decode a ``Selection`` primitive of any 1.x version. Raises RequestError."""
+    fields = dict(plain(value, path, kinds.SELECTION))
+    fields.pop("allocation_request_version", None)
+    text = fields.pop("allocation_request", None)
+    if text is not None:
+        try:
+            fields["allocation"] = msgspec.json.decode(text)
+        except (msgspec.DecodeError, TypeError) as error:
+            raise RequestError(f"{path}.allocation_request", f"is no JSON: {error}") from None
+    return typed(fields, Selection, path)
 
 
 def encode_diagnosis(diagnosis: Diagnosis) -> Plain:
-    """The diagnosis field by field; weights that are no finite numbers become null."""
+    """All fields of a diagnosis; weights that are not finite become null."""
     found: Plain = _as_json(diagnosis)
     return found
 
 
 def encode_reservation(reservation: Reservation) -> Plain:
-    """All fields of a promise, and its ``id``."""
+    """All fields of a reservation, and its ``id``."""
     return {"id": reservation.id, **_all_fields(reservation)}
 
 
 def encode_host(record: HostRecord, **figures: Any) -> Plain:
-    """All fields of a host's record, and the figures that the caller adds (free amounts, state)."""
+    """All fields of a host's record, and the caller's figures (free amounts, state)."""
     return {**_all_fields(record), **figures}
 
 
-def _all_fields(word: msgspec.Struct) -> Plain:
-    """Defaults included, which storage leaves out."""
-    found: Plain = _as_json(msgspec.structs.asdict(word))
+def _all_fields(struct: msgspec.Struct) -> Plain:
+    """Including defaults, which stored records omit."""
+    found: Plain = _as_json(msgspec.structs.asdict(struct))
     return found
 
 

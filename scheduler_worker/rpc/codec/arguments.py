@@ -1,4 +1,4 @@
-"""Small arguments of RPC methods: names, ids, limits. Every function raises RequestError."""
+"""Decodes small arguments: names, ids, limits. Every function raises RequestError."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import MAX_INSTANCES
 from scheduler_worker.rpc.codec.primitives import plain
 from scheduler_worker.rpc.codec.typed import quoted, typed, wrong
-from scheduler_worker.scheduling.ease import MAX_PRIORITY
+from scheduler_worker.scheduling.queue_priority import MAX_PRIORITY
 
 T = TypeVar("T")
 Default = TypeVar("Default", int, None)
 
 MAX_NAMES = 100_000
-"""How many names a list of names may hold."""
+"""The longest list of names."""
 MAX_PATIENCE_S = 86_400.0
 
 _Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -32,9 +32,9 @@ class _HostName(msgspec.Struct, frozen=True):
     nodename: _Name | None = None
 
 
-def decode_as(wanted: type[T], value: Any, path: str) -> T:
-    """A plain value as a typed word of the caller's choice."""
-    return typed(plain(value, path), wanted, path)
+def decode_as(kind: type[T], value: Any, path: str) -> T:
+    """Decode a plain value as a struct of the caller's choice."""
+    return typed(plain(value, path), kind, path)
 
 
 def decode_name(value: Any, path: str) -> str:
@@ -50,7 +50,7 @@ def decode_names(value: Any, path: str) -> tuple[str, ...]:
 
 
 def decode_limit(value: Any, *, default: Default) -> int | Default:
-    """How many rows at most, 1 or more."""
+    """The maximum number of rows, 1 or more."""
     if value is None:
         return default
     limit: int = typed(value, _Limit, "limit")
@@ -58,7 +58,7 @@ def decode_limit(value: Any, *, default: Default) -> int | Default:
 
 
 def decode_patience(value: Any, path: str = "deadline_s") -> float | None:
-    """Seconds that the caller waits, more than none and at most a day; None: no deadline said."""
+    """Seconds that the caller waits, more than 0 and at most a day; None: without a deadline."""
     if value is None:
         return None
     seconds: float = typed(value, _Patience, path)
@@ -66,13 +66,13 @@ def decode_patience(value: Any, path: str = "deadline_s") -> float | None:
 
 
 def decode_priority(value: Any, path: str = "priority") -> int:
-    """How the caller ranks a request, from -100 to 100; 0 where it does not."""
+    """The priority of a request, from -100 to 100; 0 by default."""
     priority: int = typed(0 if value is None else value, _Priority, path)
     return priority
 
 
 def decode_instance_uuids(value: Any, path: str = "instance_uuids") -> tuple[str, ...] | None:
-    """The instances of a request, each once; None where the caller named none."""
+    """The instances of a request, without repetition; None where the caller named none."""
     if value is None:
         return None
     if isinstance(value, (list, tuple)) and len(value) > MAX_INSTANCES:
@@ -87,6 +87,6 @@ def decode_instance_uuids(value: Any, path: str = "instance_uuids") -> tuple[str
 
 
 def decode_host_names(value: Any, path: str = "hosts") -> list[tuple[str, str | None]]:
-    """``{host, nodename}`` dicts as pairs; without a node name all nodes of the host are meant."""
+    """``{host, nodename}`` dicts as pairs; without a node name for all nodes of the host."""
     found = decode_as(list[_HostName], value, path)
     return [(each.host, each.nodename) for each in found]

@@ -1,6 +1,6 @@
-"""What hosts report and Nova's services announce: host reports, aggregates, instances.
+"""Decodes host reports, and the aggregates and instances that Nova's services announce.
 
-Every function raises RequestError, which says which field is wrong, what it needs and what came.
+Every function raises RequestError, which names the wrong field, what it needs and what it got.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostReport, Text, seconds
-from scheduler_worker.model.requests import Size
+from scheduler_worker.model.sizes import Size
 from scheduler_worker.rpc.codec import kinds
 from scheduler_worker.rpc.codec.primitives import Kind, members, plain
 from scheduler_worker.rpc.codec.providers import reshape_providers
@@ -48,7 +48,7 @@ def decode_aggregate(value: Any, path: str = "aggregate") -> Aggregate:
 
 
 class _Instance(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What is kept of an instance."""
+    """The facts of an instance that are stored."""
 
     uuid: Text
     host: str | None = None
@@ -75,7 +75,7 @@ def decode_instances(value: Any, path: str = "instance_info") -> dict[str, Plain
 
 
 def _instance(value: Any, path: str) -> Plain:
-    """Sizes and the type that the instance does not name itself are its flavor's."""
+    """The facts of one instance; a size or type that it does not name is its flavor's."""
     if isinstance(value, str):
         value = {"uuid": value}
     if not isinstance(value, dict):
@@ -101,7 +101,8 @@ def _instance(value: Any, path: str) -> Plain:
 def decode_host_reports(value: Any, path: str = "hosts") -> list[HostReport]:
     """Host reports: plain dicts or ``ComputeNode`` objects, possibly with a ``Service`` in them.
 
-    Every bad report is counted and the first few are described; then none is taken.
+    If any is bad, the error counts all bad reports and describes the first
+    :data:`SHOWN_PROBLEMS`.
     """
     reports, problems = [], []
     for each, where in _members(value, path, kinds.COMPUTE_NODE, MAX_HOSTS):
@@ -123,15 +124,15 @@ def _joined(problems: list[RequestError]) -> RequestError:
 
 
 def _host_report(value: Any, path: str) -> HostReport:
-    said = plain(value, path, kinds.COMPUTE_NODE)
-    if not isinstance(said, dict):
-        raise wrong(path, "a host report", said)
-    if said.get("host") is None:
+    fields = plain(value, path, kinds.COMPUTE_NODE)
+    if not isinstance(fields, dict):
+        raise wrong(path, "a host report", fields)
+    if fields.get("host") is None:
         raise RequestError(f"{path}.host", "is missing; every report names its host")
     for name, reshape in _RESHAPED.items():
-        if said.get(name) is not None:
-            said[name] = reshape(said[name], f"{path}.{name}")
-    return typed(said, HostReport, path)
+        if fields.get(name) is not None:
+            fields[name] = reshape(fields[name], f"{path}.{name}")
+    return typed(fields, HostReport, path)
 
 
 def _moment(value: Any, path: str) -> float:
@@ -165,9 +166,9 @@ def _service(value: Any, path: str) -> Plain:
         if name in value:
             value[name] = _moment(value[name], f"{path}.{name}")
     return {
-        name: said
-        for name, said in msgspec.structs.asdict(typed(value, _Service, path)).items()
-        if said is not None
+        name: fact
+        for name, fact in msgspec.structs.asdict(typed(value, _Service, path)).items()
+        if fact is not None
     }
 
 
@@ -184,7 +185,7 @@ def _hv_specs(value: Any, path: str) -> Any:
 
 
 def _json_text(value: Any, path: str) -> Any:
-    """What a field says that Nova sends as JSON text within JSON."""
+    """The value of a field that Nova sends as JSON text within JSON."""
     if not isinstance(value, str):
         return value
     try:

@@ -1,14 +1,14 @@
-"""What is known of each of Nova's objects: the one place for their names, versions and fields.
+"""Names, versions and fields of Nova's objects.
 
-The fields that are read are those of our words; here stands what else Nova has. Versions are the
-newest that is known; answers carry them, and Nova 34 reads them.
+The fields that are read are those of our model; others are listed here. Versions are the newest
+that is known; answers carry them, and Nova 34 reads them.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from scheduler_worker.model import requests as words
+from scheduler_worker.model import requests
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.decisions import Selection
 from scheduler_worker.model.host_records import HostReport
@@ -23,16 +23,16 @@ _OF_COMPUTE_NODE = frozenset(
 )
 
 
-def _fields(word: type[msgspec.Struct]) -> frozenset[str]:
-    return frozenset(word.__struct_encode_fields__)
+def _fields(struct: type[msgspec.Struct]) -> frozenset[str]:
+    return frozenset(struct.__struct_encode_fields__)
 
 
-# What a request holds
+# In requests
 
 FLAVOR = Kind(
     name="Flavor",
     version="1.2",
-    read=_fields(words.Flavor),
+    read=_fields(requests.Flavor),
     ignored=_STAMPS,
     never_null=frozenset({"id", "flavorid"}),
 )
@@ -40,14 +40,14 @@ IMAGE_PROPERTIES = Kind(name="ImageMetaProps", version="1.44")
 IMAGE = Kind(
     name="ImageMeta",
     version="1.8",
-    read=_fields(words.ImageMeta),
+    read=_fields(requests.ImageMeta),
     parts={"properties": IMAGE_PROPERTIES},
-    never_null=_fields(words.ImageMeta) - _STAMPS,
+    never_null=_fields(requests.ImageMeta) - _STAMPS,
 )
 INSTANCE_GROUP = Kind(
     name="InstanceGroup",
     version="1.11",
-    read=_fields(words.InstanceGroup) | {"policies", "rules"},
+    read=_fields(requests.InstanceGroup) | {"policies", "rules"},
     ignored=_STAMPS,
     never_null=frozenset({"id", "uuid"}),
 )
@@ -62,21 +62,23 @@ PCI_REQUESTS = Kind(
     version="1.1",
     parts={"requests": Kind(name="InstancePCIRequest", version="1.4")},
 )
-NETWORK_METADATA = Kind(name="NetworkMetadata", version="1.0", read=_fields(words.NetworkMetadata))
+NETWORK_METADATA = Kind(
+    name="NetworkMetadata", version="1.0", read=_fields(requests.NetworkMetadata)
+)
 NUMA_LIMITS = Kind(
     name="NUMATopologyLimits", version="1.1", parts={"network_metadata": NETWORK_METADATA}
 )
 LIMITS = Kind(
     name="SchedulerLimits",
     version="1.0",
-    read=_fields(words.SchedulerLimits),
+    read=_fields(requests.SchedulerLimits),
     parts={"numa_topology": NUMA_LIMITS},
 )
 CELL_MAPPING = Kind(name="CellMapping", version="1.1")
 DESTINATION = Kind(
     name="Destination",
     version="1.4",
-    read=_fields(words.Destination),
+    read=_fields(requests.Destination),
     parts={"cell": CELL_MAPPING},
     never_null=frozenset({"host"}),
 )
@@ -84,28 +86,29 @@ RETRIED_HOST = Kind(
     name="ComputeNode",
     version="1.19",
     list_version="1.17",
-    read=_fields(words.RetriedHost),
+    read=_fields(requests.RetriedHost),
     ignored=_fields(HostReport) | _OF_COMPUTE_NODE,
 )
 RETRIES = Kind(
     name="SchedulerRetries",
     version="1.1",
-    read=_fields(words.SchedulerRetries),
+    read=_fields(requests.SchedulerRetries),
     parts={"hosts": RETRIED_HOST},
     lists=frozenset({"hosts"}),
 )
-REQUEST_GROUP = Kind(name="RequestGroup", version="1.3", read=_fields(words.RequestGroup))
+REQUEST_GROUP = Kind(name="RequestGroup", version="1.3", read=_fields(requests.RequestGroup))
 REQUEST_LEVEL_PARAMS = Kind(
-    name="RequestLevelParams", version="1.1", read=_fields(words.RequestLevelParams)
+    name="RequestLevelParams", version="1.1", read=_fields(requests.RequestLevelParams)
 )
 NETWORK_REQUEST = Kind(
-    name="NetworkRequest", version="1.3", list_version="1.1", read=_fields(words.NetworkRequest)
+    name="NetworkRequest", version="1.3", list_version="1.1", read=_fields(requests.NetworkRequest)
 )
 SECURITY_GROUP = Kind(name="SecurityGroup", version="1.2", list_version="1.1")
 REQUEST_SPEC = Kind(
     name="RequestSpec",
     version="1.15",
-    read=_fields(words.RequestSpec),
+    read=_fields(requests.RequestSpec),
+    keeps_null=frozenset({"numa_topology"}),
     parts={
         "flavor": FLAVOR,
         "image": IMAGE,
@@ -144,17 +147,18 @@ LEGACY_PROPERTIES = Kind(
     parts={"limits": LIMITS, "requested_destination": DESTINATION, "retry": RETRIES}
 )
 
-# What an answer holds
+# In answers
 
 SELECTION = Kind(
     name="Selection",
     version="1.1",
-    read=_fields(Selection),
+    read=(_fields(Selection) - {"allocation"})
+    | {"allocation_request", "allocation_request_version"},
     parts={"limits": LIMITS},
     never_null=frozenset({"cell_uuid"}),
 )
 
-# What hosts report and Nova's services announce
+# In reports of hosts and announcements of Nova's services
 
 AGGREGATE = Kind(
     name="Aggregate", version="1.3", list_version="1.3", read=_fields(Aggregate), ignored=_STAMPS
@@ -217,5 +221,5 @@ COMPUTE_NODE = Kind(
         "instances": INSTANCE,
         "numa_topology": Kind(name="NUMATopology", version="1.2"),
     },
-    keeps_null=True,
+    keeps_null=_fields(HostReport),
 )

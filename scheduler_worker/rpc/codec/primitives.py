@@ -1,12 +1,11 @@
-"""Nova's object primitives, unwrapped to plain values and wrapped again.
+"""Unwraps Nova's object primitives to plain values, and wraps them again.
 
 A primitive is ``{"nova_object.name", "nova_object.namespace", "nova_object.version",
-"nova_object.data"}``; it may sit anywhere in a message. A :class:`Kind` says what is known of one
-object: which of its fields are read, which are known and of no use, and what sits in them. What a
-field means is not decided here.
+"nova_object.data"}``; it may be anywhere in a message. A :class:`Kind` describes one object: which
+of its fields are read, which are ignored, and which objects are in them.
 
-Senders may be newer or older than the versions named here: another minor version is read for what
-it has, another major version is refused. What is not known is ignored, and said once in the log.
+Senders may be newer or older than the versions named here: another minor version is read as far as
+it is known, another major version is refused. Unknown fields are ignored, and logged once.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ from typing import Any
 import msgspec
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.rpc.codec.typed import cut, quoted, wrong
+from scheduler_worker.rpc.codec.typed import quoted, wrong
+from scheduler_worker.wording import cut, listed
 
 LOG = logging.getLogger(__name__)
 
@@ -32,33 +32,33 @@ DATA = "nova_object.data"
 CHANGES = "nova_object.changes"
 
 MAX_DEPTH = 32
-"""How deep a message may be nested."""
+"""The deepest nesting of a message."""
 MAX_VALUES = 1_000_000
-"""How many values one argument (of a list of hosts: one host) may hold."""
-_MAX_TOLD = 1000
+"""Values in one argument (in a list of hosts: in one host)."""
+_MAX_LOGGED = 1000
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one kind of object."""
+    """Describes one kind of object."""
 
     name: str = ""
-    """Empty: any object may come."""
+    """Empty: any object is accepted."""
     version: str = ""
     list_version: str = ""
     """The version of the object that lists this kind, if Nova has one."""
     read: Collection[str] | None = None
     """The fields that are read; None: all."""
     ignored: Collection[str] = frozenset()
-    """Fields that are known and of no use here."""
+    """Fields that are known and not needed here."""
     parts: Mapping[str, Kind] = {}
-    """What sits in a field, or in the list in it."""
+    """The kind of object in a field, or in the list in it."""
     lists: Collection[str] = frozenset()
-    """Fields that hold a list object rather than a plain list."""
+    """Fields with a list object rather than a plain list."""
     never_null: Collection[str] = frozenset()
-    """Fields that Nova leaves out when they have no value; it refuses a null."""
-    keeps_null: bool = False
-    """Whether null says something that an absent field does not."""
+    """Fields that Nova leaves out when they have no value; it refuses null."""
+    keeps_null: Collection[str] = frozenset()
+    """Fields where null means something else than absence."""
 
     @property
     def list_name(self) -> str:
@@ -70,25 +70,25 @@ ANYTHING = Kind()
 
 
 def plain(value: Any, path: str, kind: Kind = ANYTHING) -> Any:
-    """The value with every object primitive in it unwrapped to a dict (a list object to a list).
+    """Unwrap every object primitive in a value to a dict (a list object to a list).
 
-    Where ``kind`` says which fields are read, the others are dropped.
+    Drops fields that ``kind`` does not read.
 
     Raises:
-        RequestError: an object of another kind or major version, a broken primitive, or too much:
-            deeper than MAX_DEPTH, more than MAX_VALUES values.
+        RequestError: an object of another kind or major version, a broken primitive, nesting deeper
+            than MAX_DEPTH, or more than MAX_VALUES values.
 
     """
     return _Unwrapping().value(value, path, kind, 0)
 
 
 def is_primitive(value: Any) -> bool:
-    """Whether a value is (or claims to be) an object primitive."""
+    """Whether a value is, or claims to be, an object primitive."""
     return isinstance(value, dict) and (NAME in value or DATA in value)
 
 
 def members(value: Any, path: str, kind: Kind) -> list[tuple[Any, str]]:
-    """The elements, each with its path, of a list, of a list object, or of one lone object."""
+    """The elements, each with its path, of a list, a list object, or a single object."""
     if is_primitive(value) and value.get(NAME) == kind.list_name:
         value = _opened(value, path, kind)
     elif isinstance(value, dict):
@@ -99,7 +99,7 @@ def members(value: Any, path: str, kind: Kind) -> list[tuple[Any, str]]:
 
 
 class _Unwrapping:
-    """One value being unwrapped, with what is left of the bound on its size."""
+    """Unwraps one value; counts down the number of values that it may hold."""
 
     __slots__ = ("left",)
 
@@ -117,7 +117,7 @@ class _Unwrapping:
                 return self._everything(value, path, kind, depth)
             found, unknown = self._known(value, path, kind, kind.read, depth)
             if unknown or (version and _parsed(version[:32]) > _parsed(kind.version)):
-                _tell(kind, version, unknown)
+                _log_unknown(kind, version, unknown)
             return found
         if isinstance(value, (list, tuple)):
             self._count(value, path, depth)
@@ -153,14 +153,14 @@ class _Unwrapping:
         read: Collection[str],
         depth: int,
     ) -> tuple[dict[str, Any], list[str]]:
-        """The fields that are read, and the names of those that are not known."""
+        """The fields that are read, and the names of unknown ones."""
         found, unknown = {}, []
         for key, item in value.items():
             if key not in read:
                 if key not in kind.ignored:
                     unknown.append(str(key))
             elif item.__class__ in _SCALARS:
-                if item is not None or kind.keeps_null:
+                if item is not None or key in kind.keeps_null:
                     found[key] = item
             else:
                 part = kind.parts.get(key, ANYTHING)
@@ -191,40 +191,40 @@ def _opened(value: dict[str, Any], path: str, kind: Kind) -> dict[Any, Any] | li
 
 @lru_cache(256)
 def _parsed(version: str) -> tuple[int, int]:
-    """Major and minor; what is no version at all has the major version -1."""
+    """Major and minor version; the major one is -1 for a text that is no version."""
     major, _, rest = version.partition(".")
     minor = rest.partition(".")[0]
     return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (-1, 0)
 
 
-_told: set[tuple[str, str]] = set()
-_telling = threading.Lock()
+_logged: set[tuple[str, str]] = set()
+_logging = threading.Lock()
 
 
 def _first_time(kind: str, subject: str) -> bool:
-    """True once per subject, and never after the thousandth: a log is no place for an attack."""
-    if (kind, subject) in _told or len(_told) >= _MAX_TOLD:
+    """True once per subject, and never after the thousandth: senders cannot flood the log."""
+    if (kind, subject) in _logged or len(_logged) >= _MAX_LOGGED:
         return False
-    with _telling:
-        first = (kind, subject) not in _told
-        _told.add((kind, subject))
+    with _logging:
+        first = (kind, subject) not in _logged
+        _logged.add((kind, subject))
     return first
 
 
-def _tell(kind: Kind, version: str, unknown: list[str]) -> None:
-    """Once per object and version; a plain dict has no version, so there once per field."""
+def _log_unknown(kind: Kind, version: str, unknown: list[str]) -> None:
+    """Log once per object and version; for plain dicts, which have no version, once per field."""
     if version:
-        news = _first_time(kind.name, version[:64])
+        is_new = _first_time(kind.name, version[:64])
     else:
         unknown = [each for each in unknown if _first_time(kind.name, f".{each[:64]}")]
-        news = bool(unknown)
-    if news:
+        is_new = bool(unknown)
+    if is_new:
         LOG.warning(
             "%s %s (known here: %s): fields that are not known are ignored: %s",
             kind.name,
             cut(version) or "as a plain dict",
             kind.version,
-            ", ".join(_with_nearest(each, kind) for each in unknown[:10]) or "none",
+            listed([_with_nearest(each, kind) for each in unknown], 10) or "none",
         )
 
 
@@ -234,7 +234,7 @@ def _with_nearest(field: str, kind: Kind) -> str:
 
 
 def wrapped(value: Any, kind: Kind) -> Any:
-    """A plain dict as the primitive of ``kind``, with what sits in it; others stay as they are."""
+    """Wrap a plain dict, and the objects in it, as a primitive of ``kind``; other values stay."""
     if not isinstance(value, dict):
         return value
     data = {

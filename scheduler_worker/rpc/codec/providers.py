@@ -1,4 +1,4 @@
-"""Resource providers in a host's report: Placement's names, checked to be a tree."""
+"""Decodes the resource providers in a host's report, in Placement's terms; checks their tree."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Parents = dict[str, str | None]
 
 
 def reshape_providers(value: Any, path: str) -> list[ResourceProvider]:
-    """The providers of one host.
+    """Decode the providers of one host.
 
     Raises:
-        RequestError: a field is wrong, a uuid comes twice, or parents go round in a circle.
+        RequestError: a field is wrong, a uuid is repeated, or parents form a cycle.
 
     """
     reported: list[ResourceProvider] = typed(value, list[ResourceProvider], path)
@@ -30,13 +30,13 @@ def reshape_providers(value: Any, path: str) -> list[ResourceProvider]:
     rooted: set[str | None] = {None}
     for number, each in enumerate(reported):
         if not _is_rooted(each.uuid, parents, rooted):
-            problem = "is below itself: its parents go round in a circle"
+            problem = "is its own ancestor: its parents form a cycle"
             raise RequestError(f"{path}[{number}].parent_provider_uuid", problem)
     return reported
 
 
 def _is_rooted(uuid: str, parents: Parents, rooted: set[str | None]) -> bool:
-    """Whether parents lead to one who has none; ``rooted`` remembers those of whom it is known."""
+    """Whether its ancestors end in a root; ``rooted`` collects those of which it is known."""
     seen: set[str] = set()
     at: str | None = uuid
     while at is not None and at not in rooted:

@@ -1,8 +1,8 @@
-"""Requests: what a caller sends to have a host chosen.
+"""Decodes requests for hosts.
 
-Both forms of a request are read: a ``RequestSpec`` object (or a plain dict of its fields), and the
-pair of dicts that callers before RPC version 4.3 send. Where Nova would trip over a field that is
-not set or is null, its default is taken. Which hosts suit the request is not decided here.
+A request is a ``RequestSpec`` object (or a plain dict of its fields), or the pair of dicts that
+callers before RPC version 4.3 send. Where Nova would fail on a field that is not set or null, its
+default applies. Which hosts suit the request is not decided here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.rpc.codec import kinds
 from scheduler_worker.rpc.codec.primitives import plain, wrapped
 from scheduler_worker.rpc.codec.typed import redacted, typed, wrong
+from scheduler_worker.scheduling.numa.requests import with_topology
 from scheduler_worker.scheduling.prefilters.groups import overridden
 
 Plain = dict[str, Any]
@@ -26,36 +27,40 @@ _RULE_NUMBER = re.compile(r"[1-9][0-9]{0,8}\Z")
 
 
 def decode_request_spec(value: Any, path: str = "spec_obj") -> RequestSpec:
-    """A ``RequestSpec`` primitive of any 1.x version, or a plain dict with its field names.
+    """Decode a ``RequestSpec`` primitive of any 1.x version, or a plain dict with its field names.
 
-    Passwords in the URLs of ``requested_destination.cell`` do not get further than this. vCPUs,
-    memory and disk that the flavor's ``resources:`` extra specs say take the place of its own.
+    Removes passwords in the URLs of ``requested_destination.cell``. vCPUs, memory and disk in the
+    flavor's ``resources:`` extra specs override its own. A request without the field
+    ``numa_topology`` gets the one that its flavor and image ask for.
 
     Raises:
-        RequestError: says which field is wrong, what it needs and what came.
+        RequestError: names the field, what it needs and what came.
 
     """
     return _decoded(plain(value, path, kinds.REQUEST_SPEC), path, {})
 
 
 def decode_legacy_request(request_spec: Any, filter_properties: Any) -> RequestSpec:
-    """The arguments of RPC versions 4.0 to 4.2. Raises RequestError."""
-    asked = _object(plain(request_spec, "request_spec", kinds.LEGACY_REQUEST), "request_spec")
+    """Decode the arguments of RPC versions 4.0 to 4.2. Raises RequestError."""
+    request = _object(plain(request_spec, "request_spec", kinds.LEGACY_REQUEST), "request_spec")
     properties = _object(
         plain(filter_properties or {}, "filter_properties", kinds.LEGACY_PROPERTIES),
         "filter_properties",
     )
-    instance = _object(asked.get("instance_properties") or {}, "request_spec.instance_properties")
+    instance = _object(request.get("instance_properties") or {}, "request_spec.instance_properties")
     spec = {
-        "num_instances": asked.get("num_instances"),
-        "image": asked.get("image") or None,
-        "flavor": asked.get("instance_type"),
+        "num_instances": request.get("num_instances"),
+        "image": request.get("image") or None,
+        "flavor": request.get("instance_type"),
         "instance_uuid": instance.get("uuid"),
         "instance_group": _legacy_group(properties),
         **{name: instance.get(name) for name in _OF_INSTANCE},
         **{name: properties.get(name) for name in _OF_FILTERS},
     }
-    return _decoded(_without_nulls(spec), "request_spec", _LEGACY_PLACES)
+    decoded = _without_nulls(spec)
+    if "numa_topology" in instance:
+        decoded["numa_topology"] = instance["numa_topology"]
+    return _decoded(decoded, "request_spec", _LEGACY_PATHS)
 
 
 _OF_INSTANCE = (
@@ -66,7 +71,7 @@ _OF_FILTERS = (
     *("force_hosts", "force_nodes", "ignore_hosts", "limits", "retry"),
     *("requested_destination", "scheduler_hints"),
 )
-_LEGACY_PLACES = {
+_LEGACY_PATHS = {
     "flavor": "request_spec.instance_type",
     "instance_uuid": "request_spec.instance_properties.uuid",
     "instance_group": "filter_properties.group",
@@ -92,20 +97,23 @@ def _without_nulls(value: Plain) -> Plain:
     return {key: item for key, item in value.items() if item is not None}
 
 
-def _decoded(spec: Any, path: str, places: Mapping[str, str]) -> RequestSpec:
-    """A plain dict, whose field ``f`` came in at ``places[f]``, as our word."""
+def _decoded(spec: Any, path: str, paths: Mapping[str, str]) -> RequestSpec:
+    """Decode a plain dict; errors name its field ``f`` as ``paths[f]``."""
     spec = _object(spec, path)
     if "flavor" not in spec:
-        where = places.get("flavor", f"{path}.flavor")
+        where = paths.get("flavor", f"{path}.flavor")
         raise RequestError(where, "is missing; every request needs one")
+    if spec.pop("allocation_candidates", None) is not None:
+        raise RequestError(f"{path}.allocation_candidates", "is set by the worker alone")
     for name, reshape in _RESHAPED.items():
         if isinstance(spec.get(name), dict):
-            reshape(spec, places.get(name, f"{path}.{name}"))
-    decoded = typed(spec, RequestSpec, path, places=places)
+            reshape(spec, paths.get(name, f"{path}.{name}"))
+    decoded = typed(spec, RequestSpec, path, paths=paths)
     flavor = overridden(decoded.flavor)
-    if flavor is decoded.flavor:
-        return decoded
-    return msgspec.structs.replace(decoded, flavor=flavor)
+    if flavor is not decoded.flavor:
+        decoded = msgspec.structs.replace(decoded, flavor=flavor)
+    # Nova's API works the topology out and always sends the field, null where none is asked for.
+    return decoded if "numa_topology" in spec else with_topology(decoded)
 
 
 def _object(value: Any, path: str) -> Plain:
@@ -115,7 +123,7 @@ def _object(value: Any, path: str) -> Plain:
 
 
 def _reshape_group(spec: Plain, path: str) -> None:
-    """The policy of groups older than 1.11, and a rule that has to be a number."""
+    """Convert the policy of groups before 1.11, and check the rule that must be a number."""
     group = spec["instance_group"]
     policies = group.pop("policies", None)
     if policies and isinstance(policies, list):
@@ -126,16 +134,16 @@ def _reshape_group(spec: Plain, path: str) -> None:
     rules = group.get("_rules")
     if not isinstance(rules, dict):
         return
-    most = rules.get("max_server_per_host", "1")
-    if not _RULE_NUMBER.match(str(most)):
-        raise wrong(f"{path}._rules.max_server_per_host", "an integer >= 1", most)
+    limit = rules.get("max_server_per_host", "1")
+    if not _RULE_NUMBER.match(str(limit)):
+        raise wrong(f"{path}._rules.max_server_per_host", "an integer >= 1", limit)
     group["_rules"] = {
         key: str(rule) if isinstance(rule, int) else rule for key, rule in rules.items()
     }
 
 
 def _reshape_hints(spec: Plain, path: str) -> None:
-    """A single value stands for a list of one."""
+    """Make lists of single values."""
     spec["scheduler_hints"] = {
         key: hint if isinstance(hint, list) else [hint]
         for key, hint in spec["scheduler_hints"].items()
@@ -144,14 +152,14 @@ def _reshape_hints(spec: Plain, path: str) -> None:
 
 
 def _reshape_destination(spec: Plain, path: str) -> None:
-    """The cell's URLs hold passwords, and nobody here has a use for them."""
+    """Remove passwords from the cell's URLs, which are not needed here."""
     destination = spec["requested_destination"]
     if isinstance(destination.get("cell"), dict):
         destination["cell"] = redacted(destination["cell"])
 
 
 def _reshape_retry(spec: Plain, path: str) -> None:
-    """Old callers list pairs of host and node."""
+    """Convert the pairs of host and node of older callers."""
     hosts = spec["retry"].get("hosts")
     if isinstance(hosts, list):
         spec["retry"]["hosts"] = [_retried(each, path) for each in hosts]

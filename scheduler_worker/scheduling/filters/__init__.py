@@ -1,1 +1,1 @@
-"""The filters: which hosts can take an instance. Each class is one rule."""
+"""The filters: each class is one rule about which hosts can take an instance."""

@@ -1,4 +1,4 @@
-"""Scheduler hints that say near what, or away from what, an instance should be."""
+"""Filters for scheduler hints that ask for hosts near to, or away from, instances or an address."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from scheduler_worker.errors import RequestError
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.wording import listed
 
 DIFFERENT_HOST = "different_host"
 SAME_HOST = "same_host"
@@ -38,7 +39,7 @@ class DifferentHostFilter(Filter):
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         there = sorted(host_state.instances.keys() & set(_instances(spec, DIFFERENT_HOST)))
-        return f"has {', '.join(there[:5])}"
+        return f"has {listed(there)}"
 
 
 class SameHostFilter(Filter):
@@ -60,7 +61,7 @@ class SameHostFilter(Filter):
         return with_one
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return f"has none of {', '.join(_instances(spec, SAME_HOST)[:5])}"
+        return f"has none of {listed(_instances(spec, SAME_HOST))}"
 
 
 def _instances(spec: RequestSpec, name: str) -> tuple[str, ...]:
@@ -72,8 +73,8 @@ def _instances(spec: RequestSpec, name: str) -> tuple[str, ...]:
 
 
 class SimpleCIDRAffinityFilter(Filter):
-    """Passes hosts whose address is in the network of the hint ``build_near_host_ip``, of the size
-    that the hint ``cidr`` gives (``/24``).
+    """Passes hosts whose address is in the network of the hint ``build_near_host_ip``, with the
+    prefix length of the hint ``cidr`` (default ``/24``).
 
     Reads: ``host_ip``; the hints ``build_near_host_ip`` and ``cidr``.
     Example: ``openstack server create --hint build_near_host_ip=192.0.2.10 --hint cidr=/28 ...``
@@ -122,7 +123,7 @@ def _network(spec: RequestSpec) -> Network | None:
 
 
 def _address(host: HostState) -> int:
-    """The host's address as a number; -1 where it reports none, which is in no network."""
+    """The host's address as a number; -1, which is in no network, where it reports none."""
     try:
         return _number(ipaddress.ip_address(host.host_ip or ""))
     except ValueError:
@@ -130,5 +131,5 @@ def _address(host: HostState) -> int:
 
 
 def _number(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> int:
-    """Unique over both families: those of IPv6 carry a bit more."""
+    """Unique over both families: IPv6 addresses have one more bit."""
     return int(address) | (address.version == 6) << 128

@@ -1,8 +1,10 @@
-"""What the metadata of a host's aggregates asks of the request."""
+"""Filters that match the metadata of a host's aggregates with the request."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+
+import msgspec
 
 from scheduler_worker.model.aggregates import listed_values, split_values
 from scheduler_worker.model.hosts import Aggregates, Hosts, HostState, Mask
@@ -16,36 +18,43 @@ SCOPE = "aggregate_instance_extra_specs"
 
 
 class _AggregateFilter(Filter):
-    """Looks at nothing of a host but its aggregates; hosts in the same ones are judged once."""
+    """Reads nothing of a host but its aggregates; hosts in the same ones are tested once."""
 
     run_filter_once_per_request = True
     reads_use = False
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         return hosts.derived(
-            (self.name, self.reads(spec)),
-            lambda host: self.complaint(host.aggregates, spec) is None,
+            (type(self), self.reads(spec)),
+            lambda host: self.rejection(host.aggregates, spec) is None,
             "?",
-            lambda all_: all_.by_aggregates().spread(lambda some: not self.complaint(some, spec)),
+            lambda all_: all_.by_aggregates().spread(lambda some: not self.rejection(some, spec)),
         )
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        return self.complaint(host_state.aggregates, spec_obj) is None
+        return self.rejection(host_state.aggregates, spec_obj) is None
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return self.complaint(host_state.aggregates, spec) or super().reason(host_state, spec)
+        return self.rejection(host_state.aggregates, spec) or super().reason(host_state, spec)
 
-    def complaint(self, aggregates: Aggregates, spec: RequestSpec) -> str | None:
+    def rejection(self, aggregates: Aggregates, spec: RequestSpec) -> str | None:
         """Why hosts in these aggregates do not pass; None when they do."""
         raise NotImplementedError
 
 
-class AggregateImagePropertiesIsolation(_AggregateFilter):
-    """Passes hosts whose aggregates do not ask for another value of a property the image has.
+class ImageIsolationParameters(msgspec.Struct, frozen=True):
+    """Which metadata keys are image properties; no namespace: all of them."""
 
-    A property that the image lacks is not asked for. With
+    aggregate_image_properties_isolation_namespace: str | None = None
+    aggregate_image_properties_isolation_separator: str = "."
+
+
+class AggregateImagePropertiesIsolation(_AggregateFilter):
+    """Passes hosts whose aggregates do not require another value of a property the image has.
+
+    A property that the image lacks is not required. With
     ``aggregate_image_properties_isolation_namespace`` only metadata keys that begin with it count;
-    the whole key is the property's name all the same.
+    the property's name is still the whole key.
 
     Reads: the image's properties.
     Options: ``aggregate_image_properties_isolation_namespace``,
@@ -55,6 +64,7 @@ class AggregateImagePropertiesIsolation(_AggregateFilter):
     """
 
     RUN_ON_REBUILD = True
+    parameters_type = ImageIsolationParameters
 
     def applies(self, spec: RequestSpec) -> bool:
         return bool(self._properties(spec))
@@ -63,9 +73,9 @@ class AggregateImagePropertiesIsolation(_AggregateFilter):
         return self._properties(spec)
 
     def _properties(self, spec: RequestSpec) -> tuple[tuple[str, str], ...]:
-        """The image's properties that count, as texts."""
-        namespace = self.options.aggregate_image_properties_isolation_namespace
-        separator = self.options.aggregate_image_properties_isolation_separator
+        """The image's properties that count, as text."""
+        namespace = self.parameters.aggregate_image_properties_isolation_namespace
+        separator = self.parameters.aggregate_image_properties_isolation_separator
         prefix = f"{namespace}{separator}" if namespace else ""
         return tuple(
             (name, str(value))
@@ -73,7 +83,7 @@ class AggregateImagePropertiesIsolation(_AggregateFilter):
             if value and name.startswith(prefix)
         )
 
-    def complaint(self, aggregates: Aggregates, spec: RequestSpec) -> str | None:
+    def rejection(self, aggregates: Aggregates, spec: RequestSpec) -> str | None:
         for name, value in self._properties(spec):
             allowed = listed_values(aggregates, name)
             if allowed and value not in allowed:
@@ -83,11 +93,11 @@ class AggregateImagePropertiesIsolation(_AggregateFilter):
 
 
 class AggregateInstanceExtraSpecsFilter(_AggregateFilter):
-    """Passes hosts whose aggregates' metadata meets the flavor's extra specs: those of scope
-    ``aggregate_instance_extra_specs``, and those without a scope.
+    """Passes hosts whose aggregates' metadata meets the flavor's extra specs with scope
+    ``aggregate_instance_extra_specs`` or without a scope.
 
     Reads: the flavor's extra specs.
-    Metadata: whatever the extra specs name; several values are separated by commas.
+    Metadata: the keys that the extra specs name; several values are separated by commas.
     Example: extra spec ``aggregate_instance_extra_specs:ssd = true`` and aggregate metadata
     ``ssd=true``.
     """
@@ -98,7 +108,7 @@ class AggregateInstanceExtraSpecsFilter(_AggregateFilter):
     def reads(self, spec: RequestSpec) -> Hashable:
         return _requirements(spec)
 
-    def complaint(self, aggregates: Aggregates, spec: RequestSpec) -> str | None:
+    def rejection(self, aggregates: Aggregates, spec: RequestSpec) -> str | None:
         for key, text in _requirements(spec):
             found = listed_values(aggregates, key)
             if not found:
@@ -124,13 +134,13 @@ def _meets(value: str, text: str) -> bool:
     try:
         return match(value, text)
     except ValueError:
-        # Text where the operator needs a number: this value does not meet it.
+        # A text where the operator needs a number: this value does not meet the requirement.
         return False
 
 
 class AggregateMultiTenancyIsolation(_AggregateFilter):
-    """Passes hosts of no tenant, and those of the request's: aggregates name their tenants under
-    keys that begin with ``filter_tenant_id``.
+    """Passes hosts without tenants and hosts of the request's tenant: aggregates name their tenants
+    under keys that begin with ``filter_tenant_id``.
 
     Reads: the project.
     Metadata: keys that begin with ``filter_tenant_id``; several projects are separated by commas.
@@ -140,7 +150,7 @@ class AggregateMultiTenancyIsolation(_AggregateFilter):
     def reads(self, spec: RequestSpec) -> Hashable:
         return spec.project_id or ""
 
-    def complaint(self, aggregates: Aggregates, spec: RequestSpec) -> str | None:
+    def rejection(self, aggregates: Aggregates, spec: RequestSpec) -> str | None:
         tenants = {
             tenant
             for each in aggregates
@@ -154,8 +164,8 @@ class AggregateMultiTenancyIsolation(_AggregateFilter):
 
 
 class AggregateTypeAffinityFilter(_AggregateFilter):
-    """Passes hosts for any flavor, and those whose aggregates name the flavor under
-    ``instance_type``.
+    """Passes hosts whose aggregates name the flavor under ``instance_type``, and hosts whose
+    aggregates name no flavor.
 
     Reads: the flavor's name.
     Metadata: ``instance_type``; several flavors are separated by commas.
@@ -165,7 +175,7 @@ class AggregateTypeAffinityFilter(_AggregateFilter):
     def reads(self, spec: RequestSpec) -> Hashable:
         return spec.flavor.name or ""
 
-    def complaint(self, aggregates: Aggregates, spec: RequestSpec) -> str | None:
+    def rejection(self, aggregates: Aggregates, spec: RequestSpec) -> str | None:
         named = listed_values(aggregates, INSTANCE_TYPE)
         if not named or (spec.flavor.name or "") in named - {""}:
             return None

@@ -1,4 +1,4 @@
-"""Every host, for a deployment that decides elsewhere."""
+"""A filter that passes every host, for deployments that leave the choice to weighers."""
 
 from __future__ import annotations
 

@@ -1,13 +1,21 @@
-"""The requested availability zone."""
+"""The filter for the requested availability zone."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 
+import msgspec
+
 from scheduler_worker.model.aggregates import zones
 from scheduler_worker.model.hosts import Aggregates, Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.plugin import Filter
+
+
+class ZoneParameters(msgspec.Struct, frozen=True):
+    """The zone of hosts whose aggregates name none."""
+
+    default_availability_zone: str = "nova"
 
 
 class AvailabilityZoneFilter(Filter):
@@ -21,6 +29,7 @@ class AvailabilityZoneFilter(Filter):
 
     run_filter_once_per_request = True
     reads_use = False
+    parameters_type = ZoneParameters
 
     def applies(self, spec: RequestSpec) -> bool:
         return bool(spec.availability_zone)
@@ -32,7 +41,7 @@ class AvailabilityZoneFilter(Filter):
         wanted = spec.availability_zone
         if not wanted:
             return super().passes(hosts, spec)
-        key = ("zone", wanted, self.options.default_availability_zone)
+        key = ("zone", wanted, self.parameters.default_availability_zone)
         return hosts.derived(
             key,
             lambda host: wanted in self._zones(host.aggregates),
@@ -45,7 +54,7 @@ class AvailabilityZoneFilter(Filter):
         return not wanted or wanted in self._zones(host_state.aggregates)
 
     def _zones(self, some: Aggregates) -> set[str]:
-        return zones(some) or {self.options.default_availability_zone}
+        return zones(some) or {self.parameters.default_availability_zone}
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         found = ", ".join(sorted(self._zones(host_state.aggregates)))

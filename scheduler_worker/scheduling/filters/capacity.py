@@ -1,8 +1,9 @@
 """vCPUs, memory and local disk: ``(total - reserved) x allocation ratio``, less what is used.
 
-Use includes promises. One instance never exceeds the physical total, whatever the ratio. The ratio
-is the host's own; in the filters that are called Aggregate it is the smallest that the host's
-aggregates say, if they say one.
+Use includes reservations. One instance never exceeds the physical total, at any ratio. The ratio is
+the host's own; the Aggregate... filters use the smallest of the host's aggregates, if they have
+one. Hosts that report inventories of these pass, and have no limits: their inventories decide, as
+:mod:`~scheduler_worker.scheduling.prefilters.capacity` says.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from scheduler_worker.scheduling.plugin import Filter
 
 
 class _OwnRatio:
-    """Up to what a resource may be promised, at the allocation ratio that a host reports."""
+    """The limit of a resource, at the allocation ratio that a host reports."""
 
     ratio: ClassVar[str]
 
     def unreserved(self, of: Hosts | HostState) -> Any:
-        """What hosts have of the resource beyond their reserve, all of them or one."""
+        """The total of the resource less what the host reserves for itself, of all hosts or one."""
         raise NotImplementedError
 
     def limits_of_all(self, hosts: Hosts) -> Values:
@@ -46,7 +47,7 @@ class _OwnRatio:
 
 
 class _AggregateRatio(_OwnRatio):
-    """At the smallest ratio that the host's aggregates say, else its own."""
+    """The limit at the smallest ratio of the host's aggregates, else at its own."""
 
     def _limits_at_first(self, hosts: Hosts) -> Values:
         if self.ratio not in hosts.metadata_keys:
@@ -54,12 +55,12 @@ class _AggregateRatio(_OwnRatio):
         return np.fromiter(map(self.limit_of, hosts.states()), "f8", len(hosts))
 
     def ratio_of(self, host_state: HostState) -> float:
-        said = raw_values(host_state.aggregates, self.ratio)
-        return lowest(said, super().ratio_of(host_state), float)
+        ratios = raw_values(host_state.aggregates, self.ratio)
+        return lowest(ratios, super().ratio_of(host_state), float)
 
 
 class CoreFilter(_OwnRatio, Filter):
-    """Passes hosts with enough vCPUs; one that reports no total is not limited.
+    """Passes hosts with enough vCPUs; a host that reports no total has no limit.
 
     Reads: the host's vCPUs, their use and reserve, ``cpu_allocation_ratio``; the flavor's vCPUs.
     Example: 8 vCPUs at a ratio of 4.0 take flavors of up to 8 vCPUs, until 32 are used.
@@ -76,20 +77,21 @@ class CoreFilter(_OwnRatio, Filter):
         fits: Mask = limit - hosts.vcpus_used >= wanted
         fits &= (wanted <= total) | (limit <= 0)
         fits |= total == 0
+        fits |= hosts.has_inventories
         return fits
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         wanted, total = spec_obj.flavor.vcpus, host_state.vcpus_total
         limit = self.limit_of(host_state)
         fits = limit - host_state.vcpus_used >= wanted and (wanted <= total or limit <= 0)
-        return bool(fits or total == 0)
+        return bool(fits or total == 0 or host_state.has_inventories)
 
     def reads(self, spec: RequestSpec) -> Hashable:
         return spec.flavor.vcpus
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         limit = self.limit_of(host_state)
-        return {"vcpu": limit} if limit > 0 else {}
+        return {} if limit <= 0 or host_state.has_inventories else {"vcpu": limit}
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         return _shortage(
@@ -119,18 +121,20 @@ class RamFilter(_OwnRatio, Filter):
         wanted, total = spec.flavor.memory_mb, hosts.total_usable_ram_mb
         fits: Mask = self.limits_of_all(hosts) - (total - hosts.free_ram_mb) >= wanted
         fits &= total >= wanted
+        fits |= hosts.has_inventories
         return fits
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         wanted, total = spec_obj.flavor.memory_mb, host_state.total_usable_ram_mb
         used = total - host_state.free_ram_mb
-        return bool(self.limit_of(host_state) - used >= wanted and total >= wanted)
+        fits = self.limit_of(host_state) - used >= wanted and total >= wanted
+        return bool(fits or host_state.has_inventories)
 
     def reads(self, spec: RequestSpec) -> Hashable:
         return spec.flavor.memory_mb
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        return {"memory_mb": self.limit_of(host_state)}
+        return {} if host_state.has_inventories else {"memory_mb": self.limit_of(host_state)}
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         return _shortage(
@@ -161,18 +165,20 @@ class DiskFilter(_OwnRatio, Filter):
         wanted, total = spec.flavor.disk_mb, hosts.total_usable_disk_gb * 1024
         fits: Mask = self.limits_of_all(hosts) - (total - hosts.free_disk_mb) >= wanted
         fits &= total >= wanted
+        fits |= hosts.has_inventories
         return fits
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         wanted, total = spec_obj.flavor.disk_mb, host_state.total_usable_disk_gb * 1024
         used = total - host_state.free_disk_mb
-        return bool(self.limit_of(host_state) - used >= wanted and total >= wanted)
+        fits = self.limit_of(host_state) - used >= wanted and total >= wanted
+        return bool(fits or host_state.has_inventories)
 
     def reads(self, spec: RequestSpec) -> Hashable:
         return spec.flavor.disk_mb
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        return {"disk_gb": self.limit_of(host_state) / 1024}
+        return {} if host_state.has_inventories else {"disk_gb": self.limit_of(host_state) / 1024}
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         total = host_state.total_usable_disk_gb * 1024

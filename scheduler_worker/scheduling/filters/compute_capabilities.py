@@ -1,4 +1,4 @@
-"""Extra specs that name what the host must be capable of."""
+"""The filter for extra specs about capabilities of the host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCOPE = "capabilities"
 MAXPHYSADDR = "hw:maxphysaddr_bits"
 
 Requirement = tuple[tuple[str, ...], str, bool]
-"""The path of an attribute, what it must meet, and whether it carried the scope."""
+"""The path of an attribute, the requirement it must meet, and whether the key had the scope."""
 
 
 class ComputeCapabilitiesFilter(Filter):
@@ -76,17 +76,17 @@ def _meets_all(host: HostState, wanted: tuple[Requirement, ...]) -> bool:
 
 
 def _mask(hosts: Hosts, wanted: tuple[Requirement, ...]) -> Mask:
-    """The same for all hosts; each text that is found on some is matched once."""
+    """:func:`_meets_all` for all hosts; each distinct text is matched once."""
     mask = np.ones(len(hosts), bool)
     for requirement in wanted:
         found = _texts(hosts, requirement[0])
-        verdicts = {text: _meets(text, requirement) for text in set(found)}
-        mask &= np.fromiter(map(verdicts.__getitem__, found), bool, len(found))
+        meets = {text: _meets(text, requirement) for text in set(found)}
+        mask &= np.fromiter(map(meets.__getitem__, found), bool, len(found))
     return mask
 
 
 def _texts(hosts: Hosts, path: tuple[str, ...]) -> list[str | None]:
-    """What is at a path on each host; kept, unless promises change it."""
+    """The text at a path of each host; a derived column, unless reservations change it."""
     if path[0] in host_attributes.CONSUMED:
         return [_text(host, path) for host in hosts.states()]
     column = hosts.derived((SCOPE, path), lambda host: _text(host, path), "O")
@@ -102,10 +102,10 @@ def _text(host: HostState, path: tuple[str, ...]) -> str | None:
 def _meets(found: str | None, requirement: Requirement) -> bool:
     path, text, scoped = requirement
     if found is None:
-        # Without the scope, a name that is no attribute concerns the hosts with such a statistic.
+        # Without the scope, a name that is no attribute concerns only hosts with such a statistic.
         return not scoped and path[0] not in host_attributes.ATTRIBUTES
     try:
         return match(found, text)
     except ValueError:
-        # Text where the operator needs a number: this host does not meet it.
+        # A text where the operator needs a number: this host does not meet the requirement.
         return False

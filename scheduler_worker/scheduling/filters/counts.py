@@ -1,8 +1,10 @@
-"""How many instances, and how many of them under way, a host may have."""
+"""Filters that limit a host's instances, and its I/O operations under way."""
 
 from __future__ import annotations
 
 from typing import ClassVar
+
+import msgspec
 
 from scheduler_worker.model.aggregates import lowest, raw_values
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
@@ -10,8 +12,20 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.plugin import Filter
 
 
+class IoOpsParameters(msgspec.Struct, frozen=True):
+    """The most I/O operations a host may have under way."""
+
+    max_io_ops_per_host: int = 8
+
+
+class NumInstancesParameters(msgspec.Struct, frozen=True):
+    """The most instances a host may have."""
+
+    max_instances_per_host: int = 50
+
+
 class _CountFilter(Filter):
-    """Passes hosts with fewer of what ``column`` counts than the option ``most`` says."""
+    """Passes hosts whose ``column`` is below the parameter named ``most``."""
 
     reads_request = False
     column: ClassVar[str]
@@ -27,12 +41,12 @@ class _CountFilter(Filter):
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         found = getattr(host_state, self.column)
-        return f"has {found} {self.what}, {self.most_of(host_state)} may be"
+        return f"has {found} {self.what}, {self.most_of(host_state)} are allowed"
 
     @property
     def default(self) -> int:
-        """What the option says."""
-        return int(getattr(self.options, self.most))
+        """The value of the option."""
+        return int(getattr(self.parameters, self.most))
 
     def most_of_all(self, hosts: Hosts) -> Values | int:
         """How many each host may have, or one number for all."""
@@ -44,7 +58,7 @@ class _CountFilter(Filter):
 
 
 class _AggregateCountFilter(_CountFilter):
-    """The same, where the aggregate metadata key of the option's name overrides the option."""
+    """The same, with the aggregate metadata key of the option's name in place of the option."""
 
     def most_of_all(self, hosts: Hosts) -> Values | int:
         if self.most not in hosts.metadata_keys:
@@ -66,6 +80,7 @@ class IoOpsFilter(_CountFilter):
 
     column = "num_io_ops"
     most = "max_io_ops_per_host"
+    parameters_type = IoOpsParameters
     what = "I/O operations under way"
 
 
@@ -88,6 +103,7 @@ class NumInstancesFilter(_CountFilter):
 
     column = "num_instances"
     most = "max_instances_per_host"
+    parameters_type = NumInstancesParameters
     what = "instances"
 
 
@@ -96,5 +112,5 @@ class AggregateNumInstancesFilter(_AggregateCountFilter, NumInstancesFilter):
     overrides the option.
 
     Metadata: ``max_instances_per_host``.
-    Example: aggregate metadata ``max_instances_per_host=1`` for hosts that nobody shares.
+    Example: aggregate metadata ``max_instances_per_host=1`` for hosts with a single instance.
     """

@@ -1,4 +1,4 @@
-"""Hosts of exactly the size of the instance, such as bare metal: nothing of them is left over."""
+"""Filters for hosts of exactly the instance's size, such as bare metal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduler_worker.scheduling.plugin import Filter
 
 
 class _ExactFilter(Filter):
-    """Passes hosts of which exactly the wanted amount is free."""
+    """Passes hosts of which exactly the requested amount is free."""
 
     limits_of_facts = True
 
@@ -23,7 +23,7 @@ class _ExactFilter(Filter):
         return bool(self.free(host_state) == self.reads(spec_obj))
 
     def free(self, hosts: Hosts | HostState) -> Any:
-        """What is free on all hosts, or on one."""
+        """The free amount of all hosts, or of one."""
         raise NotImplementedError
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
@@ -31,7 +31,7 @@ class _ExactFilter(Filter):
 
 
 class ExactCoreFilter(_ExactFilter):
-    """Passes hosts whose free vCPUs are the flavor's; none that reports no total.
+    """Passes hosts whose free vCPUs are the flavor's; a host that reports no total does not pass.
 
     Reads: the host's vCPUs and their use; the flavor's vCPUs.
     Example: bare metal hosts, of which an instance takes the whole.

@@ -1,4 +1,4 @@
-"""Architecture, hypervisor type, VM mode, version and address bits that an image asks for."""
+"""The filter for the architecture, hypervisor and address bits that an image requires."""
 
 from __future__ import annotations
 
@@ -40,16 +40,22 @@ Predicate = tuple[str, str]
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """What an image asks for, in canonical names; a key for what is derived from it."""
+    """What an image requires, in canonical names; the key of a derived column."""
 
     names: tuple[str, ...]
     versions: tuple[Predicate, ...]
     address_bits: int | None
 
 
+class ArchitectureParameters(msgspec.Struct, frozen=True):
+    """The architecture of images that name none; None: any."""
+
+    image_properties_default_architecture: str | None = None
+
+
 class ImagePropertiesFilter(Filter):
-    """Passes hosts that support the image's architecture, hypervisor type and VM mode together,
-    and its version and address bits besides. An image that asks for none of the three passes.
+    """Passes hosts that support the image's architecture, hypervisor type and VM mode together, and
+    meet its hypervisor version and address bits. An image without any of the first three passes.
 
     Reads: ``supported_instances``, ``hypervisor_version``, ``cpu_info``; the image's
     ``hw_architecture``, ``img_hv_type``, ``hw_vm_mode``, ``img_hv_requested_version``,
@@ -60,6 +66,7 @@ class ImagePropertiesFilter(Filter):
 
     run_filter_once_per_request = True
     RUN_ON_REBUILD = True
+    parameters_type = ArchitectureParameters
     reads_use = False
 
     def applies(self, spec: RequestSpec) -> bool:
@@ -68,20 +75,20 @@ class ImagePropertiesFilter(Filter):
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         wanted = self._wanted(spec)
         key = (type(self).__name__, wanted)
-        return hosts.derived(key, lambda host: _complaint(host, wanted) is None, "?")
+        return hosts.derived(key, lambda host: _rejection(host, wanted) is None, "?")
 
     def reads(self, spec: RequestSpec) -> Hashable:
         return self._wanted(spec)
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        return _complaint(host_state, self._wanted(spec_obj)) is None
+        return _rejection(host_state, self._wanted(spec_obj)) is None
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return _complaint(host_state, self._wanted(spec)) or super().reason(host_state, spec)
+        return _rejection(host_state, self._wanted(spec)) or super().reason(host_state, spec)
 
     def _wanted(self, spec: RequestSpec) -> _Wanted:
         properties = spec.image_properties
-        default = self.options.image_properties_default_architecture
+        default = self.parameters.image_properties_default_architecture
         names = (
             _canonical(properties.get("hw_architecture") or default, _ARCHITECTURES),
             _canonical(properties.get("img_hv_type"), _HYPERVISORS),
@@ -100,7 +107,7 @@ def _canonical(name: Any, aliases: dict[str, str]) -> str | None:
 
 
 def _predicates(text: Any) -> tuple[Predicate, ...]:
-    """Comma-separated comparisons such as ``>=6.0,<9``."""
+    """Parses comma-separated comparisons such as ``>=6.0,<9``."""
     if not text:
         return ()
     found = []
@@ -130,7 +137,7 @@ def _address_bits(wanted: Any) -> int | None:
         ) from None
 
 
-def _complaint(host: HostState, wanted: _Wanted) -> str | None:
+def _rejection(host: HostState, wanted: _Wanted) -> str | None:
     """Why a host does not suit the image; None when it does."""
     if not wanted.names:
         return None
@@ -155,7 +162,7 @@ def _meets(version: str, predicates: tuple[Predicate, ...]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _supported(triples: tuple[HvSpec, ...]) -> tuple[frozenset[str | None], ...]:
-    """Triples as sets of canonical names; whole clouds have a handful of different ones."""
+    """The triples as sets of canonical names; a whole cloud has a handful of distinct ones."""
     return tuple(
         frozenset(
             (
@@ -169,7 +176,7 @@ def _supported(triples: tuple[HvSpec, ...]) -> tuple[frozenset[str | None], ...]
 
 
 def decode_version(number: int) -> str:
-    """Dotted text of a hypervisor version that is a number of base 1000: 8002002 is 8.2.2."""
+    """The dotted form of a hypervisor version, which is a number in base 1000: 8002002 is 8.2.2."""
     parts: list[str] = []
     while number >= 1000:
         number, part = divmod(number, 1000)

@@ -1,14 +1,23 @@
-"""Hosts that are kept for some images."""
+"""The filter for hosts that are reserved for some images."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 
+import msgspec
 import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.plugin import Filter
+
+
+class IsolatedHostsParameters(msgspec.Struct, frozen=True):
+    """Which hosts are reserved for which images."""
+
+    isolated_images: tuple[str, ...] = ()
+    isolated_hosts: tuple[str, ...] = ()
+    restrict_isolated_hosts_to_isolated_images: bool = True
 
 
 class IsolatedHostsFilter(Filter):
@@ -25,6 +34,7 @@ class IsolatedHostsFilter(Filter):
     run_filter_once_per_request = True
     RUN_ON_REBUILD = True
     reads_use = False
+    parameters_type = IsolatedHostsParameters
 
     def applies(self, spec: RequestSpec) -> bool:
         return self._restricts or self._is_isolated(spec)
@@ -33,23 +43,23 @@ class IsolatedHostsFilter(Filter):
         return self._is_isolated(spec)
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        isolated = hosts.rows_of(self.options.isolated_hosts)
+        isolated = hosts.rows_of(self.parameters.isolated_hosts)
         if self._is_isolated(spec):
             return isolated
         return ~isolated if self._restricts else np.ones(len(hosts), bool)
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        isolated = host_state.host in self.options.isolated_hosts
+        isolated = host_state.host in self.parameters.isolated_hosts
         return isolated if self._is_isolated(spec_obj) else not (isolated and self._restricts)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         if self._is_isolated(spec):
             return "is not one of the hosts for isolated images"
-        return "is kept for isolated images"
+        return "is reserved for isolated images"
 
     @property
     def _restricts(self) -> bool:
-        return self.options.restrict_isolated_hosts_to_isolated_images
+        return bool(self.parameters.restrict_isolated_hosts_to_isolated_images)
 
     def _is_isolated(self, spec: RequestSpec) -> bool:
-        return spec.image is not None and spec.image.id in self.options.isolated_images
+        return spec.image is not None and spec.image.id in self.parameters.isolated_images

@@ -1,4 +1,4 @@
-"""Whatever the caller asks of a host, in a small language of its own."""
+"""The filter for queries about host attributes, written in JSON."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling import json_query
 from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.wording import cut
 
 HINT = "query"
 
 
 class JsonFilter(Filter):
     """Passes hosts that match the JSON query in the scheduler hint ``query``.
+
+    ``$host_ip`` is an address and ``$updated`` a time: as in Nova, no text or number equals them.
 
     Reads: any attribute of the host; the hint ``query``.
     Example: ``openstack server create --hint query='[">=", "$free_ram_mb", 1024]' ...``
@@ -41,7 +44,7 @@ class JsonFilter(Filter):
         return query is None or query.matches(host_state)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return f"does not match {_text(spec)[:200]}"
+        return f"does not match {cut(_text(spec), 200)}"
 
 
 def _text(spec: RequestSpec) -> str:

@@ -1,12 +1,19 @@
-"""What the hosts must measure of themselves."""
+"""The filter for hosts that report the configured metrics."""
 
 from __future__ import annotations
 
+import msgspec
+
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.scheduling.plugin import Filter, UnitContext
 from scheduler_worker.scheduling.weighers.settings import ratios
+
+
+class MetricsFilterParameters(msgspec.Struct, frozen=True):
+    """``[metrics] weight_setting``: metric=ratio items."""
+
+    metrics_weight_setting: tuple[str, ...] = ()
 
 
 class MetricsFilter(Filter):
@@ -19,10 +26,11 @@ class MetricsFilter(Filter):
 
     reads_request = False
     reads_use = False
+    parameters_type = MetricsFilterParameters
 
-    def __init__(self, options: Options | None = None) -> None:
-        super().__init__(options)
-        self._names = frozenset(ratios(self.options.metrics_weight_setting))
+    def __init__(self, context: UnitContext | None = None) -> None:
+        super().__init__(context)
+        self._names = frozenset(name for name, _ in ratios(self.parameters.metrics_weight_setting))
 
     def applies(self, spec: RequestSpec) -> bool:
         return bool(self._names)

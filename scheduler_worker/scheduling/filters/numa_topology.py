@@ -1,4 +1,4 @@
-"""NUMA topologies, and the PCI devices and networks that have to be near."""
+"""The filter for NUMA topologies, with PCI devices and networks that have to be near."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from scheduler_worker.scheduling.plugin import Filter
 
 
 class NUMATopologyFilter(Filter):
-    """Passes hosts whose cells have the CPUs, memory and pages for the instance's, one for each.
+    """Passes hosts with a NUMA cell of its own, with enough CPUs, memory and pages, for each cell
+    of the instance.
 
-    Where the flavor or image wants pinned threads of one core, a host whose cores have one thread
-    does not pass, even if no topology is asked for.
+    If the flavor or image requires pinned threads of one core, a host whose cores have one thread
+    does not pass, even without a requested topology.
 
     Reads: ``numa_topology``, PCI pools, allocation ratios; the requested NUMA topology, CPU and
     thread policies, pages and PCI devices.
@@ -54,16 +55,16 @@ class NUMATopologyFilter(Filter):
             fits = known.get(kind)
             if fits is None:
                 topology, some, ratio = kind
-                fits = _complaint(topology, some, asked, Ratios(*ratio), threads=threads) is None
+                fits = _rejection(topology, some, asked, Ratios(*ratio), threads=threads) is None
                 known[kind] = fits
             passed[row] = fits
         return passed
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        return self._complaint_of(host_state, spec_obj) is None
+        return self._rejection_of(host_state, spec_obj) is None
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return self._complaint_of(host_state, spec) or super().reason(host_state, spec)
+        return self._rejection_of(host_state, spec) or super().reason(host_state, spec)
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         if not spec.numa_topology:
@@ -76,8 +77,8 @@ class NUMATopologyFilter(Filter):
             found["network_metadata"] = msgspec.to_builtins(spec.network_metadata)
         return {"numa_topology": found}
 
-    def _complaint_of(self, host: HostState, spec: RequestSpec) -> str | None:
-        return _complaint(
+    def _rejection_of(self, host: HostState, spec: RequestSpec) -> str | None:
+        return _rejection(
             topology_of(host),
             pools_of(host),
             wanted(spec),
@@ -86,7 +87,7 @@ class NUMATopologyFilter(Filter):
         )
 
 
-def _complaint(
+def _rejection(
     topology: NUMATopology | None,
     pools: PCIPools,
     asked: Wanted | None,

@@ -1,4 +1,4 @@
-"""PCI devices that are passed through to the instance."""
+"""The filter for PCI devices that are passed through to the instance."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from scheduler_worker.scheduling.pci.hosts import pools, pools_of
 from scheduler_worker.scheduling.pci.pools import devices_for
 from scheduler_worker.scheduling.pci.requests import pci_requests
 from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.wording import cut
 
 
 class PciPassthroughFilter(Filter):
-    """Passes hosts that have a device for every one that is requested, wherever it is.
+    """Passes hosts with a free device for every requested one, on any NUMA node.
 
     Reads: the host's PCI pools; the requested PCI devices.
     Example: extra spec ``pci_passthrough:alias = gpu:1``.
@@ -49,5 +50,5 @@ class PciPassthroughFilter(Filter):
         for served, wanted in enumerate(requests, 1):
             if devices_for(requests[:served], free) is None:
                 kinds = (" ".join(f"{key}={value}" for key, value in some) for some in wanted.specs)
-                return f"has too few devices for {wanted.count} of {' or '.join(kinds)}"[:200]
+                return cut(f"has too few devices for {wanted.count} of {' or '.join(kinds)}", 200)
         return super().reason(host_state, spec)

@@ -1,4 +1,4 @@
-"""Hosts that were tried before."""
+"""The filter for hosts on which the request failed before."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from scheduler_worker.scheduling.plugin import Filter
 
 
 class RetryFilter(Filter):
-    """Passes hosts on which the same request has not failed already.
+    """Passes hosts on which the same request has not failed before.
 
-    Reads: the host's names; the hosts that the request names as tried.
-    Example: a caller that builds elsewhere after a failure sends ``retry`` along.
+    Reads: the host's names; the hosts that the request lists as tried.
+    Example: a caller that retries on another host after a failure sends ``retry``.
     """
 
     reads_use = False

@@ -1,4 +1,4 @@
-"""Members of a server group on one host, or on different ones."""
+"""Filters for server groups with the policy affinity or anti-affinity."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.wording import listed
 
 
 class ServerGroupAntiAffinityFilter(Filter):
@@ -28,7 +29,7 @@ class ServerGroupAntiAffinityFilter(Filter):
             return np.ones(len(hosts), bool)
         few: Mask = hosts.count_instances(group.members) < group.max_server_per_host
         if spec.instance_uuid is not None:
-            # An instance may stay where it is, for a resize to its own host.
+            # An instance may stay on its own host, for a resize there.
             few |= hosts.count_instances([spec.instance_uuid]) > 0
         return few
 
@@ -37,11 +38,11 @@ class ServerGroupAntiAffinityFilter(Filter):
         if group is None:
             return super().reason(host_state, spec)
         members = len(set(group.members) & host_state.instances.keys())
-        return f"has {members} members of the group, {group.max_server_per_host} may share a host"
+        return f"has {members} members of the group, {group.max_server_per_host} are allowed"
 
 
 class ServerGroupAffinityFilter(Filter):
-    """Passes the hosts that the group is on already; any host while it is on none.
+    """Passes hosts with members of the group; every host while the group is on none.
 
     Reads: the host's name; the group's policy and hosts.
     Example: ``openstack server group create --policy affinity NAME``, then ``--hint group=UUID``.
@@ -61,4 +62,4 @@ class ServerGroupAffinityFilter(Filter):
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         group = spec.instance_group
-        return f"is not where the group is: {', '.join(group.hosts)}" if group else ""
+        return f"is none of the group's hosts: {listed(group.hosts)}" if group else ""

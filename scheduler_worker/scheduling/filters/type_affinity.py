@@ -1,4 +1,4 @@
-"""Hosts for instances of one flavor each."""
+"""The filter for hosts with instances of one flavor only."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from scheduler_worker.scheduling.plugin import Filter
 
 
 class TypeAffinityFilter(Filter):
-    """Passes hosts whose instances are all of the requested flavor, and empty ones.
+    """Passes hosts whose instances all have the requested flavor, and empty hosts.
 
     An instance whose flavor the host has not reported yet counts as one of another flavor.
 
     Reads: the flavors of the host's instances; the flavor's id.
-    Example: hosts that run one flavor only, whichever comes first.
+    Example: hosts that run one flavor only, that of their first instance.
     """
 
     looks_at_rows = True
-    # It tells no reads: a promise changes what is said of all nodes of its host, and only the node
-    # that it is on is looked at again.
+    # It does not declare what it reads: a reservation changes the answer for all nodes of its host
+    # name, while the evaluation cache updates only the node that it is on.
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         answers = (self.host_passes(host, spec) for host in hosts.states())

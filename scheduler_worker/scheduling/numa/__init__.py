@@ -1,1 +1,1 @@
-"""NUMA: whether the cells an instance asks for fit those of a host, and what they would take."""
+"""NUMA: fits the cells that an instance requests to those of a host."""

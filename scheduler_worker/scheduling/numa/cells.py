@@ -1,4 +1,4 @@
-"""Whether one cell of an instance fits one cell of a host, and what it would take from it."""
+"""Fits one cell of an instance to one cell of a host."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from scheduler_worker.scheduling.numa.pinning import pinned
 
 
 class Ratios(msgspec.Struct, frozen=True):
-    """How far shared CPUs and memory of a cell may be promised."""
+    """The allocation ratios of shared CPUs and of memory."""
 
     cpu: float = 1.0
     ram: float = 1.0
 
 
 def fit_cell(
-    host: NUMACell, cell: InstanceNUMACell, reserved: int, ratios: Ratios
+    host: NUMACell, cell: InstanceNUMACell, reserved: int, ratios: Ratios | None
 ) -> NUMAUse | str:
-    """What the cell would take with ``reserved`` CPUs for emulator threads; else why it cannot.
+    """What the cell would take, with ``reserved`` CPUs for emulator threads; else why it cannot.
 
-    The reason is one clause.
+    Without ``ratios`` shared CPUs and memory are not limited. The reason is one clause.
     """
     pages = _pages(host, cell)
-    complaint = _memory_complaint(host, cell, pages) or _sharing_complaint(host, cell, ratios)
-    if complaint:
-        return complaint
-    held = _pinned(host, cell, reserved) if cell.pins else 0
-    if isinstance(held, str):
-        return held
+    rejection = _memory_rejection(host, cell, pages) or _sharing_rejection(host, cell, ratios)
+    if rejection:
+        return rejection
+    taken = _pinned(host, cell, reserved) if cell.pins else 0
+    if isinstance(taken, str):
+        return taken
     return NUMAUse(
         id=host.id,
         memory=cell.memory,
         cpus=len(cell.cpuset),
-        pinned=numbers(held),
+        pinned=numbers(taken),
         page_kb=pages.size_kb if pages else None,
     )
 
@@ -54,13 +54,13 @@ def _pinned(host: NUMACell, cell: InstanceNUMACell, reserved: int) -> CPUs | str
     free, vcpus = host.free_pcpus, len(cell.pcpuset)
     if free.bit_count() < vcpus + reserved:
         return f"needs {vcpus + reserved} CPUs to pin, {free.bit_count()} are free"
-    held = pinned(host, vcpus, reserved, cell.cpu_thread_policy)
-    if held is None:
+    taken = pinned(host, vcpus, reserved, cell.cpu_thread_policy)
+    if taken is None:
         return f"cannot pin {vcpus} CPUs with thread policy {cell.cpu_thread_policy}"
-    return held
+    return taken
 
 
-def _memory_complaint(
+def _memory_rejection(
     host: NUMACell, cell: InstanceNUMACell, pages: NUMAPages | None
 ) -> str | None:
     if cell.pagesize or host.mempages:
@@ -71,12 +71,16 @@ def _memory_complaint(
     return None
 
 
-def _sharing_complaint(host: NUMACell, cell: InstanceNUMACell, ratios: Ratios) -> str | None:
-    """Why vCPUs cannot float here, or with them memory not be overcommitted."""
+def _sharing_rejection(host: NUMACell, cell: InstanceNUMACell, ratios: Ratios | None) -> str | None:
+    """Why the cell cannot run on shared CPUs here; memory may be overcommitted with them."""
     if not cell.shares:
         return None
     total, wanted = host.cpuset.bit_count(), len(cell.cpuset)
-    if wanted > total or host.cpu_usage + wanted > total * ratios.cpu:
+    if wanted > total:
+        return f"needs {wanted} CPUs, there are {total}"
+    if ratios is None:
+        return None
+    if host.cpu_usage + wanted > total * ratios.cpu:
         return f"needs {wanted} CPUs, {host.cpu_usage} are used of {total} x {ratios.cpu:g}"
     if host.memory_usage + cell.memory > host.memory * ratios.ram:
         used = f"{host.memory_usage} are used of {host.memory} x {ratios.ram:g}"
@@ -85,10 +89,10 @@ def _sharing_complaint(host: NUMACell, cell: InstanceNUMACell, ratios: Ratios) -
 
 
 def _pages(host: NUMACell, cell: InstanceNUMACell) -> NUMAPages | None:
-    """The pages for the cell's memory: of a size that it asks for, else of the smallest.
+    """The pages for the cell's memory: of the requested size, else of the smallest.
 
-    Memory that is neither pinned nor asked for in pages may be overcommitted: then all pages count,
-    not the free ones.
+    Memory of a cell that neither pins CPUs nor requests a page size may be overcommitted: then all
+    pages count, not only the free ones.
     """
     wanted_kb = cell.memory * 1024
     for pages in _candidates(host, cell.pagesize):

@@ -1,19 +1,19 @@
-"""The topology that a flavor's extra specs and an image's properties ask for.
+"""Computes the NUMA topology that a flavor's extra specs and an image's properties request.
 
-Callers that speak Nova's objects send it ready made; this is for those that send a flavor alone.
+Callers that send Nova's objects compute it themselves; this is for callers that send a flavor only.
 The extra spec of a name is ``hw:name``, the property ``hw_name``:
 
-* ``numa_nodes``. They are alike, unless ``numa_cpus.0``, ``numa_mem.0`` (MiB) and so on say what
-  each has; the properties ``hw_numa_cpus`` and ``hw_numa_mem`` are lists.
+* ``numa_nodes``. They are equal, unless ``numa_cpus.0``, ``numa_mem.0`` (MiB) and so on divide the
+  vCPUs and memory; the properties ``hw_numa_cpus`` and ``hw_numa_mem`` are lists.
 * ``cpu_policy`` (shared, dedicated, mixed), ``cpu_thread_policy`` (prefer, isolate, require) and
   ``emulator_threads_policy`` (share, isolate).
 * ``cpu_dedicated_mask``, or ``cpu_realtime`` with ``cpu_realtime_mask``: the pinned vCPUs of
   ``mixed``, see :mod:`~scheduler_worker.scheduling.numa.cpu_sets`.
 * ``mem_page_size``: small, large, any, or a size: ``2048`` (KiB), ``2MB``, ``1GB``.
 
-Pinned CPUs, a page size and persistent memory (``hw:pmem``) need a node: there is one then, at
-least. The flavor is the operator's word and the image the user's: it may add to it, and choose
-where the flavor leaves a choice, but not contradict.
+Pinned CPUs, a page size and persistent memory (``hw:pmem``) need at least one node. The flavor is
+the operator's and the image the user's: the image may add to the flavor, and choose where the
+flavor leaves a choice, but must not contradict it.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ _POLICIES = ("shared", "dedicated", "mixed")
 _THREADS = ("prefer", "isolate", "require")
 _EMULATOR = ("share", "isolate")
 _REFUSED = {"shared": {"dedicated", "mixed"}, "mixed": {"dedicated"}}
-"""What an image may not ask for under a flavor's CPU policy."""
+"""The policies that an image must not request under a flavor's CPU policy."""
 _PAGES = {"small": SMALL_PAGES, "large": LARGE_PAGES, "any": ANY_PAGES}
 _PAGE_SIZE = re.compile(r"([1-9][0-9]{0,8})\s*(?:([KMG])i?B?)?\Z", re.IGNORECASE)
 _MOST_VCPUS = 2**16
 _KIB = {"K": 1, "M": 2**10, "G": 2**20}
 
 Share = tuple[frozenset[int], int]
-"""The vCPUs of a node and its MiB."""
+"""The vCPUs and the memory (MiB) of a node."""
 
 
 def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> InstanceNUMATopology | None:
-    """What an instance asks of NUMA cells; None when it asks for nothing.
+    """The NUMA cells that an instance requests; None: it requests none.
 
     Raises:
-        RequestError: names the extra spec or property that makes no sense, or contradicts.
+        RequestError: names the extra spec or property that is invalid or a contradiction.
 
     """
     asked = _Asked(flavor, properties)
@@ -82,7 +82,7 @@ def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> Instance
 
 
 class _Asked:
-    """What a flavor and an image say, by the names that they have in common."""
+    """The extra specs of a flavor and the properties of an image, by their common names."""
 
     def __init__(self, flavor: Flavor, properties: Mapping[str, Any]) -> None:
         self._extra_specs = flavor.extra_specs
@@ -104,14 +104,14 @@ class _Asked:
         return self._properties.get(f"hw_{name}")
 
     def either(self, name: str) -> Any:
-        """The flavor's word, else the image's; both must not speak."""
+        """The flavor's value, else the image's. Raises RequestError if both have one."""
         flavor, image = self.flavor(name), self.image(name)
         if flavor is not None and image is not None:
-            raise self.wrong(name, "is the flavor's to say, and it says something", of_image=True)
+            raise self.wrong(name, "must not be set, as the flavor sets it", of_image=True)
         return image if flavor is None else flavor
 
     def choices(self, name: str, allowed: Collection[str]) -> tuple[str | None, str | None]:
-        """What flavor and image choose of the allowed words."""
+        """The values of flavor and image. Raises RequestError for one that is not allowed."""
         for value, of_image in ((self.flavor(name), False), (self.image(name), True)):
             if value is not None and value not in allowed:
                 problem = f"{str(value)[:40]!r} is none of {', '.join(allowed)}"
@@ -127,15 +127,16 @@ class _Asked:
 def _cpu_policy(asked: _Asked) -> str | None:
     flavor, image = asked.choices("cpu_policy", _POLICIES)
     if flavor and image in _REFUSED.get(flavor, ()):
-        raise asked.wrong("cpu_policy", f"{image!r} is not for a {flavor} flavor", of_image=True)
+        problem = f"{image!r} contradicts the flavor's {flavor!r}"
+        raise asked.wrong("cpu_policy", problem, of_image=True)
     return flavor or image
 
 
 def _thread_policy(asked: _Asked, *, pins: bool) -> str | None:
-    """The image chooses where the flavor says nothing, or ``prefer``."""
+    """The flavor's policy; the image's where the flavor has none, or ``prefer``."""
     flavor, image = asked.choices("cpu_thread_policy", _THREADS)
     if flavor not in {None, "prefer", image} and image:
-        problem = f"{image!r} is not for a flavor that says {flavor!r}"
+        problem = f"{image!r} contradicts the flavor's {flavor!r}"
         raise asked.wrong("cpu_thread_policy", problem, of_image=True)
     policy = image or flavor
     if policy and not pins:
@@ -146,7 +147,7 @@ def _thread_policy(asked: _Asked, *, pins: bool) -> str | None:
 def _emulator_policy(asked: _Asked, *, pins: bool) -> str | None:
     flavor, image = asked.choices("emulator_threads_policy", _EMULATOR)
     if flavor and image and flavor != image:
-        problem = f"{image!r} is not for a flavor that says {flavor!r}"
+        problem = f"{image!r} contradicts the flavor's {flavor!r}"
         raise asked.wrong("emulator_threads_policy", problem, of_image=True)
     policy = flavor or image
     if policy == "isolate" and not pins:
@@ -155,7 +156,7 @@ def _emulator_policy(asked: _Asked, *, pins: bool) -> str | None:
 
 
 def _pagesize(asked: _Asked) -> int | None:
-    """KiB, or one of the negatives. The image chooses where the flavor says large or any."""
+    """KiB, or a negative constant. The image chooses where the flavor has large or any."""
     flavor, image = (
         None if value is None else _page_size(asked, value, of_image=of_image)
         for value, of_image in (
@@ -183,7 +184,7 @@ def _page_size(asked: _Asked, value: Any, *, of_image: bool) -> int:
 
 
 def _nodes(asked: _Asked) -> int:
-    """How many nodes are asked for; 0 when that is not said."""
+    """How many nodes are requested; 0: it is not specified."""
     value = asked.either("numa_nodes")
     nodes = 0 if value is None else _number(asked, "numa_nodes", value, least=1)
     if nodes > asked.count:
@@ -199,7 +200,7 @@ def _number(asked: _Asked, name: str, value: Any, least: int) -> int:
 
 
 def _dedicated(asked: _Asked, policy: str | None) -> frozenset[int]:
-    """The vCPUs that are pinned."""
+    """The pinned vCPUs."""
     mask = asked.flavor("cpu_dedicated_mask")
     if policy != "mixed":
         if mask is not None:
@@ -213,7 +214,7 @@ def _dedicated(asked: _Asked, policy: str | None) -> frozenset[int]:
         raise asked.wrong("cpu_policy", "mixed needs hw:cpu_dedicated_mask or a real-time mask")
     dedicated = _cpus(asked, name, mask)
     if not dedicated or dedicated == asked.vcpus:
-        raise asked.wrong(name, "has to name some vCPUs, and not all")
+        raise asked.wrong(name, "must name some vCPUs, and not all")
     return dedicated
 
 
@@ -226,7 +227,7 @@ def _cpus(asked: _Asked, name: str, value: Any) -> frozenset[int]:
 
 
 def _shares(asked: _Asked, nodes: int) -> Sequence[Share]:
-    """What each node has."""
+    """The vCPUs and memory of each node."""
     cpus, memory = _of_nodes(asked, "numa_cpus", nodes), _of_nodes(asked, "numa_mem", nodes)
     if not cpus and not memory:
         return _equal_shares(asked, nodes)
@@ -246,13 +247,16 @@ def _shares(asked: _Asked, nodes: int) -> Sequence[Share]:
 
 
 def _of_nodes(asked: _Asked, name: str, nodes: int) -> list[tuple[str, Any]]:
-    """What is said of each node and under which name; empty when nothing is said of any."""
+    """The name and value for each node; empty: no node has one."""
     listed = asked.image(name)
     named = [(f"{name}.{node}", asked.flavor(f"{name}.{node}")) for node in range(nodes)]
     values = [(each, value) for each, value in named if value is not None]
     if listed is not None:
+        if not isinstance(listed, (list, tuple)):
+            problem = f"has to be a list with an entry for each node, got {str(listed)[:40]!r}"
+            raise asked.wrong(name, problem, of_image=True)
         if values:
-            raise asked.wrong(name, "is the flavor's to say, and it says something", of_image=True)
+            raise asked.wrong(name, "must not be set, as the flavor sets it", of_image=True)
         values = [(name, value) for value in listed]
     if values and len(values) != nodes:
         raise asked.wrong("numa_nodes", f"needs {name} of each of the {nodes} nodes")

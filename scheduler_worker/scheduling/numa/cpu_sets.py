@@ -1,11 +1,11 @@
-"""Sets of vCPUs as operators write them.
+"""Parses sets of vCPUs.
 
 ::
 
     cpus := item (',' item)*
     item := '^'? number ('-' number)?
 
-Items with ``^`` are taken away again: from the others, or from all where there are no others. So
+Items with ``^`` are removed: from the other items, or from all vCPUs where there are no others. So
 ``0-3,^2`` is 0, 1 and 3, and ``^0`` is all but 0.
 """
 
@@ -20,7 +20,7 @@ def cpu_set(text: str, every: frozenset[int]) -> frozenset[int]:
     """The vCPUs of ``every`` that a text names.
 
     Raises:
-        ValueError: says which item is wrong.
+        ValueError: names the item that is invalid.
 
     """
     named: dict[bool, set[int]] = {False: set(), True: set()}

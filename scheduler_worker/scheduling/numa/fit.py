@@ -1,10 +1,10 @@
-"""Whether an instance's topology fits a host's, and on which cells.
+"""Fits an instance's topology to a host's.
 
-Every cell of the instance gets a host cell of its own. Host cells are tried best first, in the
-order of permutations; the first arrangement in which each pair fits, and which PCI devices and
-networks agree to, is taken. What depends on a pair alone is found out once. Whether an arrangement
-can be completed depends only on which host cells are in use, so no set of them is tried twice, and
-the search is bounded by the subsets of the host's cells.
+Every cell of the instance gets a host cell of its own. The search tries host cells best first, in
+the order of permutations, and takes the first arrangement in which each pair fits and PCI devices
+and networks are near. Each pair is fitted once. Whether an arrangement can be completed depends
+only on the set of host cells in use, so no set is tried twice: the search is bounded by the number
+of subsets of the host's cells.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from scheduler_worker.scheduling.pci.requests import PCIRequest
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """All that a request asks of the inside of a host."""
+    """What a request requires of a host's topology, networks and devices."""
 
     topology: InstanceNUMATopology
     network: NetworkMetadata | None = None
@@ -35,30 +35,42 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
 
 class Fitted(msgspec.Struct, frozen=True):
-    """What an instance would take, its first cell first."""
+    """What an instance would take, in the order of its cells."""
 
     cells: tuple[NUMAUse, ...] = ()
     devices: PCIPools = ()
 
 
 def fit(
-    host: NUMATopology, pools: PCIPools, wanted: Wanted, ratios: Ratios, *, packs: bool = False
+    host: NUMATopology,
+    pools: PCIPools,
+    wanted: Wanted,
+    ratios: Ratios | None,
+    *,
+    packs: bool = False,
 ) -> Fitted | str:
     """What the instance would take from the host; else why it does not fit: one clause.
 
-    ``packs`` prefers the fullest cells to the emptiest.
+    Without ``ratios`` shared CPUs and memory are not limited. ``packs`` prefers the fullest cells
+    to the emptiest.
     """
     if len(host.cells) < len(wanted.topology.cells):
         return f"has {len(host.cells)} NUMA cells, the instance {len(wanted.topology.cells)}"
     search = _Search(host, pools, wanted, ratios, packs=packs)
-    return search.complete() or search.complaint
+    return search.complete() or search.rejection
 
 
 class _Search:
-    """One fit: what is known of pairs and of sets of host cells."""
+    """One fit, with the results for pairs and the sets of host cells that lead nowhere."""
 
     def __init__(
-        self, host: NUMATopology, pools: PCIPools, wanted: Wanted, ratios: Ratios, *, packs: bool
+        self,
+        host: NUMATopology,
+        pools: PCIPools,
+        wanted: Wanted,
+        ratios: Ratios | None,
+        *,
+        packs: bool,
     ) -> None:
         self._host = host
         self._pools = pools
@@ -68,14 +80,14 @@ class _Search:
         self._cells = _ordered(host, pools, wanted, packs=packs)
         self._pairs: dict[tuple[int, int], NUMAUse | str] = {}
         self._dead: set[int] = set()
-        self.complaint = ""
+        self.rejection = ""
 
     def complete(
         self, uses: tuple[NUMAUse, ...] = (), cells: tuple[NUMACell, ...] = (), used: int = 0
     ) -> Fitted | None:
-        """The first way to go on when ``cells`` are chosen for the first cells of the instance.
+        """The first completion of ``cells``, chosen for the first cells of the instance.
 
-        ``used`` tells by bits which they are.
+        ``used`` is their set, as a bit mask of positions.
         """
         at = len(uses)
         if at == len(self._asked):
@@ -101,17 +113,17 @@ class _Search:
             found = fit_cell(cell, self._asked[at], int(isolates and not at), self._ratios)
             self._pairs[at, number] = found
             if isinstance(found, str):
-                self.complaint = f"NUMA cell {cell.id} {found}"
+                self.rejection = f"NUMA cell {cell.id} {found}"
         return found
 
     def _agreed(self, uses: tuple[NUMAUse, ...], cells: Sequence[NUMACell]) -> Fitted | None:
-        """The arrangement, if networks and devices agree to it."""
+        """The arrangement, if networks and devices are near; else None."""
         if not _reaches(self._wanted.network, cells, self._host.cells):
-            self.complaint = "has the networks on other NUMA cells"
+            self.rejection = "has the networks on other NUMA cells"
             return None
         devices = devices_for(self._wanted.devices, self._pools, cells, self._host.cells)
         if devices is None:
-            self.complaint = "has too few PCI devices near the NUMA cells"
+            self.rejection = "has too few PCI devices near the NUMA cells"
             return None
         return Fitted(uses, devices)
 
@@ -119,8 +131,8 @@ class _Search:
 def _ordered(
     host: NUMATopology, pools: PCIPools, wanted: Wanted, *, packs: bool
 ) -> Sequence[NUMACell]:
-    """Host cells, best first: by PCI devices (many for who wants some, else few), then by CPUs,
-    then by memory. As they are when all will be needed.
+    """Host cells, best first: by PCI devices (the most for an instance that wants some, else the
+    fewest), then by CPUs, then by memory. In the host's order when all are needed.
     """
     if len(host.cells) == len(wanted.topology.cells):
         return host.cells
@@ -141,7 +153,7 @@ def _ordered(
 def _reaches(
     network: NetworkMetadata | None, cells: Sequence[NUMACell], host_cells: Sequence[NUMACell]
 ) -> bool:
-    """Whether the chosen cells have the networks that some cell of the host has."""
+    """Whether the chosen cells have every requested network that is on some cell of the host."""
     if network is None:
         return True
     near = [cell.network_metadata for cell in cells if cell.network_metadata]

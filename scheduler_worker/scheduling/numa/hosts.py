@@ -1,9 +1,11 @@
-"""The NUMA topologies of hosts, as judgement sees them, and what an instance takes from one."""
+"""The NUMA topologies of hosts, and what an instance takes from one."""
 
 from __future__ import annotations
 
+import msgspec
+
 from scheduler_worker.model.hosts import Hosts, HostState, Values
-from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.model.requests import RequestSpec, SchedulerLimits
 from scheduler_worker.model.topology import NUMATopology
 from scheduler_worker.scheduling.numa.cells import Ratios
 from scheduler_worker.scheduling.numa.fit import Fitted, fit
@@ -14,7 +16,7 @@ from scheduler_worker.scheduling.pci.requests import pci_requests
 
 
 def topologies(hosts: Hosts) -> Values:
-    """The topology of each host, less what is promised; None where it reports none."""
+    """The topology of each host, less reservations; None: it reports none."""
     return hosts.numa_topology
 
 
@@ -29,15 +31,33 @@ def ratios_of(host: HostState) -> Ratios:
     return Ratios(host.cpu_allocation_ratio, host.ram_allocation_ratio)
 
 
-def taken_by(spec: RequestSpec, host: HostState, *, packs: bool = False) -> Fitted:
+def taken_by(
+    spec: RequestSpec, host: HostState, limits: SchedulerLimits, *, packs: bool = False
+) -> Fitted:
     """What an instance takes from the cells and devices of the host that was chosen for it.
 
-    Of what does not fit, because an administrator forced the host, nothing is taken.
+    ``limits`` are those of its selection. Without limits of NUMATopologyFilter, because it is not
+    enabled or an administrator forced the host, cells may be overcommitted and networks be on other
+    cells. If the topology does not even fit then, no cell is taken, and devices on any node are; if
+    the host has too few for all requests, those of the first ones.
     """
     if not (spec.numa_topology or spec.pci_requests):
         return Fitted()
     asked, topology, pools = wanted(spec), topology_of(host), pools_of(host)
-    if asked is None or topology is None:
-        return Fitted((), devices_for(pci_requests(spec), pools) or ())
-    fitted = fit(topology, pools, asked, ratios_of(host), packs=packs)
-    return fitted if isinstance(fitted, Fitted) else Fitted()
+    if asked is not None and topology is not None:
+        ratios = _ratios_within(limits)
+        if ratios is None:
+            asked = msgspec.structs.replace(asked, network=None)
+        fitted = fit(topology, pools, asked, ratios, packs=packs)
+        if isinstance(fitted, Fitted):
+            return fitted
+    requests = pci_requests(spec)
+    served = (devices_for(requests[:count], pools) for count in range(len(requests), 0, -1))
+    return Fitted((), next(filter(None, served), ()))
+
+
+def _ratios_within(limits: SchedulerLimits) -> Ratios | None:
+    ratios = limits.numa_topology
+    if ratios is None:
+        return None
+    return Ratios(ratios["cpu_allocation_ratio"], ratios["ram_allocation_ratio"])

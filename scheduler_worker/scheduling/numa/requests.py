@@ -1,11 +1,11 @@
-"""What a request asks of a host's NUMA cells."""
+"""The NUMA requirements of a request."""
 
 from __future__ import annotations
 
 import msgspec
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.claims import PendingResource
+from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.topology import InstanceNUMACell, InstanceNUMATopology
 from scheduler_worker.scheduling.numa.constraints import instance_topology
@@ -14,21 +14,21 @@ from scheduler_worker.scheduling.pci.requests import pci_requests
 
 
 def wanted(spec: RequestSpec) -> Wanted | None:
-    """None when no topology is asked for. Raises RequestError when it cannot be read."""
+    """The requirements; None: no topology is requested. Raises RequestError for an invalid one."""
     if not spec.numa_topology:
         return None
     try:
-        said = msgspec.convert(spec.numa_topology, InstanceNUMATopology)
+        sent = msgspec.convert(spec.numa_topology, InstanceNUMATopology)
     except msgspec.ValidationError as error:
         raise RequestError("spec_obj.numa_topology", str(error)) from None
-    topology = msgspec.structs.replace(said, cells=tuple(map(_as_pinned, said.cells)))
+    topology = msgspec.structs.replace(sent, cells=tuple(map(_as_pinned, sent.cells)))
     return Wanted(topology=topology, network=spec.network_metadata, devices=pci_requests(spec))
 
 
 def with_topology(spec: RequestSpec) -> RequestSpec:
-    """The request of a caller that sends a flavor alone, with the topology that it asks for.
+    """The request with the topology that flavor and image ask for, if it has none.
 
-    Raises RequestError: names what makes no sense.
+    Raises RequestError, which names the invalid field.
     """
     if spec.numa_topology is not None:
         return spec
@@ -38,8 +38,8 @@ def with_topology(spec: RequestSpec) -> RequestSpec:
     return msgspec.structs.replace(spec, numa_topology=msgspec.to_builtins(asked))
 
 
-def with_page_sizes(spec: RequestSpec, taken: PendingResource) -> RequestSpec:
-    """The request as its next instance sees it: what the first one got, the others get too."""
+def with_page_sizes(spec: RequestSpec, taken: Resources) -> RequestSpec:
+    """The request for its next instance, with the page sizes that the first one got."""
     if spec.numa_topology is None or not taken.numa:
         return spec
     cells = [
@@ -50,14 +50,14 @@ def with_page_sizes(spec: RequestSpec, taken: PendingResource) -> RequestSpec:
 
 
 def _as_pinned(cell: InstanceNUMACell) -> InstanceNUMACell:
-    """Callers that know no ``pcpuset`` list pinned vCPUs among the others."""
+    """Callers older than ``pcpuset`` send pinned vCPUs in ``cpuset``."""
     if cell.cpu_policy != "dedicated" or cell.pcpuset:
         return cell
     return msgspec.structs.replace(cell, cpuset=frozenset(), pcpuset=cell.cpuset)
 
 
 def wants_threads(spec: RequestSpec) -> bool:
-    """Whether flavor or image ask for pinned CPUs that are threads of one core."""
+    """Whether flavor or image require pinned CPUs that are threads of one core."""
     extra, image = spec.flavor.extra_specs, spec.image_properties
     pins = "dedicated" in {extra.get("hw:cpu_policy"), image.get("hw_cpu_policy")}
     threads = {extra.get("hw:cpu_thread_policy"), image.get("hw_cpu_thread_policy")}

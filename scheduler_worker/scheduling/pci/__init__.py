@@ -1,1 +1,1 @@
-"""PCI devices: which of a host's pools serve an instance's requests."""
+"""PCI devices: chooses the pools of a host that serve an instance's requests."""

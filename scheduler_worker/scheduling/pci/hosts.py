@@ -1,4 +1,4 @@
-"""The PCI devices of hosts, as judgement sees them."""
+"""The PCI devices of hosts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from scheduler_worker.model.topology import PCIPools
 
 
 def pools(hosts: Hosts) -> Values:
-    """The pools of each host, less what is promised."""
+    """The pools of each host, less reservations."""
     return hosts.pci_pools
 
 
@@ -18,5 +18,5 @@ def pools_of(host: HostState) -> PCIPools:
 
 
 def free_devices(hosts: Hosts) -> Values:
-    """How many devices of each host are free, whatever they are."""
+    """How many devices of each host are free, of any kind."""
     return hosts.free_pci_devices

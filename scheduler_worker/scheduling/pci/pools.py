@@ -1,9 +1,9 @@
-"""Which pools of a host serve PCI requests, step by step.
+"""Chooses the pools of a host that serve PCI requests, step by step.
 
-For one request the pools are narrowed to those of suitable devices, then by NUMA affinity, then
-by what is only given to those who ask for it (physical functions, vdpa, remote management), then
-by whether a device can migrate, then by the resource providers that were chosen before. From what
-is left devices are taken in order. Several requests are served one after the other.
+For one request the pools are narrowed to those of suitable devices, then by NUMA affinity, then by
+kinds that are only given on request (physical functions, vdpa, remote management), then by
+whether a device can migrate, then by the resource providers that were chosen before. Devices are
+taken from the remaining pools in order. Several requests are served one after the other.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def devices_for(
     cells: Cells | None = None,
     host_cells: Cells = (),
 ) -> PCIPools | None:
-    """The devices that would be taken, as pools of as many; None when there are too few.
+    """The devices that would be taken, as pools with as many; None: there are too few.
 
     ``cells`` are those of ``host_cells`` that the instance is on; None: it has no NUMA topology,
-    and any device will do.
+    and devices on any node are suitable.
     """
     found: PCIPools = ()
     for request in requests:
@@ -67,7 +67,7 @@ def _suitable(
 
 
 def _migrates_as_asked(request: PCIRequest, pool: PCIPool) -> bool:
-    """Who asks for devices that migrate, or that do not, gets those that say so of themselves."""
+    """A request for devices that can migrate, or that cannot, gets those that are tagged so."""
     wanted = request.live_migratable
     return wanted is None or pool.value("live_migratable") == ("true" if wanted else "false")
 
@@ -110,9 +110,9 @@ def _first(pools: Iterable[PCIPool], missing: int) -> PCIPools | None:
 def _of_providers(
     request: PCIRequest, suitable: Iterable[PCIPool], pools: PCIPools
 ) -> PCIPools | None:
-    """From the pool of each provider as many devices as were chosen there.
+    """The devices of the chosen providers, from the pool of each.
 
-    A host with a provider whose devices are in several pools cannot serve: which was meant?
+    A host with a provider whose devices are in several pools cannot serve: the pool is ambiguous.
     """
     wanted: Counter[str | None] = Counter(request.providers)
     spread = Counter(pool.tags["rp_uuid"] for pool in pools if "rp_uuid" in pool.tags)

@@ -1,4 +1,4 @@
-"""What a request asks of PCI devices, freed of the ids that differ from request to request."""
+"""The PCI requirements of a request, without the ids that differ from request to request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.topology import PCINUMAPolicy, PCIPool, PCIPools
 
 NOT_MATCHED = frozenset({"resource_class", "traits", "rp_uuid", "rp_uuids"})
-"""Keys of a spec that say something to placement, and nothing about the device."""
+"""Keys of a spec that are meant for Placement, not matched with the device."""
 
 _TRUE = frozenset({"1", "t", "true", "on", "y", "yes"})
 
@@ -21,36 +21,36 @@ Spec = tuple[tuple[str, str | None], ...]
 
 
 class PCIRequest(msgspec.Struct, frozen=True):
-    """So many devices, each of which is as *one* of the specs says."""
+    """A number of devices, each of which matches *one* of the specs."""
 
     count: int
     specs: tuple[Spec, ...]
     numa_policy: PCINUMAPolicy = "legacy"
     providers: tuple[str, ...] = ()
-    """The resource provider of each device where that was chosen before; empty: any pool does."""
+    """The resource provider of each device, if they were chosen before; empty: any."""
 
     def suits(self, pool: PCIPool) -> bool:
-        """Whether the devices of a pool are as one of the specs says."""
+        """Whether the devices of a pool match one of the specs."""
         return any(
             all(_alike(pool.value(key), wanted) for key, wanted in spec) for spec in self.specs
         )
 
     def asks_for(self, key: str, value: str) -> bool:
-        """Whether some spec names this value."""
+        """Whether some spec requires this value."""
         return any((key, value) in spec for spec in self.specs)
 
     @property
     def is_remote_managed(self) -> bool:
-        """Whether some spec asks for a device that is managed remotely."""
+        """Whether some spec requires a remote-managed device."""
         return any(is_true(dict(spec).get("remote_managed")) for spec in self.specs)
 
     @property
     def live_migratable(self) -> bool | None:
-        """Whether all specs ask for devices that can move with a running instance, or that cannot;
-        None: neither.
+        """Whether all specs require devices that can be live-migrated, or that cannot; None:
+        neither.
         """
-        said = {dict(spec).get("live_migratable") for spec in self.specs}
-        return {"true": True, "false": False}.get(said.pop() or "") if len(said) == 1 else None
+        values = {dict(spec).get("live_migratable") for spec in self.specs}
+        return {"true": True, "false": False}.get(values.pop() or "") if len(values) == 1 else None
 
 
 def _alike(found: str | None, wanted: str | None) -> bool:
@@ -60,12 +60,12 @@ def _alike(found: str | None, wanted: str | None) -> bool:
 
 
 def is_true(text: str | None) -> bool:
-    """What operators write for yes."""
+    """Whether a text means yes."""
     return text is not None and text.strip().lower() in _TRUE
 
 
 class _InstancePCIRequest(msgspec.Struct, frozen=True):
-    """A request as it comes; ``alias_name`` is None for a port's."""
+    """A request as it is sent; ``alias_name`` is None for a port's."""
 
     count: Annotated[int, Meta(ge=0)]
     spec: tuple[dict[str, str | None], ...] = ()
@@ -79,7 +79,7 @@ class _InstancePCIRequests(msgspec.Struct, frozen=True):
 
 
 def pci_requests(spec: RequestSpec) -> tuple[PCIRequest, ...]:
-    """The devices that are asked for, in order. Raises RequestError when they cannot be read."""
+    """The requested devices, in order. Raises RequestError for an invalid request."""
     asked = _asked(spec)
     if not asked:
         return ()
@@ -100,7 +100,7 @@ def pci_requests(spec: RequestSpec) -> tuple[PCIRequest, ...]:
 
 
 def providers_of(spec: RequestSpec, devices: PCIPools) -> dict[str, str]:
-    """The resource provider of each device that was chosen, by the group that stands for it."""
+    """The resource provider of each chosen device, by the name of its request group."""
     chosen = (pool.value("rp_uuid") for pool in devices for _ in range(pool.count))
     found = {}
     for request in _asked(spec):
@@ -124,9 +124,9 @@ def _matched(spec: Mapping[str, str | None]) -> Spec:
 
 
 def _providers(request: _InstancePCIRequest, mapping: Mapping[str, Sequence[str]]) -> Iterable[str]:
-    """The provider of each device: from the groups that were made of the request, if any were.
+    """The provider of each device: from the request's groups, if there are any.
 
-    Requests without groups may name theirs in the spec; a port's devices may come from any.
+    A request without groups may name providers in its spec; a port's devices may come from any.
     """
     if request.alias_name is None:
         return []

@@ -1,6 +1,6 @@
-"""Nova's request filters, and the answer that Placement would have given to what they ask.
+"""Nova's request filters, and the part of Placement that answers them.
 
-``needs`` makes of a request what it needs of a host: ``traits`` has the request filters that ask
-for a trait, ``groups`` reads the granular grammar of extra specs. ``units`` answers it: where a
-host may be at all in columns, and who gives resources by ``matching`` provider trees.
+``needs`` computes what a request needs of a host: ``traits`` has the request filters that require
+traits, ``groups`` parses granular groups in extra specs. ``units`` tests hosts for it: traits,
+aggregates and the like in columns, resources by ``matching`` provider trees.
 """

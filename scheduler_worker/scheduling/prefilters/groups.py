@@ -1,15 +1,15 @@
-"""Granular request groups: what must come from one provider, in extra specs and beside them.
+"""Granular request groups: resources that must come from one provider.
 
 ::
 
-    resources[S]:CLASS = amount               so much of a resource class; 0: none
-    trait[S]:TRAIT = 'required' | 'forbidden' what its provider must or must not have
+    resources[S]:CLASS = amount               the amount of a resource class; 0: none
+    trait[S]:TRAIT = 'required' | 'forbidden' a trait that its provider must or must not have
     group_policy = 'none' | 'isolate'         whether groups may share a provider
 
-``S``, the suffix, is of letters, digits, ``_`` and ``-``. What has the same suffix comes from one
-provider. What has none may come from several, and ``VCPU``, ``MEMORY_MB`` and ``DISK_GB`` there
-stand in place of what the flavor says otherwise. Amounts that are no numbers, classes that nobody
-knows and other words are passed over.
+``S``, the suffix, consists of letters, digits, ``_`` and ``-``. Items with the same suffix are a
+group, which comes from one provider. Items without a suffix may come from several, and ``VCPU``,
+``MEMORY_MB`` and ``DISK_GB`` there override the flavor's fields. Amounts that are no numbers,
+unknown classes and other values are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.requests import MAX_SIZE, Flavor, RequestGroup, RequestSpec
+from scheduler_worker.model.requests import Flavor, RequestGroup, RequestSpec
+from scheduler_worker.model.sizes import MAX_SIZE
 from scheduler_worker.scheduling.prefilters.traits import derived_traits, encrypts_memory
 
 STANDARD_CLASSES = frozenset(
@@ -36,30 +37,30 @@ STANDARD_CLASSES = frozenset(
     }
 )
 OF_FLAVOR = frozenset({"VCPU", "MEMORY_MB", "DISK_GB"})
-"""The classes that a flavor has fields for; hosts have columns for them, not inventories."""
+"""The classes of a flavor's fields, which are not matched with provider trees."""
 
 _SPEC = re.compile(r"(resources|trait)([A-Za-z0-9_-]{0,64}):(.+)\Z")
 _CUSTOM = "CUSTOM_"
 _NOT_OF_CLASSES = re.compile(r"[^A-Z0-9_]")
 _AMOUNT = re.compile(r"\s*\+?[0-9]{1,12}\s*\Z")
-_WISHES = frozenset({"required", "forbidden"})
+_TRAIT_VALUES = frozenset({"required", "forbidden"})
 
 Resources = tuple[tuple[str, int], ...]
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Resources with the traits and aggregates that their providers must have."""
+    """Requested resources, and the traits and aggregates that their providers must have."""
 
     name: str = ""
-    """A suffix, or a ``requester_id``; empty: what the flavor asks without a suffix."""
+    """A suffix, or a ``requester_id``; empty: the flavor's items without a suffix."""
     resources: Resources = ()
     required: frozenset[str] = frozenset()
     forbidden: frozenset[str] = frozenset()
     member_of: tuple[frozenset[str], ...] = ()
-    """Uuids of aggregates: one of each set."""
+    """Uuids of aggregates: the provider must be in one of each set."""
     forbidden_aggregates: frozenset[str] = frozenset()
     in_tree: str | None = None
-    """A provider of the tree that all must come from."""
+    """The uuid of a provider in the tree that all resources must come from."""
 
     @property
     def has_one_provider(self) -> bool:
@@ -68,32 +69,32 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def flavor_groups(spec: RequestSpec) -> tuple[Group, tuple[Group, ...]]:
-    """What flavor and image ask without a suffix, and with one. Raises RequestError."""
+    """The groups of flavor and image: without a suffix, and with one. Raises RequestError."""
     resources, traits = _parsed(spec.flavor.extra_specs)
     flat = resources.pop("", {}) | Counter(_derived_resources(spec))
-    wishes = traits.pop("", {})
-    unsuffixed = Group(
+    wanted = traits.pop("", {})
+    own = Group(
         resources=_amounts(item for item in flat.items() if item[0] not in OF_FLAVOR),
-        required=_wished(wishes, "required") | derived_traits(spec),
-        forbidden=_wished(wishes, "forbidden"),
+        required=_with_value(wanted, "required") | derived_traits(spec),
+        forbidden=_with_value(wanted, "forbidden"),
     )
     suffixed = tuple(
         Group(
             name=suffix,
             resources=_amounts(resources.get(suffix, {}).items()),
-            required=_wished(traits.get(suffix, {}), "required"),
-            forbidden=_wished(traits.get(suffix, {}), "forbidden"),
+            required=_with_value(traits.get(suffix, {}), "required"),
+            forbidden=_with_value(traits.get(suffix, {}), "forbidden"),
         )
         for suffix in sorted(resources.keys() | traits.keys())
     )
-    return unsuffixed, tuple(each for each in suffixed if each.resources or each.required)
+    return own, tuple(each for each in suffixed if each.resources or each.required)
 
 
 def requested_group(asked: RequestGroup, number: int) -> Group:
-    """A group that came ready made, for a port or a device.
+    """A group that the caller sent, for a port or a device.
 
     Raises:
-        RequestError: nobody is named who asks.
+        RequestError: it has no ``requester_id``.
 
     """
     if not asked.requester_id:
@@ -113,7 +114,7 @@ def isolates(spec: RequestSpec, suffixed: int) -> bool:
     """Whether each of the groups must have a provider of its own.
 
     Raises:
-        RequestError: several suffixes and no policy.
+        RequestError: there are several suffixes and no policy.
 
     """
     policy = spec.flavor.extra_specs.get("group_policy")
@@ -124,22 +125,27 @@ def isolates(spec: RequestSpec, suffixed: int) -> bool:
 
 
 def overridden(flavor: Flavor) -> Flavor:
-    """The flavor with the vCPUs, memory and disk that ``resources:`` puts in place of its own."""
-    said: Mapping[str, int] = _parsed(flavor.extra_specs)[0].get("", {})
+    """The flavor with the vCPUs, memory and disk that ``resources:`` sets instead of its own."""
+    amounts = unsuffixed(flavor)
     found: dict[str, int] = {}
-    if "VCPU" in said:
-        found["vcpus"] = said["VCPU"]
-    if "MEMORY_MB" in said:
-        found["memory_mb"] = said["MEMORY_MB"]
-    if "DISK_GB" in said:
-        found |= {"root_gb": said["DISK_GB"], "ephemeral_gb": 0, "swap": 0}
+    if "VCPU" in amounts:
+        found["vcpus"] = amounts["VCPU"]
+    if "MEMORY_MB" in amounts:
+        found["memory_mb"] = amounts["MEMORY_MB"]
+    if "DISK_GB" in amounts:
+        found |= {"root_gb": amounts["DISK_GB"], "ephemeral_gb": 0, "swap": 0}
     return msgspec.structs.replace(flavor, **found) if found else flavor
+
+
+def unsuffixed(flavor: Flavor) -> Mapping[str, int]:
+    """The amounts that ``resources:CLASS`` sets, zeros included."""
+    return _parsed(flavor.extra_specs)[0].get("", {})
 
 
 def _parsed(
     extra_specs: Mapping[str, str],
 ) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, str]]]:
-    """By suffix: resource class -> amount, and trait -> what is wished of it."""
+    """By suffix: resource class -> amount, and trait -> required or forbidden."""
     resources: dict[str, dict[str, int]] = {}
     traits: dict[str, dict[str, str]] = {}
     for key, value in extra_specs.items():
@@ -148,7 +154,7 @@ def _parsed(
             continue
         kind, suffix, name = found.groups()
         if kind == "trait":
-            if value in _WISHES:
+            if value in _TRAIT_VALUES:
                 traits.setdefault(suffix, {})[name] = value
         elif _AMOUNT.match(value) and (name in STANDARD_CLASSES or name.startswith(_CUSTOM)):
             resources.setdefault(suffix, {})[name] = min(int(value), MAX_SIZE)
@@ -156,7 +162,7 @@ def _parsed(
 
 
 def _derived_resources(spec: RequestSpec) -> Iterator[str]:
-    """What is counted beside the flavor's own fields, one by one."""
+    """The resource classes that other extra specs request, one for each unit."""
     for label in spec.flavor.extra_specs.get("hw:pmem", "").split(","):
         if label.strip():
             yield f"CUSTOM_PMEM_NAMESPACE_{_NOT_OF_CLASSES.sub('_', label.strip().upper())}"
@@ -168,5 +174,5 @@ def _amounts(resources: Iterable[tuple[str, int]]) -> Resources:
     return tuple(sorted(item for item in resources if item[1] > 0))
 
 
-def _wished(traits: Mapping[str, str], wish: str) -> frozenset[str]:
-    return frozenset(name for name, said in traits.items() if said == wish)
+def _with_value(traits: Mapping[str, str], value: str) -> frozenset[str]:
+    return frozenset(name for name, each in traits.items() if each == value)

@@ -1,16 +1,22 @@
-"""What judgement sees of hosts' traits, aggregates, networks and providers, in columns."""
+"""Hosts' traits, aggregates, networks and providers as columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache, partial
+
+import msgspec
+import numpy as np
 
 from scheduler_worker.model.aggregates import AVAILABILITY_ZONE, Aggregate
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
-from scheduler_worker.model.providers import ROOT, ProviderTree
+from scheduler_worker.model.inventories import UNLIMITED, UNUSED
+from scheduler_worker.model.providers import ROOT, Inventory, Provider, Providers, ProviderTree
+from scheduler_worker.scheduling.prefilters.groups import Resources
 from scheduler_worker.scheduling.prefilters.traits import DISABLED
 
 TENANT = "filter_tenant_id"
-"""How the metadata keys begin that name the tenants of an aggregate."""
+"""The prefix of the metadata keys that name the tenants of an aggregate."""
 
 MetadataItems = frozenset[tuple[str, str]]
 Uuids = frozenset[str]
@@ -25,7 +31,7 @@ def is_node(hosts: Hosts, nodename: str) -> Mask:
 
 
 def tree_of(host: HostState) -> ProviderTree:
-    """The providers of one host, less what is promised."""
+    """The providers of one host, less reservations."""
     found: ProviderTree = host.provider_tree
     return found
 
@@ -36,13 +42,13 @@ def has_trait(hosts: Hosts, trait: str) -> Mask:
 
 
 def traits_of(host: HostState) -> frozenset[str]:
-    """The traits of a host's compute node; a disabled service is one too."""
+    """The traits of a host's compute node, with :data:`DISABLED` for a disabled service."""
     traits = tree_of(host).providers[ROOT].traits
     return traits | {DISABLED} if host.service_disabled else traits
 
 
 def could_give(hosts: Hosts, resource_class: str, amount: int) -> Mask:
-    """Which hosts have a provider that could give so much, were nothing used."""
+    """Which hosts have a provider that could give this amount if nothing were used."""
     return hosts.derived(
         ("could give", resource_class, amount),
         lambda host: any(
@@ -52,6 +58,93 @@ def could_give(hosts: Hosts, resource_class: str, amount: int) -> Mask:
         ),
         "?",
     )
+
+
+def allow(hosts: Hosts, amounts: Resources) -> Mask:
+    """Which hosts' own inventories would serve these amounts if nothing were used.
+
+    Hosts without such inventories do.
+    """
+    allowed = np.ones(len(hosts), bool)
+    for name, amount in amounts:
+        bounds = hosts.derived(("bounds", name), partial(_bounds, name=name), "i8,i8,i8")
+        allowed &= (bounds["f0"] <= amount) & (amount <= bounds["f1"])
+        allowed &= amount % bounds["f2"] == 0
+    return allowed
+
+
+def one_allows(host: HostState, amounts: Resources) -> bool:
+    """Whether one host's own inventories would serve these amounts if nothing were used."""
+    return not host.has_inventories or _root_allows(tree_of(host).providers[ROOT], amounts)
+
+
+def _bounds(host: HostState, name: str) -> tuple[int, int, int]:
+    """The least and the most that one instance may take, and of what it is a multiple."""
+    return _bounds_of(tree_of(host).providers[ROOT], name) if host.has_inventories else _UNBOUNDED
+
+
+_UNBOUNDED = (0, UNLIMITED, 1)
+
+
+@lru_cache(maxsize=16_384)
+def _bounds_of(root: Provider, name: str) -> tuple[int, int, int]:
+    inventory = dict(root.inventories).get(name)
+    if inventory is None:
+        return (1, 0, 1)
+    return inventory.min_unit, min(inventory.max_unit, inventory.capacity), inventory.step_size
+
+
+@lru_cache(maxsize=16_384)
+def _root_allows(root: Provider, amounts: Resources) -> bool:
+    inventories = dict(root.inventories)
+    return all(name in inventories and inventories[name].allows(n) for name, n in amounts)
+
+
+def inventories_of(host: HostState) -> Mapping[str, Inventory]:
+    """The inventories of a host's compute node."""
+    return dict(tree_of(host).providers[ROOT].inventories)
+
+
+def lacks_pinned_cpus(hosts: Hosts) -> Mask:
+    """Which hosts' own inventories have vCPUs, but no CPUs for pinning."""
+    return hosts.derived(("unpinned",), lacks_pinned_cpus_on, "?")
+
+
+def lacks_pinned_cpus_on(host: HostState) -> bool:
+    """Whether the host's own inventories have vCPUs, but no CPUs for pinning."""
+    found = inventories_of(host) if host.has_inventories else {}
+    return "VCPU" in found and "PCPU" not in found
+
+
+def gives_below_root(hosts: Hosts, resource_class: str) -> Mask:
+    """Which hosts have a class below their compute node, and not there."""
+    return hosts.derived(
+        ("below root", resource_class),
+        lambda host: _is_below_root(tree_of(host).providers, resource_class),
+        "?",
+    )
+
+
+@lru_cache(maxsize=16_384)
+def _is_below_root(providers: Providers, resource_class: str) -> bool:
+    root, *below = (dict(each.inventories) for each in providers)
+    return resource_class not in root and any(resource_class in each for each in below)
+
+
+def whole_tree(host: HostState, amounts: Resources) -> ProviderTree:
+    """The providers of one host with what is used of its own inventories after these amounts."""
+    tree = tree_of(host)
+    if not host.has_inventories:
+        return tree
+    root, asked = tree.providers[ROOT], dict(amounts)
+    used = tuple(
+        inventory.capacity - getattr(host, UNUSED[name]) + asked.get(name, 0)
+        if name in UNUSED
+        else amount
+        for (name, inventory), amount in zip(root.inventories, root.used, strict=True)
+    )
+    root = msgspec.structs.replace(root, used=used)
+    return ProviderTree(tree.uuids, (root, *tree.providers[ROOT + 1 :]))
 
 
 def has_provider(hosts: Hosts, uuid: str) -> Mask:
@@ -82,7 +175,7 @@ def memberships(hosts: Hosts) -> list[Uuids]:
 
 
 def is_in_zone(hosts: Hosts, zone: str) -> Mask:
-    """Which hosts are in an aggregate that is this zone, to the letter."""
+    """Which hosts are in an aggregate whose zone is exactly this text."""
     return hosts.by_aggregates().spread(
         lambda aggregates: (AVAILABILITY_ZONE, zone) in items_of(aggregates)
     )
@@ -101,7 +194,7 @@ def names_tenant(items: MetadataItems, tenant: str) -> bool:
 
 
 def is_isolated(hosts: Hosts, traits: frozenset[str]) -> Mask:
-    """Which hosts are in an aggregate for requests that require more than these traits."""
+    """Which hosts are in an aggregate that requires a trait beyond these."""
     allowed = frozenset(f"trait:{each}" for each in traits)
     return hosts.by_aggregates().spread(
         lambda aggregates: any(
@@ -112,5 +205,5 @@ def is_isolated(hosts: Hosts, traits: frozenset[str]) -> Mask:
 
 
 def items_of(aggregates: Iterable[Aggregate]) -> MetadataItems:
-    """Every key and value that one of the aggregates carries."""
+    """Every metadata key and value of the aggregates."""
     return frozenset(item for each in aggregates for item in each.metadata.items())

@@ -1,9 +1,10 @@
-"""Which providers of one host give what a request's groups ask for, all at once.
+"""Matches a request's groups with the providers of one host, all groups together.
 
-Every group with a name takes all its resources from one provider; the flavor's own group may take
-each class from another. What one group took is not there for the next. Of equal providers one is
-tried, so that a host with many equal devices is soon decided; and there is a bound on the tries,
-for a request must not occupy a worker: a host where it is reached does not pass.
+A group with a name takes all its resources from one provider; the flavor's own group may take each
+class from another. Resources that one group took are not there for the next. The search backtracks.
+Of equal providers it tries one, so that hosts with many equal devices are quickly decided, and the
+number of tries is bounded, so that no request can occupy a worker: a host that reaches the bound
+does not pass.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from scheduler_worker.scheduling.prefilters.groups import Group, Resources
 from scheduler_worker.scheduling.prefilters.needs import Supply
 
 MAX_TRIES = 5_000
-"""How many times a provider is tried for one host."""
+"""How many providers are tried for one host, in all."""
 
-Chosen = tuple[tuple[int, "Wish"], ...]
-"""The index of a provider for each wish."""
+Chosen = tuple[tuple[int, "Demand"], ...]
+"""The index of a provider, and what is taken from it."""
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """What has to come from one provider."""
+class Demand(msgspec.Struct, frozen=True):
+    """Resources of a group that have to come from one provider."""
 
     group: Group
     resources: Resources
 
     def suits(self, provider: Provider, inherited: frozenset[str]) -> bool:
-        """Whether a provider could give it, were nothing taken from it yet.
+        """Whether the provider has the right traits and aggregates.
 
         ``inherited`` are the aggregates of the provider's host.
         """
@@ -46,62 +47,62 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 def match(providers: Providers, inherited: frozenset[str], supply: Supply) -> Chosen | str:
-    """The providers that serve all groups, or why there are none.
+    """The providers that serve all groups; else why there are none.
 
     ``inherited`` are the aggregates of the host; all its providers are in them.
     """
-    wishes = []
-    for wish in _wishes(supply.groups):
+    demands = []
+    for demand in _demands(supply.groups):
         suitable = [
             place
             for place, provider in enumerate(providers)
-            if wish.suits(provider, inherited)
-            and all(provider.has(name, amount) for name, amount in wish.resources)
+            if demand.suits(provider, inherited)
+            and all(provider.has(name, amount) for name, amount in demand.resources)
         ]
         if not suitable:
-            return f"has no provider of {_described(wish)}"
-        wishes.append((wish, suitable))
-    wishes.sort(key=lambda each: len(each[1]))
-    return _Search(providers, supply, wishes).run()
+            return f"has no provider of {_described(demand)}"
+        demands.append((demand, suitable))
+    demands.sort(key=lambda each: len(each[1]))
+    return _Search(providers, supply, demands).run()
 
 
 def uses_of(tree: ProviderTree, chosen: Chosen) -> tuple[ProviderUse, ...]:
-    """What an instance takes from the providers that were chosen."""
+    """What an instance takes from the chosen providers."""
     return tuple(
         ProviderUse(
-            provider=tree.uuids[place], resources=dict(wish.resources), group=wish.group.name
+            provider=tree.uuids[place], resources=dict(demand.resources), group=demand.group.name
         )
-        for place, wish in chosen
+        for place, demand in chosen
     )
 
 
-def _wishes(groups: Iterable[Group]) -> Iterator[Wish]:
+def _demands(groups: Iterable[Group]) -> Iterator[Demand]:
     for group in groups:
         if group.has_one_provider:
-            yield Wish(group, group.resources)
+            yield Demand(group, group.resources)
         else:
             for item in group.resources:
-                yield Wish(group, (item,))
+                yield Demand(group, (item,))
 
 
-def _described(wish: Wish) -> str:
-    traits = [*sorted(wish.group.required)] if wish.group.has_one_provider else []
-    traits += [f"no {each}" for each in sorted(wish.group.forbidden)]
-    amounts = ", ".join(f"{amount} {name}" for name, amount in wish.resources)
+def _described(demand: Demand) -> str:
+    traits = [*sorted(demand.group.required)] if demand.group.has_one_provider else []
+    traits += [f"no {each}" for each in sorted(demand.group.forbidden)]
+    amounts = ", ".join(f"{amount} {name}" for name, amount in demand.resources)
     asked = amounts or "nothing"
     return f"{asked} with {', '.join(traits)}" if traits else asked
 
 
 class _Search:
-    """Providers are chosen for one wish after the other; a choice that leads nowhere is undone."""
+    """Backtracking: chooses a provider for one demand after the other, scarce ones first."""
 
     def __init__(
-        self, providers: Providers, supply: Supply, wishes: Sequence[tuple[Wish, list[int]]]
+        self, providers: Providers, supply: Supply, demands: Sequence[tuple[Demand, list[int]]]
     ) -> None:
         self._providers = list(providers)
         self._supply = supply
-        self._wishes = wishes
-        self._chosen: list[tuple[int, Wish]] = []
+        self._demands = demands
+        self._chosen: list[tuple[int, Demand]] = []
         self._occupied: set[int] = set()
         self._tries = 0
 
@@ -113,10 +114,10 @@ class _Search:
         return "has providers for each of the groups, but not for all of them together"
 
     def _choose(self, number: int) -> bool:
-        if number == len(self._wishes):
+        if number == len(self._demands):
             return self._is_consistent()
-        wish, suitable = self._wishes[number]
-        alone = self._supply.isolates and wish.group.has_one_provider
+        demand, suitable = self._demands[number]
+        alone = self._supply.isolates and demand.group.has_one_provider
         known: set[Hashable] = set()
         for place in suitable:
             before = self._providers[place]
@@ -127,23 +128,23 @@ class _Search:
             self._tries += 1
             if self._tries > MAX_TRIES:
                 return False
-            if not all(before.has(name, amount) for name, amount in wish.resources):
+            if not all(before.has(name, amount) for name, amount in demand.resources):
                 continue
-            self._take(place, wish, alone=alone)
+            self._take(place, demand, alone=alone)
             if self._choose(number + 1):
                 return True
             self._give_back(place, before, alone=alone)
         return False
 
     def _kind(self, place: int) -> Hashable:
-        """What makes one provider as good as another; where subtrees matter, each is its own."""
+        """Equal for interchangeable providers; where subtrees matter, none are."""
         if self._supply.same_subtree:
             return place
         return self._providers[place], place in self._occupied
 
-    def _take(self, place: int, wish: Wish, *, alone: bool) -> None:
-        self._providers[place] = self._providers[place].taken(dict(wish.resources))
-        self._chosen.append((place, wish))
+    def _take(self, place: int, demand: Demand, *, alone: bool) -> None:
+        self._providers[place] = self._providers[place].taken(dict(demand.resources))
+        self._chosen.append((place, demand))
         if alone:
             self._occupied.add(place)
 
@@ -154,19 +155,19 @@ class _Search:
             self._occupied.discard(place)
 
     def _is_consistent(self) -> bool:
-        """Traits that those who serve the flavor have between them, and common subtrees."""
+        """Whether the flavor's providers together have its traits, and subtrees are common."""
         return all(
             group.has_one_provider or self._has_traits(group) for group in self._supply.groups
         ) and all(map(self._is_subtree, self._supply.same_subtree))
 
     def _has_traits(self, group: Group) -> bool:
-        """The host itself serves the flavor, too."""
-        places = [ROOT, *(place for place, wish in self._chosen if wish.group is group)]
+        """The root counts too: it serves the flavor's vCPUs, memory and disk."""
+        places = [ROOT, *(place for place, demand in self._chosen if demand.group is group)]
         found = frozenset[str]().union(*(self._providers[place].traits for place in places))
         return group.required <= found and group.forbidden.isdisjoint(found)
 
     def _is_subtree(self, names: frozenset[str]) -> bool:
-        places = {place for place, wish in self._chosen if wish.group.name in names}
+        places = {place for place, demand in self._chosen if demand.group.name in names}
         tops = [top for top in places if all(self._is_below(each, top) for each in places)]
         return bool(tops or not places)
 

@@ -1,4 +1,4 @@
-"""What a request needs of a host: traits, aggregates, networks, and providers for its groups."""
+"""Computes what a request needs of a host: traits, aggregates, networks, providers for groups."""
 
 from __future__ import annotations
 
@@ -7,76 +7,98 @@ from typing import Any
 
 import msgspec
 
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.providers import FLAVOR_CLASSES
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pci.requests import pci_requests
+from scheduler_worker.scheduling.prefilters.amounts import amounts_of
 from scheduler_worker.scheduling.prefilters.groups import (
     Group,
+    Resources,
     flavor_groups,
     isolates,
     requested_group,
 )
+from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
 from scheduler_worker.scheduling.prefilters.traits import DISABLED, root_traits
+from scheduler_worker.wording import cut
 
 
 class Supply(msgspec.Struct, frozen=True, kw_only=True):
-    """What the providers of a host have to give, all of it at once."""
+    """What the providers of a host have to give, all together."""
 
     groups: tuple[Group, ...] = ()
-    """The flavor's own, which has no name, comes first."""
+    """The flavor's own, which has no name, is the first."""
     isolates: bool = False
     """Whether no two groups with a name may share a provider."""
     same_subtree: tuple[frozenset[str], ...] = ()
-    """Names of groups, one of whose providers must be above all others, or the same."""
+    """Names of groups: one of their providers must be the ancestor of all others, or the same."""
+
+    @property
+    def asks_for_flavor_classes(self) -> bool:
+        """Whether a group asks for CPUs, memory or disk."""
+        return any(name in FLAVOR_CLASSES for each in self.groups for name, _ in each.resources)
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request asks of a host before any filter is asked."""
+    """What a request needs of a host, before any filter of the policy."""
 
     required: frozenset[str] = frozenset()
     """Traits of the compute node."""
     forbidden: frozenset[str] = frozenset()
+    of_root: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
+    """Of these the required and forbidden ones that hold for the compute node itself, wherever the
+    flavor's resources come from."""
+    groups: tuple[Group, ...] = (Group(),)
+    """What is asked of providers; the flavor's own group, which has no name, is the first."""
     zone: str | None = None
     tenant: str | None = None
-    """The project, where tenants are kept to their aggregates."""
+    """The project, where tenants are limited to their aggregates."""
     traits: frozenset[str] | None = None
-    """All required traits of all groups, where aggregates are isolated by them."""
+    """All required traits of all groups, where aggregates are isolated by traits."""
     member_of: tuple[frozenset[str], ...] = ()
-    """Uuids of aggregates: one of each set."""
+    """Uuids of aggregates: the host must be in one of each set."""
     forbidden_aggregates: frozenset[str] = frozenset()
     networks: frozenset[str] = frozenset()
+    amounts: Resources = ()
+    """What it takes of the inventories of the compute node: vCPUs, memory and disk."""
+    amounts_unpinned: Resources = ()
+    """The same where there are no inventories of pinned CPUs."""
     supply: Supply | None = None
-    """None: nothing but what columns can tell."""
+    """None: columns suffice, no provider tree has to be matched."""
 
 
 _fields = attrgetter(
     *("flavor", "image", "is_bfv", "project_id", "availability_zone", "requested_destination"),
     *("requested_resources", "requested_networks", "request_level_params", "pci_requests"),
+    "numa_topology",
 )
-"""All that is read of a request. Its instances share these very objects."""
-_last: tuple[tuple[Any, ...], Needs] | None = None
+"""Everything that is read of a request. All its instances share these objects."""
+_last: tuple[RequestFilterParameters, tuple[Any, ...], Needs] | None = None
 
 
-def needs_of(spec: RequestSpec, options: Options) -> Needs:
-    """What the request needs; read once for all who ask about the same request in turn.
+def needs_of(spec: RequestSpec, parameters: RequestFilterParameters) -> Needs:
+    """What the request needs; computed once for consecutive questions about the same request.
 
     Raises:
-        RequestError: it makes no sense; says which field.
-        NoValidHost: a request filter refuses it.
+        RequestError: a field is invalid; names it.
+        NoValidHost: a request filter refuses the request.
 
     """
-    global _last  # noqa: PLW0603 - a pair that is replaced whole, whatever thread does
-    fields, last = (options, *_fields(spec)), _last
-    if last is None or not all(map(is_, last[0], fields)):
-        last = _last = fields, _read(spec, options)
-    return last[1]
+    global _last  # noqa: PLW0603 - one triple, which threads replace as a whole
+    fields, last = _fields(spec), _last
+    # Parameters are equal and not the same: each unit that asks has its own.
+    if last is None or last[0] != parameters or not all(map(is_, last[1], fields)):
+        last = _last = parameters, fields, _read(spec, parameters)
+    return last[2]
 
 
-def _read(spec: RequestSpec, options: Options) -> Needs:
+def _read(spec: RequestSpec, parameters: RequestFilterParameters) -> Needs:
     flavor, suffixed = flavor_groups(spec)
     asked = [requested_group(each, at) for at, each in enumerate(spec.requested_resources or ())]
     devices = _device_requests(spec)
     groups = (flavor, *suffixed, *(each for each in asked if not each.name.startswith(devices)))
+    _check_names(asked, {each.name for each in suffixed})
     supply = None
     if flavor.resources or len(groups) > 1:
         subtrees = spec.request_level_params.same_subtree if spec.request_level_params else ()
@@ -85,40 +107,58 @@ def _read(spec: RequestSpec, options: Options) -> Needs:
             isolates=isolates(spec, len(suffixed)),
             same_subtree=tuple(map(frozenset, subtrees)),
         )
-    return _of_host(spec, options, groups, supply)
+    return _of_host(spec, parameters, groups, supply)
 
 
 def _of_host(
     spec: RequestSpec,
-    options: Options,
+    parameters: RequestFilterParameters,
     groups: tuple[Group, ...],
     supply: Supply | None,
 ) -> Needs:
     params, destination = spec.request_level_params, spec.requested_destination
-    required, forbidden = root_traits(spec, options), {DISABLED}
+    required, forbidden = root_traits(spec, parameters), {DISABLED}
     if params is not None:
         required = required.union(params.root_required)
         forbidden.update(params.root_forbidden)
+    of_root = required, frozenset(forbidden)
     if supply is None:
         required |= groups[0].required
         forbidden |= groups[0].forbidden
-    routed = options.query_placement_for_routed_network_aggregates
-    isolated = options.enable_isolated_aggregate_filtering
+    routed = parameters.query_placement_for_routed_network_aggregates
+    isolated = parameters.enable_isolated_aggregate_filtering
     return Needs(
         required=required,
         forbidden=frozenset(forbidden),
+        of_root=of_root,
+        groups=groups,
         zone=spec.availability_zone or None,
-        tenant=spec.project_id if options.limit_tenants_to_placement_aggregate else None,
+        tenant=spec.project_id if parameters.limit_tenants_to_placement_aggregate else None,
         traits=frozenset().union(*(each.required for each in groups)) if isolated else None,
         member_of=tuple(_uuids(text) for text in (destination and destination.aggregates) or ()),
         forbidden_aggregates=frozenset((destination and destination.forbidden_aggregates) or ()),
         networks=frozenset(_networks(spec)) if routed else frozenset(),
+        amounts=amounts_of(spec),
+        amounts_unpinned=amounts_of(spec, pins=False),
         supply=supply,
     )
 
 
+def _check_names(asked: list[Group], suffixes: set[str]) -> None:
+    """Callers are told the provider of each group by its name, so there is one of each.
+
+    Raises RequestError.
+    """
+    known = set(suffixes)
+    for number, group in enumerate(asked):
+        if group.name in known:
+            problem = f"{cut(repr(group.name))} names another group too; each needs one of its own"
+            raise RequestError(f"spec_obj.requested_resources[{number}].requester_id", problem)
+        known.add(group.name)
+
+
 def _device_requests(spec: RequestSpec) -> tuple[str, ...]:
-    """How the groups are called that stand for PCI requests: hosts' device pools answer those."""
+    """The name prefixes of groups that stand for PCI requests, which device pools serve."""
     if not spec.pci_requests or not pci_requests(spec):
         return ()
     requests = spec.pci_requests["requests"]

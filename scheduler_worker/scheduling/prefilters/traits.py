@@ -1,7 +1,7 @@
-"""The traits that a request requires without naming them: Nova's request filters and queries.
+"""The traits that a request requires without naming them, as Nova's request filters derive them.
 
-Each rule is a function of a request. Those of :data:`ROOT_RULES` ask for a trait of the compute
-node itself, those of :data:`RULES` for one of any provider that serves the flavor.
+Each rule is a function of a request. Rules in :data:`ROOT_RULES` require traits of the compute node
+itself, those in :data:`RULES` of any provider that serves the flavor.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pci.requests import is_true, pci_requests
+from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
 
 DISABLED = "COMPUTE_STATUS_DISABLED"
-"""The trait of hosts that take no instances: forbidden to all requests."""
+"""The trait of hosts with a disabled service, which every request forbids."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -46,25 +46,25 @@ IMAGE_TRAITS: Mapping[str, tuple[str, frozenset[str]]] = {
     "hw_emulation_architecture": ("COMPUTE_ARCH", _EMULATED),
     "hw_viommu_model": ("COMPUTE_VIOMMU_MODEL", _words("AUTO INTEL SMMUV3 VIRTIO")),
 }
-"""Image property -> the beginning of its trait, and the values for which there is one."""
+"""Image property -> the prefix of its trait, and the values for which there is one."""
 
 Rule = Callable[[RequestSpec], Iterable[str]]
 
 
-def root_traits(spec: RequestSpec, options: Options) -> frozenset[str]:
+def root_traits(spec: RequestSpec, parameters: RequestFilterParameters) -> frozenset[str]:
     """The traits that the compute node itself must have.
 
     Raises:
-        RequestError: an extra spec or image property makes no sense, or they contradict.
-        NoValidHost: Nova's answer where a request filter refuses the request.
+        RequestError: an extra spec or image property is invalid, or they contradict.
+        NoValidHost: a request filter refuses the request, as Nova's does.
 
     """
     found: set[str] = set()
     for rule in ROOT_RULES:
         found.update(rule(spec))
-    if options.query_placement_for_image_type_support:
+    if parameters.query_placement_for_image_type_support:
         found.update(image_type(spec))
-    if options.image_metadata_prefilter:
+    if parameters.image_metadata_prefilter:
         found.update(image_metadata(spec))
     return frozenset(found)
 
@@ -88,12 +88,12 @@ def image_type(spec: RequestSpec) -> Iterable[str]:
 
 
 def image_metadata(spec: RequestSpec) -> Iterable[str]:
-    """Buses, models and architectures; one that has no trait, and none of them is asked for."""
+    """Buses, models and architectures; if one value has no trait, none is required."""
     found = []
     for name, (beginning, values) in IMAGE_TRAITS.items():
-        said = spec.image_properties.get(name)
-        if said is not None:
-            value = str(said).upper().replace("-", "_")
+        sent = spec.image_properties.get(name)
+        if sent is not None:
+            value = str(sent).upper().replace("-", "_")
             if value not in values:
                 return []
             found.append(f"{beginning}_{value}")
@@ -116,7 +116,7 @@ def packed_virtqueue(spec: RequestSpec) -> Iterable[str]:
 
 
 def remote_managed_ports(spec: RequestSpec) -> Iterable[str]:
-    """A port on a device that is managed remotely, as the devices it needs tell."""
+    """A port on a remote-managed device, as the requested devices show."""
     if spec.pci_requests and any(each.is_remote_managed for each in pci_requests(spec)):
         yield "COMPUTE_REMOTE_MANAGED_PORTS"
 
@@ -138,7 +138,7 @@ def virtio_sound(spec: RequestSpec) -> Iterable[str]:
 
 
 def tpm_secret_security(spec: RequestSpec) -> Iterable[str]:
-    """Who keeps the secret of a virtual TPM."""
+    """Where the secret of a virtual TPM is stored."""
     if _tpm(spec):
         keeper = spec.flavor.extra_specs.get("hw:tpm_secret_security", "user")
         if keeper not in {"user", "host", "deployment"}:
@@ -157,24 +157,24 @@ ROOT_RULES: tuple[Rule, ...] = (
 )
 
 
-# Of whoever serves the flavor
+# Of the providers that serve the flavor
 
 
 def image_requires(spec: RequestSpec) -> Iterable[str]:
-    """What the image lists as ``traits_required``."""
+    """The traits in the image's property ``traits_required``."""
     listed = _image(spec, "traits_required")
     return map(str, listed) if isinstance(listed, (list, tuple)) else ()
 
 
 def secure_boot(spec: RequestSpec) -> Iterable[str]:
     """UEFI secure boot, where it is required."""
-    said = (spec.flavor.extra_specs.get("os:secure_boot"), _image(spec, "os_secure_boot"))
-    if "required" in said:
+    values = (spec.flavor.extra_specs.get("os:secure_boot"), _image(spec, "os_secure_boot"))
+    if "required" in values:
         yield "COMPUTE_SECURITY_UEFI_SECURE_BOOT"
 
 
 def virtual_tpm(spec: RequestSpec) -> Iterable[str]:
-    """The version and model of a virtual TPM; the model is TIS where nothing is said."""
+    """The version and model of a virtual TPM; the model defaults to TIS."""
     if version := _tpm(spec):
         model = _choice(spec, "tpm_model", ("tpm-tis", "tpm-crb")) or "tpm-tis"
         if (version, model) == ("1.2", "tpm-crb"):
@@ -184,9 +184,14 @@ def virtual_tpm(spec: RequestSpec) -> Iterable[str]:
 
 
 def memory_encryption(spec: RequestSpec) -> Iterable[str]:
-    """The CPU feature that encrypts memory."""
+    """The CPU feature that encrypts memory. Raises RequestError for firmware that rules it out."""
     if encrypts_memory(spec):
         model = _choice(spec, "mem_encryption_model", tuple(_MEMORY_ENCRYPTION)) or "amd-sev"
+        if model == "amd-sev-snp" and not is_true(str(_image(spec, "hw_firmware_stateless"))):
+            raise RequestError(
+                "spec_obj.image.properties.hw_firmware_stateless",
+                "must be true for memory that is encrypted by amd-sev-snp",
+            )
         yield _MEMORY_ENCRYPTION[model]
 
 
@@ -199,7 +204,7 @@ _MEMORY_ENCRYPTION = {
 
 
 def encrypts_memory(spec: RequestSpec) -> bool:
-    """Whether the memory is to be encrypted, for which a host has so many contexts."""
+    """Whether the memory is encrypted, which takes one of the host's encryption contexts."""
     return _flag(spec, "mem_encryption")
 
 
@@ -217,7 +222,7 @@ def stateless_firmware(spec: RequestSpec) -> Iterable[str]:
 
 
 def socket_affinity(spec: RequestSpec) -> Iterable[str]:
-    """PCI devices that may be anywhere on the socket."""
+    """PCI devices on any NUMA node of the socket."""
     name = "pci_numa_affinity_policy"
     if "socket" in (spec.flavor.extra_specs.get(f"hw:{name}"), _image(spec, f"hw_{name}")):
         yield "COMPUTE_SOCKET_PCI_NUMA_AFFINITY"
@@ -234,7 +239,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-# What flavor and image say under the same name
+# Values of flavor and image under the same name
 
 
 def _image(spec: RequestSpec, name: str) -> object:
@@ -246,23 +251,23 @@ def _tpm(spec: RequestSpec) -> str | None:
 
 
 def _flag(spec: RequestSpec, name: str) -> bool:
-    """Yes or no, of the flavor or the image, which must not contradict."""
+    """A boolean of the flavor or the image. Raises RequestError if they contradict."""
     flavor, image = spec.flavor.extra_specs.get(f"hw:{name}"), _image(spec, f"hw_{name}")
     if flavor is None or image is None:
         return is_true(flavor) or is_true(None if image is None else str(image))
     if is_true(flavor) != is_true(str(image)):
-        raise _wrong(spec, name, f"flavor says {flavor[:40]!r}, image says {str(image)[:40]!r}")
+        raise _wrong(spec, name, f"flavor has {flavor[:40]!r}, image has {str(image)[:40]!r}")
     return is_true(flavor)
 
 
 def _choice(spec: RequestSpec, name: str, allowed: tuple[str, ...]) -> str | None:
-    """The word that flavor or image chose; if both did, it must be the same."""
+    """A value of the flavor or the image. Raises RequestError if they contradict."""
     flavor, image = spec.flavor.extra_specs.get(f"hw:{name}"), _image(spec, f"hw_{name}")
     chosen = image if flavor is None else flavor
     if chosen is None:
         return None
     if image is not None and image != chosen:
-        problem = f"flavor says {str(flavor)[:40]!r}, image says {str(image)[:40]!r}"
+        problem = f"flavor has {str(flavor)[:40]!r}, image has {str(image)[:40]!r}"
         raise _wrong(spec, name, problem)
     if chosen not in allowed:
         problem = f"{str(chosen)[:40]!r} is none of {', '.join(allowed)}"

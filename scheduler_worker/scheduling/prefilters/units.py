@@ -1,25 +1,28 @@
-"""The request filters as units: where a host may be in columns, and its providers on rows.
+"""The request filters as units: one tests columns, the other the provider tree of each host.
 
-They come before the enabled filters, and for forced hosts too, as Placement would. A rebuild with
-a new image does not ask them.
+They are asked before the enabled filters, and for forced hosts too, as Placement would be. They are
+not asked for a rebuild with a new image.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.aggregates import AVAILABILITY_ZONE
+from scheduler_worker.model.host_records import out_of_service
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
-from scheduler_worker.model.providers import ProviderUse
+from scheduler_worker.model.providers import ProviderTree, ProviderUse
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.plugin import Filter, only
 from scheduler_worker.scheduling.prefilters import hosts as facts
+from scheduler_worker.scheduling.prefilters.capacity import amounts_on
 from scheduler_worker.scheduling.prefilters.matching import Chosen, match, uses_of
 from scheduler_worker.scheduling.prefilters.needs import Needs, Supply, needs_of
+from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
+from scheduler_worker.scheduling.prefilters.traits import DISABLED
 
 NO_TENANT = "Scheduling failed: No hosts available for tenant"
 
@@ -30,53 +33,66 @@ class RequestFilters(Filter):
     run_filter_once_per_request = True
     runs_on_forced_hosts = True
     reads_use = False
+    parameters_type = RequestFilterParameters
 
     def reads(self, spec: RequestSpec) -> Hashable:
-        return needs_of(spec, self.options), _node(spec)
+        return needs_of(spec, self.parameters), _node(spec), spec.allocation_candidates is None
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         passed = np.ones(len(hosts), bool)
-        for mask, _ in _checks(hosts, spec, self.options):
+        for mask, _ in _checks(hosts, spec, self.parameters):
             passed &= mask
         return passed
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        return self._complaint(host_state, spec_obj) is None
+        return self._rejection(host_state, spec_obj) is None
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return self._complaint(host_state, spec) or super().reason(host_state, spec)
+        if host_state.service_disabled:
+            return out_of_service(host_state.record) or ""
+        return self._rejection(host_state, spec) or super().reason(host_state, spec)
 
-    def _complaint(self, host: HostState, spec: RequestSpec) -> str | None:
-        checks = _checks(only(host), spec, self.options)
+    def _rejection(self, host: HostState, spec: RequestSpec) -> str | None:
+        checks = _checks(only(host), spec, self.parameters)
         return next((why for mask, why in checks if not mask[0]), None)
 
 
+_BY_TRAIT = f"its compute service is disabled (its provider has the trait {DISABLED})"
+
 Check = tuple[Mask, str]
-"""The hosts that pass, and why the others do not."""
+"""The hosts that pass, and the reason for the others."""
 
 
 def _node(spec: RequestSpec) -> str | None:
-    """The node of a destination that names no host; the nodes of a host are told apart before."""
+    """The node of a destination without a host; RequestedDestination handles one with a host."""
     destination = spec.requested_destination
     return destination.node if destination and not destination.host else None
 
 
-def _checks(hosts: Hosts, spec: RequestSpec, options: Options) -> Iterator[Check]:
-    needs, node = needs_of(spec, options), _node(spec)
+def _checks(
+    hosts: Hosts, spec: RequestSpec, parameters: RequestFilterParameters
+) -> Iterator[Check]:
+    needs, node = needs_of(spec, parameters), _node(spec)
     if node:
         yield facts.is_node(hosts, node), f"is not node {node}"
-    for trait in needs.forbidden:
-        yield ~facts.has_trait(hosts, trait), f"has trait {trait}"
-    for trait in needs.required:
+    required, forbidden, supply = needs.required, needs.forbidden, needs.supply
+    if spec.allocation_candidates is not None:  # which answer for all that providers give
+        (required, forbidden), supply = needs.of_root, None
+    for trait in forbidden:
+        why = _BY_TRAIT if trait == DISABLED else f"has trait {trait}"
+        yield ~facts.has_trait(hosts, trait), why
+    for trait in required:
         yield facts.has_trait(hosts, trait), f"lacks trait {trait}"
     for network in needs.networks:
         yield facts.has_network(hosts, network), f"does not report network {network}"
-    yield from _aggregate_checks(hosts, needs, options)
-    if needs.supply is not None:
-        yield from _supply_checks(hosts, needs.supply)
+    yield from _aggregate_checks(hosts, needs, parameters)
+    if supply is not None:
+        yield from _supply_checks(hosts, supply)
 
 
-def _aggregate_checks(hosts: Hosts, needs: Needs, options: Options) -> Iterator[Check]:
+def _aggregate_checks(
+    hosts: Hosts, needs: Needs, parameters: RequestFilterParameters
+) -> Iterator[Check]:
     for some in needs.member_of:
         yield facts.is_member(hosts, some), f"is in no aggregate of {', '.join(sorted(some))}"
     if needs.forbidden_aggregates:
@@ -86,12 +102,12 @@ def _aggregate_checks(hosts: Hosts, needs: Needs, options: Options) -> Iterator[
     if needs.tenant is not None:
         if facts.names_tenant(hosts.metadata_items, needs.tenant):
             yield facts.is_of_tenant(hosts, needs.tenant), "is in no aggregate of the tenant"
-        elif options.placement_aggregate_required_for_tenants:
+        elif parameters.placement_aggregate_required_for_tenants:
             raise NoValidHost(NO_TENANT)
     if needs.traits is not None:
         yield (
             ~facts.is_isolated(hosts, needs.traits),
-            "is in an aggregate for traits that are not asked for",
+            "is in an aggregate for traits that are not requested",
         )
 
 
@@ -104,22 +120,25 @@ def _supply_checks(hosts: Hosts, supply: Supply) -> Iterator[Check]:
 
 
 class ResourceProviders(Filter):
-    """Passes hosts whose providers have free what the request's groups ask for, all at once."""
+    """Passes hosts whose free resource providers match the request's groups, all together."""
 
     looks_at_rows = True
     runs_on_forced_hosts = True
+    parameters_type = RequestFilterParameters
 
     def applies(self, spec: RequestSpec) -> bool:
-        return needs_of(spec, self.options).supply is not None
+        if spec.allocation_candidates is not None:
+            return False
+        return needs_of(spec, self.parameters).supply is not None
 
     def reads(self, spec: RequestSpec) -> Hashable:
-        return needs_of(spec, self.options).supply
+        return needs_of(spec, self.parameters).supply
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        supply = needs_of(spec, self.options).supply or Supply()
+        supply = needs_of(spec, self.parameters).supply or Supply()
         known: dict[Hashable, bool] = {}
         passed = np.empty(len(hosts), bool)
-        kinds = zip(hosts.provider_tree.tolist(), _inherited(hosts, supply), strict=True)
+        kinds = zip(self._trees(hosts, spec, supply), _inherited(hosts, supply), strict=True)
         for row, (tree, inherited) in enumerate(kinds):
             kind = tree.providers, inherited
             fits = known.get(kind)
@@ -136,18 +155,27 @@ class ResourceProviders(Filter):
         return found if isinstance(found, str) else super().reason(host_state, spec)
 
     def taken_by(self, spec: RequestSpec, host_state: HostState) -> tuple[ProviderUse, ...]:
-        """What an instance takes from the providers of the host that was chosen for it."""
+        """What an instance takes from the providers of its host."""
         found = self._matched(host_state, spec)
         return () if isinstance(found, str) else uses_of(facts.tree_of(host_state), found)
 
     def _matched(self, host: HostState, spec: RequestSpec) -> Chosen | str:
-        supply = needs_of(spec, self.options).supply or Supply()
+        supply = needs_of(spec, self.parameters).supply or Supply()
         [inherited] = _inherited(only(host), supply)
-        return match(facts.tree_of(host).providers, inherited, supply)
+        [tree] = self._trees(only(host), spec, supply)
+        return match(tree.providers, inherited, supply)
+
+    def _trees(self, hosts: Hosts, spec: RequestSpec, supply: Supply) -> Sequence[ProviderTree]:
+        """The hosts' providers, with the use of their own inventories where groups ask for it."""
+        if not (supply.asks_for_flavor_classes and hosts.has_inventories.any()):
+            trees: list[ProviderTree] = hosts.provider_tree.tolist()
+            return trees
+        needs = needs_of(spec, self.parameters)
+        return [facts.whole_tree(host, amounts_on(host, needs)) for host in hosts.states()]
 
 
 def _inherited(hosts: Hosts, supply: Supply) -> list[frozenset[str]]:
-    """The aggregates that all providers of each host are in; none where no group asks for any."""
+    """The aggregates that all providers of each host inherit; empty where no group needs them."""
     if any(each.member_of or each.forbidden_aggregates for each in supply.groups):
         return facts.memberships(hosts)
     return [frozenset()] * len(hosts)

@@ -1,1 +1,1 @@
-"""The weighers: how good a host is that can take the instance. Higher is better."""
+"""The weighers: how good a host is for the instance. Higher is better."""

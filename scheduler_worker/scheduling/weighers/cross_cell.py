@@ -1,4 +1,4 @@
-"""A move between cells, which is slow."""
+"""The weigher against moves between cells, which are slow."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from scheduler_worker.scheduling.plugin import Weigher
 
 
 class CrossCellWeigher(Weigher):
-    """1 in the cell the instance is in, -1 elsewhere, when a move may cross cells.
+    """1 in the instance's cell, -1 elsewhere, when a move may cross cells.
 
     Reads: the host's cell; the requested destination.
-    Example: the default multiplier lets a resize leave its cell only if nothing else is left.
+    Example: with the default multiplier a resize leaves its cell only if no other host is left.
     """
 
     reads_use = False
     option = "cross_cell_move_weight_multiplier"
+    default_factor = 1000000.0
 
     def applies(self, spec: RequestSpec) -> bool:
         destination = spec.requested_destination

@@ -1,4 +1,4 @@
-"""Weighers that are one figure of the host."""
+"""Weighers by one figure of the host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler_worker.scheduling.plugin import Weigher
 
 
 class _Figure(Weigher):
-    """Whose raw value is a column of the hosts, whatever is requested."""
+    """A weigher whose raw score is a column of the hosts, whatever is requested."""
 
     reads_request = False
     column: ClassVar[str] = ""
@@ -70,12 +70,13 @@ class IoOpsWeigher(_Figure):
     """Instances that are being built, resized, rescued and so on.
 
     Reads: ``num_io_ops``.
-    Example: the default ``io_ops_weight_multiplier = -1.0`` prefers hosts with less under way.
+    Example: the default ``io_ops_weight_multiplier = -1.0`` prefers hosts with fewer of them.
     """
 
     minval = 0
     column = "num_io_ops"
     option = "io_ops_weight_multiplier"
+    default_factor = -1.0
 
 
 class NumInstancesWeigher(_Figure):
@@ -87,6 +88,7 @@ class NumInstancesWeigher(_Figure):
 
     column = "num_instances"
     option = "num_instances_weight_multiplier"
+    default_factor = 0.0
 
 
 class HypervisorVersionWeigher(_Figure):
@@ -102,16 +104,17 @@ class HypervisorVersionWeigher(_Figure):
 
 
 class BuildFailureWeigher(_Figure):
-    """Builds that failed on the host; the multiplier counts against it.
+    """Failed builds on the host; the multiplier is negated.
 
     Reads: ``failed_builds``.
-    Example: failed builds outweigh everything else; ``build_failure_weight_multiplier = 0``
-    forgives them.
+    Example: failed builds outweigh everything else by default; ``build_failure_weight_multiplier =
+    0`` ignores them.
     """
 
     reads_use = False
     column = "failed_builds"
     option = "build_failure_weight_multiplier"
+    default_factor = 1000000.0
 
     def multiplier(self, hosts: Hosts) -> Values | float:
         return -1 * super().multiplier(hosts)

@@ -1,26 +1,32 @@
-"""Hosts whose instances were made of similar images."""
+"""The weigher for hosts whose instances have similar images."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.plugin import Weigher
+from scheduler_worker.scheduling.plugin import UnitContext, Weigher
 from scheduler_worker.scheduling.weighers.settings import ratios
 
 _PREFIX = "image_"
 
 
+class ImagePropertiesParameters(msgspec.Struct, frozen=True):
+    """``property=ratio`` items; if there are any, only these image properties count."""
+
+    image_props_weight_setting: tuple[str, ...] = ()
+
+
 class ImagePropertiesWeigher(Weigher):
     """Counts, over the host's instances, image properties equal to the requested image's.
 
-    With ``image_props_weight_setting`` each property counts its ratio and others nothing. Does
-    nothing at all while its option is 0.0, whatever aggregates say.
+    With ``image_props_weight_setting`` each property counts its ratio and others nothing. Is not
+    applied at all while its option is 0.0, whatever aggregates say.
 
     Reads: ``system_metadata`` of the host's instances; the image's properties.
     Options: ``image_props_weight_setting``.
@@ -29,10 +35,12 @@ class ImagePropertiesWeigher(Weigher):
     """
 
     option = "image_props_weight_multiplier"
+    default_factor = 0.0
+    parameters_type = ImagePropertiesParameters
 
-    def __init__(self, options: Options | None = None) -> None:
-        super().__init__(options)
-        self._ratios = ratios(self.options.image_props_weight_setting)
+    def __init__(self, context: UnitContext | None = None) -> None:
+        super().__init__(context)
+        self._ratios = dict(ratios(self.parameters.image_props_weight_setting))
 
     def applies(self, spec: RequestSpec) -> bool:
         return bool(self.default_multiplier() and spec.image_properties)
@@ -63,7 +71,7 @@ def _wanted(spec: RequestSpec) -> set[tuple[str, str]]:
 
 
 def _image_properties(facts: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """An instance's image properties, kept under ``image_`` keys of its system metadata."""
+    """An instance's image properties: the ``image_`` keys of its system metadata."""
     stored: Mapping[str, Any] = facts.get("system_metadata") or {}
     return set(_pairs(stored.items()))
 

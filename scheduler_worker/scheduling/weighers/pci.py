@@ -1,4 +1,4 @@
-"""Hosts with few PCI devices, to keep the others for those who ask for devices."""
+"""The weigher for hosts with few PCI devices, which keeps the others for requests with devices."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from scheduler_worker.scheduling.pci.hosts import free_devices
 from scheduler_worker.scheduling.plugin import Weigher
 
 _MOST = 99
-"""More free devices than these make no difference."""
+"""More free devices than this make no difference."""
 
 
 class PCIWeigher(Weigher):
     """Prefers hosts with fewer free PCI devices, whatever is requested.
 
-    A request for devices is narrowed by its filter; every other one had better go elsewhere.
+    A filter narrows requests for devices to hosts that have them; other requests should leave these
+    hosts free.
 
     Reads: the host's PCI pools.
     Example: ``pci_weight_multiplier = 2.0``

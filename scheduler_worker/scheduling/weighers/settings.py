@@ -1,17 +1,19 @@
-"""Lists of ``name=ratio``, as two weighers take them from the configuration."""
+"""Parses lists of ``name=ratio``, which two weighers and a filter have as a parameter."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 
+Ratios = tuple[tuple[str, float], ...]
 
-def ratios(items: Iterable[str]) -> dict[str, float]:
-    """Name -> ratio, split at the first ``=``; an item without a name or a number is dropped.
 
-    A ratio that is not finite would make all weights the same nothing, so it is no number here.
+def ratios(items: Iterable[str]) -> Ratios:
+    """Splits items at the first ``=``; an item without a name or a finite number is dropped.
+
+    An infinite or NaN ratio would make every weight infinite or NaN, and so all hosts equal.
     """
-    found: dict[str, float] = {}
+    found = []
     for item in items:
         name, _, text = item.partition("=")
         try:
@@ -19,5 +21,5 @@ def ratios(items: Iterable[str]) -> dict[str, float]:
         except ValueError:
             continue
         if name and math.isfinite(ratio):
-            found[name] = ratio
-    return found
+            found.append((name, ratio))
+    return tuple(found)

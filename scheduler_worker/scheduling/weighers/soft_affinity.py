@@ -1,4 +1,4 @@
-"""Server groups whose rule is a wish."""
+"""Weighers for server groups with the policy soft-affinity or soft-anti-affinity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler_worker.scheduling.plugin import Weigher
 
 
 class _SoftGroupWeigher(Weigher):
-    """Members of the group on the host, times ``sign``, where the group's policy is ``policy``."""
+    """The group's members on the host times ``sign``, for groups whose policy is ``policy``."""
 
     policy: ClassVar[str]
     sign: ClassVar[int]

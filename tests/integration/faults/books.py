@@ -1,4 +1,4 @@
-"""What Redis holds, read past the workers, and what must never be true of it."""
+"""Audits Redis directly: reads its records, and checks invariants on them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
+from tests.support.patience import SOON_S
+
 LOOK_EVERY_S = 0.05
-LATE_S = 3.0
-"""By how much a promise may outlive its time before it counts as left behind."""
 
 
 class Snapshot(msgspec.Struct):
@@ -23,16 +23,17 @@ class Snapshot(msgspec.Struct):
 
     now_s: float
     hosts: list[dict[str, Any]]
-    promises: list[dict[str, Any]]
+    """The records, each with the name of the ``cluster`` that it lies in."""
+    reservations: list[dict[str, Any]]
     instances: dict[str, set[str]]
     """Host name -> the instances that it reported."""
 
     def violations(self) -> Iterator[str]:
-        """What must not be so at any time."""
+        """Violations of invariants that hold at any time."""
         taken = Counter(
             {host["uuid"]: host.get("vcpus_used", 0) for host in self.hosts},
         )
-        for each in self.promises:
+        for each in self.reservations:
             taken[each["host_uuid"]] += each["resources"]["vcpus"]
         for host in self.hosts:
             if taken[host["uuid"]] > host["vcpus"]:
@@ -41,17 +42,15 @@ class Snapshot(msgspec.Struct):
             if len(places) > 1:
                 yield f"instance {instance} is on {' and '.join(sorted(places))}"
 
-    def left_behind(self) -> list[str]:
-        """Promises whose time is over since long."""
+    def left_behind(self, ended_s: float) -> list[str]:
+        """Reservations that remained after their time, though a call had to end them."""
         return [
-            each["instance_uuid"]
-            for each in self.promises
-            if each["expires_at_s"] < self.now_s - LATE_S
+            each["instance_uuid"] for each in self.reservations if each["expires_at_s"] < ended_s
         ]
 
     def _places(self) -> dict[str, set[str]]:
         places: dict[str, set[str]] = defaultdict(set)
-        for each in self.promises:
+        for each in self.reservations:
             places[each["instance_uuid"]].add(each["host"])
         for host, some in self.instances.items():
             for instance in some:
@@ -60,10 +59,14 @@ class Snapshot(msgspec.Struct):
 
 
 class Books:
-    """Reads the records of some clusters; raises RedisError while the store is away."""
+    """Reads the records of some clusters; raises RedisError while the store is away.
+
+    A reservation's ``expires_at_s`` is its real end: later than in its record while the store
+    delays expiry, because its clock jumped or it stood still.
+    """
 
     def __init__(self, url: str, prefix: str, clusters: Sequence[str]) -> None:
-        self._keys = [f"{prefix}:{{{cluster}}}:records" for cluster in clusters]
+        self._keys = {each: f"{prefix}:{{{each}}}:" for each in clusters}
         self._redis = redis.Redis.from_url(
             url, socket_timeout=1.0, retry=Retry(NoBackoff(), 0), decode_responses=True
         )
@@ -71,19 +74,24 @@ class Books:
     def look(self) -> Snapshot:
         with self._redis.pipeline(transaction=True) as reading:
             reading.time()
-            for key in self._keys:
-                reading.hgetall(key)
-            (seconds, micro), *clusters = reading.execute()
+            for key in self._keys.values():
+                reading.hgetall(key + "records")
+                reading.hget(key + "meta", "held_back")
+            (seconds, micro), *answers = reading.execute()
         found = Snapshot(seconds + micro / 1e6, [], [], {})
-        for key, text in (pair for records in clusters for pair in records.items()):
-            value = msgspec.json.decode(text)
-            match key[:2]:
-                case "h:":
-                    found.hosts.append(value)
-                case "p:":
-                    found.promises.append(value)
-                case "i:":
-                    found.instances[key[2:]] = set(value)
+        for cluster, records, held_back in zip(
+            self._keys, answers[::2], answers[1::2], strict=True
+        ):
+            for key, text in records.items():
+                value = msgspec.json.decode(text)
+                match key[:2]:
+                    case "h:":
+                        found.hosts.append({**value, "cluster": cluster})
+                    case "p:":
+                        value["expires_at_s"] += int(held_back or 0) / 1e6
+                        found.reservations.append(value)
+                    case "i:":
+                        found.instances[key[2:]] = set(value)
         return found
 
     def close(self) -> None:
@@ -91,14 +99,15 @@ class Books:
 
 
 class Auditor:
-    """Looks again and again, in a thread of its own, and keeps what must not be."""
+    """Reads the books repeatedly, in a thread of its own, and keeps the violations."""
 
     def __init__(self, books: Books) -> None:
         self._books = books
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="auditor", daemon=True)
         self.violations: set[str] = set()
-        self.looks = 0
+        self._looks = 0
+        self._looked = threading.Condition()
 
     def start(self) -> None:
         self._thread.start()
@@ -106,6 +115,14 @@ class Auditor:
     def stop(self) -> None:
         self._over.set()
         self._thread.join()
+
+    def until_it_looked(self) -> None:
+        """Until a look that was begun after this call is over."""
+        with self._looked:
+            goal = self._looks + 2  # one may be under way
+            assert self._looked.wait_for(lambda: self._looks >= goal, SOON_S), (
+                "the auditor has ended"
+            )
 
     def look(self) -> Snapshot:
         """As things are now."""
@@ -116,6 +133,8 @@ class Auditor:
             try:
                 snapshot = self._books.look()
             except RedisError:
-                continue  # away: that is what the test wanted
-            self.looks += 1
+                continue  # the store is away, as the test wants
             self.violations |= set(snapshot.violations())
+            with self._looked:
+                self._looks += 1
+                self._looked.notify_all()

@@ -1,8 +1,8 @@
-"""The worker with one of its promises taken out, to see that the suite would notice.
+"""The worker with a defect, to see that the suite notices it.
 
     python -m tests.integration.faults.broken --config-file FILE DEFECT
 
-runs ``scheduler-worker`` so; :data:`DEFECTS` has the names.
+runs ``scheduler-worker`` with it; :data:`DEFECTS` has the names.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from pathlib import Path
 from typing import Any
 
 from scheduler_worker.cli import worker
-from scheduler_worker.rpc.amqp.ledger import Delivery, Ledger
+from scheduler_worker.rpc.amqp.deliveries import Delivery, DeliveryTracker
 
 
 def commits_without_the_token() -> None:
-    """Whoever once held the lock may write."""
-    _replace(
+    """Every former holder of the lock may write."""
+    replace(
         "commit", r"local is_held = .*?\nif not is_held", "local is_held = true\nif not is_held"
     )
 
 
 def releases_what_others_hold() -> None:
-    """Whoever gives up a hold ends whichever there is."""
-    _replace("leave", r"if meta\.holder == owner then (.*?) end", r"\1")
+    """A release ends the lease of any holder."""
+    replace("leave", r"if meta\.holder == owner then (.*?) end", r"\1")
 
 
 def acknowledges_early() -> None:
     """A message is off the broker's books before it is begun."""
-    take = Ledger.take
+    take = DeliveryTracker.take
 
-    def taken(self: Ledger, delivery: Delivery) -> None:
+    def taken(self: DeliveryTracker, delivery: Delivery) -> None:
         take(self, delivery)
         self._settle(delivery.tag)
 
-    Ledger.take = taken  # type: ignore[method-assign]
+    DeliveryTracker.take = taken  # type: ignore[assignment]
 
 
-def _replace(name: str, pattern: str, text: str) -> None:
-    """Change a Lua file as it is read, whoever reads it."""
+def replace(name: str, pattern: str, text: str) -> None:
+    """Replace text in a Lua file when it is read."""
     whole = Path.read_text
 
     def read_text(path: Path, *options: Any, **named: Any) -> str:
@@ -52,7 +52,7 @@ def _replace(name: str, pattern: str, text: str) -> None:
                 raise ValueError(f"{path} does not have {pattern} once")
         return found
 
-    Path.read_text = read_text  # type: ignore[method-assign, assignment]
+    Path.read_text = read_text  # type: ignore[assignment]
 
 
 DEFECTS: dict[str, Callable[[], None]] = {

@@ -1,8 +1,10 @@
-"""Filters that take their time."""
+"""Filters that take their time, or all of it."""
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -10,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from scheduler_worker.scheduling.plugin import Filter
-from tests.support.handlers import SOON_S, in_thread
+from tests.support.handlers import in_thread
+from tests.support.patience import SOON_S
 
 SLOW_S = 0.05
 
@@ -23,14 +26,34 @@ class SlowFilter(Filter):
         return np.ones(len(hosts), bool)
 
 
+HALTS_AFTER = 40
+"""So many requests :class:`HaltingFilter` lets through."""
+
+
+class HaltingFilter(Filter):
+    """All hosts; then no request leaves it any more, and whatever the worker has stays in hand."""
+
+    _asked = itertools.count(1)
+
+    def passes(self, hosts, spec):
+        if next(self._asked) > HALTS_AFTER:
+            threading.Event().wait()
+        return np.ones(len(hosts), bool)
+
+
 class PausingFilter(Filter):
-    """All hosts; a request with a :class:`Pause` waits here, once, in the middle of a hold."""
+    """Passes all hosts; raises an error with the hint ``fail``.
+
+    A request with a :class:`Pause` waits here, once, while its worker has the lock.
+    """
 
     def passes(self, hosts, spec):
         pause = spec.hint("pause")
         if pause and _first_time(Path(pause)):
             Path(pause, "entered").write_text("!")  # returns when the test reads it
             Path(pause, "go").read_text()  # returns when the test has written it
+        if spec.hint("fail"):
+            raise ValueError("the request asks for it")
         return np.ones(len(hosts), bool)
 
 

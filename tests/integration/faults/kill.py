@@ -1,8 +1,8 @@
-"""A worker is killed among a hundred casts, and another one goes on: what is lost?
+"""Kills a worker among a hundred casts, lets another one go on, and counts the losses.
 
     python -m tests.integration.faults.kill
 
-prints it for both servers of ``[rpc] server``. It starts a RabbitMQ and a Redis of its own.
+prints them for both servers of ``[rpc] server``. It starts a private RabbitMQ and Redis.
 """
 
 from __future__ import annotations
@@ -20,21 +20,26 @@ from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.scheduling.options import ALL_FILTERS
+from tests.integration.faults import filters
 from tests.integration.faults.books import Books, Snapshot
+from tests.integration.faults.filters import HALTS_AFTER
 from tests.integration.faults.tenants import SPEC, Mailbox
+from tests.support.patience import SOON_S
 from tests.support.servers import RabbitServer, RedisServer
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, write_config
 
-CASTS, SLOTS, KILLED_AFTER = 100, 4, 25
+CASTS, SLOTS = 100, 4
+KILLED_AFTER = HALTS_AFTER - SLOTS + 1
+"""As many answers arrive for sure; the worker halts in the middle of a group commit."""
 QUIET_S = 3.0
-"""So long without an answer, when what was cast last is answered: no more will come."""
-LONGEST_S = 60.0
+"""After this time without an answer, once the last cast is answered, no more arrive."""
+LONGEST_S = SOON_S
 KINDS = ("amqp", "oslo")
 
 
 class Toll(msgspec.Struct):
-    """What became of the casts."""
+    """The results of the casts."""
 
     server: str
     cast: int
@@ -43,19 +48,19 @@ class Toll(msgspec.Struct):
     answered_again: int
     """Answers beyond the first: late acknowledgement makes them normal."""
     contradicted: int
-    """Casts whose answers named different hosts."""
-    promised: int
-    """Instances with a promise in Redis; each with one."""
-    over_promised: list[str]
+    """Casts with answers that name different hosts."""
+    reserved: int
+    """Instances with a reservation in Redis; each has one."""
+    violations: list[str]
 
 
 class _Casts:
-    """A hundred casts, their answers, and what they left in the store."""
+    """A hundred casts, their answers, and their records in the store."""
 
     def __init__(self, bus: Bus, prefix: str, redis_url: str) -> None:
         self.mailbox = Mailbox()
         self._books = Books(redis_url, prefix, ["default"])
-        self._client = SchedulerClient(bus, timeout_s=20.0)
+        self._client = SchedulerClient(bus, timeout_s=SOON_S)
         endpoint = Endpoint(None, "1.0", {"destinations_selected": self.mailbox.take})
         self._answers = bus.server("tenants", "kill", [endpoint], translate=to_wire)
         self._answers.start()
@@ -71,7 +76,7 @@ class _Casts:
         )
 
     def until_no_more_comes(self) -> None:
-        """Until all are answered, and what was cast after them; or nothing comes any more."""
+        """Wait until all are answered, and those cast after them; or no more answers arrive."""
         last = self.cast()
         assert self.mailbox.wait_for(last, LONGEST_S), "the second worker does not serve"
         while self.lost():
@@ -94,7 +99,7 @@ def run(kind: str, directory: Path, rabbit_url: str, redis_url: str) -> Toll:
     """Do it with one kind of server, on an empty virtual host."""
     prefix = f"kill-{uuid.uuid4().hex}"
 
-    def worker(name: str) -> WorkerProcess:
+    def worker(name: str, unit: str = "ComputeFilter") -> WorkerProcess:
         config = write_config(
             directory / f"{kind}-{name}.conf",
             DEFAULT={"transport_url": rabbit_url, "host": name, "service_down_time": 600},
@@ -102,13 +107,13 @@ def run(kind: str, directory: Path, rabbit_url: str, redis_url: str) -> Toll:
             state={"url": redis_url, "prefix": prefix},
             cluster_lock={"hold_timeout": 1.0, "max_batch": 16},  # the dead one held the lock
             filter_scheduler={
-                "available_filters": [ALL_FILTERS, "tests.integration.faults.filters.SlowFilter"],
-                "enabled_filters": "ComputeFilter,CoreFilter,SlowFilter",
+                "available_filters": [ALL_FILTERS, f"{filters.__name__}.HaltingFilter"],
+                "enabled_filters": f"CoreFilter,{unit}",
             },
         )
         return WorkerProcess(config, name=f"{kind}-{name}")
 
-    with worker("one") as one, Bus(conf.load(), url=rabbit_url) as bus:
+    with worker("one", "HaltingFilter") as one, Bus(conf.load(), url=rabbit_url) as bus:
         casts = _Casts(bus, prefix, redis_url)
         one.ready()
         casts.begin()
@@ -132,8 +137,8 @@ def _toll(kind: str, casts: _Casts) -> Toll:
         lost=len(casts.lost()),
         answered_again=sum(max(0, count - 1) for count in counts),
         contradicted=sum(len(casts.mailbox.hosts(each)) > 1 for each in casts.ids),
-        promised=len({each["instance_uuid"] for each in snapshot.promises}) - 1,  # the last one
-        over_promised=sorted(snapshot.violations()),
+        reserved=len({each["instance_uuid"] for each in snapshot.reservations}) - 1,  # the last one
+        violations=sorted(snapshot.violations()),
     )
 
 

@@ -1,8 +1,8 @@
-"""Who asks for hosts while things break: sixteen tenants, and the hosts that report their use.
+"""The load during faults: sixteen tenants, and the hosts that report their use.
 
-A tenant asks for one instance after the other, by call or by cast, as a conductor would: with the
-same instance again until it is answered. What it gets it gives back, or builds, so that the hosts
-report it, and deletes later; now and then it forgets it.
+A tenant requests one instance after the other, by call or by cast, as a conductor would: it repeats
+a request until it is answered. It releases an instance, or builds it, so that the hosts report it,
+and deletes it later; sometimes it forgets it.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from scheduler_worker import errors
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import NoValidHost, SchedulerWorkerError
 from scheduler_worker.rpc import codec
+from tests.support.patience import SOON_S
 from tests.support.services import host
 
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 64, "root_gb": 1}, "num_instances": 1}
 PAUSE_S = 0.1
 PATIENCE_S = 15.0
 """After so long without an answer a tenant asks for something else."""
-LOST_S = 40.0
+LOST_S = 2 * SOON_S
 """A cast that was not answered by then is lost."""
 YOUNG_S = 5.0
-"""Only what was asked for less than so long ago is built: its promise must live until it is."""
+"""Only younger requests are built: their reservations must last until then."""
 REPORT_EVERY_S = 0.25
 LIFE_S = 4 * REPORT_EVERY_S
 
 
 class Racks:
-    """What runs on which host: the truth that reports tell."""
+    """The truth about instances and hosts, which reports carry."""
 
     def __init__(self, clusters: Mapping[str, Sequence[str]], vcpus: int) -> None:
-        self._clusters = clusters
+        self._clusters = {cluster: list(names) for cluster, names in clusters.items()}
         self._vcpus = vcpus
         self._lock = threading.Lock()
         self.instances: dict[str, set[str]] = {
@@ -51,6 +52,14 @@ class Racks:
     def delete(self, instance: str, name: str) -> None:
         with self._lock:
             self.instances[name].remove(instance)
+
+    def move(self, name: str, cluster: str) -> None:
+        """From the next report on the host is in another cluster."""
+        with self._lock:
+            for names in self._clusters.values():
+                if name in names:
+                    names.remove(name)
+            self._clusters[cluster].append(name)
 
     def reports(self, cluster: str) -> list[dict[str, Any]]:
         """A report of each host of a cluster, as of now."""
@@ -105,21 +114,21 @@ class Mailbox:
 
 
 class Served:
-    """When tenants were served: what outages are measured with. Monotonic seconds."""
+    """When tenants were served, to measure outages. Monotonic seconds."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self.ends_s: list[float] = []
         self._begun: list[tuple[float, float]] = []
         self.last_begun_s: dict[str, float] = {}
-        """Tenant -> when it asked for what it was served with last."""
+        """Tenant -> when it made the request that was served last."""
         self.longest_s = 0.0
         """How long a tenant waited at most for an answer."""
         self.placed = 0
-        """How many instances got a host; the others were refused for lack of room."""
+        """How many instances got a host; the others were refused for lack of capacity."""
         self.errors: Counter[str] = Counter()
         self.broken: list[str] = []
-        """Promises to tenants that were not kept: lost casts, contradictions."""
+        """Broken guarantees: lost casts, contradictory answers."""
 
     def note(self, who: str, begun_s: float, *, is_placed: bool) -> None:
         with self._changed:
@@ -131,7 +140,7 @@ class Served:
             self._changed.notify_all()
 
     def begun_after(self, when_s: float) -> list[float]:
-        """When those were served who asked after that time."""
+        """When requests that were made after that time were served."""
         return [end_s for begun_s, end_s in self._begun if begun_s > when_s]
 
     def wait_for(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
@@ -140,7 +149,7 @@ class Served:
 
 
 class Tenant:
-    """One client; runs in a thread until told to stop."""
+    """One client; runs in a thread until it is stopped."""
 
     def __init__(
         self, name: str, client: SchedulerClient, racks: Racks, mailbox: Mailbox, served: Served
@@ -150,7 +159,7 @@ class Tenant:
         self._racks = racks
         self._mailbox = mailbox
         self._served = served
-        self._dice = random.Random(name)
+        self._rng = random.Random(name)
         self._over = threading.Event()
         self._built: deque[tuple[float, str, str]] = deque()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -166,7 +175,7 @@ class Tenant:
         assert not self._thread.is_alive(), f"{self._name} is stuck"
 
     def _run(self) -> None:
-        while not self._over.wait(self._dice.uniform(0, 2 * PAUSE_S)):
+        while not self._over.wait(self._rng.uniform(0, 2 * PAUSE_S)):
             try:
                 self._live()
             except Exception as error:
@@ -175,14 +184,14 @@ class Tenant:
 
     def _live(self) -> None:
         instance, begun_s = str(uuid.uuid4()), time.monotonic()
-        ask = self._by_cast if self._dice.random() < 0.3 else self._by_call
+        ask = self._by_cast if self._rng.random() < 0.3 else self._by_call
         where = self._persist(lambda: ask(instance))
         self._served.note(self._name, begun_s, is_placed=where is not None)
         self._delete_old()
         if where is None:
             return
         is_young = time.monotonic() - begun_s < YOUNG_S
-        fate = self._dice.random()
+        fate = self._rng.random()
         if is_young and fate < 0.3:
             self._build(instance, where)
         elif fate < 0.998:
@@ -191,12 +200,12 @@ class Tenant:
     def _build(self, instance: str, where: str) -> None:
         self._racks.build(instance, where)
         self._built.append((time.monotonic(), instance, where))
-        if self._dice.random() < 0.3:
+        if self._rng.random() < 0.3:
             facts = [{"uuid": instance, "host": where}]
             self._persist(lambda: self._client.update_instance_info(where, facts))
 
     def _delete_old(self) -> None:
-        """Not before it was reported: with that its promise ends."""
+        """Not before it was reported, which absorbs its reservation."""
         while self._built and time.monotonic() - self._built[0][0] > LIFE_S:
             _, *built = self._built.popleft()
             self._racks.delete(*built)
@@ -260,4 +269,4 @@ class Reporter:
             try:
                 self._cast("update_hosts", {}, hosts=self._racks.reports(self._cluster))
             except SchedulerWorkerError:
-                continue  # the next report says it all
+                continue  # the next report is complete

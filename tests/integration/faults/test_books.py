@@ -1,9 +1,12 @@
-"""The auditor sees what it is there to see."""
+"""The auditor finds violations."""
 
-from tests.integration.faults.books import LATE_S, Snapshot
+import pytest
+
+from tests.integration.faults import books
+from tests.integration.faults.books import Auditor, Snapshot
 
 
-def snapshot(used: int = 0, promises=(), instances=None) -> Snapshot:
+def snapshot(used: int = 0, reservations=(), instances=None) -> Snapshot:
     hosts = [
         {"uuid": f"uuid-{name}", "host": name, "vcpus": 2, "vcpus_used": used} for name in "ab"
     ]
@@ -15,12 +18,12 @@ def snapshot(used: int = 0, promises=(), instances=None) -> Snapshot:
             "resources": {"vcpus": 1},
             "expires_at_s": expires_at_s,
         }
-        for instance, name, expires_at_s in promises
+        for instance, name, expires_at_s in reservations
     ]
     return Snapshot(100.0, hosts, made, instances or {})
 
 
-def test_a_host_that_owes_more_than_it_has():
+def test_an_overbooked_host():
     assert list(snapshot(1, [("i", "a", 200)]).violations()) == []
     assert list(snapshot(1, [("i", "a", 200), ("j", "a", 200)]).violations()) == [
         "a has 2 vCPUs and owes 3"
@@ -30,11 +33,42 @@ def test_a_host_that_owes_more_than_it_has():
 def test_an_instance_in_two_places():
     one = [("i", "a", 200)]
     assert list(snapshot(0, one, {"a": {"i"}}).violations()) == []
-    told = ["instance i is on a and b"]
-    assert list(snapshot(0, [*one, ("i", "b", 200)]).violations()) == told
-    assert list(snapshot(0, one, {"b": {"i"}}).violations()) == told
+    expected = ["instance i is on a and b"]
+    assert list(snapshot(0, [*one, ("i", "b", 200)]).violations()) == expected
+    assert list(snapshot(0, one, {"b": {"i"}}).violations()) == expected
 
 
-def test_a_promise_that_outlived_its_time():
-    promises = [("kept", "a", 101), ("ending", "a", 99), ("left", "a", 99 - LATE_S)]
-    assert snapshot(0, promises).left_behind() == ["left"]
+def test_a_reservation_that_outlived_its_time():
+    reservations = [("kept", "a", 101), ("ending", "a", 99), ("left", "a", 98)]
+    assert snapshot(0, reservations).left_behind(99) == ["left"]
+
+
+class Ledger:
+    """Has one violation; fails when it is read too often."""
+
+    def __init__(self, good: int) -> None:
+        self._left = good
+
+    def look(self) -> Snapshot:
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError("unreadable")
+        return snapshot(1, [("i", "a", 200), ("j", "a", 200)])
+
+
+def test_an_auditor_keeps_violations():
+    auditor = Auditor(Ledger(good=10**9))  # type: ignore[arg-type]
+    auditor.start()
+    auditor.until_it_looked()
+    auditor.stop()
+    assert auditor.violations == {"a has 2 vCPUs and owes 3"}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_auditor_that_ended_is_noticed(monkeypatch):
+    monkeypatch.setattr(books, "SOON_S", 0.2)
+    auditor = Auditor(Ledger(good=1))  # type: ignore[arg-type]
+    auditor.start()
+    auditor._thread.join()
+    with pytest.raises(AssertionError, match="the auditor has ended"):
+        auditor.until_it_looked()

@@ -21,13 +21,14 @@ from tests.integration.faults.books import Books
 from tests.integration.faults.filters import Pause
 from tests.integration.faults.tenants import SPEC, Mailbox
 from tests.support.amqp import Operator
-from tests.support.handlers import SOON_S, eventually, in_thread
+from tests.support.handlers import in_thread
+from tests.support.patience import SOON_S, eventually
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, write_config
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
-HOLD_S = 2.0
+LEASE_S = 2.0
 PLACED, REFUSED = "placed", "NoValidHost"
 
 
@@ -48,7 +49,7 @@ class Scene:
             DEFAULT={"transport_url": self._rabbit_url, "host": name, "service_down_time": 600},
             rpc={"slots": slots},
             state={"url": self._redis_url, "prefix": self.prefix},
-            cluster_lock={"hold_timeout": HOLD_S, "max_batch": 16},
+            cluster_lock={"hold_timeout": LEASE_S, "max_batch": 16},
             pending={"wait_timeout": 0},
             filter_scheduler={
                 "available_filters": [
@@ -66,19 +67,18 @@ class Scene:
         ours = self.bus.client("scheduler", namespace="scheduler_worker", timeout_s=SOON_S)
         ours.call("update_hosts", {}, hosts=[host("h", vcpus=vcpus, cpu_allocation_ratio=1.0)])
 
-    def ask(self, name: str, *, pause: Pause | None = None, vcpus: int = 1):
+    def ask(self, name: str, *, pause: Pause | None = None, fails: bool = False):
         """How one worker answers, in a queue."""
         client = self.bus.client("scheduler", server=name, version="4.5", timeout_s=3 * SOON_S)
-        spec = {**SPEC, "flavor": {**SPEC["flavor"], "vcpus": vcpus}}
-        if pause:
-            spec["scheduler_hints"] = pause.hint
+        hints = {**(pause.hint if pause else {}), **({"fail": ["yes"]} if fails else {})}
+        spec = {**SPEC, "scheduler_hints": hints}
 
         def call() -> str:
             try:
                 instances = [str(uuid.uuid4())]
-                told = {"return_objects": True, "return_alternates": False}
+                options = {"return_objects": True, "return_alternates": False}
                 [[chosen]] = client.call(
-                    "select_destinations", {}, spec_obj=spec, instance_uuids=instances, **told
+                    "select_destinations", {}, spec_obj=spec, instance_uuids=instances, **options
                 )
                 assert codec.decode_selection(chosen).service_host == "h"
             except RemoteFailure as failure:
@@ -88,7 +88,7 @@ class Scene:
         return in_thread(call)
 
     def holder(self) -> str:
-        """Who holds the cluster's lock."""
+        """The holder of the cluster's lock."""
         with redis.Redis.from_url(self._redis_url, decode_responses=True) as client:
             return client.hget(f"{self.prefix}:{{default}}:meta", "holder") or ""
 
@@ -105,7 +105,7 @@ def with_and_without(defect):
 
 
 @with_and_without(broken.commits_without_the_token)
-def test_a_worker_that_was_paused_over_the_end_of_its_hold_promises_nothing(
+def test_a_worker_that_was_paused_over_the_end_of_its_lease_reserves_nothing(
     scene, tmp_path, defect
 ):
     pause = Pause(tmp_path)
@@ -125,26 +125,26 @@ def test_a_worker_that_was_paused_over_the_end_of_its_hold_promises_nothing(
 
 
 @with_and_without(broken.releases_what_others_hold)
-def test_a_worker_that_was_paused_ends_no_hold_but_its_own(scene, tmp_path, defect):
+def test_a_worker_that_was_paused_ends_no_lease_but_its_own(scene, tmp_path, defect):
     first, second = Pause(tmp_path), Pause(tmp_path)
     one = scene.worker("one", defect=defect)
     scene.worker("two")
     scene.report()
-    late = scene.ask("one", pause=first, vcpus=99)  # it will have nothing to commit
+    late = scene.ask("one", pause=first, fails=True)  # it gives up the lock without a commit
     first.wait_until_entered()
     with one.paused():
         held = scene.ask("two", pause=second)
         second.wait_until_entered()
         holder = scene.holder()
     first.let_go()
-    assert late.get(timeout=SOON_S) == REFUSED
+    assert late.get(timeout=SOON_S) == "InternalError"
     assert scene.holder() == ("" if defect else holder)
     second.let_go()
     assert held.get(timeout=SOON_S) == PLACED
 
 
 @with_and_without(broken.acknowledges_early)
-def test_what_a_killed_worker_had_begun_is_done_by_another(scene, tmp_path, defect):
+def test_another_worker_finishes_the_work_of_a_killed_one(scene, tmp_path, defect):
     mailbox, pause = Mailbox(), Pause(tmp_path)
     endpoint = Endpoint(None, "1.0", {"destinations_selected": mailbox.take})
     answers = scene.bus.server("tenants", "scene", [endpoint], translate=to_wire)
@@ -165,7 +165,7 @@ def test_what_a_killed_worker_had_begun_is_done_by_another(scene, tmp_path, defe
     scene.worker("two", slots=1)
     one.kill()
     eventually(lambda: scene.operator.consumers("scheduler") == 1)
-    # By now the broker has put back what it may put back. The other worker takes one at a time,
+    # By now the broker has requeued what it may requeue. The other worker takes one at a time,
     # and may put it at the end once, to count it: the second of these comes after it.
     for _ in range(2):
         assert mailbox.wait_for(cast(), SOON_S)

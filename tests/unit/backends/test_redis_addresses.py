@@ -1,7 +1,8 @@
-"""What is read from a URL before anything is connected."""
+"""URLs of the state are parsed and checked before anything is connected."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from scheduler_worker.backends.redis.addresses import open_nodes, without_accoun
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.backends.redis.nodes import LONGEST_WAIT_S, Address, ClusterNodes, Node
 from scheduler_worker.errors import ConfigError
+from tests.support.certificates import SOME
 
 
 def nodes(url: str) -> Any:
@@ -39,40 +41,48 @@ def test_an_address_has_no_password(url: str, address: str) -> None:
 def test_a_sentinel_url_names_service_database_and_account() -> None:
     (node,) = nodes("redis+sentinel://me:p%40ss@a:1,b/blue/3").all().values()
     for pool in pools(node):
-        assert pool.service_name == "blue"
+        assert pool.service_name == "blue"  # type: ignore[attr-defined]
         assert (pool.connection_kwargs["db"], pool.connection_kwargs["username"]) == (3, "me")
         assert pool.connection_kwargs["password"] == "p@ss"
         sentinels = [
-            client.connection_pool.connection_kwargs for client in pool.sentinel_manager.sentinels
+            client.connection_pool.connection_kwargs
+            for client in pool.sentinel_manager.sentinels  # type: ignore[attr-defined]
         ]
         assert [(each["host"], each["port"]) for each in sentinels] == [("a", 1), ("b", 26379)]
         assert {each["socket_timeout"] for each in sentinels} == {4.0}
 
 
-def test_tls_with_sentinels_is_for_all_of_them() -> None:
-    (node,) = nodes("rediss+sentinel://a/blue?ssl_ca_certs=ca.pem").all().values()
+@pytest.fixture
+def ca_certs(tmp_path: Path) -> str:
+    path = tmp_path / "ca.pem"
+    path.write_text(SOME)
+    return str(path)
+
+
+def test_tls_is_used_for_servers_and_sentinels(ca_certs: str) -> None:
+    (node,) = nodes(f"rediss+sentinel://a/blue?ssl_ca_certs={ca_certs}").all().values()
     pool = pools(node)[0]
-    (sentinel,) = pool.sentinel_manager.sentinels
+    (sentinel,) = pool.sentinel_manager.sentinels  # type: ignore[attr-defined]
     assert pool.connection_class is SentinelManagedSSLConnection
     assert sentinel.connection_pool.connection_class is SSLConnection
     for each in (pool, sentinel.connection_pool):
-        assert each.connection_kwargs["ssl_ca_certs"] == "ca.pem"
+        assert each.connection_kwargs["ssl_ca_certs"] == ca_certs
 
 
-def test_a_cluster_url_names_some_of_its_servers() -> None:
-    cluster = nodes("rediss+cluster://me:p%40ss@a:1,b?ssl_ca_certs=ca.pem")
+def test_a_cluster_url_names_some_of_its_servers(ca_certs: str) -> None:
+    cluster = nodes(f"rediss+cluster://me:p%40ss@a:1,b?ssl_ca_certs={ca_certs}")
     assert isinstance(cluster, ClusterNodes)
     assert cluster._seeds == [("a", 1), ("b", 6379)]
     for pool in pools(cluster._node(Address("c", 7))):
-        said = pool.connection_kwargs
+        options = pool.connection_kwargs
         assert pool.connection_class is SSLConnection
-        assert (said["host"], said["port"]) == ("c", 7)
-        assert (said["username"], said["password"]) == ("me", "p@ss")
-        assert said["ssl_ca_certs"] == "ca.pem"
+        assert (options["host"], options["port"]) == ("c", 7)
+        assert (options["username"], options["password"]) == ("me", "p@ss")
+        assert options["ssl_ca_certs"] == ca_certs
 
 
 @pytest.mark.parametrize("url", ["redis://a", "redis+sentinel://a/blue", "redis+cluster://a"])
-def test_redis_py_repeats_nothing_and_waits_longer_than_a_wait(url: str) -> None:
+def test_redis_py_does_not_retry_and_its_timeout_is_longer_than_a_wait(url: str) -> None:
     found = nodes(url)
     node = found._node(Address("a", 1)) if isinstance(found, ClusterNodes) else found.of("key")
     commands, waits = pools(node)
@@ -100,7 +110,7 @@ def test_redis_py_repeats_nothing_and_waits_longer_than_a_wait(url: str) -> None
         "redis+cluster://:secret@a:1?nonsense=1",
     ],
 )
-def test_a_bad_url_is_refused_without_telling_the_password(url: str) -> None:
+def test_a_bad_url_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(ConfigError, match=r"\[state\] url") as caught:
         RedisState(url, hold_timeout_s=5.0)
     assert "secret" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""What is said of a server's settings."""
+"""Warnings about a server's settings."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def test_a_bad_setting_has_one_warning(setting: dict[str, str], advised: str) ->
     assert warning.startswith("Redis at host:1 ")
 
 
-def test_replicas_that_need_not_keep_up_are_warned_of() -> None:
+def test_a_master_that_writes_without_replicas_has_a_warning() -> None:
     settings = {key: GOOD[key] for key in GOOD if not key.startswith("min_slaves")}
     (warning,) = advice("Redis", settings, 1)
     assert "min-replicas-to-write 1" in warning
 
 
-def test_a_server_that_may_not_be_asked_is_warned_of() -> None:
+def test_a_server_that_refuses_info_has_a_warning() -> None:
     (warning,) = advice("Redis", None, 0)
     assert "+info" in warning
 
 
-def test_what_a_server_says_of_itself_is_read_by_name() -> None:
+def test_info_is_parsed_by_name() -> None:
     text = b"# Server\r\nredis_version:7.0.15\r\nrun_id:ab\r\n\r\nconfig_file:\r\nos:a:b\r\n"
     assert parsed_info(text) == {
         "redis_version": "7.0.15",

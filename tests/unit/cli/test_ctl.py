@@ -1,4 +1,4 @@
-"""scheduler-workerctl: what it prints, what it answers, and that its document says so."""
+"""scheduler-workerctl: its output and exit status, as its manual has them."""
 
 import contextlib
 import io
@@ -34,8 +34,8 @@ def policy(tmp_path, monkeypatch):
     return write
 
 
-def said(*arguments):
-    """The exit status and what is printed."""
+def run(*arguments):
+    """The exit status and the output."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
         status = main(arguments)
     return status, out.getvalue()
@@ -43,22 +43,22 @@ def said(*arguments):
 
 def test_a_policy_without_issues_is_counted(policy):
     one, other = policy("1.yaml", GOOD), policy("2.yaml", GOOD)
-    assert said("tuning", "check", one, other, one) == (0, "no issues: 2 rules in 2 files\n")
+    assert run("tuning", "check", one, other, one) == (0, "no issues: 2 rules in 2 files\n")
 
 
-def test_all_issues_of_all_files_are_told(policy):
+def test_all_issues_of_all_files_are_printed(policy):
     wrong = policy("1.yaml", GOOD.replace("target", "targte").replace("VM", "vm"))
     worse = policy("2.yaml", GOOD.replace("50", "50 +"))
-    status, told = said("tuning", "check", wrong, policy("3.yaml", GOOD), worse)
+    status, output = run("tuning", "check", wrong, policy("3.yaml", GOOD), worse)
     assert status == 1
-    assert re.findall(r"^(\S+): (E_\w+)", told, re.MULTILINE) == [
+    assert re.findall(r"^(\S+): (E_\w+)", output, re.MULTILINE) == [
         ("1.yaml:1:8", "E_SCOPE"),
         ("1.yaml:3:3", "E_SCHEMA"),
         ("1.yaml:5:5", "E_SCHEMA"),
         ("2.yaml:5:17", "E_EXPR_SYNTAX"),
     ]
-    assert "\n      targte: 50\n      ^\n" in told
-    assert told.endswith("\n4 issues in 3 files\n")
+    assert "\n      targte: 50\n      ^\n" in output
+    assert output.endswith("\n4 issues in 3 files\n")
 
 
 def test_a_file_that_cannot_be_read_is_named(policy, capsys):
@@ -67,13 +67,13 @@ def test_a_file_that_cannot_be_read_is_named(policy, capsys):
     assert main(["tuning", "check", "latin.yaml"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "scheduler-workerctl: away.yaml: cannot be read: No such file or directory",
-        "scheduler-workerctl: latin.yaml: is no UTF-8 text",
+        "scheduler-workerctl: latin.yaml: is not UTF-8 text",
     ]
 
 
 def test_the_schema_is_that_of_the_stock_policies():
     kept = (POLICIES / "policy.schema.json").read_text()
-    assert said("tuning", "schema") == (0, kept), "run: make sample"
+    assert run("tuning", "schema") == (0, kept), "run: make sample"
 
 
 def commands(of):
@@ -82,7 +82,7 @@ def commands(of):
     return choices[0] if choices else {}
 
 
-def test_every_command_teaches_and_is_in_the_manual():
+def test_every_command_has_a_description_and_is_in_the_manual():
     assert len(GROUPS) == len(commands(parser()))
     for group, its in commands(parser()).items():
         for name, command in commands(its).items():
@@ -101,7 +101,7 @@ def test_wrong_arguments_have_a_status_of_their_own(capsys):
 
 
 def examples():
-    """The manual's commands, each with what it says that they print."""
+    """The manual's commands, each with its output."""
     for block in re.findall(r"```console\n(.*?)```", MANUAL.read_text(), re.DOTALL):
         for command, printed in re.findall(
             r"^\$ scheduler-workerctl ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE
@@ -110,7 +110,7 @@ def examples():
 
 
 @pytest.mark.parametrize(("command", "printed"), [*examples()])
-def test_a_command_of_the_manual_prints_what_it_says(command, printed, monkeypatch):
+def test_a_command_of_the_manual_has_the_output_shown_there(command, printed, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "80")
     words, _, to_file = command.partition(" > ")
@@ -119,9 +119,9 @@ def test_a_command_of_the_manual_prints_what_it_says(command, printed, monkeypat
         for word in shlex.split(words)
         for path in (sorted(map(str, Path().glob(word))) if "*" in word else [word])
     ]
-    status, told = said(*arguments)
+    status, output = run(*arguments)
     assert status == (1 if "mistakes" in command else 0)
-    assert told if to_file else told == printed
+    assert output if to_file else output == printed
 
 
 def test_the_manuals_files_are_those_of_the_examples():

@@ -1,4 +1,4 @@
-"""Reports and what becomes of them."""
+"""Host reports, and the records they are merged into."""
 
 import msgspec
 import pytest
@@ -10,6 +10,7 @@ from scheduler_worker.model.host_records import (
     free_ram_mb,
     heartbeat_s,
     is_forced_down,
+    is_silent,
     merged,
     seconds,
     stat,
@@ -27,7 +28,7 @@ def test_absent_is_unchanged_and_null_is_cleared():
     assert (third.vcpus_used, third.host_ip) == (0, None)
 
 
-def test_fields_of_says_what_was_said():
+def test_fields_of_a_report_are_those_it_carries():
     report = msgspec.convert({"host": "h", "vcpus": None, "traits": ["A"]}, HostReport)
     assert fields_of(report) == {"host": "h", "vcpus": None, "traits": ("A",)}
 
@@ -50,12 +51,12 @@ def test_a_first_report_needs_its_capacity():
         merged(None, {"uuid": "u", "host": "h", "memory_mb": 1, "local_gb": 1}, **STAMP)
 
 
-def test_heartbeat_is_the_services_or_the_reports():
+def test_the_heartbeat_is_the_one_of_the_service_else_the_report():
     silent = merged(None, FIRST, **STAMP)
-    said = {"last_seen_up": "1970-01-01T00:00:07Z", "created_at": "1970-01-01T00:00:01Z"}
+    service = {"last_seen_up": "1970-01-01T00:00:07Z", "created_at": "1970-01-01T00:00:01Z"}
     assert heartbeat_s(silent) == 100.0
-    assert heartbeat_s(merged(None, {**FIRST, "service": said}, **STAMP)) == 7.0
-    assert heartbeat_s(merged(None, {**FIRST, "service": {**said, "last_seen_up": None}},
+    assert heartbeat_s(merged(None, {**FIRST, "service": service}, **STAMP)) == 7.0
+    assert heartbeat_s(merged(None, {**FIRST, "service": {**service, "last_seen_up": None}},
                               **STAMP)) == 1.0  # fmt: skip
 
 
@@ -75,3 +76,13 @@ def test_stats_are_texts_and_counters_are_tolerant():
 
 def test_times():
     assert seconds("1970-01-01T00:01:00") == seconds("1970-01-01T01:01:00+01:00") == seconds(60)
+
+
+def test_a_watched_host_is_alive_until_it_is_reported_down():
+    up = merged(None, {**FIRST, "service": {"watched": True, "up": True}}, **STAMP)
+    down = merged(up, {"service": {"watched": True, "up": False}}, **STAMP)
+    silent = merged(None, FIRST, **STAMP)
+    found = [is_silent(each, 1000.0, 60.0) for each in (up, down, silent)]
+    assert found == [False, True, True]
+    assert heartbeat_s(up) == float("inf")
+    assert is_forced_down(down)

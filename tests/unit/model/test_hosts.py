@@ -1,21 +1,22 @@
-"""The table: rows follow reports, promises consume and give back exactly."""
+"""Host tables: rows follow reports; claims are consumed and given back exactly."""
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_worker.model.aggregates import Aggregate, by_host
-from scheduler_worker.model.claims import Claim, PendingResource
+from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.model.columns import COLUMNS
 from scheduler_worker.model.host_records import merged
 from scheduler_worker.model.host_table import HostTable
 
 
-def record(number: int, **said):
+def record(number: int, **reported):
     known = {"uuid": f"u{number}", "host": f"h{number}", "vcpus": 8, "memory_mb": 1000}
-    known |= {"local_gb": 10, **said}
-    return merged(None, known, nodename=said.get("nodename", f"h{number}"), cluster="c",
+    known |= {"local_gb": 10, **reported}
+    return merged(None, known, nodename=reported.get("nodename", f"h{number}"), cluster="c",
                   reported_at_s=5.0)  # fmt: skip
 
 
@@ -27,7 +28,7 @@ def table(count: int = 3) -> HostTable:
 
 
 def claim(instance: str, host: int, *, vcpus: int = 1, memory_mb: int = 100, disk_mb: int = 7):
-    taken = PendingResource(vcpus=vcpus, memory_mb=memory_mb, disk_mb=disk_mb)
+    taken = Resources(vcpus=vcpus, memory_mb=memory_mb, disk_mb=disk_mb)
     return Claim(instance_uuid=instance, host_uuid=f"u{host}", host=f"h{host}",
                  nodename=f"h{host}", resources=taken, host_version=1)  # fmt: skip
 
@@ -39,36 +40,36 @@ def figures(hosts: HostTable) -> dict[str, dict[str, float]]:
     }
 
 
-def test_a_promise_consumes_and_its_end_gives_back():
+def test_a_claim_is_consumed_and_given_back():
     hosts = table()
     before = figures(hosts)
-    hosts.promise(claim("i", 1))
+    hosts.consume(claim("i", 1))
     state = hosts.state(1)
     assert (state.free_ram_mb, state.free_disk_mb) == (900, 10 * 1024 - 7)
     assert (state.vcpus_used, state.num_instances, state.num_io_ops) == (1, 1, 1)
     assert "i" in state.instances
-    hosts.end_promise("i@u1")
+    hosts.give_back("i@u1")
     assert figures(hosts) == before
 
 
-def test_the_same_promise_twice_counts_once():
+def test_a_claim_replaces_the_one_with_the_same_id():
     hosts = table()
-    hosts.promise(claim("i", 1))
-    hosts.promise(claim("i", 1, vcpus=3))
+    hosts.consume(claim("i", 1))
+    hosts.consume(claim("i", 1, vcpus=3))
     assert hosts.state(1).vcpus_used == 3
 
 
-def test_a_report_keeps_live_promises_consumed():
+def test_a_report_keeps_live_reservations_consumed():
     hosts = table()
-    hosts.promise(claim("i", 1))
+    hosts.consume(claim("i", 1))
     hosts.put(record(1, memory_mb_used=500), version=9)
     assert hosts.state(1).free_ram_mb == 400
     assert hosts.state(1).version == 9
 
 
-def test_a_promise_may_come_before_its_host():
+def test_a_reservation_may_arrive_before_its_host():
     hosts = HostTable()
-    hosts.promise(claim("i", 1))
+    hosts.consume(claim("i", 1))
     hosts.put(record(1), version=1)
     assert hosts.state(0).free_ram_mb == 900
 
@@ -83,7 +84,7 @@ def test_removing_a_host_moves_the_last_row_into_its_place():
     assert len(hosts) == 2
 
 
-def test_names_are_found_with_and_without_case():
+def test_host_names_are_found_with_and_without_case():
     hosts = table(2)
     assert hosts.rows_of(["H1"]).tolist() == [False, False]
     assert hosts.rows_of(["H1"], ignore_case=True).tolist() == [False, True]
@@ -115,7 +116,7 @@ def test_derived_columns_follow_facts_and_aggregates():
     assert sorted(hosts.derived("zone", zone, "?").tolist()) == [True, True]
 
 
-def test_derived_columns_survive_more_changes_than_the_table_remembers():
+def test_derived_columns_survive_an_overflow_of_the_change_log():
     hosts = table(2)
     hosts.derived("type", lambda host: host.record.hypervisor_version, "i8")
     for version in range(1, 600):
@@ -126,7 +127,7 @@ def test_derived_columns_survive_more_changes_than_the_table_remembers():
 
 def test_a_take_is_the_same_rows():
     hosts = table(5)
-    hosts.promise(claim("i", 3))
+    hosts.consume(claim("i", 3))
     some = hosts.take(np.array([3, 1])).take(np.array([0]))
     assert some.free_ram_mb.tolist() == [900]
     assert [host.uuid for host in some.states()] == ["u3"]
@@ -134,7 +135,7 @@ def test_a_take_is_the_same_rows():
     assert some.rows_of(["h3", "h1"]).tolist() == [True]
 
 
-def test_unknown_columns_are_named():
+def test_an_unknown_column_is_named_in_the_error():
     with pytest.raises(AttributeError, match="free_ram_gb"):
         table().free_ram_gb  # noqa: B018
     with pytest.raises(AttributeError, match="vcpu_used"):
@@ -147,20 +148,21 @@ def test_the_table_grows():
     assert hosts.total_usable_ram_mb.sum() == 1_000_000
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from("pepeprx"), st.integers(0, 3), st.integers(0, 3)), max_size=40
-    )
+STEPS = st.lists(
+    st.tuples(st.sampled_from("pepeprx"), st.integers(0, 3), st.integers(0, 3)), max_size=40
 )
-def test_whatever_happens_a_row_is_its_report_less_its_promises(steps):
+
+
+@given(STEPS)
+def test_a_row_is_always_its_report_less_its_reservations(steps):
     hosts, live, known = table(4), {}, {0, 1, 2, 3}
     for step, instance, host in steps:
         one = claim(f"i{instance}", host, vcpus=instance + 1, memory_mb=instance * 10)
         if step == "p":
-            hosts.promise(one)
+            hosts.consume(one)
             live[one.id] = one
         elif step == "e":
-            hosts.end_promise(one.id)
+            hosts.give_back(one.id)
             live.pop(one.id, None)
         elif step == "r":
             hosts.put(record(host), 1)
@@ -174,3 +176,51 @@ def test_whatever_happens_a_row_is_its_report_less_its_promises(steps):
         assert state.free_ram_mb == 1000 - sum(each.resources.memory_mb for each in mine)
         assert state.num_instances == len(mine)
     assert {state.uuid for state in hosts.states()} == {f"u{number}" for number in known}
+
+
+def test_a_node_that_was_created_anew_has_what_is_reserved_under_its_former_uuid():
+    hosts = table()
+    hosts.consume(claim("i", 1, vcpus=2))
+    hosts.put(record(1, uuid="new"), 4)
+    hosts.remove("u1")
+    hosts.consume(claim("j", 1, vcpus=3))
+    row = hosts.row_of("new")
+    assert row is not None
+    assert hosts.state(row).vcpus_used == 5
+    assert {each.instance_uuid for each in hosts.reservations_of_host("new")} == {"i", "j"}
+    assert hosts.state(row).instances.keys() == {"i", "j"}
+    for reservation in ("i@u1", "j@u1"):
+        hosts.give_back(reservation)
+    assert hosts.state(row).vcpus_used == 0
+
+
+@given(STEPS)
+def test_every_reservation_of_a_node_counts_once_whatever_uuids_it_has_had(steps):
+    """The host of an even number and of the odd one after it are the same node."""
+    hosts, live = HostTable(), {}
+
+    def node(number):
+        return f"h{number // 2}"
+
+    for step, instance, host in steps:
+        one = claim(f"i{instance}", host, vcpus=instance + 1, memory_mb=instance * 10)
+        one = msgspec.structs.replace(one, host=node(host), nodename=node(host))
+        if step == "p":
+            hosts.consume(one)
+            live[one.id] = one
+        elif step == "e":
+            hosts.give_back(one.id)
+            live.pop(one.id, None)
+        elif step == "r":
+            hosts.put(record(host, host=node(host), nodename=node(host)), 1)
+        else:
+            hosts.remove(f"u{host}")
+    for name in ("h0", "h1"):
+        there = [state for state in hosts.states() if state.host == name]
+        mine = [each for each in live.values() if each.host == name]
+        if there:
+            assert sum(each.vcpus_used for each in there) == sum(
+                each.resources.vcpus for each in mine
+            )
+        found = [each for state in there for each in hosts.reservations_of_host(state.uuid)]
+        assert sorted(each.id for each in found) == sorted(each.id for each in mine if there)

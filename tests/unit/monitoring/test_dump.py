@@ -1,4 +1,4 @@
-"""A dump tells names and lines of code, and nothing that is secret."""
+"""A dump has versions, stacks, settings and the worker's description, and no secrets."""
 
 import logging
 import threading
@@ -14,65 +14,70 @@ def options(*arguments):
     return found
 
 
-def test_it_tells_versions_threads_settings_and_the_worker():
-    told = list(dump.lines(lambda: {"clusters": {"east": {"promises": 3}}}, options()))
-    titles = [line for line in told if line.startswith("== ")]
+def test_a_dump_has_versions_threads_settings_and_the_worker():
+    found = list(dump.lines(lambda: {"clusters": {"east": {"promises": 3}}}, options()))
+    titles = [line for line in found if line.startswith("== ")]
     assert titles == ["== Versions ==", "== Threads ==", "== Settings ==", "== Worker =="]
-    assert any(line.startswith("scheduler_worker 0.") for line in told)
-    assert any(line.startswith("rpc.topic ") for line in told)
-    assert 'clusters = {"east": {"promises": 3}}' in told
+    assert any(line.startswith("scheduler_worker 0.") for line in found)
+    assert any(line.startswith("rpc.topic ") for line in found)
+    assert 'clusters = {"east": {"promises": 3}}' in found
 
 
-def test_every_thread_shows_where_it_is_and_not_what_it_holds():
-    let_go = threading.Event()
+def test_stacks_have_lines_of_code_and_no_values():
+    released = threading.Event()
     began = threading.Event()
 
     def hang(password):
         began.set()
-        let_go.wait()
+        released.wait()
 
     threading.Thread(target=hang, args=["hush"], name="hanging", daemon=True).start()
     began.wait()
-    told = "\n".join(dump.stacks())
-    let_go.set()
-    assert "-- hanging (" in told
-    assert "hang: let_go.wait()" in told
-    assert "hush" not in told
+    found = "\n".join(dump.stacks())
+    released.set()
+    assert "-- hanging (" in found
+    assert "hang: released.wait()" in found
+    assert "hush" not in found
 
 
 def test_secret_options_are_masked():
     found = options()
     found.set_override("url", "redis://u:hush@h/", group="state")
     found.set_override("transport_url", "rabbit://u:hush@h/")
-    told = "\n".join(dump.settings(found))
-    assert "hush" not in told
-    assert "state.url" in told
+    text = "\n".join(dump.settings(found))
+    assert "hush" not in text
+    assert "state.url" in text
 
 
-def test_a_worker_that_cannot_tell_spoils_only_its_part():
+def test_a_failing_description_leaves_the_other_sections():
     def broken():
         raise RuntimeError("password=hush")
 
-    told = list(dump.lines(broken, options()))
-    assert told[-1] == "cannot be told: RuntimeError('password=***')"
-    assert "== Settings ==" in told
+    found = list(dump.lines(broken, options()))
+    assert found[-1] == "not available: RuntimeError('password=***')"
+    assert "== Settings ==" in found
 
 
-def test_a_worker_that_hangs_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(dump, "_PATIENCE_S", 0.01)
-    let_go = threading.Event()
-    told = list(dump.lines(lambda: let_go.wait() or {}, options()))
-    let_go.set()
-    assert told[-1] == "cannot be told: TimeoutError()"
+def test_a_worker_that_hangs_does_not_block_the_dump(monkeypatch):
+    monkeypatch.setattr(dump, "_TIMEOUT_S", 0.01)
+    released = threading.Event()
+
+    def hang():
+        released.wait()
+        return {}
+
+    found = list(dump.lines(hang, options()))
+    released.set()
+    assert found[-1] == "not available: TimeoutError()"
 
 
-def test_it_goes_to_the_log_line_by_line(caplog):
+def test_a_dump_is_logged_line_by_line(caplog):
     with caplog.at_level(logging.WARNING):
         dump.write(["one", "two %s"], None)
     assert [record.getMessage() for record in caplog.records] == ["one", "two %s"]
 
 
-def test_it_goes_to_a_file_that_only_its_owner_reads(tmp_path, caplog):
+def test_the_file_of_a_dump_is_readable_by_its_owner_only(tmp_path, caplog):
     dump.write(iter(["one", "two"]), str(tmp_path))
     (path,) = tmp_path.iterdir()
     assert path.read_text() == "one\ntwo\n"
@@ -80,8 +85,8 @@ def test_it_goes_to_a_file_that_only_its_owner_reads(tmp_path, caplog):
     assert [record.getMessage() for record in caplog.records] == [f"Dumped to {path}", "one", "two"]
 
 
-def test_without_the_directory_the_log_has_it_all(tmp_path, caplog):
+def test_without_the_directory_the_log_has_the_whole_dump(tmp_path, caplog):
     dump.write(iter(["one", "two"]), str(tmp_path / "none"))
-    said = [record.getMessage() for record in caplog.records]
-    assert said[0].startswith("[monitoring] dump_dir: ")
-    assert said[1:] == ["one", "two"]
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged[0].startswith("[monitoring] dump_dir: ")
+    assert logged[1:] == ["one", "two"]

@@ -1,4 +1,4 @@
-"""The line for each decision."""
+"""The journal: one log line for each decision."""
 
 import io
 import logging
@@ -9,16 +9,20 @@ import pytest
 from oslo_log.formatters import JSONFormatter
 
 from scheduler_worker.monitoring import journal
-from scheduler_worker.monitoring.logs import CarefulFormatter
-from scheduler_worker.ports import Outcome
+from scheduler_worker.monitoring.logs import SafeFormatter
+from scheduler_worker.observer import Outcome
+from tests.support.patience import SOON_S
 
 OUTCOME = Outcome(
     request_id="req-1",
     result="placed",
     cluster="east",
-    instances=7,
-    hosts=tuple(f"h{number}" for number in range(7)),
+    instances=12,
+    hosts=tuple(f"h{number}" for number in range(12)),
     repeated=1,
+    instance_uuids=tuple(f"vm-{number}" for number in range(12)),
+    project_id="p1",
+    global_request_id="req-g",
     candidates=100,
     passed=80,
     rejections=(("ComputeFilter", 5), ("CoreFilter", 0), ("RamFilter", 15)),
@@ -32,50 +36,63 @@ OUTCOME = Outcome(
 
 def test_the_line_has_its_fields_in_order():
     assert journal.line(journal.fields(OUTCOME)) == (
-        "request_id=req-1 cluster=east result=placed hosts=h0,h1,h2,h3,h4,+2 instances=7 "
+        "request_id=req-1 global_request_id=req-g project=p1 cluster=east policy=- "
+        "result=placed reason=- hosts=h0,h1,h2,h3,h4,h5,h6,h7,h8,h9,+2 instances=12 "
+        "instance_uuids=vm-0,vm-1,vm-2,vm-3,vm-4,vm-5,vm-6,vm-7,vm-8,vm-9,+2 "
         "repeated=1 candidates=100 passed=80 rejections=ComputeFilter:5,RamFilter:15 "
-        "lock_wait_s=0.001235 hold_s=0.0004 pending_wait_s=0.0 token=17 attempts=2 duration_s=0.25"
+        "lock_wait_s=0.001235 hold_s=0.0004 pending_wait_s=0.0 claim_s=0.0 token=17 attempts=2 "
+        "duration_s=0.25"
     )
     assert tuple(journal.fields(OUTCOME)) == journal.FIELDS
 
 
-def test_values_cannot_pretend_to_be_fields():
+def test_a_long_reason_is_cut_and_marked():
+    found = journal.fields(msgspec.structs.replace(OUTCOME, reason="x" * 1000))
+    assert found["reason"] == "x" * journal.REASON_CHARACTERS + " ...(cut)"
+
+
+def test_values_cannot_forge_fields():
     line = journal.line({"cluster": 'a result=placed "', "request_id": "", "token": None})
     assert line == r'cluster="a result=placed \"" request_id=- token=-'
 
 
-def test_a_decision_is_one_line_with_its_fields_beside_it(caplog):
+def own(records):
+    """The journal's records, without those of threads that other tests have left."""
+    return [each for each in records if each.name == journal.LOG.name]
+
+
+def test_a_decision_is_one_record_with_its_fields_as_extra(caplog):
     with caplog.at_level(logging.INFO):
-        journal.Journal().tell(OUTCOME)
-    (record,) = caplog.records
+        journal.Journal().record(OUTCOME)
+    (record,) = own(caplog.records)
     assert record.extra["cluster"] == "east"
     assert record.getMessage().startswith("request_id=req-1 ")
 
 
-def test_nothing_is_written_where_nobody_reads(caplog):
+def test_nothing_is_logged_above_the_level_info(caplog):
     with caplog.at_level(logging.WARNING):
-        journal.Journal().tell(OUTCOME)
-    assert not caplog.records
+        journal.Journal().record(OUTCOME)
+    assert not own(caplog.records)
 
 
 class Stream(io.StringIO):
-    """Notes what is written at a time; takes nothing while the gate is closed."""
+    """Records each write; blocks while the gate is closed."""
 
     def __init__(self):
         super().__init__()
-        self.pieces = []
-        self.is_asked = threading.Event()
+        self.writes = []
+        self.was_called = threading.Event()
         self.gate = threading.Event()
 
     def write(self, text):
-        self.is_asked.set()
-        assert self.gate.wait(20)
-        self.pieces.append(text)
+        self.was_called.set()
+        assert self.gate.wait(SOON_S)
+        self.writes.append(text)
         return len(text)
 
 
 class Single(logging.Handler):
-    """Takes records one by one, as a syslog does."""
+    """Handles records one by one, as a syslog handler does."""
 
     def __init__(self):
         super().__init__()
@@ -87,34 +104,38 @@ class Single(logging.Handler):
 
 @pytest.fixture
 def stream(monkeypatch):
-    monkeypatch.setattr(journal.LOG, "level", logging.INFO)
+    """A stream for the journal's logger, which has no handlers but those that the test adds."""
     monkeypatch.setattr(journal.LOG, "propagate", False)
     monkeypatch.setattr(journal.LOG, "handlers", [])
-    return Stream()
+    monkeypatch.setattr(journal, "STOP_S", SOON_S)  # a join that timed out would split the writes
+    before = journal.LOG.level
+    journal.LOG.setLevel(logging.INFO)  # clears the cache of enabled levels; assignment does not
+    yield Stream()
+    journal.LOG.setLevel(before)
 
 
-def told_while_the_log_is_slow(stream, inner, count=5):
-    """The pieces that are written of one decision, and then of many."""
+def write_to_a_slow_log(stream, inner, count=5):
+    """The writes of one decision, then of many, to a stream that blocked meanwhile."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(CarefulFormatter(inner, 1000))
+    handler.setFormatter(SafeFormatter(inner, 1000))
     journal.LOG.addHandler(handler)
     written = journal.Journal()
     written.start()
-    written.tell(OUTCOME)
-    assert stream.is_asked.wait(20)
+    written.record(OUTCOME)
+    assert stream.was_called.wait(SOON_S)
     for number in range(count):
-        written.tell(
+        written.record(
             msgspec.structs.replace(OUTCOME, request_id=f"req-{number} token=hunter{number}")
         )
     stream.gate.set()
     written.stop()
-    return [piece.splitlines() for piece in stream.pieces if piece.strip()]
+    return [text.splitlines() for text in stream.writes if text.strip()]
 
 
-def test_what_comes_while_the_log_is_slow_is_written_in_one_piece(stream):
+def test_lines_that_wait_for_a_slow_log_are_written_at_once(stream):
     single = Single()
     journal.LOG.addHandler(single)
-    first, rest = told_while_the_log_is_slow(stream, logging.Formatter("%(asctime)s %(message)s."))
+    first, rest = write_to_a_slow_log(stream, logging.Formatter("%(asctime)s %(message)s."))
     assert len(first) == 1
     assert [line.split()[2] for line in rest] == [f'request_id="req-{n}' for n in range(5)]
     assert all(line.endswith(" duration_s=0.25.") for line in rest)
@@ -122,31 +143,44 @@ def test_what_comes_while_the_log_is_slow_is_written_in_one_piece(stream):
     assert len(single.texts) == 6
 
 
-def test_structured_lines_keep_their_own_fields(stream):
-    _, rest = told_while_the_log_is_slow(stream, JSONFormatter())
-    told = [msgspec.json.decode(line)["extra"]["request_id"] for line in rest]
-    assert [text.split()[0] for text in told] == [f"req-{n}" for n in range(5)]
+def test_json_lines_keep_their_own_fields(stream):
+    _, rest = write_to_a_slow_log(stream, JSONFormatter())
+    found = [msgspec.json.decode(line)["extra"]["request_id"] for line in rest]
+    assert [text.split()[0] for text in found] == [f"req-{n}" for n in range(5)]
 
 
-def test_a_log_that_takes_nothing_costs_lines_and_not_memory(stream, monkeypatch):
-    monkeypatch.setattr(journal, "MOST_WAITING", 3)
-    _, warning, rest = told_while_the_log_is_slow(stream, logging.Formatter(), count=5)
+def test_a_log_that_blocks_drops_lines_beyond_a_limit(stream, monkeypatch):
+    monkeypatch.setattr(journal, "MAX_WAITING", 3)
+    _, warning, rest = write_to_a_slow_log(stream, logging.Formatter(), count=5)
     assert len(rest) == 3
-    assert warning == ["The log is too slow: 2 lines of decisions were left out"]
+    assert warning == ["The log is too slow: 2 lines of decisions were dropped"]
 
 
-def test_after_its_end_each_is_written_at_once(stream):
+def test_a_stopped_journal_writes_each_line_at_once(stream):
     single = Single()
     journal.LOG.addHandler(single)
     written = journal.Journal()
     written.start()
     written.stop()
     written.stop()
-    written.tell(OUTCOME)
+    written.record(OUTCOME)
     assert len(single.texts) == 1
 
 
-def test_a_handler_that_breaks_does_not_end_the_journal(stream, monkeypatch):
+def test_a_journal_can_be_stopped_while_it_starts(monkeypatch):
+    written = journal.Journal()
+
+    class Interrupted(threading.Thread):
+        def start(self):
+            written.stop()
+            super().start()
+
+    monkeypatch.setattr(threading, "Thread", Interrupted)
+    written.start()
+    written.stop()
+
+
+def test_a_failing_handler_does_not_end_the_journal(stream, monkeypatch):
     single, broken = Single(), Single()
     is_broken = iter([True])
 
@@ -160,10 +194,10 @@ def test_a_handler_that_breaks_does_not_end_the_journal(stream, monkeypatch):
     journal.LOG.addHandler(single)
     written = journal.Journal()
     written.start()
-    written.tell(OUTCOME)
+    written.record(OUTCOME)
     written.stop()
     assert single.texts == ["Lines of decisions cannot be written"]
     written.start()
-    written.tell(OUTCOME)
+    written.record(OUTCOME)
     written.stop()
     assert single.texts[-1].startswith("request_id=")

@@ -1,4 +1,4 @@
-"""What leaves through the log."""
+"""Log output has bounded lines and no secrets."""
 
 import io
 import json
@@ -9,7 +9,7 @@ import pytest
 from oslo_log import formatters
 
 from scheduler_worker import conf
-from scheduler_worker.monitoring.logs import CarefulFormatter, cut, protect
+from scheduler_worker.monitoring.logs import SafeFormatter, cut, protect
 
 MAX = 300
 
@@ -20,7 +20,7 @@ def context_formatter():
 
 @pytest.fixture(params=["plain", "oslo", "json"])
 def log(request):
-    """A logger under each kind of formatter; ``log.lines()`` is what left."""
+    """A logger under each kind of formatter; ``log.lines()`` is its output."""
     inner = {
         "plain": logging.Formatter,
         "oslo": context_formatter,
@@ -28,14 +28,14 @@ def log(request):
     }[request.param]()
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(CarefulFormatter(inner, MAX))
-    log = logging.Logger("test")  # noqa: LOG001 - no handler but ours
+    handler.setFormatter(SafeFormatter(inner, MAX))
+    log = logging.Logger("test")  # noqa: LOG001 - only the handler of this test
     log.addHandler(handler)
-    log.lines = lambda: stream.getvalue().splitlines()
+    log.lines = lambda: stream.getvalue().splitlines()  # type: ignore[attr-defined]
     return log
 
 
-def test_no_secret_leaves_by_any_way(log):
+def test_no_secret_is_logged(log):
     log.info("to %s", "redis://u:hush@h/")
     log.info("%(context)s", {"context": {"auth_token": "hush"}})
     log.info("a field", extra={"extra": {"password": "hush", "url": "amqp://u:hush@h/"}})
@@ -46,17 +46,17 @@ def test_no_secret_leaves_by_any_way(log):
             raise OSError("amqp://u:hush@h/ is away") from error
     except OSError:
         log.exception("It failed")
-        log.warning("It failed, says nobody")
-    said = "\n".join(log.lines())
-    assert "hush" not in said
-    assert "It failed" in said
-    assert "OSError: amqp://***@h/ is away" in said
+        log.warning("It failed again")
+    output = "\n".join(log.lines())
+    assert "hush" not in output
+    assert "It failed" in output
+    assert "OSError: amqp://***@h/ is away" in output
 
 
 def test_a_long_message_is_cut(log):
     log.info("word %s end", "x" * 10_000)
     (line,) = log.lines()
-    assert line.count("x") < 2 * MAX  # JSON tells the message twice
+    assert line.count("x") < 2 * MAX  # JSON has the message twice
     assert "...(cut)" in line
     assert "end" not in line.partition("...(cut)")[0]
 
@@ -70,47 +70,59 @@ def test_a_long_error_is_cut(log):
     assert "ValueError: yyy" in "\n".join(log.lines())
 
 
-def test_nobody_writes_a_line_of_his_own(log):
+def test_a_message_cannot_forge_a_line(log):
     log.info("host %s", "h\n2026-01-01 INFO forged\r\x1b[2K")
     assert len(log.lines()) == 1
     assert "\x1b" not in log.lines()[0]
 
 
+@pytest.mark.parametrize("log", ["oslo"], indirect=True)
+def test_an_error_in_the_message_is_not_repeated_by_its_summary(log):
+    try:
+        raise ConnectionError("gone")
+    except ConnectionError as error:
+        log.warning("Redis is away: %s", error)
+        log.warning("Redis is away")
+    first, second = log.lines()
+    assert first.endswith(" Redis is away: gone")
+    assert second.endswith(" Redis is away: ConnectionError: gone")
+
+
 def test_json_stays_json():
     record = logging.LogRecord("a", logging.INFO, "f", 1, 'x="%s" password="hush"', ("q",), None)
-    told = json.loads(CarefulFormatter(formatters.JSONFormatter(), MAX).format(record))
-    assert told["message"] == 'x="q" password=***'
-    assert told["levelname"] == "INFO"
+    found = json.loads(SafeFormatter(formatters.JSONFormatter(), MAX).format(record))
+    assert found["message"] == 'x="q" password=***'
+    assert found["levelname"] == "INFO"
 
 
-def test_what_goes_to_fluentd_is_safe_too():
+def test_output_for_fluentd_is_redacted():
     record = logging.LogRecord("a", logging.INFO, "f", 1, "x", (), None)
     record.extra = {"password": "hush", "urls": ["amqp://u:hush@h/"]}
-    told = CarefulFormatter(formatters.FluentFormatter(), MAX).format(record)
-    assert told["extra"] == {"password": "***", "urls": ["amqp://***@h/"]}
+    found = SafeFormatter(formatters.FluentFormatter(), MAX).format(record)
+    assert found["extra"] == {"password": "***", "urls": ["amqp://***@h/"]}
 
 
-def test_what_the_journal_gets_beside_the_line_is_safe_too():
+def test_the_traceback_for_journald_is_redacted():
     """oslo.log's handler for journald sends ``exc_text`` as a field of its own."""
     try:
         raise ValueError("password=hush")
     except ValueError as error:
         about = (type(error), error, error.__traceback__)
     record = logging.LogRecord("a", logging.ERROR, "f", 1, "x", (), about)
-    careful = CarefulFormatter(context_formatter(), MAX)
-    careful.format(record)
-    assert "hush" not in record.exc_text
-    assert "hush" not in careful.formatException(about)
+    formatter = SafeFormatter(context_formatter(), MAX)
+    formatter.format(record)
+    assert "hush" not in record.exc_text  # type: ignore[operator]
+    assert "hush" not in formatter.formatException(about)
 
 
-def test_a_cut_leaves_no_half_of_a_url():
+def test_a_text_is_not_cut_inside_of_a_url():
     url = "redis://user:hush-" + "x" * 50 + "@h/"
     assert "hush" not in cut(f"talks to {url}", 40)
     assert cut("short", 40) == "short"
     assert cut("x" * 50, 40).startswith("x" * 40)
 
 
-def test_all_handlers_are_protected_once():
+def test_all_handlers_are_wrapped_once():
     handler = logging.StreamHandler(io.StringIO())
     logger = logging.getLogger("tests.some.library")
     logger.addHandler(handler)
@@ -119,8 +131,8 @@ def test_all_handlers_are_protected_once():
     try:
         protect(MAX)
         protect(MAX)
-        assert isinstance(handler.formatter, CarefulFormatter)
-        assert not isinstance(handler.formatter._inner, CarefulFormatter)
+        assert isinstance(handler.formatter, SafeFormatter)
+        assert not isinstance(handler.formatter._inner, SafeFormatter)
     finally:
         logger.removeHandler(handler)
         for each, formatter in before.items():
@@ -128,7 +140,7 @@ def test_all_handlers_are_protected_once():
         threading.excepthook = hook
 
 
-def test_what_ends_a_thread_is_logged(caplog):
+def test_an_exception_that_ends_a_thread_is_logged(caplog):
     hook = threading.excepthook
     before = {each: each.formatter for each in logging.getLogger().handlers}
     try:

@@ -1,19 +1,19 @@
-"""What is counted, and that names from outside cannot fill the memory."""
+"""Metrics count events, with a bounded number of labels."""
 
 import threading
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler_worker.monitoring.health import Load
+from scheduler_worker.monitoring.health import FeedLoad, Load
 from scheduler_worker.monitoring.metrics import MAX_CLUSTERS, Metrics, why_no_host
-from scheduler_worker.ports import Outcome
+from scheduler_worker.observer import Outcome
 
-LOAD = Load(running=3, backlog=2, waiting_for_pending=1, promises={"east": 5, "west": 7})
+LOAD = Load(running=3, backlog=2, waiting_for_pending=1, reservations={"east": 5, "west": 7})
 
 
 class Scraped(Metrics):
-    """Metrics that a test reads as a scraper does."""
+    """Metrics read through their exposition, as by a scraper."""
 
     def __init__(self, load=lambda: LOAD):
         super().__init__(load)
@@ -56,15 +56,15 @@ def test_a_bound_belongs_to_its_bucket(metrics):
     assert metrics.value("queue_wait_seconds_bucket", le="0.0025") == 0
 
 
-def test_methods_that_do_not_exist_are_others(metrics):
+def test_methods_that_do_not_exist_share_the_label_other(metrics):
     metrics.request_served("x" * 50, "NoSuchMethod", 0.0)
     metrics.request_served("select_destinations", "UnsupportedVersion", 0.0)
     assert metrics.value("requests_total", method="other", result="NoSuchMethod") == 1
     assert metrics.value("requests_total", method="other", result="UnsupportedVersion") == 1
 
 
-def test_clusters_beyond_the_limit_are_others():
-    load = Load(promises={f"c{number}": number for number in range(MAX_CLUSTERS + 3)})
+def test_clusters_beyond_the_limit_share_the_label_other():
+    load = Load(reservations={f"c{number}": number for number in range(MAX_CLUSTERS + 3)})
     metrics = Scraped(lambda: load)
     for number in range(MAX_CLUSTERS + 3):
         metrics.lock_granted(f"c{number}", 0.1)
@@ -74,13 +74,13 @@ def test_clusters_beyond_the_limit_are_others():
     assert metrics.value("lock_wait_seconds_count", cluster="other") == 3
     assert metrics.value("fenced_commits_total", cluster="other") == 3
     assert metrics.value("pending_reservations", cluster="other") == 0 + 1 + 2
-    of_holds = [key for key in metrics.all() if key[0] == "scheduler_lock_wait_seconds_count"]
-    assert len(of_holds) == MAX_CLUSTERS + 1
+    keys = [key for key in metrics.all() if key[0] == "scheduler_lock_wait_seconds_count"]
+    assert len(keys) == MAX_CLUSTERS + 1
 
 
 def test_the_lock_is_counted_by_cluster(metrics):
     metrics.lock_ended("east", 0.2)
-    metrics.hold_expired("east")
+    metrics.lease_expired("east")
     metrics.lock_timed_out("east")
     metrics.commit_conflicted("east")
     assert metrics.value("lock_hold_seconds_sum", cluster="east") == 0.2
@@ -89,10 +89,10 @@ def test_the_lock_is_counted_by_cluster(metrics):
     assert metrics.value("commit_conflicts_total", cluster="east") == 1
 
 
-def test_ends_of_promises_are_counted_by_kind(metrics):
+def test_ends_of_reservations_are_counted_by_kind(metrics):
     assert metrics.value("reservations_expired_total") == 0
-    metrics.promises_ended("east", "expired", 2)
-    metrics.promises_ended("west", "absorbed", 3)
+    metrics.reservations_ended("east", "expired", 2)
+    metrics.reservations_ended("west", "absorbed", 3)
     assert metrics.value("reservations_expired_total") == 2
     assert metrics.value("reservations_ended_total", how="absorbed") == 3
 
@@ -118,7 +118,7 @@ def test_the_bus_is_connected_or_not(metrics):
     assert metrics.value("amqp_reconnects_total") == 1
 
 
-def test_decisions_tell_which_filters_rejected_and_which_left_none(metrics):
+def test_decisions_count_rejections_and_the_last_filter_of_no_valid_host(metrics):
     metrics.decided(
         Outcome(
             request_id="r", result="NoValidHost", candidates=5, waited_for_pending_s=0.3,
@@ -141,18 +141,18 @@ def test_decisions_tell_which_filters_rejected_and_which_left_none(metrics):
         ({"candidates": 3}, "other"),
     ],
 )
-def test_why_there_is_no_host(facts, reason):
+def test_the_reason_of_no_valid_host(facts, reason):
     assert why_no_host(Outcome(request_id="r", result="NoValidHost", **facts)) == reason
 
 
-def test_the_load_is_looked_at_when_somebody_reads(metrics):
+def test_gauges_are_read_at_each_scrape(metrics):
     assert metrics.value("inflight") == 3
     assert metrics.value("backlog") == 2
     assert metrics.value("waiting_requests") == 1
     assert metrics.value("pending_reservations", cluster="west") == 7
 
 
-def test_a_load_that_cannot_be_told_spoils_only_itself(caplog):
+def test_gauges_that_cannot_be_read_leave_the_other_metrics(caplog):
     def broken():
         raise RuntimeError("dictionary changed size")
 
@@ -160,10 +160,10 @@ def test_a_load_that_cannot_be_told_spoils_only_itself(caplog):
     metrics.state_failed()
     assert metrics.value("redis_errors_total") == 1
     assert metrics.value("inflight") is None
-    assert "cannot tell its load" in caplog.text
+    assert "gauges cannot be read" in caplog.text
 
 
-def test_nothing_is_lost_between_threads(metrics):
+def test_no_count_is_lost_between_threads(metrics):
     def many():
         for _ in range(5_000):
             metrics.request_served("m", "ok", 0.001)
@@ -178,14 +178,32 @@ def test_nothing_is_lost_between_threads(metrics):
     assert metrics.value("lock_wait_seconds_count", cluster="c") == 20_000
 
 
-def test_two_workers_in_a_process_count_apart(metrics):
+def test_two_workers_in_a_process_have_their_own_metrics(metrics):
     other = Scraped()
     metrics.state_failed()
     assert other.value("redis_errors_total") == 0
 
 
-def test_open_metrics_is_spoken_too(metrics):
+def test_the_openmetrics_format_is_supported(metrics):
     metrics.request_served("m", "ok", 0.001)
     content_type, text = metrics.exposition("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     assert text.endswith(b"# EOF\n")
+
+
+def test_a_feed_is_counted_by_cell_and_a_cell_never_read_has_no_lag():
+    metrics = Scraped(
+        lambda: Load(feed={"east": FeedLoad(3.5, True, 7), "west": FeedLoad(None, False, 0)})
+    )
+    metrics.feed_read("east", "hosts", 5)
+    metrics.feed_wrote("east", 4)
+    metrics.feed_round("east", 0.3)
+    metrics.feed_failed("west")
+    assert metrics.value("feed_rows_total", cell="east", what="hosts") == 5
+    assert metrics.value("feed_reports_total", cell="east") == 4
+    assert metrics.value("feed_round_seconds_count", cell="east") == 1
+    assert metrics.value("feed_failures_total", cell="west") == 1
+    assert metrics.value("feed_lag_seconds", cell="east") == 3.5
+    assert metrics.value("feed_lag_seconds", cell="west") is None
+    assert [metrics.value("feed_cell_up", cell=each) for each in ("east", "west")] == [1, 0]
+    assert metrics.value("feed_hosts", cell="east") == 7

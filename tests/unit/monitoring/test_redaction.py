@@ -1,4 +1,4 @@
-"""What looks like a secret is masked; the rest of the line stays."""
+"""Secrets are masked; the rest of the line is unchanged."""
 
 import pytest
 
@@ -21,6 +21,8 @@ from scheduler_worker.redaction import redacted
         ("(secret = b'hush')", "(secret = ***)"),
         ("user_data='hush without an end", "user_data=***"),
         ("transport_url = hush", "transport_url = ***"),
+        ("transport_url: hush", "transport_url: ***"),
+        ("[DEFAULT] transport_url = hush", "[DEFAULT] transport_url = ***"),
         ("İ password=hush end", "İ password=*** end"),
         ("password=hush\npassword='hush\nnext", "password=***\npassword=***\nnext"),
     ],
@@ -39,8 +41,9 @@ def test_a_secret_is_masked(line, shown):
         "http://host:80/path is fine",
         "somebody@somewhere",
         "auth_token=***",
+        "[DEFAULT] transport_url: No scheme specified in ***",
         "",
     ],
 )
-def test_what_is_no_secret_is_shown(line):
+def test_other_text_is_unchanged(line):
     assert redacted(line) == line

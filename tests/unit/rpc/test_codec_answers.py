@@ -1,4 +1,4 @@
-"""Answers must be what Nova's client reads, to the letter."""
+"""Answers are identical to Nova's own."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.claims import PendingResource, Reservation
+from scheduler_worker.model.claims import Reservation, Resources
 from scheduler_worker.model.decisions import (
+    Allocation,
     Diagnosis,
     FilterStep,
     HostVerdict,
@@ -33,10 +34,14 @@ HOST1 = Selection(
     cell_uuid="dddddddd-0000-4000-8000-000000000001",
     limits=SchedulerLimits(vcpu=32, memory_mb=32768, disk_gb=500),
     availability_zone="az1",
-    allocation_request='{"allocations": {"cccccccc-0000-4000-8000-000000000001": {"resources": '
-    '{"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}}}, "mappings": {"": '
-    '["cccccccc-0000-4000-8000-000000000001"]}}',
-    allocation_request_version="1.36",
+    allocation=Allocation(
+        allocations={
+            "cccccccc-0000-4000-8000-000000000001": {
+                "resources": {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}
+            }
+        },
+        mappings={"": ["cccccccc-0000-4000-8000-000000000001"]},
+    ),
 )
 HOST2 = Selection(
     service_host="host2",
@@ -44,7 +49,6 @@ HOST2 = Selection(
     compute_node_uuid="cccccccc-0000-4000-8000-000000000002",
     cell_uuid="dddddddd-0000-4000-8000-000000000001",
     availability_zone="nova",
-    allocation_request="null",
 )
 
 
@@ -85,9 +89,9 @@ def test_selections_are_novas(selection, name):
 
 def test_the_whole_reply():
     recorded = sample("select_destinations_reply_4_5")
-    words = [[codec.decode_selection(each) for each in some] for some in recorded]
-    assert [[each.service_host for each in some] for some in words] == [["host1", "host2"]]
-    assert ordered(codec.encode_selections(words)) == ordered(recorded)
+    decoded = [[codec.decode_selection(each) for each in some] for some in recorded]
+    assert [[each.service_host for each in some] for some in decoded] == [["host1", "host2"]]
+    assert ordered(codec.encode_selections(decoded)) == ordered(recorded)
 
 
 def test_the_legacy_reply():
@@ -100,7 +104,7 @@ def test_a_host_without_a_cell_leaves_the_field_out():
         "nova_object.data"
     ]
     assert "cell_uuid" not in data
-    assert data["allocation_request"] is None
+    assert data["allocation_request"] == "null"
 
 
 def test_older_selections():
@@ -153,7 +157,7 @@ def test_reservation_has_all_fields():
             host_uuid="u",
             host="h",
             nodename="n",
-            resources=PendingResource(vcpus=2),
+            resources=Resources(vcpus=2),
             created_at_s=1.0,
             expires_at_s=2.0,
             token=3,

@@ -1,4 +1,4 @@
-"""Small arguments."""
+"""Decoding of small arguments."""
 
 import msgspec
 import pytest

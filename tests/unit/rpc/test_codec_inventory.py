@@ -53,7 +53,7 @@ def test_compute_node():
         ("x86_64", "kvm", "hvm"),
         ("x86_64", "qemu", "hvm"),
     )
-    assert json.loads(found.cpu_info)["vendor"] == "Intel"
+    assert json.loads(found.cpu_info)["vendor"] == "Intel"  # type: ignore[arg-type]
     assert [each["value"] for each in found.metrics] == [0.25, 2400]
     assert found.stats["num_instances"] == "1"
     assert (found.service, found.instances, found.nodename) == (UNSET, UNSET, UNSET)
@@ -61,7 +61,7 @@ def test_compute_node():
 
 def test_numa_and_pci_of_a_compute_node_are_plain():
     (found,) = codec.decode_host_reports([sample("compute_node")])
-    first, second = found.numa_topology["cells"]
+    first, second = found.numa_topology["cells"]  # type: ignore[str-unpack]
     assert (first["pcpuset"], second["socket"]) == ([0, 1, 4, 5], 1)
     assert first["mempages"][1] == {"size_kb": 2048, "total": 2048, "used": 0, "reserved": 0}
     gpu, vf = found.pci_device_pools
@@ -141,7 +141,7 @@ def test_a_list_object_of_hosts():
     assert [each.host for each in codec.decode_host_reports(nodes)] == ["host1", "b"]
 
 
-def test_unknown_fields_are_told_once_with_the_nearest_name(caplog):
+def test_unknown_fields_are_logged_once_with_the_nearest_name(caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             codec.decode_host_reports([{"host": "h", "memroy_mbs": 1}] * 2)
@@ -186,7 +186,7 @@ def test_bad_reports(fields, problem):
     assert message.startswith(f"hosts[1].{problem}" if problem[0] != " " else "hosts[1]:" + problem)
 
 
-def test_all_bad_reports_are_told_in_one_error():
+def test_one_error_describes_all_bad_reports():
     bad = [{"host": "h", "memory_mb": -number} for number in range(8)]
     message = refused(codec.decode_host_reports, bad)
     assert message.startswith("hosts[1].memory_mb: expected an integer >= 0, got -1; hosts[2].mem")
@@ -317,3 +317,21 @@ def test_what_is_not_read_of_an_instance_costs_nothing():
 )
 def test_bad_instances(value, problem):
     assert refused(codec.decode_instances, value).startswith(problem)
+
+
+def test_a_wrong_figure_of_a_virtualisation_host_is_named():
+    report = {"host": "a", "virt": {"vms": [{"id": "v", "vcpus": "two"}]}}
+    with pytest.raises(RequestError, match=r"hosts\[0\]\.virt\.vms\[0\]\.vcpus: expected an int"):
+        codec.decode_host_reports([report])
+
+
+@pytest.mark.parametrize(
+    ("power", "problem"),
+    [
+        ({"state": "asleep"}, "hosts[0].power.state: "),
+        ({"is_managed": "yes"}, "hosts[0].power.is_managed: "),
+        ("down", "hosts[0].power: "),
+    ],
+)
+def test_a_wrong_power_state_is_named(power, problem):
+    assert refused(codec.decode_host_reports, [{"host": "a", "power": power}]).startswith(problem)

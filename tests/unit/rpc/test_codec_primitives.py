@@ -1,4 +1,4 @@
-"""Unwrapping, what is known of Nova's objects, and what logs may show."""
+"""Unwrapping of Nova's objects, their known fields, and redaction."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_every_field_and_version_of_nova_is_known(kind):
     if kind.read is not None:
         assert set(schema["fields"]) <= set(kind.read) | set(kind.ignored)
     assert set(kind.never_null) <= {
-        name for name, said in schema["fields"].items() if said == "set or absent"
+        name for name, presence in schema["fields"].items() if presence == "set or absent"
     }
 
 
@@ -97,13 +97,13 @@ def test_redacted():
     }
 
 
-def test_redacted_words():
+def test_redacted_structs():
     where = Destination(host="h", cell={"uuid": "c", "transport_url": "rabbit://u:p@h/"})
     assert codec.redacted(where)["cell"] == {"uuid": "c", "transport_url": "***"}
     assert codec.redacted(FencingToken(7, "e")) == {"number": 7, "epoch": "e"}
 
 
-def test_redacted_ends_at_some_depth():
+def test_redaction_stops_at_a_depth():
     deep = value = []
     for _ in range(1000):
         value.append([])

@@ -1,14 +1,16 @@
-"""Requests, as Nova's services sent them and as they must not come."""
+"""Decoding of recorded requests and of bad ones."""
 
 import copy
 import json
 import logging
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import MAX_INSTANCES, RequestSpec, RetriedHost
+from scheduler_worker.model.virtual_machines import Nic, VirtualMachine
 from scheduler_worker.rpc import codec
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "nova"
@@ -241,7 +243,7 @@ def test_string_hints_are_wrapped():
     assert spec.scheduler_hints == {"group": [GROUP], "same_host": [VM]}
 
 
-def test_newer_minor_versions_are_read_and_told_once(caplog):
+def test_newer_minor_versions_are_read_and_logged_once(caplog):
     data = {"flavor": FLAVOR, "flavour_of_next_year": 1, "another": 2}
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -252,7 +254,7 @@ def test_newer_minor_versions_are_read_and_told_once(caplog):
     assert "'another'" in line
 
 
-def test_unknown_fields_of_plain_dicts_are_told_once_with_the_nearest_name(caplog):
+def test_unknown_fields_of_plain_dicts_are_logged_once_with_the_nearest_name(caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             codec.decode_request_spec({"flavor": FLAVOR, "ignored_hostz": []})
@@ -260,7 +262,7 @@ def test_unknown_fields_of_plain_dicts_are_told_once_with_the_nearest_name(caplo
     assert "'ignored_hostz' (the nearest known is 'ignore_hosts')" in line
 
 
-def test_deprecated_timestamps_are_no_news(caplog):
+def test_known_timestamps_are_not_logged(caplog):
     codec.decode_request_spec({"flavor": {**FLAVOR, "created_at": None, "deleted": False}})
     assert caplog.messages == []
 
@@ -317,7 +319,7 @@ def test_broken_objects(broken):
         ({"flavor": {"vcpus": 1}}, "spec_obj.flavor.memory_mb: is missing"),
     ],
 )
-def test_no_request_at_all(spec, problem):
+def test_values_that_are_no_request(spec, problem):
     assert refused(codec.decode_request_spec, spec) == problem
 
 
@@ -488,11 +490,11 @@ def test_bad_legacy_requests(request_spec, properties, problem):
     assert refused(codec.decode_legacy_request, request_spec, properties) == problem
 
 
-# And back
+# Encoding
 
 
 @pytest.mark.parametrize("path", REQUESTS, ids=lambda path: path.stem)
-def test_a_request_survives_the_way_there_and_back(path):
+def test_a_request_survives_encoding_and_decoding(path):
     spec = codec.decode_request_spec(json.loads(path.read_text()))
     primitive = codec.request_spec_primitive(spec)
     again = codec.decode_request_spec(json.loads(json.dumps(primitive)))
@@ -503,7 +505,7 @@ def test_a_request_survives_the_way_there_and_back(path):
     assert again.requested_networks == spec.requested_networks
 
 
-def test_a_plain_dict_becomes_what_nova_sends():
+def test_a_plain_dict_is_encoded_as_nova_does():
     primitive = codec.request_spec_primitive(
         {"flavor": FLAVOR, "requested_networks": [{"port_id": "p"}], "is_bfv": None}
     )
@@ -521,7 +523,7 @@ def test_a_plain_dict_becomes_what_nova_sends():
     assert isinstance(codec.decode_request_spec(primitive), RequestSpec)
 
 
-def test_no_null_goes_where_nova_refuses_one():
+def test_null_is_omitted_where_nova_refuses_it():
     schema = sample("object_schema")
 
     def check(value):
@@ -540,9 +542,19 @@ def test_no_null_goes_where_nova_refuses_one():
         check(codec.request_spec_primitive(spec))
 
 
-def test_resources_of_the_extra_specs_take_the_place_of_the_flavors_own():
+def test_resources_of_extra_specs_override_the_flavors_own():
     extra = {"resources:VCPU": "0", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0"}
     flavor = {"vcpus": 8, "memory_mb": 4096, "root_gb": 10, "swap": 64}
     spec = codec.decode_request_spec({"flavor": flavor | {"extra_specs": extra}})
     assert (spec.flavor.vcpus, spec.flavor.memory_mb, spec.flavor.disk_mb) == (0, 0, 0)
     assert codec.decode_request_spec({"flavor": flavor}).flavor.vcpus == 8
+
+
+def test_a_request_may_say_more_of_its_vm():
+    plain = {"flavor": {"vcpus": 1, "memory_mb": 64}}
+    assert codec.decode_request_spec(plain).machine == VirtualMachine()
+    assert "vm" not in msgspec.to_builtins(codec.decode_request_spec(plain))
+    spec = codec.decode_request_spec(plain | {"vm": {"run_on": "a", "nics": [{"network": "blue"}]}})
+    assert spec.machine == VirtualMachine(run_on="a", nics=(Nic(network="blue"),))
+    with pytest.raises(RequestError, match=r"spec_obj\.vm\.pinning"):
+        codec.decode_request_spec(plain | {"vm": {"pinning": "tight"}})

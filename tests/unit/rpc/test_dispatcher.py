@@ -16,29 +16,29 @@ from scheduler_worker.errors import (
     StateUnavailable,
     Undeliverable,
 )
-from scheduler_worker.ports import Observer
+from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Context, Endpoint
-from scheduler_worker.rpc.dispatcher import Dispatcher, Message, Served, _Method, supports
+from scheduler_worker.rpc.dispatcher import Dispatcher, Message, Result, _Method, supports
 from scheduler_worker.rpc.wire_errors import to_wire
 
 
-class Seen(Observer):
+class Recorder(Observer):
     def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.events: list[tuple[Any, ...]] = []
 
     def request_served(self, method: str, result: str, duration_s: float) -> None:
         assert duration_s >= 0
-        self.told.append((method, result))
+        self.events.append((method, result))
 
     def message_dropped(self, why: str) -> None:
-        self.told.append((why,))
+        self.events.append((why,))
 
 
-def serving(handler: Any, observer: Observer | None = None) -> Dispatcher:
+def dispatcher_of(handler: Any, observer: Observer | None = None) -> Dispatcher:
     return Dispatcher([Endpoint(None, "4.5", {"do": handler})], to_wire, observer)
 
 
-def do(dispatcher: Dispatcher, **parts: Any) -> Served:
+def do(dispatcher: Dispatcher, **parts: Any) -> Result:
     patience_s = parts.pop("patience_s", 10.0)
     return dispatcher.serve(
         Message(**{"method": "do", "version": "4.5", **parts}), patience_s=patience_s
@@ -52,34 +52,39 @@ def raising(error: Exception) -> Any:
     return handler
 
 
-def test_the_handlers_value_is_served_and_told() -> None:
-    seen = Seen()
-    served = do(serving(lambda _context, a: a + 1, seen), args={"a": 1})
-    assert (served.value, served.failure) == (2, None)
-    assert seen.told == [("do", "ok")]
+def test_the_handlers_result_is_returned_and_observed() -> None:
+    recorder = Recorder()
+    result = do(dispatcher_of(lambda _context, a: a + 1, recorder), args={"a": 1})
+    assert (result.value, result.failure) == (2, None)
+    assert recorder.events == [("do", "ok")]
 
 
-def test_a_request_that_is_too_late_is_not_begun() -> None:
-    seen, begun = Seen(), []
-    served = do(serving(lambda _context: begun.append(1), seen), patience_s=0.0)
-    assert served.dropped
-    assert (begun, seen.told) == ([], [("expired",)])
+def test_a_request_whose_caller_is_gone_is_dropped() -> None:
+    recorder, begun = Recorder(), []
+    result = do(dispatcher_of(lambda _context: begun.append(1), recorder), patience_s=0.0)
+    assert result.is_dropped
+    assert (begun, recorder.events) == ([], [("expired",)])
 
 
 def test_the_context_has_no_secrets_and_survives_odd_values() -> None:
     contexts: list[Context] = []
-    aside = contextlib.nullcontext
+
+    def yielding(*, blocks: bool = True) -> contextlib.nullcontext[None]:
+        return contextlib.nullcontext()
+
     sent = {"request_id": 7, "user_id": ["u"], "is_admin": "yes", "auth_token": "SECRET"}
-    serving(contexts.append).serve(
-        Message(method="do", version="4.0", context=sent, id="id"), patience_s=3.0, step_aside=aside
+    dispatcher_of(contexts.append).serve(
+        Message(method="do", version="4.0", context=sent, id="id"),
+        patience_s=3.0,
+        yield_slot=yielding,
     )
     assert contexts == [
-        Context(request_id="", message_id="id", patience_s=3.0, step_aside=aside),
+        Context(request_id="", message_id="id", patience_s=3.0, yield_slot=yielding),
     ]
 
 
 @pytest.mark.parametrize(
-    ("error", "name", "again"),
+    ("error", "name", "is_retryable"),
     [
         (NoValidHost("none"), "NoValidHost", False),
         (RequestError("field", "is odd"), "RequestError", False),
@@ -91,32 +96,36 @@ def test_the_context_has_no_secrets_and_survives_odd_values() -> None:
         (Undeliverable("nobody"), "InternalError", False),
     ],
 )
-def test_errors_are_translated_and_judged(error: Exception, name: str, again: bool) -> None:
-    served = do(serving(raising(error)))
-    assert served.failure is not None
-    assert (served.failure.class_name, served.again) == (name, again)
+def test_errors_are_translated_and_classified_as_retryable(
+    error: Exception, name: str, is_retryable: bool
+) -> None:
+    result = do(dispatcher_of(raising(error)))
+    assert result.failure is not None
+    assert (result.failure.class_name, result.is_retryable) == (name, is_retryable)
 
 
-def test_a_defect_is_logged_whole_and_a_failed_cast_in_a_line(
+def test_defects_are_logged_with_traceback_and_failed_casts_in_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    do(serving(raising(KeyError("inner"))), context={"request_id": "req-1"})
+    do(dispatcher_of(raising(KeyError("inner"))), context={"request_id": "req-1"})
     assert "KeyError" in caplog.text
     assert "req-1" in caplog.text
     caplog.clear()
-    do(serving(raising(NoValidHost("none"))))
+    do(dispatcher_of(raising(NoValidHost("none"))))
     assert "do was cast and failed" in caplog.text
     assert "Traceback" not in caplog.text
     caplog.clear()
-    do(serving(raising(NoValidHost("none"))), is_call=True)
+    do(dispatcher_of(raising(StateUnavailable("away"))))
+    assert caplog.text == "", "an outage is logged once, not for each cast"
+    do(dispatcher_of(raising(NoValidHost("none"))), is_call=True)
     assert caplog.text == ""
 
 
 @pytest.mark.parametrize("method", ["nothing", "_do", None, ["do"], {}])
 def test_a_method_that_is_not_served(method: object) -> None:
-    served = do(serving(lambda _context: None), method=method)
-    assert served.failure is not None
-    assert served.failure.class_name == "NoSuchMethod"
+    result = do(dispatcher_of(lambda _context: None), method=method)
+    assert result.failure is not None
+    assert result.failure.class_name == "NoSuchMethod"
 
 
 # Arguments
@@ -143,9 +152,16 @@ def test_arguments_that_do_not_fit(arguments: object, field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "served"),
+    ("theirs", "is_served"),
     [("4.5", True), ("4.0", True), ("4.6", False), ("5.0", False)]
     + [(odd, False) for odd in ("4", "", "four", None, 4.5, ["4", "5"])],
 )
-def test_versions(theirs: object, served: bool) -> None:
-    assert supports("4.5", theirs) is served
+def test_versions(theirs: object, is_served: bool) -> None:
+    assert supports("4.5", theirs) is is_served
+
+
+@pytest.mark.parametrize("odd", [["a", "list"], {"a": "mapping"}, 7])
+@pytest.mark.parametrize("name", ["method", "namespace"])
+def test_a_name_that_is_no_text_is_no_non_blocking_method(name: str, odd: object) -> None:
+    fields: dict[str, Any] = {"method": "ping", "namespace": None, name: odd}
+    assert Dispatcher([], to_wire).is_non_blocking(Message(**fields)) is False

@@ -1,4 +1,4 @@
-"""oslo.messaging's wire form, read and written without it."""
+"""oslo.messaging's wire form, decoded and encoded without it."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def test_recorded_messages_are_read(path: Path) -> None:
     assert request.message.args == sent["args"]
     assert request.message.context["request_id"] == sent["_context_request_id"]
     assert request.message.is_call is ("_msg_id" in sent)
-    assert request.monitor_s == sent.get("_timeout")
+    assert request.call_monitor_s == sent.get("_timeout")
 
 
-def test_patience_is_the_expiration() -> None:
+def test_the_callers_patience_is_the_expiration() -> None:
     assert decode(body({}), "20000", LIMIT).patience_s == 20.0
     assert decode(body({}), None, LIMIT).patience_s == math.inf
     assert decode(body({}), "soon", LIMIT).patience_s == math.inf
 
 
-@pytest.mark.parametrize("told", [0, -1, True, "soon", None])
-def test_an_odd_monitor_is_none(told: object) -> None:
-    sent = {"_msg_id": "1", "_reply_q": "q", "_timeout": told}
-    assert decode(body(sent), None, LIMIT).monitor_s is None
+@pytest.mark.parametrize("value", [0, -1, True, "soon", None])
+def test_an_invalid_call_monitor_timeout_is_none(value: object) -> None:
+    sent = {"_msg_id": "1", "_reply_q": "q", "_timeout": value}
+    assert decode(body(sent), None, LIMIT).call_monitor_s is None
 
 
 def test_a_message_without_an_id_gets_one_of_its_own() -> None:
@@ -85,7 +85,7 @@ def test_any_bytes_are_read_or_malformed(raw: bytes) -> None:
         decode(raw, None, LIMIT)
 
 
-def test_numbers_that_json_does_not_know_are_read_as_oslo_reads_them() -> None:
+def test_numbers_beyond_json_are_read_as_oslo_messaging_reads_them() -> None:
     raw = b'{"oslo.version": "2.0", "oslo.message": "{\\"args\\": {\\"a\\": Infinity}}"}'
     assert decode(raw, None, LIMIT).message.args == {"a": math.inf}
 
@@ -107,21 +107,85 @@ def theirs(raw: bytes) -> Any:
 
 @pytest.mark.parametrize("value", [None, [], {"a": [1, 2.5, "ü", None]}, (1, 2)])
 def test_oslo_messaging_reads_our_answers(value: object) -> None:
-    told = theirs(envelope.answer("call", value))
-    assert told.pop("_unique_id")
+    answer = theirs(envelope.encode_answer("call", value))
+    assert answer.pop("_unique_id")
     expected = json.loads(json.dumps(value))
-    assert told == {"result": expected, "failure": None, "ending": True, "_msg_id": "call"}
+    assert answer == {"result": expected, "failure": None, "ending": True, "_msg_id": "call"}
 
 
-def test_a_sign_of_life_does_not_end_the_call() -> None:
-    told = theirs(envelope.sign_of_life("call"))
-    assert (told["ending"], told["result"], told["failure"]) == (False, None, None)
+def test_a_heartbeat_does_not_end_the_call() -> None:
+    heartbeat = theirs(envelope.encode_heartbeat("call"))
+    assert (heartbeat["ending"], heartbeat["result"], heartbeat["failure"]) == (False, None, None)
 
 
 def test_oslo_messaging_rebuilds_our_failures() -> None:
     from oslo_messaging._drivers import common
 
-    raw = envelope.failure("call", to_wire(NoValidHost("There are not enough hosts available.")))
+    raw = envelope.encode_failure(
+        "call", to_wire(NoValidHost("There are not enough hosts available."))
+    )
     error = common.deserialize_remote_exception(theirs(raw)["failure"], [])
     assert error.exc_type == "NoValidHost"
     assert error.value == "No valid host was found. There are not enough hosts available."
+
+
+# Hostile input
+
+UNANSWERABLE = ["\ud800", "n" * 256, "ä" * 128]
+
+
+@pytest.mark.parametrize("name", ["_msg_id", "_reply_q"])
+@pytest.mark.parametrize("value", UNANSWERABLE, ids=["lone surrogate", "long", "long in bytes"])
+def test_an_unusable_reply_address_is_malformed(name: str, value: str) -> None:
+    sent = {"_msg_id": "1", "_reply_q": "q", name: value}
+    found = envelope.read(body(sent), None, LIMIT)
+    assert isinstance(found, MalformedError)
+    assert f"its {name} is not" in str(found)
+
+
+def test_a_call_with_half_a_surrogate_pair_in_it_is_refused() -> None:
+    sent = {"_msg_id": "1", "_reply_q": "q", "method": "say", "args": {"name": "\ud800"}}
+    request = decode(body(sent), None, LIMIT)
+    assert request.refusal is not None
+    assert "no Unicode" in request.refusal.message
+    assert request.call_id == "1"
+
+
+@pytest.mark.parametrize("value", [10**400, float("inf"), 1e300])
+def test_a_call_monitor_timeout_is_bounded(value: float) -> None:
+    sent = {"_msg_id": "1", "_reply_q": "q", "_timeout": value}
+    assert decode(body(sent), None, LIMIT).call_monitor_s == 1e9
+
+
+@pytest.mark.parametrize("expiration", ["nan", "inf", "1e9", "-5", "", "٣"])
+def test_an_expiration_that_no_broker_accepts_is_none(expiration: str) -> None:
+    assert decode(body({}), expiration, LIMIT).patience_s == math.inf
+
+
+@given(st.binary(max_size=200) | st.text(max_size=50).map(lambda inner: body(inner)))
+def test_any_bytes_give_a_request_or_a_reason(raw: bytes) -> None:
+    assert isinstance(envelope.read(raw, None, LIMIT), envelope.Request | MalformedError)
+    assert isinstance(envelope.peek_id(raw), str)
+
+
+def test_the_id_is_found_without_decoding_the_rest() -> None:
+    assert envelope.peek_id(body({"_unique_id": "u", "args": {"x": [1]}})) == "u"
+    assert envelope.peek_id(b"{") == ""
+
+
+@pytest.mark.parametrize("value", [object(), "\ud800", {"x": "\ud800"}])
+def test_an_answer_that_cannot_be_encoded_becomes_a_failure(value: Any) -> None:
+    request = decode(body({"_msg_id": "1", "_reply_q": "q"}), None, LIMIT)
+    answer = envelope.encode_result(request, envelope.Result(value))  # type: ignore[attr-defined]
+    assert answer is not None
+    assert b"InternalError" in answer
+    not_encodable = envelope.Result(failure=envelope.internal_error("\ud800"))  # type: ignore[attr-defined]
+    assert b"InternalError" in (envelope.encode_result(request, not_encodable) or b"")
+
+
+def test_an_answer_too_large_for_the_broker_is_replaced_by_a_failure() -> None:
+    large = envelope.encode_answer("call", "x" * 100)
+    instead = envelope.failure_instead_of(large, "406: message size 100 is larger")
+    assert instead is not None
+    assert b"406: message size" in instead
+    assert envelope.failure_instead_of(instead, "406") is None

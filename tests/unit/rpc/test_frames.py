@@ -1,4 +1,4 @@
-"""Frames of our own are what py-amqp would write."""
+"""Our frames are identical to those that py-amqp writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def theirs(method: Any, signature: str, arguments: tuple[Any, ...], content: Any
 
 
 @pytest.mark.parametrize("size", [1, 100, FRAME_MAX - 8, FRAME_MAX - 7, 3 * FRAME_MAX])
-def test_an_answer(size: int) -> None:
+def test_publishing_an_answer(size: int) -> None:
     body = b"x" * size
     message = amqp.Message(
         body,
@@ -37,28 +37,34 @@ def test_an_answer(size: int) -> None:
     )
     arguments = (0, "", "reply_q", True, False)
     expected = theirs(spec.Basic.Publish, "Bssbb", arguments, message)
-    assert frames.answer(7, "reply_q", body, FRAME_MAX) == expected
+    assert frames.publish(7, "reply_q", frames.ANSWER, body, FRAME_MAX) == expected
 
 
 @pytest.mark.parametrize("multiple", [True, False])
 def test_an_acknowledgement(multiple: bool) -> None:
     expected = theirs(spec.Basic.Ack, "Lb", (2**40, multiple))
-    assert frames.acknowledgement(7, 2**40, multiple=multiple) == expected
+    assert frames.ack(7, 2**40, multiple=multiple) == expected
 
 
 def test_the_first_frame_of_what_arrived() -> None:
     inbox = bytearray(
-        frames.acknowledgement(7, 99, multiple=True) + frames.answer(1, "q", b"x", 99)
+        frames.ack(7, 99, multiple=True) + frames.publish(1, "q", frames.ANSWER, b"x", 99)
     )
-    whole = len(frames.acknowledgement(7, 99, multiple=True))
-    kind, channel, payload = frames.first(inbox) or (0, 0, b"")
+    whole = len(frames.ack(7, 99, multiple=True))
+    kind, channel, payload = frames.first_frame(inbox) or (0, 0, b"")
     assert (kind, channel, len(payload)) == (1, 7, whole - frames.OVERHEAD)
     assert payload == bytes(inbox[7 : whole - 1])
-    assert all(frames.first(inbox[:end]) is None for end in range(whole))
+    assert all(frames.first_frame(inbox[:end]) is None for end in range(whole))
 
 
-def test_bytes_that_are_no_frame_end_the_connection() -> None:
-    inbox = bytearray(frames.acknowledgement(7, 99, multiple=True))
+def test_bytes_that_are_no_frame_are_an_error() -> None:
+    inbox = bytearray(frames.ack(7, 99, multiple=True))
     inbox[-1] = 0
     with pytest.raises(OSError, match="no frame"):
-        frames.first(inbox)
+        frames.first_frame(inbox)
+
+
+@pytest.mark.parametrize("name", ["n" * 256, "ä" * 128, "\ud800"])
+def test_names_that_amqp_cannot_carry_are_refused(name: str) -> None:
+    with pytest.raises(ValueError):
+        frames.publish(7, name, frames.ANSWER, b"", FRAME_MAX)

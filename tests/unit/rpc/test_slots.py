@@ -1,4 +1,4 @@
-"""Slots: how much is worked on at a time."""
+"""Slots: how many pieces of work run at a time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from concurrent.futures import wait
 
 import pytest
 
-from scheduler_worker.pauses import Pause
 from scheduler_worker.rpc.slots import Slots
-
-SOON_S = 10.0
+from scheduler_worker.waiters import Waiter
+from tests.support.patience import SOON_S
 
 
 class Gate:
@@ -31,14 +30,14 @@ def gate():
     gate.opened.set()
 
 
-def test_work_gives_its_result_or_its_error():
+def test_work_returns_its_result_or_its_error():
     slots = Slots(2, "t")
     assert slots.submit(lambda a, b=0: a + b, 1, b=2).result(SOON_S) == 3
     with pytest.raises(ZeroDivisionError):
         slots.submit(lambda: 1 / 0).result(SOON_S)
 
 
-def test_as_much_at_a_time_as_slots_and_in_order(gate):
+def test_as_many_run_as_there_are_slots_in_fifo_order(gate):
     slots, done = Slots(2, "t"), queue.SimpleQueue()
     held = [slots.submit(gate) for _ in range(2)]
     for _ in held:
@@ -51,32 +50,32 @@ def test_as_much_at_a_time_as_slots_and_in_order(gate):
     assert {done.get(timeout=SOON_S) for _ in later} == {0, 1}
 
 
-def test_who_steps_aside_is_replaced_and_goes_on_afterwards():
+def test_a_yielded_slot_serves_others_until_its_owner_goes_on():
     slots = Slots(1, "t")
-    aside, back = threading.Event(), threading.Event()
+    yielded, resume = threading.Event(), threading.Event()
 
-    def stepping() -> str:
-        with slots.step_aside():
-            aside.set()
-            assert back.wait(SOON_S)
+    def yielding() -> str:
+        with slots.yield_slot():
+            yielded.set()
+            assert resume.wait(SOON_S)
         return "done"
 
-    first = slots.submit(stepping)
-    assert aside.wait(SOON_S)
+    first = slots.submit(yielding)
+    assert yielded.wait(SOON_S)
     assert slots.submit(lambda: "served").result(SOON_S) == "served"
-    back.set()
+    resume.set()
     assert first.result(SOON_S) == "done"
 
 
-def test_after_stepping_aside_there_are_no_more_than_the_slots(gate):
+def test_yielding_leaves_no_surplus_threads(gate):
     slots = Slots(1, "t")
 
-    def stepping() -> None:
-        with slots.step_aside():
+    def yielding() -> None:
+        with slots.yield_slot():
             slots.submit(lambda: None).result(SOON_S)
 
     for _ in range(5):
-        slots.submit(stepping).result(SOON_S)
+        slots.submit(yielding).result(SOON_S)
     slots.submit(gate)
     assert gate.entered.acquire(timeout=SOON_S)
     second = slots.submit(lambda: None)
@@ -85,7 +84,7 @@ def test_after_stepping_aside_there_are_no_more_than_the_slots(gate):
     assert slots.running == 1
 
 
-def test_a_shutdown_finishes_or_forgets_what_waits(gate):
+def test_a_shutdown_cancels_what_waits_and_finishes_what_runs(gate):
     slots = Slots(1, "t")
     slots.submit(gate)
     assert gate.entered.acquire(timeout=SOON_S)
@@ -99,7 +98,7 @@ def test_a_shutdown_finishes_or_forgets_what_waits(gate):
     assert slots.running == 0
 
 
-def test_what_was_cancelled_is_not_begun(gate):
+def test_cancelled_work_is_not_begun(gate):
     slots, begun = Slots(1, "t"), []
     slots.submit(gate)
     assert gate.entered.acquire(timeout=SOON_S)
@@ -110,76 +109,87 @@ def test_what_was_cancelled_is_not_begun(gate):
     assert begun == []
 
 
-def test_a_pause_leaves_the_slot_to_others():
-    slots, pause, paused = Slots(1, "t"), Pause(), threading.Event()
+def test_a_suspended_coroutine_leaves_its_slot_to_others():
+    slots, waiter, suspended = Slots(1, "t"), Waiter(), threading.Event()
 
-    async def pausing() -> str:
-        paused.set()
-        await pause
+    async def suspending() -> str:
+        suspended.set()
+        await waiter
         return threading.current_thread().name
 
-    first = slots.submit(pausing)
-    assert paused.wait(SOON_S)
+    first = slots.submit(suspending)
+    assert suspended.wait(SOON_S)
     assert slots.submit(lambda: "served").result(SOON_S) == "served"
     assert (slots.running, first.done()) == (1, False)
-    pause.end()
+    waiter.end()
     assert first.result(SOON_S) == "t-1"
 
 
-def test_the_error_of_a_coroutine_is_its_works():
+def test_the_error_of_a_coroutine_is_the_works_error():
     async def breaking() -> None:
-        pause = Pause()
-        pause.end()
-        await pause
+        waiter = Waiter()
+        waiter.end()
+        await waiter
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         Slots(1, "t").submit(breaking).result(SOON_S)
 
 
-async def pausing(pause: Pause, paused: threading.Event, answer: str) -> str:
-    paused.set()
-    await pause
+async def suspending(waiter: Waiter, suspended: threading.Event, answer: str) -> str:
+    suspended.set()
+    await waiter
     return answer
 
 
-def test_what_has_begun_ends_though_the_slots_are_closed():
-    slots, pause, paused = Slots(1, "t"), Pause(), threading.Event()
+def test_a_suspended_coroutine_is_finished_after_a_shutdown():
+    slots, waiter, suspended = Slots(1, "t"), Waiter(), threading.Event()
 
-    first = slots.submit(pausing, pause, paused, "done")
-    assert paused.wait(SOON_S)
+    first = slots.submit(suspending, waiter, suspended, "done")
+    assert suspended.wait(SOON_S)
     slots.shutdown(wait=False, cancel_futures=True)
-    pause.end()
+    waiter.end()
     assert first.result(SOON_S) == "done"
 
 
-def test_a_thread_that_runs_is_left_to_come_unless_it_does_not(gate):
+def test_another_thread_is_woken_only_when_the_running_one_takes_nothing(gate):
     slots = Slots(2, "t", eager=False)
     slots.submit(gate)
     assert gate.entered.acquire(timeout=SOON_S)
-    second = slots.submit(lambda: "helped")
+    second = slots.submit(lambda: "done elsewhere")
     assert not slots._idle
-    slots.look_after()  # somebody came since the call before: the first thread, for the first work
-    assert slots.look_after()
-    assert second.result(SOON_S) == "helped"
-    assert slots.look_after(), "the first one runs still, and may leave work behind"
+    slots.ensure_progress()  # the first thread has taken the first work since the call before
+    assert slots.ensure_progress()
+    assert second.result(SOON_S) == "done elsewhere"
+    assert slots.ensure_progress(), "the first thread still runs, and may leave work behind"
     gate.opened.set()
     slots.shutdown(wait=True)
-    assert not slots.look_after()
+    assert not slots.ensure_progress()
 
 
-def test_who_goes_on_is_helped_too_when_its_thread_is_busy_elsewhere(gate):
-    slots, pause, paused = Slots(2, "t", eager=False), Pause(), threading.Event()
+def test_a_resumed_coroutine_gets_another_thread_when_its_own_is_busy(gate):
+    slots, waiter, suspended = Slots(2, "t", eager=False), Waiter(), threading.Event()
 
-    first = slots.submit(pausing, pause, paused, "on")
-    assert paused.wait(SOON_S)
+    first = slots.submit(suspending, waiter, suspended, "on")
+    assert suspended.wait(SOON_S)
 
     def leading() -> None:
-        pause.end()
+        waiter.end()
         gate()
 
     slots.submit(leading)
     assert gate.entered.acquire(timeout=SOON_S)
     while not first.done():
-        assert slots.look_after()
+        assert slots.ensure_progress()
     assert first.result(SOON_S) == "on"
+
+
+def test_stuck_work_is_reported(gate):
+    slots = Slots(1, "t", stuck_after_s=0.0)
+    assert slots.stuck() is None
+    running = slots.submit(gate)
+    assert gate.entered.acquire(timeout=SOON_S)
+    assert "has worked on a request for" in slots.stuck()  # type: ignore[operator]
+    gate.opened.set()
+    running.result(SOON_S)
+    assert slots.stuck() is None

@@ -1,4 +1,4 @@
-"""Parts of the bus by themselves; the whole of it is in ``tests/contract/test_transport.py``."""
+"""Parts of the bus; servers and clients are tested in ``tests/contract/test_transport.py``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from scheduler_worker.errors import (
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire
-
-SOON_S = 10.0
+from tests.support.patience import SOON_S
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def conf() -> cfg.ConfigOpts:
     return conf
 
 
-# Where the bus is
+# URLs
 
 
 def test_options_get_our_defaults_and_may_be_registered_twice(conf: cfg.ConfigOpts) -> None:
@@ -43,7 +42,7 @@ def test_the_configured_url_is_used(conf: cfg.ConfigOpts) -> None:
     assert Bus(conf, default_url="local://default/").url == "local://configured/"
 
 
-def test_the_default_stands_in(conf: cfg.ConfigOpts) -> None:
+def test_the_default_url_applies_where_none_is_configured(conf: cfg.ConfigOpts) -> None:
     assert Bus(conf, default_url="local://default/").url == "local://default/"
 
 
@@ -57,7 +56,7 @@ def test_the_default_stands_in(conf: cfg.ConfigOpts) -> None:
         ),
     ],
 )
-def test_a_bus_does_not_tell_its_credentials(conf: cfg.ConfigOpts, url: str, shown: str) -> None:
+def test_a_bus_hides_its_credentials(conf: cfg.ConfigOpts, url: str, shown: str) -> None:
     bus = Bus(conf, url=url)
     assert bus.url == shown
     assert "SECRET" not in repr(vars(bus).values()) + repr(bus)
@@ -75,12 +74,12 @@ def test_a_bus_closes_twice(conf: cfg.ConfigOpts) -> None:
     bus.close()
 
 
-def test_the_errors_of_the_bus_are_the_worlds_fault() -> None:
+def test_errors_of_the_bus_are_backend_errors() -> None:
     for kind in (RemoteFailure, CallTimeout, BusUnavailable):
         assert issubclass(kind, BackendError)
 
 
-def test_oslos_ping_is_answered_where_it_is_enabled(conf: cfg.ConfigOpts) -> None:
+def test_oslo_messagings_ping_is_answered_where_it_is_enabled(conf: cfg.ConfigOpts) -> None:
     transport.register_opts(conf)
     conf.set_override("rpc_ping_enabled", True)
     with Bus(conf, url=f"local://{uuid.uuid4().hex}/") as bus:

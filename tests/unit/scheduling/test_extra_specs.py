@@ -1,4 +1,4 @@
-"""The grammar, one line for each of its rules; what Nova answered is in the recorded cases."""
+"""The grammar, one line for each rule; Nova's answers are in the recorded cases."""
 
 import pytest
 
@@ -43,9 +43,9 @@ from scheduler_worker.scheduling.extra_specs import match
         ("4", "< 5", False),
         ("< 5", "< 5", True),
         ("", "", True),
-        # words after the second are not looked at
+        # words after the second are ignored
         ("4", ">= 3 9", True),
-        # an operator meets nothing where there is nothing
+        # an operator does not match a missing value
         (None, ">= 3", False),
         (None, "s== None", False),
         (None, "<or> None", False),
@@ -63,6 +63,6 @@ def test_a_value_meets_a_requirement(value, requirement, matches):
     ("value", "requirement"),
     [("four", ">= 3"), ("4", "== three"), ("4", "<or>"), (["b"], "s< c"), (["4"], ">= 3")],
 )
-def test_nonsense_is_an_error(value, requirement):
+def test_an_invalid_requirement_is_an_error(value, requirement):
     with pytest.raises(ValueError, match=r"could not convert|alternatives|list"):
         match(value, requirement)

@@ -1,9 +1,11 @@
-"""The filters' rules, one by one, and the sentences that explain them."""
+"""The rules of the filters, and the reasons they give."""
+
+from typing import Any
 
 import pytest
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.claims import Claim, PendingResource
+from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.scheduling.filters.all_hosts import AllHostsFilter
 from scheduler_worker.scheduling.filters.availability_zone import AvailabilityZoneFilter
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
@@ -17,18 +19,20 @@ from scheduler_worker.scheduling.filters.server_groups import (
     ServerGroupAffinityFilter,
     ServerGroupAntiAffinityFilter,
 )
-from scheduler_worker.scheduling.options import Options
 from tests.support.hosts import NOW_S, aggregate, host_record, host_table, request_spec
+from tests.support.units import made
 
 
 def passes(unit, spec, **facts) -> bool:
-    """Whether one host with these facts passes."""
-    [answer] = unit.passes(host_table([host_record(**facts)]), spec).tolist()
+    """Whether one host with these facts passes; both methods must agree."""
+    hosts = host_table([host_record(**facts)])
+    [answer] = unit.passes(hosts, spec).tolist()
+    assert unit.host_passes(hosts.state(0), spec) is answer
     return answer
 
 
 def reason(unit, spec, **facts) -> str:
-    """Why it does not."""
+    """The reason for which it does not."""
     hosts = host_table([host_record(**facts)])
     assert unit.passes(hosts, spec).tolist() == [False]
     return unit.reason(hosts.state(0), spec)
@@ -38,9 +42,9 @@ def limits(unit, **facts):
     return unit.limits(host_table([host_record(**facts)]).state(0), request_spec())
 
 
-def claim(instance: str, host: str, **resources: int) -> Claim:
+def claim(instance: str, host: str, **resources: Any) -> Claim:
     return Claim(instance_uuid=instance, host_uuid=f"uuid-{host}", host=host, nodename=host,
-                 resources=PendingResource(**resources), host_version=1)  # fmt: skip
+                 resources=Resources(**resources), host_version=1)  # fmt: skip
 
 
 def test_all_hosts():
@@ -50,32 +54,41 @@ def test_all_hosts():
 
 
 class TestCompute:
-    unit = ComputeFilter(Options(service_down_time_s=60))
+    unit = made(ComputeFilter, service_down_time_s=60)
     spec = request_spec()
 
     @pytest.mark.parametrize(("age_s", "alive"), [(0, True), (60, True), (61, False)])
-    def test_a_host_is_alive_within_the_allowed_silence_either_way(self, age_s, alive):
+    def test_a_heartbeat_may_be_so_old_or_so_far_ahead(self, age_s, alive):
         assert passes(self.unit, self.spec, reported_at_s=NOW_S - age_s) is alive
         assert passes(self.unit, self.spec, reported_at_s=NOW_S + age_s) is alive
+
+    @pytest.mark.parametrize("is_up", [True, False])
+    def test_a_watched_host_lives_until_it_is_reported_down(self, is_up):
+        service = {"watched": True, "up": is_up}
+        assert passes(self.unit, self.spec, service=service, reported_at_s=0.0) is is_up
 
     @pytest.mark.parametrize(
         ("facts", "why"),
         [
-            ({"service": {"disabled": True}}, "its service is disabled"),
+            ({"service": {"disabled": True}}, "its compute service is disabled"),
+            (
+                {"service": {"watched": True, "up": False, "down_reason": "its cell is away"}},
+                "its cell is away",
+            ),
             (
                 {"service": {"disabled": True, "disabled_reason": "disk swap"}},
-                "its service is disabled (disk swap)",
+                "its compute service is disabled: disk swap",
             ),
-            ({"service": {"forced_down": True}}, "its service is down by order"),
-            ({"service": {"up": False}}, "its service is down by order"),
+            ({"service": {"forced_down": True}}, "its compute service is forced down"),
+            ({"service": {"up": False}}, "its compute service is reported down"),
             ({"reported_at_s": NOW_S - 90}, "has not reported for 90 s, 60 s are allowed"),
             (
                 {"reported_at_s": NOW_S + 90},
-                "its heartbeat is 90 s ahead of the clock, 60 s may be",
+                "its heartbeat is 90 s ahead of the clock, 60 s are allowed",
             ),
         ],
     )
-    def test_it_says_why(self, facts, why):
+    def test_it_gives_a_reason(self, facts, why):
         assert reason(self.unit, self.spec, **facts) == why
 
 
@@ -129,13 +142,13 @@ class TestCapacity:
     def test_disk(self, facts, flavor, fits):
         assert passes(DiskFilter(), request_spec(flavor=flavor), **facts) is fits
 
-    def test_promises_are_used(self):
+    def test_reservations_count_as_used(self):
         hosts = host_table([host_record()])
         spec = request_spec(vcpus=2, memory_mb=4096, flavor={"root_gb": 50})
         units = [CoreFilter(), RamFilter(), DiskFilter()]
-        hosts.promise(claim("i", "h", vcpus=2, memory_mb=4096, disk_mb=50 * 1024))
+        hosts.consume(claim("i", "h", vcpus=2, memory_mb=4096, disk_mb=50 * 1024))
         assert [unit.passes(hosts, spec).tolist() for unit in units] == [[True]] * 3
-        hosts.promise(claim("j", "h", vcpus=1, memory_mb=1, disk_mb=1))
+        hosts.consume(claim("j", "h", vcpus=1, memory_mb=1, disk_mb=1))
         assert [unit.passes(hosts, spec).tolist() for unit in units] == [[False]] * 3
 
     def test_limits_count_reserves_and_ratios(self):
@@ -172,7 +185,7 @@ class TestCapacity:
 
 
 class TestAvailabilityZone:
-    unit = AvailabilityZoneFilter(Options(default_availability_zone="home"))
+    unit = made(AvailabilityZoneFilter, default_availability_zone="home")
     hosts = host_table(
         [host_record(host=name) for name in ("a", "b", "c")],
         aggregates=[
@@ -191,7 +204,7 @@ class TestAvailabilityZone:
         mask = self.unit.passes(self.hosts, request_spec(availability_zone=zone))
         assert "".join(name for name, ok in zip("abc", mask, strict=True) if ok) == expected
 
-    def test_it_applies_to_requests_with_a_zone_and_says_why(self):
+    def test_it_applies_to_requests_with_a_zone_and_gives_a_reason(self):
         assert not self.unit.applies(request_spec())
         spec = request_spec(availability_zone="az9")
         assert self.unit.applies(spec)
@@ -199,10 +212,14 @@ class TestAvailabilityZone:
         assert self.unit.reason(self.hosts.state(1), spec) == "is in zone home, not in az9"
 
 
+NOON_S = 1767355200.0
+"""2026-01-02 12:00 UTC."""
 CAPABLE = {
     "hypervisor_type": "QEMU",
     "cpu_info": '{"arch": "x86_64", "features": ["aes", "mmx"], "maxphysaddr": {"bits": 46}}',
     "stats": {"rack": "7", "num_instances": "2"},
+    "supported_hv_specs": [["x86_64", "kvm", "hvm"]],
+    "updated_at": NOON_S,
 }
 
 
@@ -224,14 +241,21 @@ class TestComputeCapabilities:
             ("capabilities:free_ram_mb", "<= 8192", True),
             ("hw:maxphysaddr_bits", "46", True),
             ("hw:maxphysaddr_bits", "47", False),
-            # without the scope only what names something of the host counts
+            # without the scope only names of the host's attributes and statistics count
             ("rack", "8", False),
             ("hypervisor_type", "QEMU", True),
             ("quota", "8", True),
-            # other scopes are for others
+            # other scopes are ignored
             ("quota:rack", "8", True),
             ("capabilities", "8", True),
-            # what Nova answers with an exception
+            # lists and times are compared as Nova writes them
+            ("capabilities:supported_instances", "s>= [['x86_64'", True),
+            ("capabilities:supported_instances", "<in> 'hvm']]", True),
+            ("capabilities:updated", "s>= 2026-01-02", True),
+            ("capabilities:updated", "s< 2026-01-03", True),
+            ("capabilities:metrics", "[]", True),
+            # where Nova raises an exception
+            ("capabilities:updated", ">= 3", False),
             ("capabilities:hypervisor_type", ">= 3", False),
             ("capabilities:rack", "<or>", False),
         ],
@@ -240,7 +264,12 @@ class TestComputeCapabilities:
         spec = request_spec(extra_specs={key: requirement})
         assert passes(self.unit, spec, **CAPABLE) is meets
 
-    def test_all_of_them_count(self):
+    @pytest.mark.parametrize("moment", [None, 1e18, -1e300])
+    def test_a_time_out_of_range_is_none(self, moment):
+        spec = request_spec(extra_specs={"capabilities:updated": "s> "})
+        assert not passes(self.unit, spec, **CAPABLE | {"updated_at": moment})
+
+    def test_all_extra_specs_must_be_met(self):
         spec = request_spec(extra_specs={"capabilities:rack": "7", "capabilities:nothing": "1"})
         assert not passes(self.unit, spec, **CAPABLE)
 
@@ -249,21 +278,21 @@ class TestComputeCapabilities:
         spec = request_spec(extra_specs={"capabilities:cpu_info:arch": "x86_64"})
         assert not passes(self.unit, spec, **CAPABLE | {"cpu_info": cpu_info})
 
-    def test_promises_are_seen(self):
+    def test_reservations_are_read(self):
         hosts = host_table([host_record()])
         spec = request_spec(extra_specs={"capabilities:vcpus_used": "<= 0"})
         assert self.unit.passes(hosts, spec).tolist() == [True]
-        hosts.promise(claim("i", "h", vcpus=1))
+        hosts.consume(claim("i", "h", vcpus=1))
         assert self.unit.passes(hosts, spec).tolist() == [False]
 
-    def test_a_new_report_is_seen(self):
+    def test_a_new_report_is_read(self):
         hosts = host_table([host_record(hypervisor_type="QEMU")])
         spec = request_spec(extra_specs={"capabilities:hypervisor_type": "QEMU"})
         assert self.unit.passes(hosts, spec).tolist() == [True]
         hosts.put(host_record(hypervisor_type="xen"), 2)
         assert self.unit.passes(hosts, spec).tolist() == [False]
 
-    def test_it_says_why(self):
+    def test_it_gives_a_reason(self):
         spec = request_spec(extra_specs={"capabilities:cpu_info:arch": "s== arm"})
         assert (
             reason(self.unit, spec, **CAPABLE)
@@ -301,7 +330,7 @@ class TestImageProperties:
             ({"img_hv_type": "kvm", version: "!=8.2.2"}, False),
             ({"img_hv_type": "kvm", "hw_maxphysaddr_bits": 46}, True),
             ({"img_hv_type": "kvm", "hw_maxphysaddr_bits": "47"}, False),
-            # an image that names none of the three is not looked at further
+            # an image that names none of the three passes
             ({version: ">99", "hw_maxphysaddr_bits": 99}, True),
             ({}, True),
         ],
@@ -312,15 +341,15 @@ class TestImageProperties:
         assert passes(self.unit, spec, **SUPPORTING) is suits
         assert self.unit.applies(spec) or suits
 
-    def test_hosts_that_say_little(self):
+    def test_hosts_that_report_little(self):
         spec = request_spec(image_properties={"img_hv_type": "kvm", self.version: ">=9"})
         assert not passes(self.unit, spec, **SUPPORTING | {"supported_hv_specs": ()})
         assert passes(self.unit, spec, **SUPPORTING | {"hypervisor_version": 0})
         wide = request_spec(image_properties={"img_hv_type": "kvm", "hw_maxphysaddr_bits": 40})
         assert not passes(self.unit, wide, **SUPPORTING | {"cpu_info": None})
 
-    def test_the_default_architecture_stands_for_an_image_without_one(self):
-        unit = ImagePropertiesFilter(Options(image_properties_default_architecture="aarch64"))
+    def test_an_image_without_architecture_has_the_default_one(self):
+        unit = made(ImagePropertiesFilter, image_properties_default_architecture="aarch64")
         assert not passes(unit, request_spec(), **SUPPORTING)
         assert passes(
             unit, request_spec(image_properties={"hw_architecture": "i686"}), **SUPPORTING
@@ -331,7 +360,7 @@ class TestImageProperties:
         [(version, "about 8"), (version, ">=eight"), (version, "8.2"), (version, ">=8,")]
         + [("hw_maxphysaddr_bits", value) for value in ("many", [1], float("inf"))],
     )
-    def test_nonsense_is_refused_by_name(self, name, value):
+    def test_an_invalid_property_is_refused_by_name(self, name, value):
         spec = request_spec(image_properties={"img_hv_type": "kvm", name: value})
         with pytest.raises(RequestError, match=rf"image\.properties\.{name}: .* is not a "):
             passes(self.unit, spec, **SUPPORTING)
@@ -344,14 +373,14 @@ class TestImageProperties:
             ({"hw_maxphysaddr_bits": 47}, "has 46 physical address bits, not 47"),
         ],
     )
-    def test_it_says_why(self, properties, why):
+    def test_it_gives_a_reason(self, properties, why):
         spec = request_spec(image_properties={"img_hv_type": "kvm"} | properties)
         assert reason(self.unit, spec, **SUPPORTING).startswith(why)
 
     @pytest.mark.parametrize(
         ("number", "text"), [(8_002_002, "8.2.2"), (6000, "6.0"), (12, "12"), (0, "0")]
     )
-    def test_versions_count_in_thousands(self, number, text):
+    def test_versions_are_numbers_in_base_1000(self, number, text):
         assert decode_version(number) == text
 
 
@@ -378,18 +407,18 @@ class TestServerGroups:
         assert self.passing(unit, instance_group=group("affinity")) == "abc"
         assert self.passing(unit) == "abc"
 
-    def test_an_instance_may_stay_where_it_is(self):
+    def test_an_instance_may_stay_on_its_host(self):
         group = self.group("anti-affinity")
         unit = ServerGroupAntiAffinityFilter()
         assert self.passing(unit, instance_group=group, instance_uuid="i1") == "ac"
 
-    def test_promised_members_count(self):
+    def test_members_with_a_reservation_count(self):
         hosts = host_table([host_record(host=name) for name in "abc"])
-        hosts.promise(claim("i1", "b"))
+        hosts.consume(claim("i1", "b"))
         unit, group = ServerGroupAntiAffinityFilter(), self.group("anti-affinity")
         assert self.passing(unit, hosts, instance_group=group) == "ac"
 
-    def test_affinity_goes_where_the_group_is(self):
+    def test_affinity_passes_the_hosts_of_the_group(self):
         unit, group = ServerGroupAffinityFilter(), self.group
         assert self.passing(unit, instance_group=group("affinity", hosts=["b", "x"])) == "b"
         assert self.passing(unit, instance_group=group("affinity", hosts=["B"])) == ""
@@ -407,13 +436,13 @@ class TestServerGroups:
             assert not unit.applies(request_spec(instance_group=soft))
             assert not unit.applies(request_spec())
 
-    def test_they_say_why(self):
+    def test_they_give_reasons(self):
         state = self.hosts.state(0)
         spec = request_spec(instance_group=self.group("anti-affinity"))
         assert (
             ServerGroupAntiAffinityFilter().reason(state, spec)
-            == "has 2 members of the group, 1 may share a host"
+            == "has 2 members of the group, 1 are allowed"
         )
         spec = request_spec(instance_group=self.group("affinity", hosts=["b", "c"]))
         why = ServerGroupAffinityFilter().reason(state, spec)
-        assert why == "is not where the group is: b, c"
+        assert why == "is none of the group's hosts: b, c"

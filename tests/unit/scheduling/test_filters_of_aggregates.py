@@ -1,4 +1,4 @@
-"""What aggregates ask of a request, and the limits they set."""
+"""Filters by aggregate metadata, and limits that aggregates override."""
 
 import pytest
 
@@ -22,10 +22,11 @@ from scheduler_worker.scheduling.filters.counts import (
 )
 from scheduler_worker.scheduling.options import Options
 from tests.support.hosts import aggregate, host_record, host_table, request_spec
+from tests.support.units import made
 
 
 def verdict(unit, spec, *metadata, **facts) -> str | None:
-    """Why a host in aggregates of this metadata does not pass; None when it does."""
+    """Why a host in aggregates with this metadata does not pass; None: it passes."""
     some = [aggregate("h", id=number, **each) for number, each in enumerate(metadata)]
     hosts = host_table([host_record(**facts)], aggregates=some)
     [passes] = unit.passes(hosts, spec).tolist()
@@ -77,11 +78,10 @@ class TestImageProperties:
 
     @pytest.mark.parametrize(("namespace", "passes"), [("os", False), ("hw", True), (None, False)])
     def test_a_namespace_narrows_the_keys(self, namespace, passes):
-        unit = AggregateImagePropertiesIsolation(
-            Options(
-                aggregate_image_properties_isolation_namespace=namespace,
-                aggregate_image_properties_isolation_separator="_",
-            )
+        unit = made(
+            AggregateImagePropertiesIsolation,
+            aggregate_image_properties_isolation_namespace=namespace,
+            aggregate_image_properties_isolation_separator="_",
         )
         spec = request_spec(image_properties={"os_distro": "bsd"})
         assert (verdict(unit, spec, {"os_distro": "linux"}) is None) is passes
@@ -129,7 +129,7 @@ class TestExtraSpecs:
     ],
     ids=str,
 )
-def test_tenants_have_their_hosts(metadata, project, why):
+def test_aggregates_may_be_for_tenants(metadata, project, why):
     spec = request_spec(project_id=project)
     assert verdict(AggregateMultiTenancyIsolation(), spec, *metadata) == why
 
@@ -146,26 +146,26 @@ def test_tenants_have_their_hosts(metadata, project, why):
     ],
     ids=str,
 )
-def test_flavors_have_their_hosts(metadata, name, why):
+def test_aggregates_may_be_for_flavors(metadata, name, why):
     spec = request_spec(flavor={"name": name})
     assert verdict(AggregateTypeAffinityFilter(), spec, *metadata) == why
 
 
 class TestCounts:
-    options = Options(max_io_ops_per_host=2, max_instances_per_host=3)
+    options = Options.of(max_io_ops_per_host=2, max_instances_per_host=3)
 
     @pytest.mark.parametrize(
         ("unit", "stats", "why"),
         [
             (IoOpsFilter, {"io_workload": "1"}, None),
-            (IoOpsFilter, {"io_workload": "2"}, "has 2 I/O operations under way, 2 may be"),
+            (IoOpsFilter, {"io_workload": "2"}, "has 2 I/O operations under way, 2 are allowed"),
             (NumInstancesFilter, {"num_instances": "2"}, None),
-            (NumInstancesFilter, {"num_instances": "3"}, "has 3 instances, 3 may be"),
+            (NumInstancesFilter, {"num_instances": "3"}, "has 3 instances, 3 are allowed"),
         ],
     )
     def test_the_option_is_the_limit(self, unit, stats, why):
         metadata = {"max_io_ops_per_host": "99", "max_instances_per_host": "99"}
-        assert verdict(unit(self.options), request_spec(), metadata, stats=stats) == why
+        assert verdict(made(unit, self.options), request_spec(), metadata, stats=stats) == why
 
     @pytest.mark.parametrize(
         ("values", "most"),
@@ -179,14 +179,14 @@ class TestCounts:
             (["9" * 400], 3),
         ],
     )
-    def test_the_smallest_value_of_the_aggregates_comes_first(self, values, most):
+    def test_the_smallest_value_of_the_aggregates_applies(self, values, most):
         metadata = [{"max_instances_per_host": each} for each in values]
-        unit, stats = AggregateNumInstancesFilter(self.options), {"num_instances": "9"}
-        expected = f"has 9 instances, {most} may be"
+        unit, stats = made(AggregateNumInstancesFilter, self.options), {"num_instances": "9"}
+        expected = f"has 9 instances, {most} are allowed"
         assert verdict(unit, request_spec(), *metadata, stats=stats) == expected
 
-    def test_so_it_is_with_operations(self):
-        unit, stats = AggregateIoOpsFilter(self.options), {"io_workload": "2"}
+    def test_operations_are_limited_by_aggregates_too(self):
+        unit, stats = made(AggregateIoOpsFilter, self.options), {"io_workload": "2"}
         assert verdict(unit, request_spec(), {"max_io_ops_per_host": "3"}, stats=stats) is None
         assert verdict(unit, request_spec(), {}, stats=stats)
 
@@ -200,7 +200,7 @@ class TestRatios:
             (AggregateDiskFilter, "disk_allocation_ratio", {"root_gb": 100}),
         ],
     )
-    def test_the_smallest_ratio_of_the_aggregates_comes_first(self, unit, key, flavor):
+    def test_the_smallest_ratio_of_the_aggregates_applies(self, unit, key, flavor):
         spec = request_spec(flavor={"vcpus": 0, "memory_mb": 0} | flavor)
         used = {"vcpus_used": 2, "memory_mb_used": 4096, "local_gb_used": 50}
         assert verdict(unit(), spec, **used)

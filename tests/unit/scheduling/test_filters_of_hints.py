@@ -1,9 +1,11 @@
 """Filters that read hints, the image's id, earlier attempts, exact sizes, flavors and metrics."""
 
+from typing import Any
+
 import pytest
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.claims import Claim, PendingResource
+from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.scheduling.filters.affinity import (
     DifferentHostFilter,
     SameHostFilter,
@@ -19,10 +21,13 @@ from scheduler_worker.scheduling.filters.json_filter import JsonFilter
 from scheduler_worker.scheduling.filters.metrics import MetricsFilter
 from scheduler_worker.scheduling.filters.retry import RetryFilter
 from scheduler_worker.scheduling.filters.type_affinity import TypeAffinityFilter
-from scheduler_worker.scheduling.options import Options
 from tests.support.hosts import host_record, host_table, request_spec
+from tests.support.units import made
 
-INSTANCES = {"h1": {"i1": {"instance_type_id": 1}, "i2": {"instance_type_id": 1}}, "h2": {"i3": {}}}
+INSTANCES: dict[str, Any] = {
+    "h1": {"i1": {"instance_type_id": 1}, "i2": {"instance_type_id": 1}},
+    "h2": {"i3": {}},
+}
 
 
 def fleet(**facts):
@@ -32,7 +37,7 @@ def fleet(**facts):
 
 
 def passing(unit, spec, hosts=None) -> str:
-    """The numbers of the hosts that pass; both faces agree, and the others say why not."""
+    """The numbers of the hosts that pass; both methods must agree, and the others give a reason."""
     hosts = hosts or fleet()
     mask = unit.passes(hosts, spec).tolist()
     assert mask == [unit.host_passes(host, spec) for host in hosts.states()]
@@ -66,11 +71,11 @@ def test_near_or_away_from_instances(named, different, same):
     assert passing(SameHostFilter(), hinted(same_host=named)) == same
 
 
-def test_a_promised_instance_is_on_its_host():
+def test_an_instance_with_a_reservation_is_on_its_host():
     hosts = fleet()
-    hosts.promise(
+    hosts.consume(
         Claim(instance_uuid="i9", host_uuid="uuid-h3", host="h3", nodename="h3",
-              resources=PendingResource(), host_version=1)
+              resources=Resources(), host_version=1)
     )  # fmt: skip
     assert passing(SameHostFilter(), hinted(same_host=["i9"]), hosts) == "3"
     assert passing(TypeAffinityFilter(), request_spec(flavor={"id": 1}), hosts) == "1"
@@ -104,7 +109,7 @@ class TestAddresses:
         assert passing(self.unit, everywhere, hosts) == ""
 
     @pytest.mark.parametrize("address", [None, "", "nowhere"])
-    def test_a_host_without_an_address_is_near_nothing(self, address):
+    def test_a_host_without_an_address_is_in_no_network(self, address):
         hosts = host_table([host_record(host="h1", host_ip=address)])
         for everywhere in ("0.0.0.0", "::"):
             spec = hinted(build_near_host_ip=[everywhere], cidr=["/0"])
@@ -118,7 +123,7 @@ class TestAddresses:
             {"build_near_host_ip": ["192.0.2.1", "192.0.2.2"]},
         ],
     )
-    def test_what_is_no_network_is_refused(self, hints):
+    def test_an_invalid_network_is_refused(self, hints):
         with pytest.raises(RequestError, match=r"build_near_host_ip: .* is not a network"):
             self.unit.applies(hinted(**hints))
 
@@ -141,17 +146,16 @@ class TestIsolation:
     def test_isolated_images_and_hosts_belong_together(
         self, images, hosts, restricts, image, expected
     ):
-        unit = IsolatedHostsFilter(
-            Options(
-                isolated_images=tuple(images),
-                isolated_hosts=tuple(hosts),
-                restrict_isolated_hosts_to_isolated_images=restricts,
-            )
+        unit = made(
+            IsolatedHostsFilter,
+            isolated_images=tuple(images),
+            isolated_hosts=tuple(hosts),
+            restrict_isolated_hosts_to_isolated_images=restricts,
         )
         assert passing(unit, request_spec(image={"id": image})) == expected
 
     def test_a_request_without_an_image_is_not_isolated(self):
-        unit = IsolatedHostsFilter(Options(isolated_images=("a",), isolated_hosts=("h1",)))
+        unit = made(IsolatedHostsFilter, isolated_images=("a",), isolated_hosts=("h1",))
         assert passing(unit, request_spec()) == "23"
 
 
@@ -218,12 +222,12 @@ class TestMetrics:
         ids=str,
     )
     def test_every_metric_with_a_ratio_is_there(self, setting, passes):
-        unit = MetricsFilter(Options(metrics_weight_setting=tuple(setting)))
+        unit = made(MetricsFilter, metrics_weight_setting=tuple(setting))
         hosts = host_table([host_record(host="h1", metrics=[{"name": "cpu.percent", "value": 0}])])
         assert passing(unit, request_spec(), hosts) == ("1" if passes else "")
 
     def test_it_names_what_is_missing(self):
-        unit = MetricsFilter(Options(metrics_weight_setting=("b=1", "a=1")))
+        unit = made(MetricsFilter, metrics_weight_setting=("b=1", "a=1"))
         assert unit.reason(fleet().state(0), request_spec()) == "does not report a, b"
 
 
@@ -245,8 +249,28 @@ class TestJson:
     def test_hosts_that_match_pass(self, query, expected):
         assert passing(self.unit, hinted(query=[query])) == expected
 
+    @pytest.mark.parametrize(
+        ("query", "expected"),
+        [
+            ('["=", "$host_ip", "192.0.2.1"]', ""),
+            ('["in", "192.0.2.1", "$host_ip"]', ""),
+            ('["<", "$host_ip", "192.0.2.9"]', ""),
+            ('["=", "$host_ip", "$host_ip"]', "123"),
+            ('[">", "$updated", 0]', ""),
+            ('["=", "$updated", "$updated"]', "123"),
+        ],
+    )
+    def test_addresses_and_times_are_no_texts_and_no_numbers(self, query, expected):
+        hosts = fleet(host_ip="192.0.2.1", updated_at=1767355200.0)
+        assert passing(self.unit, hinted(query=[query]), hosts) == expected
+
+    def test_an_address_that_cannot_be_read_is_a_text(self):
+        hosts = fleet(host_ip="somewhere")
+        query = hinted(query=['["=", "$host_ip", "somewhere"]'])
+        assert passing(self.unit, query, hosts) == "123"
+
     @pytest.mark.parametrize("query", [[], [""], ["[]"], ["null"], ["0"]], ids=str)
-    def test_nothing_asks_nothing(self, query):
+    def test_an_empty_query_passes_every_host(self, query):
         assert not self.unit.applies(hinted(query=query))
         assert passing(self.unit, hinted(query=query)) == "123"
 
@@ -259,6 +283,6 @@ class TestJson:
         ],
         ids=str,
     )
-    def test_what_is_no_query_is_refused(self, query, why):
+    def test_an_invalid_query_is_refused(self, query, why):
         with pytest.raises(RequestError, match=f"scheduler_hints.query: {why}"):
             self.unit.applies(hinted(query=query))

@@ -1,4 +1,6 @@
-"""Topologies out of extra specs and image properties."""
+"""Topologies computed from extra specs and image properties."""
+
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,7 +24,7 @@ def shapes(found):
     return [(sorted(cell.cpuset), sorted(cell.pcpuset), cell.memory) for cell in found.cells]
 
 
-def test_nothing_asked_is_no_topology():
+def test_a_plain_request_has_no_topology():
     assert topology() is None
     assert topology(cpu_policy="shared", emulator_threads_policy="share") is None
 
@@ -35,7 +37,7 @@ def test_a_flavor_as_nova_reads_it():
         mem_page_size="2048",
         numa_nodes="2",
     )
-    cell = {"memory": 1024, "pagesize": 2048}
+    cell: dict[str, Any] = {"memory": 1024, "pagesize": 2048}
     cell |= {"cpu_policy": "dedicated", "cpu_thread_policy": "prefer"}
     expected = {
         "cells": [cell | {"id": 0, "pcpuset": [0, 1]}, cell | {"id": 1, "pcpuset": [2, 3]}],
@@ -77,8 +79,8 @@ def test_mixed_cells_are_pinned_by_a_mask():
     ],
 )
 def test_the_flavors_cpu_policy_wins(flavor, image, policy):
-    said = {"cpu_policy": flavor} if flavor else {}
-    found = topology({"cpu_policy": image} if image else {}, numa_nodes="1", **said)
+    reported = {"cpu_policy": flavor} if flavor else {}
+    found = topology({"cpu_policy": image} if image else {}, numa_nodes="1", **reported)
     assert found.cells[0].cpu_policy == policy
 
 
@@ -109,73 +111,274 @@ FLAVOR, IMAGE = "spec_obj.flavor.extra_specs.hw:", "spec_obj.image.properties.hw
 
 
 @pytest.mark.parametrize(
-    ("extra_specs", "image", "field"),
+    ("extra_specs", "image", "field", "problem"),
     [
-        ({"numa_nodes": "3"}, {}, f"{FLAVOR}numa_nodes"),
-        ({"numa_nodes": "0"}, {}, f"{FLAVOR}numa_nodes"),
-        ({"numa_nodes": "x"}, {}, f"{FLAVOR}numa_nodes"),
-        ({"numa_nodes": "9"}, {}, f"{FLAVOR}numa_nodes"),
-        ({"numa_nodes": "2"}, {"numa_nodes": 2}, f"{IMAGE}numa_nodes"),
-        ({"numa_nodes": "2", "numa_cpus__0": "0-1"}, {}, f"{FLAVOR}numa_nodes"),
-        ({"numa_nodes": "1", "numa_cpus__0": "0-3"}, {}, f"{FLAVOR}numa_nodes"),
+        (
+            {"numa_nodes": "3"},
+            {},
+            f"{FLAVOR}numa_nodes",
+            "3 cannot share 4 vCPUs and 2048 MiB evenly",
+        ),
+        ({"numa_nodes": "0"}, {}, f"{FLAVOR}numa_nodes", "'0' is not an integer >= 1"),
+        ({"numa_nodes": "x"}, {}, f"{FLAVOR}numa_nodes", "'x' is not an integer >= 1"),
+        ({"numa_nodes": "9"}, {}, f"{FLAVOR}numa_nodes", "9 cannot share 4 vCPUs"),
+        ({}, {"numa_nodes": "x"}, f"{IMAGE}numa_nodes", "'x' is not an integer >= 1"),
+        (
+            {"numa_nodes": "2"},
+            {"numa_nodes": 2},
+            f"{IMAGE}numa_nodes",
+            "must not be set, as the flavor sets it",
+        ),
+        (
+            {"numa_nodes": "2", "numa_cpus__0": "0-1"},
+            {},
+            f"{FLAVOR}numa_nodes",
+            "needs numa_cpus of each of the 2 nodes",
+        ),
+        (
+            {"numa_nodes": "2", "numa_mem__0": "1024"},
+            {},
+            f"{FLAVOR}numa_nodes",
+            "needs numa_mem of each of the 2 nodes",
+        ),
+        (
+            {"numa_nodes": "1", "numa_cpus__0": "0-3"},
+            {},
+            f"{FLAVOR}numa_nodes",
+            "needs numa_mem of each node, as numa_cpus is given",
+        ),
+        (
+            {"numa_nodes": "1", "numa_mem__0": "2048"},
+            {},
+            f"{FLAVOR}numa_nodes",
+            "needs numa_cpus of each node, as numa_mem is given",
+        ),
         (
             {"numa_nodes": "1", "numa_cpus__0": "0-2", "numa_mem__0": "2048"},
             {},
             f"{FLAVOR}numa_nodes",
+            "needs every vCPU in numa_cpus of exactly one node",
+        ),
+        (
+            {
+                "numa_nodes": "2",
+                "numa_cpus__0": "0-2",
+                "numa_mem__0": "1024",
+                "numa_cpus__1": "2-3",
+                "numa_mem__1": "1024",
+            },
+            {},
+            f"{FLAVOR}numa_nodes",
+            "needs every vCPU in numa_cpus of exactly one node",
+        ),
+        (
+            {
+                "numa_nodes": "2",
+                "numa_cpus__0": "0-1",
+                "numa_mem__0": "1024",
+                "numa_cpus__1": "0-1",
+                "numa_mem__1": "1024",
+            },
+            {},
+            f"{FLAVOR}numa_nodes",
+            "needs every vCPU in numa_cpus of exactly one node",
         ),
         (
             {"numa_nodes": "1", "numa_cpus__0": "0-3", "numa_mem__0": "1"},
             {},
             f"{FLAVOR}numa_nodes",
+            "needs numa_mem that adds up to 2048 MiB",
         ),
         (
             {"numa_nodes": "1", "numa_cpus__0": "0-4", "numa_mem__0": "2048"},
             {},
             f"{FLAVOR}numa_cpus.0",
+            "0-4 is not within the 4 vCPUs",
         ),
-        ({"cpu_policy": "pinned"}, {}, f"{FLAVOR}cpu_policy"),
-        ({"cpu_policy": "shared"}, {"cpu_policy": "dedicated"}, f"{IMAGE}cpu_policy"),
-        ({"cpu_policy": "mixed"}, {}, f"{FLAVOR}cpu_policy"),
+        (
+            {"numa_nodes": "1", "numa_cpus__0": "0-3", "numa_mem__0": "-1"},
+            {},
+            f"{FLAVOR}numa_mem.0",
+            "'-1' is not an integer >= 0",
+        ),
+        (
+            {"numa_nodes": "1", "numa_cpus__0": "0-3"},
+            {"numa_cpus": [[0, 1, 2, 3]]},
+            f"{IMAGE}numa_cpus",
+            "must not be set, as the flavor sets it",
+        ),
+        (
+            {},
+            {"numa_nodes": 2, "numa_cpus": [[0, 1], [2, 3]]},
+            f"{IMAGE}numa_nodes",
+            "needs numa_mem of each node, as numa_cpus is given",
+        ),
+        (
+            {},
+            {"numa_nodes": 2, "numa_cpus": [[0, 1], [2, 9]], "numa_mem": [1024, 1024]},
+            f"{IMAGE}numa_cpus",
+            "9 is not within the 4 vCPUs",
+        ),
+        (
+            {"cpu_policy": "pinned"},
+            {},
+            f"{FLAVOR}cpu_policy",
+            "'pinned' is none of shared, dedicated, mixed",
+        ),
+        (
+            {},
+            {"cpu_policy": "pinned"},
+            f"{IMAGE}cpu_policy",
+            "'pinned' is none of shared, dedicated, mixed",
+        ),
+        (
+            {"cpu_policy": "shared"},
+            {"cpu_policy": "dedicated"},
+            f"{IMAGE}cpu_policy",
+            "'dedicated' contradicts the flavor's 'shared'",
+        ),
+        (
+            {"cpu_policy": "mixed"},
+            {"cpu_policy": "dedicated"},
+            f"{IMAGE}cpu_policy",
+            "'dedicated' contradicts the flavor's 'mixed'",
+        ),
+        (
+            {"cpu_policy": "mixed"},
+            {},
+            f"{FLAVOR}cpu_policy",
+            "mixed needs hw:cpu_dedicated_mask or a real-time mask",
+        ),
+        (
+            {"cpu_policy": "mixed", "cpu_realtime": "no", "cpu_realtime_mask": "0"},
+            {},
+            f"{FLAVOR}cpu_policy",
+            "mixed needs hw:cpu_dedicated_mask or a real-time mask",
+        ),
         (
             {"cpu_policy": "mixed", "cpu_dedicated_mask": "0-3"},
             {},
             f"{FLAVOR}cpu_dedicated_mask",
+            "must name some vCPUs, and not all",
+        ),
+        (
+            {"cpu_policy": "mixed", "cpu_dedicated_mask": "^0-3"},
+            {},
+            f"{FLAVOR}cpu_dedicated_mask",
+            "must name some vCPUs, and not all",
+        ),
+        (
+            {"cpu_policy": "mixed", "cpu_realtime": "yes", "cpu_realtime_mask": "^0-3"},
+            {},
+            f"{FLAVOR}cpu_realtime_mask",
+            "must name some vCPUs, and not all",
         ),
         (
             {"cpu_policy": "mixed", "cpu_dedicated_mask": "a"},
             {},
             f"{FLAVOR}cpu_dedicated_mask",
+            "'a' is no CPU, range of CPUs, or one of them with ^",
         ),
         (
             {"cpu_policy": "dedicated", "cpu_dedicated_mask": "0"},
             {},
             f"{FLAVOR}cpu_dedicated_mask",
+            "needs hw:cpu_policy mixed",
         ),
-        ({"cpu_thread_policy": "require"}, {}, f"{FLAVOR}cpu_thread_policy"),
+        (
+            {"cpu_thread_policy": "require"},
+            {},
+            f"{FLAVOR}cpu_thread_policy",
+            "needs cpu_policy dedicated or mixed",
+        ),
+        (
+            {},
+            {"cpu_thread_policy": "require"},
+            f"{IMAGE}cpu_thread_policy",
+            "needs cpu_policy dedicated or mixed",
+        ),
         (
             {"cpu_policy": "dedicated", "cpu_thread_policy": "require"},
             {"cpu_thread_policy": "isolate"},
             f"{IMAGE}cpu_thread_policy",
+            "'isolate' contradicts the flavor's 'require'",
         ),
-        ({"emulator_threads_policy": "isolate"}, {}, f"{FLAVOR}emulator_threads_policy"),
+        (
+            {"emulator_threads_policy": "isolate"},
+            {},
+            f"{FLAVOR}emulator_threads_policy",
+            "isolate needs cpu_policy dedicated or mixed",
+        ),
         (
             {"cpu_policy": "dedicated", "emulator_threads_policy": "share"},
             {"emulator_threads_policy": "isolate"},
             f"{IMAGE}emulator_threads_policy",
+            "'isolate' contradicts the flavor's 'share'",
         ),
-        ({"mem_page_size": "huge"}, {}, f"{FLAVOR}mem_page_size"),
-        ({}, {"mem_page_size": "large"}, f"{IMAGE}mem_page_size"),
-        ({"mem_page_size": "small"}, {"mem_page_size": "2MB"}, f"{IMAGE}mem_page_size"),
+        (
+            {"mem_page_size": "huge"},
+            {},
+            f"{FLAVOR}mem_page_size",
+            "'huge' is none of small, large, any, or a size such as 2048, 2MB, 1GB",
+        ),
+        (
+            {},
+            {"mem_page_size": "large"},
+            f"{IMAGE}mem_page_size",
+            "is only for flavors whose hw:mem_page_size is large or any",
+        ),
+        (
+            {"mem_page_size": "small"},
+            {"mem_page_size": "2MB"},
+            f"{IMAGE}mem_page_size",
+            "is only for flavors whose hw:mem_page_size is large or any",
+        ),
     ],
 )
-def test_what_makes_no_sense_is_named(extra_specs, image, field):
+def test_invalid_and_contradicting_values_are_named(extra_specs, image, field, problem):
     with pytest.raises(RequestError) as refused:
         topology(image, **extra_specs)
-    assert refused.value.field == field
+    assert (refused.value.field, refused.value.problem) == (field, problem)
 
 
-def test_nobody_counts_to_a_billion():
-    with pytest.raises(RequestError, match="1 to 65536"):
+@pytest.mark.parametrize(("vcpus", "memory_mb"), [(4, 2047), (5, 2048)])
+def test_nodes_share_evenly_or_list_their_shares(vcpus, memory_mb):
+    with pytest.raises(RequestError, match=f"4 cannot share {vcpus} vCPUs and {memory_mb} MiB"):
+        topology(vcpus=vcpus, memory_mb=memory_mb, numa_nodes="4")
+    assert len(topology(numa_nodes="4").cells) == 4
+
+
+def test_flavor_and_image_may_agree():
+    same = {"emulator_threads_policy": "isolate", "cpu_thread_policy": "require"}
+    found = topology(same, cpu_policy="dedicated", **same)
+    assert found.emulator_threads_policy == "isolate"
+    assert found.cells[0].cpu_thread_policy == "require"
+
+
+def test_the_image_decides_what_the_flavor_leaves_open():
+    reported = {"emulator_threads_policy": "isolate", "cpu_thread_policy": "require"}
+    found = topology(reported, cpu_policy="dedicated")
+    assert found.emulator_threads_policy == "isolate"
+    assert found.cells[0].cpu_thread_policy == "require"
+
+
+def test_a_mask_of_dedicated_vcpus_goes_before_that_of_real_time():
+    masks = {"cpu_dedicated_mask": "0", "cpu_realtime": "yes", "cpu_realtime_mask": "1-3"}
+    assert shapes(topology(cpu_policy="mixed", **masks)) == [([1, 2, 3], [0], 2048)]
+
+
+def test_the_images_mask_of_real_time_goes_before_the_flavors():
+    found = topology(
+        {"cpu_realtime_mask": "0-1"},
+        cpu_policy="mixed",
+        cpu_realtime="yes",
+        cpu_realtime_mask="3",
+    )
+    assert shapes(found) == [([2, 3], [0, 1], 2048)]
+
+
+def test_huge_numbers_are_refused_quickly():
+    with pytest.raises(RequestError, match=r"^spec_obj\.flavor\.vcpus: .* 1 to 65536$"):
         topology(vcpus=2**40, cpu_policy="dedicated")
 
 
@@ -192,10 +395,30 @@ def test_no_sets_of_cpus(text):
         cpu_set(text, frozenset(range(4)))
 
 
-def test_a_request_with_a_flavor_alone_gets_its_topology():
+def test_a_request_with_only_a_flavor_gets_its_topology():
     spec = with_topology(request_spec(vcpus=2, extra_specs={"hw:cpu_policy": "dedicated"}))
     [cell] = spec.numa_topology["cells"]
     assert sorted(cell["pcpuset"]) == [0, 1]
     assert with_topology(spec) is spec
     plain = request_spec(vcpus=2)
     assert with_topology(plain) is plain
+
+
+@pytest.mark.parametrize("name", ["numa_cpus", "numa_mem"])
+@pytest.mark.parametrize("value", [7, True, "0-1", {"0": "0-1"}, 1.5])
+def test_a_property_of_each_node_has_to_be_a_list(name, value):
+    image = {"numa_nodes": 1, "numa_cpus": [[0, 1, 2, 3]], "numa_mem": [2048]}
+    with pytest.raises(RequestError) as refused:
+        topology(image | {name: value})
+    assert refused.value.field == f"spec_obj.image.properties.hw_{name}"
+    assert refused.value.problem == (
+        f"has to be a list with an entry for each node, got {str(value)!r}"
+    )
+
+
+@pytest.mark.parametrize("value", [[None], [{}], [[[0]]], [["0", None]], [True]])
+@pytest.mark.parametrize("name", ["numa_cpus", "numa_mem"])
+def test_an_entry_of_a_node_that_makes_no_sense_is_refused(name, value):
+    image = {"numa_nodes": 1, "numa_cpus": [[0, 1, 2, 3]], "numa_mem": [2048]}
+    with pytest.raises(RequestError, match=f"hw_{name}"):
+        topology(image | {name: value})

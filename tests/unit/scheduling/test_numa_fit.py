@@ -1,4 +1,4 @@
-"""Instances on hosts: cells, pages, overcommitment, order, networks and devices nearby."""
+"""Fitting instances to hosts: cells, pages, overcommitment, order, near networks and devices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fitted(where, what, *, cpu=1.0, ram=1.0, pci=(), packs=False):
 
 
 def cells_of(found):
-    """The host cells that were chosen; the reason when there are none."""
+    """The chosen host cells; else the reason."""
     return [use.id for use in found.cells] if isinstance(found, Fitted) else found
 
 
@@ -38,7 +38,7 @@ def two_cells(**second):
 # CPUs and memory
 
 
-def test_pinned_cpus_are_those_that_nobody_has():
+def test_pinned_cpus_are_free_ones():
     found = fitted(host(host_cell(pinned_cpus=[0, 1])), wanted(instance_cell(pinned=2)))
     assert found.cells[0].pinned == (2, 3)
 
@@ -65,7 +65,7 @@ def test_one_instance_never_exceeds_the_cell_whatever_the_ratios():
     assert "needs 9216 MiB" in fitted(host(host_cell()), much, ram=16.0)
 
 
-def test_mixed_cells_take_of_both():
+def test_mixed_cells_take_pinned_and_shared_cpus():
     found = fitted(
         host(host_cell(cpuset=[0, 1], pcpuset=[2, 3])), wanted(instance_cell(pinned=2, shared=2))
     )
@@ -87,7 +87,7 @@ def test_emulator_threads_are_on_the_first_cell():
     ("asks", "gets"),
     [(SMALL, 4), (LARGE, 1048576), (ANY, 1048576), (2048, 2048), (None, 4), (0, 4)],
 )
-def test_pages_are_of_the_size_that_is_asked_for(asks, gets):
+def test_pages_have_the_requested_size(asks, gets):
     one = host(host_cell(mempages=pages((2048, 4096), (4, 2**21), (1048576, 8))))
     found = fitted(one, wanted(instance_cell(pinned=1, pagesize=asks)))
     assert found.cells[0].page_kb == gets
@@ -112,8 +112,8 @@ def test_memory_is_whole_pages():
 
 
 def test_reserved_pages_are_not_free():
-    said = [{"size_kb": 2048, "total": 1024, "used": 256, "reserved": 256}]
-    one = host(host_cell(mempages=said))
+    reported = [{"size_kb": 2048, "total": 1024, "used": 256, "reserved": 256}]
+    one = host(host_cell(mempages=reported))
     assert cells_of(fitted(one, wanted(instance_cell(shared=1, pagesize=2048)))) == [0]
     more = wanted(instance_cell(shared=1, memory=1026, pagesize=2048))
     assert "in pages of 2048 KiB" in fitted(one, more)
@@ -123,7 +123,7 @@ def test_a_cell_without_pages_has_none_to_give():
     assert "in pages" in fitted(host(host_cell()), wanted(instance_cell(shared=1, pagesize=SMALL)))
 
 
-def test_small_pages_are_overcommitted_for_who_shares_only():
+def test_small_pages_are_overcommitted_for_shared_cpus_only():
     one = host(host_cell(mempages=pages((4, 2**21), used=2**21)))
     assert cells_of(fitted(one, wanted(instance_cell(shared=1)))) == [0]
     assert "in pages" in fitted(one, wanted(instance_cell(pinned=1)))
@@ -145,7 +145,7 @@ def test_every_cell_gets_a_cell_of_its_own():
     assert "NUMA cell 1" in fitted(two_cells(pinned_cpus=[4]), both)
 
 
-def test_a_later_cell_can_drive_the_first_from_its_place():
+def test_a_later_cell_can_change_the_choice_for_the_first():
     where = host(host_cell(0), host_cell(1, pinned_cpus=[4]), host_cell(2, pinned_cpus=[8, 9, 10]))
     what = wanted(
         instance_cell(0, pinned=2), instance_cell(1, pinned=1), instance_cell(2, pinned=4)
@@ -173,7 +173,7 @@ def test_pinned_cpus_go_where_more_are_free():
     assert cells_of(fitted(where, what, packs=True)) == [1]
 
 
-def test_devices_draw_those_who_ask_for_one_and_keep_others_away():
+def test_cells_with_devices_are_for_requests_with_devices():
     pci = [pool(numa_node=1)]
     for packs in (False, True):
         plain, asking = (
@@ -184,7 +184,7 @@ def test_devices_draw_those_who_ask_for_one_and_keep_others_away():
         assert cells_of(fitted(two_cells(), asking, pci=pci, packs=packs)) == [1]
 
 
-def test_a_host_of_sixteen_cells_that_cannot_do_it_says_so_soon():
+def test_a_host_of_sixteen_cells_is_rejected_quickly():
     """All arrangements would be half a billion."""
     where = host(*(host_cell(number, pinned_cpus=[4 * number]) for number in range(16)))
     what = wanted(*(instance_cell(number, pinned=3 + number // 7) for number in range(8)))
@@ -194,8 +194,8 @@ def test_a_host_of_sixteen_cells_that_cannot_do_it_says_so_soon():
 # What is near
 
 
-def networks(*said):
-    return [{"physnets": names, "tunneled": tunneled} for names, tunneled in said]
+def networks(*reported):
+    return [{"physnets": names, "tunneled": tunneled} for names, tunneled in reported]
 
 
 @pytest.mark.parametrize(

@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import numpy as np
 import pytest
 
 from scheduler_worker.errors import RequestError
+from scheduler_worker.model.requests import SchedulerLimits
+from scheduler_worker.model.topology import count_devices
 from scheduler_worker.scheduling.filters import numa_topology
 from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
 from scheduler_worker.scheduling.numa.hosts import taken_by, topology_of
-from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.weighers.pci import PCIWeigher
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.topologies import asked, host_cell, instance_cell
+from tests.support.units import made
 
 NUMA, PCI = NUMATopologyFilter(), PciPassthroughFilter()
 VF = {"vendor_id": "8086", "product_id": "1520", "tags": {"dev_type": "type-VF"}}
 
 
-def cells(*said):
-    return {"cells": list(said)}
+def cells(*reported):
+    return {"cells": list(reported)}
 
 
 def hosts(**reports):
-    return host_table([host_record(host=name, **said) for name, said in reports.items()])
+    return host_table([host_record(host=name, **reported) for name, reported in reports.items()])
 
 
 def verdicts(unit, table, spec):
-    """Of the column face, after the row face was seen to say the same."""
+    """The column method's answer, which the row method must agree with."""
     passed = unit.passes(table, spec).tolist()
     assert passed == [unit.host_passes(host, spec) for host in table.states()]
     return passed
@@ -40,8 +43,8 @@ def pinning(pinned=2, **fields):
     return request_spec(numa_topology=asked(instance_cell(pinned=pinned)), **fields)
 
 
-def devices(count=1, **said):
-    return {"requests": [{"count": count, "spec": [{"vendor_id": "8086"}]} | said]}
+def devices(count=1, **reported):
+    return {"requests": [{"count": count, "spec": [{"vendor_id": "8086"}]} | reported]}
 
 
 # NUMATopologyFilter
@@ -67,7 +70,7 @@ def test_requests_without_a_topology_pass_everywhere():
 
 
 @pytest.mark.parametrize("in_image", [False, True])
-def test_required_threads_need_cores_with_threads_whatever_else_is_asked(in_image):
+def test_required_threads_need_cores_with_threads_even_without_a_topology(in_image):
     extra = {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"}
     image = {"hw_cpu_policy": "dedicated", "hw_cpu_thread_policy": "require"}
     spec = request_spec(image_properties=image) if in_image else request_spec(extra_specs=extra)
@@ -82,15 +85,17 @@ def test_required_threads_need_cores_with_threads_whatever_else_is_asked(in_imag
 
 
 def test_each_hosts_own_ratios_count():
-    said = {"numa_topology": cells(host_cell(cpu_usage=4))}
-    table = hosts(a=said | {"cpu_allocation_ratio": 1.0}, b=said | {"cpu_allocation_ratio": 2.0})
+    reported = {"numa_topology": cells(host_cell(cpu_usage=4))}
+    table = hosts(
+        a=reported | {"cpu_allocation_ratio": 1.0}, b=reported | {"cpu_allocation_ratio": 2.0}
+    )
     spec = request_spec(numa_topology=asked(instance_cell(shared=1)))
     assert verdicts(NUMA, table, spec) == [False, True]
 
 
 def test_equal_hosts_are_fitted_once(monkeypatch):
     fits = []
-    fit = numa_topology.fit
+    fit = numa_topology.fit  # type: ignore[attr-defined]
     monkeypatch.setattr(numa_topology, "fit", lambda *args: fits.append(args) or fit(*args))
     same = {"numa_topology": cells(host_cell())}
     other = {"numa_topology": cells(host_cell(pinned_cpus=[0]))}
@@ -132,20 +137,53 @@ def test_requests_for_the_same_are_of_one_class():
 
 
 @pytest.mark.parametrize(
-    "cell",
-    [1, {}]
-    + [
-        instance_cell(pinned=1) | wrong
-        for wrong in ({"memory": -1}, {"pagesize": -4}, {"cpu_policy": "pinned"}, {"cpuset": [-1]})
+    ("cell", "place"),
+    [
+        (1, "$.cells[0]"),
+        ({}, "$.cells[0]"),
+        ({"memory": -1}, "$.cells[0].memory"),
+        ({"pagesize": -4}, "$.cells[0].pagesize"),
+        ({"pagesize": 2**40 + 1}, "$.cells[0].pagesize"),
+        ({"cpu_policy": "pinned"}, "$.cells[0].cpu_policy"),
+        (
+            {"cpu_thread_policy": "some"},
+            "$.cells[0].cpu_thread_policy",
+        ),
+        ({"cpuset": [-1]}, "$.cells[0].cpuset[0]"),
+        ({"pcpuset": [2**16]}, "$.cells[0].pcpuset[0]"),
     ],
 )
-def test_a_topology_that_cannot_be_read_is_refused(cell):
-    spec = request_spec(numa_topology=asked(cell))
-    with pytest.raises(RequestError, match=r"spec_obj\.numa_topology"):
+def test_an_invalid_topology_is_refused(cell, place):
+    reported = instance_cell(pinned=1) | cell if cell and isinstance(cell, dict) else cell
+    spec = request_spec(numa_topology=asked(reported))
+    with pytest.raises(RequestError) as refused:
+        NUMA.passes(hosts(a={}), spec)
+    assert refused.value.field == "spec_obj.numa_topology"
+    assert refused.value.problem.endswith(f" - at `{place}`")
+
+
+def test_an_unknown_emulator_threads_policy_is_refused():
+    spec = request_spec(numa_topology=asked(instance_cell(), emulator_threads_policy="alone"))
+    with pytest.raises(RequestError, match=r"'alone' - at `\$\.emulator_threads_policy`"):
         NUMA.passes(hosts(a={}), spec)
 
 
-def test_old_cells_pin_what_they_list():
+@pytest.mark.parametrize(
+    "extra_specs",
+    [
+        {},
+        {"hw:cpu_policy": "dedicated"},
+        {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "prefer"},
+        {"hw:cpu_policy": "shared", "hw:cpu_thread_policy": "require"},
+    ],
+)
+def test_threads_are_required_of_dedicated_cpus_only(extra_specs):
+    assert not NUMA.applies(request_spec(extra_specs=extra_specs))
+    required = {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"}
+    assert NUMA.applies(request_spec(extra_specs=required))
+
+
+def test_cells_without_pcpuset_pin_their_cpuset():
     old = {"id": 0, "memory": 1024, "cpuset": [0, 1, 2], "cpu_policy": "dedicated"}
     table = hosts(
         a={"numa_topology": cells(host_cell(pinned_cpus=[0, 1]))},
@@ -155,7 +193,7 @@ def test_old_cells_pin_what_they_list():
 
 
 @pytest.mark.parametrize(
-    ("said", "passes"),
+    ("reported", "passes"),
     [
         (host_cell(), True),
         ({key: value for key, value in host_cell().items() if key != "pcpuset"}, True),
@@ -165,8 +203,8 @@ def test_old_cells_pin_what_they_list():
         ([], False),
     ],
 )
-def test_reports_that_cannot_be_read_are_none(said, passes):
-    table = hosts(a={"numa_topology": cells(said)})
+def test_an_invalid_reported_topology_counts_as_none(reported, passes):
+    table = hosts(a={"numa_topology": cells(reported)})
     assert verdicts(NUMA, table, pinning()) == [passes]
 
 
@@ -203,7 +241,7 @@ def test_the_fewest_devices_weigh_most_and_a_hundred_are_as_bad_as_99():
     table = hosts(
         **{f"h{count}": {"pci_device_pools": [VF | {"count": count}]} for count in counts}
     )
-    unit = PCIWeigher(Options(pci_weight_multiplier=2.0))
+    unit = made(PCIWeigher, pci_weight_multiplier=2.0)
     assert unit.weigh(table, request_spec()).tolist() == [100, 97, 1, 1]
     assert [unit.weigh_host(host, request_spec()) for host in table.states()] == [100, 97, 1, 1]
     assert unit.weigh(table.take(np.array([3, 0])), request_spec()).tolist() == [1, 100]
@@ -213,37 +251,80 @@ def test_the_fewest_devices_weigh_most_and_a_hundred_are_as_bad_as_99():
 # What the chosen host gives
 
 
+LIMITED = SchedulerLimits(numa_topology={"cpu_allocation_ratio": 1.0, "ram_allocation_ratio": 1.0})
+"""As NUMATopologyFilter sets them."""
+
+
 def test_a_claim_takes_cells_and_devices():
     pool = VF | {"count": 1, "numa_node": 1}
     table = hosts(
         a={"numa_topology": cells(host_cell(0), host_cell(1)), "pci_device_pools": [pool]}
     )
-    fitted = taken_by(pinning(pci_requests=devices()), table.state(0))
+    fitted = taken_by(pinning(pci_requests=devices()), table.state(0), LIMITED)
     assert [(use.id, use.pinned) for use in fitted.cells] == [(1, (4, 5))]
     assert [each.count for each in fitted.devices] == [1]
 
 
 def test_a_claim_without_a_topology_takes_devices_anywhere():
     table = hosts(a={"pci_device_pools": [VF | {"count": 1, "numa_node": 1}]})
-    fitted = taken_by(request_spec(pci_requests=devices()), table.state(0))
+    fitted = taken_by(request_spec(pci_requests=devices()), table.state(0), SchedulerLimits())
     assert (len(fitted.cells), len(fitted.devices)) == (0, 1)
 
 
-def test_of_a_host_that_was_forced_and_has_no_room_nothing_is_taken():
-    table = hosts(a={"numa_topology": cells(host_cell(pinned_cpus=[0, 1, 2, 3]))})
-    assert taken_by(pinning(pci_requests=devices()), table.state(0)) == taken_by(
-        request_spec(), table.state(0)
+@pytest.mark.parametrize("spec", [request_spec(), pinning()], ids=["asked for none", "asked for"])
+@pytest.mark.parametrize("topology", [None, cells(host_cell())], ids=["none", "reported"])
+def test_devices_are_taken_whether_or_not_there_is_a_topology(spec, topology):
+    table = hosts(a={"numa_topology": topology, "pci_device_pools": [VF | {"count": 1}]})
+    spec = msgspec.structs.replace(spec, pci_requests=devices())
+    fitted = taken_by(spec, table.state(0), SchedulerLimits())
+    assert len(fitted.cells) == int(bool(spec.numa_topology and topology))
+    assert count_devices(fitted.devices) == 1
+
+
+@pytest.mark.parametrize("free", [0, 1])
+def test_of_a_host_on_which_the_topology_does_not_fit_devices_are_taken_that_are_there(free):
+    table = hosts(
+        a={
+            "numa_topology": cells(host_cell(pinned_cpus=[0, 1, 2, 3])),
+            "pci_device_pools": [VF | {"count": free, "numa_node": 1}],
+        }
     )
+    fitted = taken_by(pinning(pci_requests=devices()), table.state(0), SchedulerLimits())
+    assert (fitted.cells, count_devices(fitted.devices)) == ((), free)
+
+
+def test_devices_of_the_first_requests_are_taken_where_there_are_too_few_for_all():
+    table = hosts(a={"pci_device_pools": [VF | {"count": 3}]})
+    requests = {"requests": [*devices(2)["requests"], *devices(2)["requests"]]}
+    fitted = taken_by(request_spec(pci_requests=requests), table.state(0), SchedulerLimits())
+    assert count_devices(fitted.devices) == 2
+
+
+def test_without_limits_cells_are_overcommitted_and_networks_may_be_far():
+    far = {"physnets": ["net"], "tunneled": False}
+    table = hosts(
+        a={
+            "numa_topology": cells(
+                host_cell(0, memory_usage=8000, cpu_usage=4), host_cell(1, network_metadata=far)
+            )
+        }
+    )
+    spec = request_spec(
+        numa_topology=asked(instance_cell(shared=1)), network_metadata={"physnets": ["net"]}
+    )
+    packed = taken_by(spec, table.state(0), SchedulerLimits(), packs=True)
+    assert [use.id for use in packed.cells] == [0]
+    assert [use.id for use in taken_by(spec, table.state(0), LIMITED, packs=True).cells] == [1]
 
 
 def test_packing_is_an_option():
-    said = cells(host_cell(0), host_cell(1, pinned_cpus=[4, 5]))
-    table = hosts(a={"numa_topology": said})
-    assert taken_by(pinning(), table.state(0)).cells[0].id == 0
-    assert taken_by(pinning(), table.state(0), packs=True).cells[0].id == 1
+    reported = cells(host_cell(0), host_cell(1, pinned_cpus=[4, 5]))
+    table = hosts(a={"numa_topology": reported})
+    assert taken_by(pinning(), table.state(0), LIMITED).cells[0].id == 0
+    assert taken_by(pinning(), table.state(0), LIMITED, packs=True).cells[0].id == 1
 
 
-def test_a_new_report_is_seen():
+def test_a_new_report_is_read():
     table = hosts(a={"numa_topology": cells(host_cell())})
     assert topology_of(table.state(0)).cells[0].free_pcpus == 0b1111
     table.put(host_record(host="a", numa_topology=cells(host_cell(pinned_cpus=[0]))), 2)

@@ -1,11 +1,11 @@
-"""Which PCI devices serve a request: each step, and what is taken."""
+"""The PCI devices that serve a request: each step, and what is taken."""
 
 import pytest
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.topology import count_devices, devices_taken
 from scheduler_worker.scheduling.pci.pools import devices_for
-from scheduler_worker.scheduling.pci.requests import pci_requests, providers_of
+from scheduler_worker.scheduling.pci.requests import is_true, pci_requests, providers_of
 from tests.support.hosts import request_spec
 from tests.support.topologies import devices, host, host_cell, pool, pools
 
@@ -13,7 +13,7 @@ VF = {"dev_type": "type-VF"}
 
 
 def taken(some, *requests, on=None, cells=()):
-    """(address, count) of what is taken; ``on`` are the ids of the instance's cells."""
+    """(address, count) of the devices taken; ``on`` are the ids of the instance's cells."""
     found = devices_for(
         requests,
         pools(*some),
@@ -64,14 +64,14 @@ def test_requests_are_served_one_after_the_other():
 
 
 @pytest.mark.parametrize("kind", ["type-PF", "vdpa"])
-def test_physical_functions_and_vdpa_are_for_those_who_ask(kind):
+def test_physical_functions_and_vdpa_are_given_on_request_only(kind):
     some = [pool(address="a", dev_type=kind)]
     assert taken(some, devices(1)) is None
     assert taken(some, devices(1, {"dev_type": kind})) == [("a", 1)]
 
 
 @pytest.mark.parametrize("text", ["true", "True", "1"])
-def test_remotely_managed_devices_are_for_those_who_ask(text):
+def test_remote_managed_devices_are_given_on_request_only(text):
     some = [pool(address="a", remote_managed=text)]
     assert taken(some, devices(1)) is None
     assert taken(some, devices(1, {"remote_managed": text})) == [("a", 1)]
@@ -88,6 +88,13 @@ def test_devices_that_can_migrate_or_that_cannot(asked, address):
     undecided = devices(1, {"live_migratable": "true"}, {"live_migratable": "false"})
     assert taken(some, undecided) == [("a", 1)]
     assert taken(some, devices(1)) == [("c", 1)]
+
+
+@pytest.mark.parametrize("tag", ["true", "false"])
+def test_the_live_migratable_tag_is_matched_exactly(tag):
+    loud = pool(live_migratable=tag.upper())
+    assert taken([loud], devices(1, {"live_migratable": tag})) is None
+    assert taken([loud], devices(1, {"live_migratable": tag}, {"vendor_id": "8086"})) is not None
 
 
 # Where
@@ -125,7 +132,7 @@ def test_without_a_topology_any_device_is_near():
     assert taken([FAR], devices(numa_policy="required")) == [("far", 1)]
 
 
-def test_sockets_have_to_be_told():
+def test_the_socket_policy_needs_reported_sockets():
     cells = host(host_cell(0, socket=0), host_cell(1)).cells
     assert taken([NEAR], devices(numa_policy="socket"), on=[0], cells=cells) is None
 
@@ -187,13 +194,29 @@ def test_providers_are_those_of_the_requests_groups(alias, groups, providers):
     assert request.providers == providers
 
 
-def test_groups_are_told_the_providers_of_their_devices():
+def test_a_request_without_an_id_has_no_group():
+    [request] = pci_requests(
+        request_spec(
+            pci_requests={"requests": [{"count": 1, "spec": [{}], "alias_name": "a"}]},
+            requested_resources=[{"requester_id": "x-0", "provider_uuids": ["p"]}],
+        )
+    )
+    assert request.providers == ()
+
+
+@pytest.mark.parametrize("text", ["no", "", "false", "2", None])
+def test_other_texts_mean_no(text):
+    assert not is_true(text)
+    assert is_true(" Yes ")
+
+
+def test_groups_are_mapped_to_the_providers_of_their_devices():
     plain = [{"count": 2, "request_id": "x"}, {"count": 1, "request_id": "y"}]
     plain = [each | {"spec": [{"vendor_id": "8086"}], "alias_name": "a"} for each in plain]
     spec = request_spec(pci_requests={"requests": plain})
     some = pools(pool(1, rp_uuid="p"), pool(1, rp_uuid="q"), pool(1, rp_uuid="r"))
     chosen = devices_for(pci_requests(spec), some)
-    assert providers_of(spec, chosen) == {"x-0": "p", "x-1": "q", "y-0": "r"}
+    assert providers_of(spec, chosen) == {"x-0": "p", "x-1": "q", "y-0": "r"}  # type: ignore[arg-type]
     assert providers_of(spec, pools(pool(3))) == {}
 
 
@@ -206,26 +229,42 @@ def test_requests_that_differ_in_their_ids_only_are_equal():
 
 
 @pytest.mark.parametrize(
-    "asked", [{"count": -1}, {"count": "x"}, {"count": 1, "numa_policy": "near"}, {}]
+    ("asked", "place"),
+    [
+        ({"count": -1}, "$.requests[0].count"),
+        ({"count": "x"}, "$.requests[0].count"),
+        (
+            {"count": 1, "numa_policy": "near"},
+            "$.requests[0].numa_policy",
+        ),
+        (
+            {"count": 1, "spec": [{"vendor_id": 8086}]},
+            "$.requests[0].spec[0][...]",
+        ),
+        ({}, "$.requests[0]"),
+        (1, "$.requests[0]"),
+    ],
 )
-def test_requests_that_cannot_be_read_are_refused(asked):
-    with pytest.raises(RequestError, match=r"spec_obj\.pci_requests"):
+def test_invalid_requests_are_refused(asked, place):
+    with pytest.raises(RequestError) as refused:
         pci_requests(request_spec(pci_requests={"requests": [asked]}))
+    assert refused.value.field == "spec_obj.pci_requests"
+    assert refused.value.problem.endswith(f" - at `{place}`")
 
 
-# What is left
+# Taking and giving back
 
 
 def test_devices_are_taken_and_given_back():
     some = pools(pool(2, 0, address="a"), pool(1, 1, address="b"))
     found = devices_for([devices(3)], some)
-    left = devices_taken(some, found)
+    left = devices_taken(some, found)  # type: ignore[arg-type]
     assert count_devices(left) == 0
     assert devices_for([devices(1)], left) is None
-    assert devices_taken(left, found, -1) == some
+    assert devices_taken(left, found, -1) == some  # type: ignore[arg-type]
 
 
-def test_devices_that_a_host_reports_no_longer_are_passed_over():
+def test_devices_that_a_host_no_longer_reports_are_ignored():
     assert devices_taken((), [pool(1)]) == ()
 
 
@@ -233,6 +272,6 @@ def test_pools_of_the_same_devices_are_one():
     assert pools(pool(1), pool(2), pool(1, 0)) == (pool(3), pool(1, 0))
 
 
-def test_what_is_no_pool_is_left_out():
+def test_an_invalid_pool_is_left_out():
     assert pools() == ()
-    assert len(pools(pool(1), {"vendor_id": "8086"})) == 1
+    assert len(pools(pool(1), {"vendor_id": "8086"})) == 1  # type: ignore[arg-type]

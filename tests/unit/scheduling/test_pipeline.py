@@ -1,16 +1,26 @@
-"""The loop around the units: order of steps, survivors, what is consumed, what is explained."""
+"""The pipeline: order of steps, survivors, consumed claims, explanations."""
 
 import random
+from typing import Any
 
 import pytest
 
-from scheduler_worker.errors import NoValidHost, RequestError
+from scheduler_worker.errors import ComputeHostMetricNotFound, NoValidHost, RequestError
+from scheduler_worker.model.decisions import Allocation
+from scheduler_worker.scheduling.destination import LABEL as DESTINATION
 from scheduler_worker.scheduling.explain import explain
+from scheduler_worker.scheduling.filters.capacity import RamFilter
+from scheduler_worker.scheduling.filters.compute_capabilities import ComputeCapabilitiesFilter
 from scheduler_worker.scheduling.filters.json_filter import JsonFilter
+from scheduler_worker.scheduling.filters.server_groups import ServerGroupAntiAffinityFilter
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.pipeline import DESTINATION, Pipeline, Request
+from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
+from scheduler_worker.scheduling.selectors import WeightedSum
+from scheduler_worker.scheduling.weighers.figures import RAMWeigher
+from scheduler_worker.scheduling.weighers.metrics import MetricsWeigher
 from tests.support.hosts import host_record, host_table, request_spec
+from tests.support.units import made, pipeline_of
 
 
 class Roomy(Filter):
@@ -32,7 +42,7 @@ class Once(Filter):
 
 
 class OneByOne(Filter):
-    """Remembers which hosts it was shown."""
+    """Records which hosts it is asked about."""
 
     shown: list[str] = []  # noqa: RUF012
 
@@ -60,10 +70,10 @@ def table(*free_mb: int, **fields):
     )  # fmt: skip
 
 
-def decide(hosts, spec, *uuids, filters=(Roomy,), alternates=0, promised=None):
-    pipeline = Pipeline([unit() for unit in filters], [Free()], Options())
+def decide(hosts, spec, *uuids, filters=(Roomy,), alternates=0, reserved=None):
+    pipeline = pipeline_of([unit() for unit in filters], [Free()], Options())
     request = Request(spec=spec, instance_uuids=uuids or ("i",), num_alternates=alternates)
-    return pipeline.decide(hosts, request, random.Random(1), promised)
+    return pipeline.decide(hosts, request, random.Random(1), reserved)
 
 
 def names(decision) -> list[list[str]]:
@@ -93,20 +103,83 @@ def test_filters_that_run_once_run_once():
     assert Once.asked == 1
 
 
-def test_row_faces_come_last_whatever_is_configured_and_explanations_keep_the_order():
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_filter_that_runs_once_does_not_reject_for_what_earlier_instances_took(count):
+    """Nova asks it for the first instance only, whether its results are cached or not."""
+    spec = request_spec(memory_mb=1000, extra_specs={"capabilities:free_ram_mb": ">= 2000"})
+    pipeline = pipeline_of([RamFilter(), ComputeCapabilitiesFilter()], [RAMWeigher()], Options())
+    hosts = table(*([3500] * count))
+    request = Request(spec=spec, instance_uuids=tuple("abcdef"[: 3 * count]))
+    assert len(pipeline.decide(hosts, request, random.Random(1)).claims) == 3 * count
+    assert hosts.free_ram_mb.tolist() == [500] * count
+
+
+METRIC = [{"name": "cpu.frequency", "value": 1}]
+REQUIRED = Options.of(metrics_weight_setting=("cpu.frequency=1",))
+
+
+def three_hosts():
+    """Two that report a metric, and ``c``, which does not, and has the instance x."""
+    hosts = (host_record(host="a", metrics=METRIC), host_record(host="b", metrics=METRIC))
+    return host_table([*hosts, host_record(host="c")], instances={"c": {"x": {}}})
+
+
+def test_a_weigher_that_raises_raises_again():
+    hosts, pipeline = (
+        three_hosts(),
+        pipeline_of([], [made(MetricsWeigher, REQUIRED), Free()], REQUIRED),
+    )
+    request = Request(spec=request_spec(), instance_uuids=("i",))
+    for _ in range(3):
+        with pytest.raises(ComputeHostMetricNotFound, match=r"on the compute host node c\.c"):
+            pipeline.decide(hosts, request, random.Random(1))
+    hosts.put(host_record(host="c", metrics=METRIC), 9)
+    assert pipeline.decide(hosts, request, random.Random(1)).selections
+
+
+def test_a_host_that_is_rejected_for_this_request_is_not_weighed():
+    pipeline = pipeline_of(
+        [ServerGroupAntiAffinityFilter()], [made(MetricsWeigher, REQUIRED)], REQUIRED
+    )
+    apart = request_spec(instance_group={"policy": "anti-affinity", "members": ["x"]})
+    request = Request(spec=apart, instance_uuids=("i",))
+    decision = pipeline.decide(three_hosts(), request, random.Random(1))
+    assert names(decision) == [["a"]]
+
+
+class Odd(Weigher):
+    """NaN for ``h0``; of the others, the fuller the better."""
+
+    def weigh_host(self, host_state, weight_properties):
+        return float("nan") if host_state.host == "h0" else 10_000.0 - host_state.free_ram_mb
+
+
+def test_a_nan_score_counts_as_0_and_changes_no_other():
+    hosts, pipeline = table(100, 2000, 3000), pipeline_of([], [Odd()], Options())
+    chosen = []
+    for number in range(3):
+        request = Request(spec=request_spec(memory_mb=100), instance_uuids=(f"i{number}",))
+        chosen += names(pipeline.decide(hosts, request, random.Random(1)))
+    assert chosen == [["h1"]] * 3
+
+
+def test_row_filters_run_last_and_explanations_keep_the_configured_order():
     hosts = host_table([host_record(host="h1"), host_record(host="h2", memory_mb=1)])
-    pipeline = Pipeline([OneByOne(), Roomy()], [], Options())
+    pipeline = pipeline_of([OneByOne(), Roomy()], [], Options())
     request = Request(spec=request_spec(), instance_uuids=("i",))
     OneByOne.shown = []
     with pytest.raises(NoValidHost) as refused:
         pipeline.decide(hosts, request, random.Random(1))
     assert OneByOne.shown == ["h1"]
     assert [step.name for step in refused.value.diagnosis.filters] == ["Roomy", "OneByOne"]
-    told = explain(pipeline, hosts, request, random.Random(1))
-    assert [(step.name, step.hosts_out) for step in told.filters] == [("OneByOne", 1), ("Roomy", 0)]
+    diagnosis = explain(pipeline, hosts, request, random.Random(1))
+    assert [(step.name, step.hosts_out) for step in diagnosis.filters] == [
+        ("OneByOne", 1),
+        ("Roomy", 0),
+    ]
 
 
-def test_a_row_face_is_shown_survivors_only():
+def test_a_row_filter_is_asked_about_survivors_only():
     OneByOne.shown = []
     decision = decide(table(10, 9000, 5000), request_spec(memory_mb=100), filters=(Roomy, OneByOne))
     assert names(decision) == [["h2"]]
@@ -141,14 +214,14 @@ def test_destination_ignored_and_forced(spec, expected):
 
 def test_forced_hosts_are_not_filtered_unless_it_is_a_check():
     hosts = table(10, 9000)
-    spec = {"force_hosts": ["h0"], "memory_mb": 5000}
+    spec: dict[str, Any] = {"force_hosts": ["h0"], "memory_mb": 5000}
     assert names(decide(hosts, request_spec(**spec))) == [["h0"]]
     with pytest.raises(NoValidHost):
         decide(table(10), request_spec(**spec, scheduler_hints={"_nova_check_type": ["other"]}))
 
 
-def test_forced_hosts_do_not_hear_of_nonsense_in_what_nobody_reads():
-    asked = {"scheduler_hints": {"query": ['["no such operator"']}}
+def test_forced_hosts_ignore_invalid_fields_of_skipped_filters():
+    asked: dict[str, Any] = {"scheduler_hints": {"query": ['["no such operator"']}}
     with pytest.raises(RequestError):
         decide(table(10), request_spec(**asked), filters=(JsonFilter,))
     forced = request_spec(**asked, force_hosts=["h0"])
@@ -161,9 +234,9 @@ def test_alternates_are_of_the_same_cell_and_never_chosen_ones():
     assert names(decision) == [["h0", "h2", "h4"], ["h1", "h3"]]
 
 
-def test_a_promised_instance_keeps_its_host_and_claims_nothing():
+def test_an_instance_with_a_reservation_keeps_its_host_and_claims_nothing():
     hosts = table(9000, 8000)
-    decision = decide(hosts, request_spec(memory_mb=10), "old", "new", promised={"old": 1})
+    decision = decide(hosts, request_spec(memory_mb=10), "old", "new", reserved={"old": 1})
     assert names(decision) == [["h1"], ["h0"]]
     assert [claim.instance_uuid for claim in decision.claims] == ["new"]
 
@@ -172,7 +245,7 @@ def test_a_group_grows_with_the_request():
     seen = []
 
     class Watching(Filter):
-        """Remembers the group's hosts."""
+        """Records the group's hosts."""
 
         def passes(self, hosts, spec):
             seen.append(spec.instance_group.hosts)
@@ -187,5 +260,25 @@ def test_a_group_grows_with_the_request():
 def test_requested_resources_are_mapped_to_the_host():
     spec = request_spec(memory_mb=10, requested_resources=[{"requester_id": "port-1"}])
     [[chosen]] = decide(table(9000), spec).selections
-    assert '"port-1": ["u0"]' in chosen.allocation_request
-    assert chosen.allocation_request_version == "1.36"
+    assert chosen.allocation == Allocation(mappings={"port-1": ["u0"]})
+
+
+class ShareOfBest(Weigher):
+    """Free memory as a share of that of the best host."""
+
+    reads_request = False
+
+    def weigh(self, hosts, spec):
+        return hosts.free_ram_mb
+
+    def stretched(self, raw, low, high, spec):
+        return raw / high
+
+
+def test_clusters_are_compared_by_scores_stretched_over_the_hosts_of_all():
+    pipeline = pipeline_of([], [made(ShareOfBest)], selector=WeightedSum)
+    tables = [
+        host_table([host_record(host=name, free_ram_mb=free)])
+        for name, free in (("a", 2048), ("b", 8192))
+    ]
+    assert pipeline.best_totals(tables, request_spec()) == [0.25, 1.0]

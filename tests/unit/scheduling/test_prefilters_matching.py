@@ -1,4 +1,4 @@
-"""Which providers of a host serve a request's groups."""
+"""The providers of a host that serve a request's groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tree(*reported: ResourceProvider, traits: str = "") -> ProviderTree:
     return read_providers("host", traits.split(), reported)
 
 
-def wish(name: str, required: str = "", forbidden: str = "", **resources: int) -> Group:
+def demand(name: str, required: str = "", forbidden: str = "", **resources: int) -> Group:
     return Group(
         name=name,
         resources=tuple(sorted(resources.items())),
@@ -51,44 +51,44 @@ TOGETHER = "has providers for each of the groups, but not for all of them togeth
 
 def test_a_group_takes_all_from_one_provider():
     both = tree(device("a", VGPU=1), device("b", FPGA=1), device("c", VGPU=1, FPGA=1))
-    assert served(both, wish("g", VGPU=1, FPGA=1)) == {"g": "c"}
-    assert served(tree(device("a", VGPU=1), device("b", FPGA=1)), wish("g", VGPU=1, FPGA=1)) == (
+    assert served(both, demand("g", VGPU=1, FPGA=1)) == {"g": "c"}
+    assert served(tree(device("a", VGPU=1), device("b", FPGA=1)), demand("g", VGPU=1, FPGA=1)) == (
         "has no provider of 1 FPGA, 1 VGPU"
     )
 
 
 def test_the_flavors_own_group_may_take_from_several():
     spread = tree(device("a", VGPU=1), device("b", "a", FPGA=1))
-    chosen = match(spread.providers, frozenset(), Supply(groups=(wish("", VGPU=1, FPGA=1),)))
-    assert {use.provider for use in uses_of(spread, chosen)} == {"a", "b"}
+    chosen = match(spread.providers, frozenset(), Supply(groups=(demand("", VGPU=1, FPGA=1),)))
+    assert {use.provider for use in uses_of(spread, chosen)} == {"a", "b"}  # type: ignore[arg-type]
 
 
 def test_traits_choose_the_provider():
-    assert served(TWO_PORTS, wish("g", required="FAST", SRIOV_NET_VF=1)) == {"g": "p1"}
-    assert served(TWO_PORTS, wish("g", forbidden="FAST", SRIOV_NET_VF=1)) == {"g": "p2"}
-    assert served(TWO_PORTS, wish("g", required="NONE", SRIOV_NET_VF=1)) == (
+    assert served(TWO_PORTS, demand("g", required="FAST", SRIOV_NET_VF=1)) == {"g": "p1"}
+    assert served(TWO_PORTS, demand("g", forbidden="FAST", SRIOV_NET_VF=1)) == {"g": "p2"}
+    assert served(TWO_PORTS, demand("g", required="NONE", SRIOV_NET_VF=1)) == (
         "has no provider of 1 SRIOV_NET_VF with NONE"
     )
 
 
-def test_those_who_serve_the_flavor_have_its_traits_between_them():
+def test_the_providers_of_the_flavor_have_its_traits_together():
     host = tree(device("a", VGPU=1, traits="GPU"), device("b", VGPU=1), traits="ROOT")
-    assert served(host, wish("", required="ROOT GPU", VGPU=1)) == {"": "a"}
-    assert served(host, wish("", required="ROOT", forbidden="GPU", VGPU=1)) == {"": "b"}
-    assert served(host, wish("", required="OTHER", VGPU=1)) == TOGETHER
-    assert served(host, wish("", forbidden="ROOT", VGPU=1)) == TOGETHER
+    assert served(host, demand("", required="ROOT GPU", VGPU=1)) == {"": "a"}
+    assert served(host, demand("", required="ROOT", forbidden="GPU", VGPU=1)) == {"": "b"}
+    assert served(host, demand("", required="OTHER", VGPU=1)) == TOGETHER
+    assert served(host, demand("", forbidden="ROOT", VGPU=1)) == TOGETHER
 
 
-def test_a_choice_is_undone_where_it_leaves_nothing_for_others():
-    narrow = wish("n", required="FAST", SRIOV_NET_VF=4)
-    assert served(TWO_PORTS, wish("w", SRIOV_NET_VF=4), narrow) == {"w": "p2", "n": "p1"}
-    assert served(TWO_PORTS, wish("w", SRIOV_NET_VF=4), narrow, wish("x", SRIOV_NET_VF=1)) == (
+def test_the_search_backtracks():
+    narrow = demand("n", required="FAST", SRIOV_NET_VF=4)
+    assert served(TWO_PORTS, demand("w", SRIOV_NET_VF=4), narrow) == {"w": "p2", "n": "p1"}
+    assert served(TWO_PORTS, demand("w", SRIOV_NET_VF=4), narrow, demand("x", SRIOV_NET_VF=1)) == (
         TOGETHER
     )
 
 
 def test_isolated_groups_have_a_provider_each():
-    three = [wish(name, SRIOV_NET_VF=1) for name in "abc"]
+    three = [demand(name, SRIOV_NET_VF=1) for name in "abc"]
     assert set(served(TWO_PORTS, *three[:2], isolates=True).values()) == {"p1", "p2"}
     assert served(TWO_PORTS, *three, isolates=True) == TOGETHER
     assert len(served(TWO_PORTS, *three)) == 3
@@ -101,10 +101,10 @@ def test_groups_of_a_subtree_share_a_branch():
         device("g0", "n0", VGPU=1),
         device("g1", "n1", VGPU=1, traits="FAST"),
     )
-    groups = wish("cpu", NUMA_CORE=4), wish("gpu", VGPU=1, required="FAST")
+    groups = demand("cpu", NUMA_CORE=4), demand("gpu", VGPU=1, required="FAST")
     subtree = (frozenset({"cpu", "gpu"}),)
     assert served(host, *groups, same_subtree=subtree) == {"cpu": "n1", "gpu": "g1"}
-    larger = wish("cpu", NUMA_CORE=8), groups[1]
+    larger = demand("cpu", NUMA_CORE=8), groups[1]
     assert served(host, *larger) == {"cpu": "n0", "gpu": "g1"}
     assert served(host, *larger, same_subtree=subtree) == TOGETHER
 
@@ -116,22 +116,22 @@ def test_units_and_steps_hold_for_one_request():
     assert allowed == [2, 4, 6, 8]
 
 
-def test_use_leaves_what_it_leaves():
+def test_used_resources_cannot_be_taken():
     half = tree(device("p", VGPU=4, used=2))
-    assert served(half, wish("g", VGPU=2)) == {"g": "p"}
-    assert isinstance(served(half, wish("g", VGPU=3)), str)
+    assert served(half, demand("g", VGPU=2)) == {"g": "p"}
+    assert isinstance(served(half, demand("g", VGPU=3)), str)
 
 
-def test_many_equal_providers_are_soon_decided():
+def test_many_equal_providers_are_decided_quickly():
     pool = tree(*(device(f"p{number}", SRIOV_NET_VF=1) for number in range(16)))
-    groups = [wish(f"g{number}", SRIOV_NET_VF=1) for number in range(17)]
+    groups = [demand(f"g{number}", SRIOV_NET_VF=1) for number in range(17)]
     assert len(served(pool, *groups[:16])) == 16
     assert served(pool, *groups) == TOGETHER
 
 
 def test_a_host_that_takes_too_many_tries_does_not_pass():
     pool = tree(*(device(f"p{number}", VGPU=1 + number) for number in range(14)))
-    groups = [wish(f"g{number}", VGPU=1) for number in range(15)]
+    groups = [demand(f"g{number}", VGPU=1) for number in range(15)]
     assert served(pool, *groups, isolates=True) == (
         "has more providers than 5000 tries could match"
     )
@@ -140,8 +140,9 @@ def test_a_host_that_takes_too_many_tries_does_not_pass():
 def test_taking_and_giving_back_leaves_the_same():
     before = tree(device("p", VGPU=4), device("q", VGPU=4, FPGA=1))
     uses = uses_of(
-        before, match(before.providers, frozenset(), Supply(groups=(wish("g", VGPU=2, FPGA=1),)))
+        before,
+        match(before.providers, frozenset(), Supply(groups=(demand("g", VGPU=2, FPGA=1),))),  # type: ignore[arg-type]
     )
     after = before.taken(uses)
-    assert served(after, wish("g", FPGA=1)) == "has no provider of 1 FPGA"
+    assert served(after, demand("g", FPGA=1)) == "has no provider of 1 FPGA"
     assert after.taken(uses, -1).providers is before.providers

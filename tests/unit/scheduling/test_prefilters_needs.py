@@ -1,18 +1,18 @@
-"""What a request needs: the request filters that make it of flavor, image and the rest."""
+"""What a request needs, as the request filters derive it from flavor, image and the rest."""
 
 from __future__ import annotations
 
 import pytest
 
 from scheduler_worker.errors import NoValidHost, RequestError
-from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.prefilters.groups import Group, overridden
 from scheduler_worker.scheduling.prefilters.needs import Needs, Supply, needs_of
+from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
 from tests.support.hosts import request_spec
 
 
-def needs(options: Options | None = None, **asked) -> Needs:
-    return needs_of(request_spec(**asked), options or Options())
+def needs(parameters: RequestFilterParameters | None = None, **asked) -> Needs:
+    return needs_of(request_spec(**asked), parameters or RequestFilterParameters())
 
 
 @pytest.mark.parametrize(
@@ -75,18 +75,37 @@ def test_flavor_and_image_require_traits(extra_specs, image, traits):
         ({"hw:tpm_version": "1.2", "hw:tpm_model": "tpm-crb"}, {}, "tpm_model"),
         ({"hw:mem_encryption": "1", "hw:mem_encryption_model": "rot13"}, {}, "encryption_model"),
         (
+            {"hw:mem_encryption": "1", "hw:mem_encryption_model": "amd-sev-snp"},
+            {"hw_firmware_type": "uefi"},
+            "firmware_stateless",
+        ),
+        (
+            {},
+            {"hw_mem_encryption": True, "hw_mem_encryption_model": "amd-sev-snp"},
+            "firmware_stateless",
+        ),
+        (
             {"hw:ephemeral_encryption": "1", "hw:ephemeral_encryption_format": "zip"},
             {},
             "ephemeral_encryption_format",
         ),
     ],
 )
-def test_nonsense_and_contradictions_are_refused(extra_specs, image, field):
+def test_invalid_and_contradicting_values_are_refused(extra_specs, image, field):
     with pytest.raises(RequestError, match=field):
         needs(extra_specs=extra_specs, image_properties=image)
 
 
-def test_who_keeps_the_secret_of_a_tpm_is_one_of_three():
+def test_memory_encryption_by_sev_snp_is_served_with_stateless_firmware():
+    found = needs(
+        extra_specs={"hw:mem_encryption": "1", "hw:mem_encryption_model": "amd-sev-snp"},
+        image_properties={"hw_firmware_type": "uefi", "hw_firmware_stateless": True},
+    )
+    [group] = found.supply.groups
+    assert group.required == {"HW_CPU_X86_AMD_SEV_SNP", "COMPUTE_SECURITY_STATELESS_FIRMWARE"}
+
+
+def test_an_unknown_tpm_secret_security_is_refused():
     extra_specs = {"hw:tpm_version": "2.0", "hw:tpm_secret_security": "nobody"}
     with pytest.raises(NoValidHost) as refused:
         needs(extra_specs=extra_specs)
@@ -95,7 +114,7 @@ def test_who_keeps_the_secret_of_a_tpm_is_one_of_three():
     )
 
 
-def test_devices_that_are_managed_remotely_need_a_host_that_can():
+def test_remote_managed_devices_require_a_trait():
     device = {"count": 1, "spec": [{"physical_network": "p", "remote_managed": "True"}]}
     assert needs(pci_requests={"requests": [device]}).required == {"COMPUTE_REMOTE_MANAGED_PORTS"}
 
@@ -109,9 +128,9 @@ def test_devices_that_are_managed_remotely_need_a_host_that_can():
         ({}, False, set()),
     ],
 )
-def test_disk_formats_have_traits_where_that_is_switched_on(image, is_bfv, traits):
-    options = Options(query_placement_for_image_type_support=True)
-    assert needs(options, image=image, is_bfv=is_bfv).required == traits
+def test_disk_formats_require_traits_where_enabled(image, is_bfv, traits):
+    parameters = RequestFilterParameters(query_placement_for_image_type_support=True)
+    assert needs(parameters, image=image, is_bfv=is_bfv).required == traits
     assert not needs(image=image, is_bfv=is_bfv).required
 
 
@@ -129,10 +148,10 @@ def test_disk_formats_have_traits_where_that_is_switched_on(image, is_bfv, trait
         ({"hw_disk_bus": "virtio", "hw_video_model": "crystal"}, ""),
     ],
 )
-def test_image_properties_have_traits_all_or_none(properties, traits):
-    options = Options(image_metadata_prefilter=True)
+def test_image_properties_require_traits_all_or_none(properties, traits):
+    parameters = RequestFilterParameters(image_metadata_prefilter=True)
     expected = {f"COMPUTE_{each}" for each in traits.split()}
-    assert needs(options, image_properties=properties).required == expected
+    assert needs(parameters, image_properties=properties).required == expected
     assert not needs(image_properties=properties).required
 
 
@@ -185,7 +204,7 @@ def test_persistent_memory_and_encrypted_memory_are_resources():
     }
 
 
-def test_groups_that_come_ready_made_need_somebody_who_asks():
+def test_requested_groups_need_a_requester_id():
     group = {"requester_id": "port", "resources": {"NET_BW_EGR_KILOBIT_PER_SEC": 1000}}
     found = needs(requested_resources=[group | {"in_tree": "p", "aggregates": [["a", "b"]]}])
     assert found.supply.groups[1] == Group(
@@ -205,12 +224,12 @@ def test_groups_that_come_ready_made_need_somebody_who_asks():
         {"image_properties": {"hw_tpm_version": ["2.0"]}},
     ],
 )
-def test_what_cannot_be_read_is_refused(asked):
+def test_invalid_pci_requests_are_refused(asked):
     with pytest.raises(RequestError):
         needs(**asked)
 
 
-def test_groups_that_stand_for_pci_requests_are_left_to_the_pools_of_devices():
+def test_groups_of_pci_requests_are_served_by_device_pools():
     devices = {"requests": [{"count": 1, "spec": [], "request_id": "r"}]}
     groups = [{"requester_id": name, "resources": {"CUSTOM_PCI": 1}} for name in ("r-0", "s-0")]
     found = needs(pci_requests=devices, requested_resources=groups)
@@ -218,7 +237,7 @@ def test_groups_that_stand_for_pci_requests_are_left_to_the_pools_of_devices():
     assert needs(pci_requests=devices, requested_resources=groups[:1]).supply is None
 
 
-def test_what_the_flavor_says_itself_can_be_overridden():
+def test_extra_specs_override_the_flavors_fields():
     extra_specs = {"resources:VCPU": "0", "resources:MEMORY_MB": "7", "resources:DISK_GB": "5"}
     flavor = request_spec(extra_specs=extra_specs, flavor={"root_gb": 9, "swap": 1}).flavor
     found = overridden(flavor)
@@ -234,5 +253,11 @@ def test_a_request_may_bring_traits_and_aggregates_of_its_own():
     )
     assert found.required == {"A"}
     assert found.forbidden == {"B", "COMPUTE_STATUS_DISABLED"}
-    assert found.member_of == ({"x", "y"}, {"z"})
+    assert found.member_of == ({"x", "y"}, {"z"})  # type: ignore[comparison-overlap]
     assert found.forbidden_aggregates == {"w"}
+
+
+def test_units_with_equal_parameters_share_what_is_computed():
+    """Each unit has parameters of its own, and all ask about one request in turn."""
+    spec = request_spec(flavor={"extra_specs": {"trait:CUSTOM_A": "required"}})
+    assert needs_of(spec, RequestFilterParameters()) is needs_of(spec, RequestFilterParameters())

@@ -1,8 +1,7 @@
-"""Request filters in the pipeline: what is taken from providers, told, and given back."""
+"""Request filters in the pipeline: what is taken from providers, reported, and given back."""
 
 from __future__ import annotations
 
-import json
 import random
 
 import pytest
@@ -12,11 +11,12 @@ from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.scheduling.explain import explain
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.pipeline import Pipeline, Request
+from scheduler_worker.scheduling.pipeline import Request
 from tests.support.hosts import host_record, host_table, request_spec
+from tests.support.units import pipeline_of
 
 GPU = {"requester_id": "gpu", "resources": {"VGPU": 1}}
-PIPELINE = Pipeline([], [], Options())
+PIPELINE = pipeline_of([], [], Options())
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def decide(hosts: HostTable, *uuids: str, **asked) -> Decision:
 
 
 def mapped(decision: Decision) -> list[str]:
-    requests = [json.loads(each[0].allocation_request) for each in decision.selections]
-    return [provider for each in requests for provider in each["mappings"]["gpu"]]
+    requests = [each[0].allocation for each in decision.selections]
+    return [provider for each in requests for provider in each.mappings["gpu"]]
 
 
 def test_each_instance_gets_a_provider_of_its_own(hosts):
@@ -43,15 +43,15 @@ def test_each_instance_gets_a_provider_of_its_own(hosts):
         decide(hosts, "three", requested_resources=[GPU])
 
 
-def test_what_is_given_back_can_be_promised_again(hosts):
+def test_what_is_given_back_can_be_claimed_again(hosts):
     before = hosts.state(0).provider_tree
     [claim] = decide(hosts, "one", requested_resources=[GPU]).claims
     assert hosts.state(0).provider_tree != before
-    hosts.end_promise(claim.id)
+    hosts.give_back(claim.id)
     assert hosts.state(0).provider_tree == before
 
 
-def test_a_report_keeps_what_is_promised(hosts):
+def test_a_report_keeps_what_is_reserved(hosts):
     decide(hosts, "one", requested_resources=[GPU])
     hosts.put(hosts.records[0], 2)
     decide(hosts, "two", requested_resources=[GPU])
@@ -59,7 +59,7 @@ def test_a_report_keeps_what_is_promised(hosts):
         decide(hosts, "three", requested_resources=[GPU])
 
 
-def test_an_instance_that_is_asked_for_again_keeps_its_provider(hosts):
+def test_a_repeated_instance_keeps_its_provider(hosts):
     first = mapped(decide(hosts, "one", requested_resources=[GPU]))
     decide(hosts, "two", requested_resources=[GPU])
     request = Request(spec=request_spec(requested_resources=[GPU]), instance_uuids=("one",))
@@ -75,13 +75,13 @@ def test_a_failed_request_leaves_nothing_taken(hosts):
     assert hosts.state(0).provider_tree == before
 
 
-def test_nobody_can_force_an_instance_on_a_disabled_host():
+def test_forcing_does_not_bypass_a_disabled_host():
     hosts = host_table([host_record(host="a", service={"disabled": True})])
     with pytest.raises(NoValidHost):
         decide(hosts, "one", force_hosts=["a"])
 
 
-def test_request_filters_are_told_of_where_they_reject():
+def test_request_filters_are_named_where_they_reject():
     hosts = host_table([host_record(host="a", traits=["X"]), host_record(host="b")])
     spec = request_spec(extra_specs={"trait:X": "required"})
     request = Request(spec=spec, instance_uuids=("one",))

@@ -1,8 +1,9 @@
-"""Which hosts the request filters let through, and why not the others."""
+"""The hosts that the request filters pass, and the reasons for the others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,13 +13,13 @@ from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.providers import ResourceProvider, read_providers
 from scheduler_worker.rpc.codec.providers import reshape_providers
-from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.prefilters.units import RequestFilters, ResourceProviders
 from tests.support.hosts import host_record, host_table, request_spec
+from tests.support.units import made
 
 
 def passed(unit, hosts: HostTable, **asked) -> str:
-    """The names of hosts that pass, in one word; both faces agree."""
+    """The names of the hosts that pass, joined; both methods must agree."""
     spec = request_spec(**asked)
     names = [host.host for host in hosts.states() if unit.host_passes(host, spec)]
     mask = unit.passes(hosts, spec)
@@ -43,8 +44,21 @@ def test_a_plain_request_passes_all_but_disabled_hosts():
     hosts.put(host_record(host="d", service={"disabled": True}), 9)
     hosts.put(host_record(host="e", traits=["COMPUTE_STATUS_DISABLED"]), 9)
     assert passed(RequestFilters(), hosts) == "abc"
-    reason = RequestFilters().reason(hosts.state(3), request_spec())
-    assert reason == "has trait COMPUTE_STATUS_DISABLED"
+
+
+def test_a_disabled_host_is_explained_in_words():
+    service = {"disabled": True, "disabled_reason": "maintenance of rack 7"}
+    records = [host_record(host="d", service=service), host_record(host="n")]
+    records.append(host_record(host="e", traits=["COMPUTE_STATUS_DISABLED"]))
+    records.append(host_record(host="f", service=service | {"forced_down": True}))
+    hosts, spec = host_table(records), request_spec(extra_specs={"trait:X": "required"})
+    reasons = [RequestFilters().reason(hosts.state(row), spec) for row in range(4)]
+    assert reasons == [
+        "its compute service is disabled: maintenance of rack 7",
+        "lacks trait X",
+        "its compute service is disabled (its provider has the trait COMPUTE_STATUS_DISABLED)",
+        "its compute service is disabled: maintenance of rack 7",
+    ]
 
 
 def test_traits_are_required_and_forbidden():
@@ -65,7 +79,7 @@ def test_a_report_changes_what_passes():
     assert passed(RequestFilters(), hosts, **asked) == "a"
 
 
-def test_a_zone_is_an_aggregate_to_the_letter():
+def test_a_zone_is_matched_exactly():
     hosts = fleet(group("a", availability_zone="z"), group("b", id=2, availability_zone="z,y"))
     assert passed(RequestFilters(), hosts, availability_zone="z") == "a"
 
@@ -81,24 +95,26 @@ def test_a_zone_that_no_aggregate_has_restricts_nothing():
     assert passed(RequestFilters(), hosts, availability_zone="nova") == "abc"
 
 
-def test_tenants_stay_in_their_aggregates_where_that_is_switched_on():
+def test_tenants_stay_in_their_aggregates_where_enabled():
     hosts = fleet(
         group("a", filter_tenant_id="p"),
         group("b", id=2, filter_tenant_id_2="p"),
         group("c", id=3, filter_tenant_id="p,q"),
     )
-    unit = RequestFilters(Options(limit_tenants_to_placement_aggregate=True))
+    unit = made(RequestFilters, limit_tenants_to_placement_aggregate=True)
     assert passed(unit, hosts, project_id="p") == "ab"
     assert passed(unit, hosts, project_id="q") == "abc"
     assert passed(RequestFilters(), hosts, project_id="p") == "abc"
 
 
 def test_a_tenant_without_aggregate_may_be_refused():
-    both = Options(
-        limit_tenants_to_placement_aggregate=True, placement_aggregate_required_for_tenants=True
+    unit = made(
+        RequestFilters,
+        limit_tenants_to_placement_aggregate=True,
+        placement_aggregate_required_for_tenants=True,
     )
     with pytest.raises(NoValidHost) as refused:
-        RequestFilters(both).passes(fleet(), request_spec(project_id="p"))
+        unit.passes(fleet(), request_spec(project_id="p"))
     assert refused.value.reason == "Scheduling failed: No hosts available for tenant"
 
 
@@ -108,7 +124,7 @@ def test_aggregates_are_isolated_by_the_traits_that_they_require():
         group("b", id=2, trait_X="required", trait_Y="required"),
         group("c", id=3, trait_X="maybe"),
     ]
-    unit = RequestFilters(Options(enable_isolated_aggregate_filtering=True))
+    unit = made(RequestFilters, enable_isolated_aggregate_filtering=True)
     assert passed(unit, fleet(*isolated)) == "c"
     assert passed(RequestFilters(), fleet(*isolated)) == "abc"
     hosts = fleet(*isolated, traits=["X", "Y"])
@@ -128,16 +144,17 @@ def test_a_destination_names_aggregates():
 
 def test_a_destination_may_name_a_node_alone():
     hosts = host_table([host_record(host=name, nodename=f"node-{name}") for name in "ab"])
-    unit, asked = RequestFilters(), {"requested_destination": {"node": "node-b"}}
+    unit = RequestFilters()
+    asked: dict[str, Any] = {"requested_destination": {"node": "node-b"}}
     assert passed(unit, hosts, **asked) == "b"
     assert unit.reason(hosts.state(0), request_spec(**asked)) == "is not node node-b"
     assert passed(unit, hosts, requested_destination={"node": "node-c"}) == ""
 
 
-def test_requested_networks_are_reported_where_that_is_switched_on():
+def test_requested_networks_must_be_reported_where_enabled():
     hosts = host_table([host_record(host="a", networks=["n"]), host_record(host="b")])
     asked = {"requested_networks": [{"network_id": "n"}, {"port_id": "p"}]}
-    unit = RequestFilters(Options(query_placement_for_routed_network_aggregates=True))
+    unit = made(RequestFilters, query_placement_for_routed_network_aggregates=True)
     assert passed(unit, hosts, **asked) == "a"
     assert passed(RequestFilters(), hosts, **asked) == "ab"
 
@@ -164,7 +181,7 @@ def test_resources_come_from_providers(with_providers):
     assert not unit.applies(request_spec())
 
 
-def test_columns_rule_out_hosts_that_could_never_give(with_providers):
+def test_columns_exclude_hosts_without_the_capacity(with_providers):
     unit = RequestFilters()
     assert passed(unit, with_providers, extra_specs={"resources1:VGPU": "2"}) == "b"
     spec = request_spec(extra_specs={"resources1:VGPU": "2"})
@@ -198,18 +215,18 @@ def test_what_an_instance_takes_is_named_by_provider_and_group(with_providers):
                 {"uuid": "a", "parent_provider_uuid": "b"},
                 {"uuid": "b", "parent_provider_uuid": "a"},
             ],
-            "below itself",
+            "its own ancestor",
         ),
         ([{"uuid": "a", "inventories": {"VGPU": {"total": -1}}}], "total"),
         ([{"uuid": "a", "inventories": {"vgpu": {"total": 1}}}], "inventories"),
     ],
 )
-def test_providers_that_are_no_tree_are_refused(reported, problem):
+def test_providers_that_do_not_form_a_tree_are_refused(reported, problem):
     with pytest.raises(RequestError, match=problem):
         reshape_providers(reported, "hosts[0].resource_providers")
 
 
-def test_a_tree_is_read_whatever_its_order():
+def test_a_tree_is_read_in_any_order():
     reported = [
         {"uuid": "leaf", "parent_provider_uuid": "numa"},
         {"uuid": "numa"},

@@ -1,4 +1,4 @@
-"""The order of hosts: subset, shuffle, and chance that can be replayed."""
+"""The order of hosts: subset, shuffle, and replay with the same random source."""
 
 import random
 
@@ -10,8 +10,8 @@ from scheduler_worker.scheduling.ranking import Ranking
 
 def order(totals, *, subset=1, shuffle=False, seed=1):
     rows = np.arange(len(totals)) * 10
-    dice = random.Random(seed)
-    ranking = Ranking(rows, np.array(totals), subset=subset, shuffle=shuffle, dice=dice)
+    rng = random.Random(seed)
+    ranking = Ranking(rows, np.array(totals), subset=subset, shuffle=shuffle, rng=rng)
     found = list(ranking)
     assert found[0] == ranking.first
     assert sorted(found) == rows.tolist(), "each host once"

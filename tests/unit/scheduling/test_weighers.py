@@ -1,11 +1,10 @@
-"""What each weigher reads, and where its multiplier comes from."""
+"""The raw score of each weigher, and the source of its multiplier."""
 
 import numpy as np
 import pytest
 
 from scheduler_worker.errors import ComputeHostMetricNotFound
-from scheduler_worker.model.claims import Claim, PendingResource
-from scheduler_worker.scheduling.options import Options
+from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.scheduling.weighers.cross_cell import CrossCellWeigher
 from scheduler_worker.scheduling.weighers.figures import (
     BuildFailureWeigher,
@@ -24,6 +23,7 @@ from scheduler_worker.scheduling.weighers.soft_affinity import (
     ServerGroupSoftAntiAffinityWeigher,
 )
 from tests.support.hosts import aggregate, host_record, host_table, request_spec
+from tests.support.units import made
 
 SPEC = request_spec()
 FIGURES = (
@@ -38,7 +38,7 @@ FIGURES = (
 
 
 def raw(unit, *facts, spec=SPEC, **more) -> list[float]:
-    """The raw values of hosts h0, h1, ... with these facts."""
+    """The raw scores of hosts h0, h1, ... with these facts."""
     records = [host_record(host=f"h{number}", **each) for number, each in enumerate(facts)]
     return unit.weigh(host_table(records, **more), spec).tolist()
 
@@ -71,10 +71,10 @@ def test_defaults_are_novas(kind, default, minval):
     assert (unit.minval, unit.maxval) == (minval, None)
 
 
-def test_promises_change_the_figures():
+def test_reservations_change_the_figures():
     hosts = host_table([host_record()])
-    taken = PendingResource(vcpus=1, memory_mb=192, disk_mb=1024)
-    hosts.promise(
+    taken = Resources(vcpus=1, memory_mb=192, disk_mb=1024)
+    hosts.consume(
         Claim(instance_uuid="i", host_uuid="uuid-h", host="h", nodename="h", resources=taken,
               host_version=1)
     )  # fmt: skip
@@ -94,27 +94,27 @@ class TestMultiplier:
     )
 
     def test_the_smallest_of_the_aggregates_or_the_option(self):
-        unit = RAMWeigher(Options(ram_weight_multiplier=7.0))
+        unit = made(RAMWeigher, ram_weight_multiplier=7.0)
         expected = [3.0, -2.5, 7.0, 7.0]
         assert unit.multiplier(self.hosts).tolist() == expected
         assert [unit.weight_multiplier(host) for host in self.hosts.states()] == expected
 
     @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "", "x"])
-    def test_no_finite_number_is_no_number(self, text):
+    def test_a_non_finite_value_is_ignored(self, text):
         hosts = host_table(
             [host_record(host="a")], aggregates=[aggregate("a", ram_weight_multiplier=text)]
         )
         assert RAMWeigher().multiplier(hosts).tolist() == [1.0]
 
-    def test_one_number_where_no_aggregate_says_anything(self):
-        assert CPUWeigher(Options(cpu_weight_multiplier=2.0)).multiplier(self.hosts) == 2.0
+    def test_one_number_where_no_aggregate_has_a_value(self):
+        assert made(CPUWeigher, cpu_weight_multiplier=2.0).multiplier(self.hosts) == 2.0
 
     def test_build_failures_count_against_the_host_in_aggregates_too(self):
         hosts = host_table(
             [host_record(host="a"), host_record(host="b")],
             aggregates=[aggregate("a", build_failure_weight_multiplier="10")],
         )
-        unit = BuildFailureWeigher(Options(build_failure_weight_multiplier=4.0))
+        unit = made(BuildFailureWeigher, build_failure_weight_multiplier=4.0)
         assert np.asarray(unit.multiplier(hosts)).tolist() == [-10.0, -4.0]
         assert [unit.weight_multiplier(host) for host in hosts.states()] == [-10.0, -4.0]
 
@@ -133,38 +133,42 @@ class TestMetrics:
     setting = ("cpu.frequency=2", "cpu.percent=-1")
 
     @staticmethod
-    def said(**values):
+    def reported(**values):
         return {"metrics": [{"name": name.replace("_", "."), "value": value}
                             for name, value in values.items()]}  # fmt: skip
 
     def unit(self, **options):
-        return MetricsWeigher(Options(**{"metrics_weight_setting": self.setting} | options))
+        return made(MetricsWeigher, **{"metrics_weight_setting": self.setting} | options)
 
     def test_the_sum_of_whole_value_times_ratio_fractions_as_percents(self):
         found = raw(
             self.unit(),
-            self.said(cpu_frequency=1000, cpu_percent=0.179),
-            self.said(cpu_frequency="2.5", cpu_percent=0, other=9),
+            self.reported(cpu_frequency=1000, cpu_percent=0.179),
+            self.reported(cpu_frequency="2.5", cpu_percent=0, other=9),
         )
         assert found == [1983, 4]
 
-    def test_nothing_set_is_nothing_weighed(self):
+    def test_a_repeated_item_counts_twice(self):
+        twice = ("cpu.frequency=2", "cpu.frequency=-0.5", "cpu.frequency=2")
+        assert raw(self.unit(metrics_weight_setting=twice), self.reported(cpu_frequency=10)) == [35]
+
+    def test_without_settings_nothing_is_weighed(self):
         assert not MetricsWeigher().applies(SPEC)
         assert raw(MetricsWeigher(), {}, {}) == [0, 0]
 
     def test_a_required_metric_that_is_missing_fails_the_request(self):
-        some = self.said(cpu_frequency=1, cpu_percent=1)
+        some = self.reported(cpu_frequency=1, cpu_percent=1)
         with pytest.raises(ComputeHostMetricNotFound, match=r"Metric cpu\.percent .* h1\.h1$"):
-            raw(self.unit(), some, self.said(cpu_frequency=1))
+            raw(self.unit(), some, self.reported(cpu_frequency=1))
 
     def test_only_the_hosts_at_hand_must_have_it(self):
-        records = [host_record(host="a", **self.said(cpu_frequency=1, cpu_percent=0)),
+        records = [host_record(host="a", **self.reported(cpu_frequency=1, cpu_percent=0)),
                    host_record(host="b")]  # fmt: skip
         assert self.unit().weigh(host_table(records).take(np.array([0])), SPEC).tolist() == [2]
 
-    def test_a_missing_metric_weighs_what_the_option_says_unless_it_could_not_matter(self):
+    def test_a_missing_metric_weighs_the_option_unless_its_ratio_is_0(self):
         optional = {"metrics_required": False, "metrics_weight_of_unavailable": -7.0}
-        partly = self.said(cpu_percent=0.5)
+        partly = self.reported(cpu_percent=0.5)
         assert raw(self.unit(**optional), partly) == [-7]
         assert raw(self.unit(**optional, metrics_weight_multiplier=0.0), partly) == [-50]
         without = self.unit(**optional, metrics_weight_setting=("cpu.frequency=0", "cpu.percent=1"))
@@ -178,14 +182,14 @@ class TestMetrics:
 
     @pytest.mark.parametrize("value", ["nan", "-inf", "1e300", 10**400, None, [], {"0": 1}, "fast"])
     @pytest.mark.parametrize("name", ["cpu.frequency", "cpu.percent"])
-    def test_what_is_no_number_counts_nothing(self, name, value):
+    def test_an_invalid_metric_counts_0(self, name, value):
         unit = self.unit(metrics_weight_setting=(f"{name}=1",))
         metrics = [{"name": name, "value": value}, {"name": ["odd"]}, {}]
         assert raw(unit, {"metrics": metrics}) == [0]
 
     def test_settings_are_names_and_ratios(self):
         items = ["a=1.5", "b=x", "=2", "c", "d=1=2", " e =3", "f=nan", "a=-1"]
-        assert ratios(items) == {"a": -1.0, " e ": 3.0}
+        assert ratios(items) == (("a", 1.5), (" e ", 3.0), ("a", -1.0))
 
 
 MEMBERS = {"h0": {"i1": {}, "i2": {}}, "h1": {"i3": {}, "other": {}}}
@@ -221,7 +225,7 @@ class TestImageProperties:
     spec = request_spec(image_properties={"os_distro": "debian", "hw_vm_mode": "hvm"})
 
     def raw(self, spec=spec, **options):
-        unit = ImagePropertiesWeigher(Options(**options))
+        unit = made(ImagePropertiesWeigher, **options)
         return raw(unit, {}, {}, {}, spec=spec, instances=IMAGED)
 
     def test_equal_pairs_are_counted(self):
@@ -232,7 +236,7 @@ class TestImageProperties:
         found = self.raw(image_props_weight_multiplier=1.0, image_props_weight_setting=chosen)
         assert found == [2.5, 0, 0]
 
-    def test_it_sleeps_while_its_option_is_zero(self):
+    def test_it_does_not_apply_while_its_option_is_zero(self):
         assert not ImagePropertiesWeigher().applies(self.spec)
         assert self.raw() == [0, 0, 0]
         assert self.raw(spec=SPEC, image_props_weight_multiplier=1.0) == [0, 0, 0]

@@ -14,14 +14,14 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 
 class FirstFit:
-    """Keeps the client's promise of a worker, in a few lines: first fit, promises, absorption.
+    """A first-fit scheduler with the client's interface: reservations, absorption.
 
-    ``absorbs`` False: promises stay for ever. ``fits`` False: the check of room is left out.
+    ``absorbs`` False: reservations are never absorbed. ``fits`` False: capacity is not checked.
     """
 
     def __init__(self, *, fits=True, absorbs=True):
         self.fits, self.absorbs = fits, absorbs
-        self.hosts, self.promised, self.aggregates = {}, {}, []
+        self.hosts, self.reserved, self.aggregates = {}, {}, []
         self.specs, self.updates, self.released = [], [], []
         self._lock = threading.Condition()
 
@@ -32,14 +32,14 @@ class FirstFit:
                 self.hosts.setdefault(report["uuid"], {}).update(report)
                 if self.absorbs:
                     for instance in report.get("instances", ()):
-                        self.promised.pop(instance["uuid"], None)
+                        self.reserved.pop(instance["uuid"], None)
             self._lock.notify_all()
         return {"default": len(self.updates)}
 
-    def wait_until(self, holds):
-        """Wait for reports that make ``holds()`` true."""
+    def wait_until(self, condition):
+        """Wait for reports that make ``condition()`` true."""
         with self._lock:
-            assert self._lock.wait_for(holds, timeout=10)
+            assert self._lock.wait_for(condition, timeout=10)
 
     def update_aggregates(self, aggregates):
         self.aggregates += aggregates
@@ -50,12 +50,12 @@ class FirstFit:
             flavor = spec["flavor"]
             for host in self.hosts.values():
                 if not self.fits or self._has_room(host, flavor):
-                    self.promised[instance_uuids[0]] = (host["uuid"], flavor)
+                    self.reserved[instance_uuids[0]] = (host["uuid"], flavor)
                     return [[SimpleNamespace(compute_node_uuid=host["uuid"])]]
         raise NoValidHost("There are not enough hosts available.")
 
     def _has_room(self, host, flavor):
-        mine = [held for uuid, held in self.promised.values() if uuid == host["uuid"]]
+        mine = [held for uuid, held in self.reserved.values() if uuid == host["uuid"]]
         return all(
             host.get(used, 0) + sum(held[name] for held in mine) + flavor[name] <= host[name]
             for name, used in (("vcpus", "vcpus_used"), ("memory_mb", "memory_mb_used"))
@@ -64,7 +64,7 @@ class FirstFit:
     def release(self, instance_uuids):
         with self._lock:
             self.released += instance_uuids
-            return sum(self.promised.pop(uuid, None) is not None for uuid in instance_uuids)
+            return sum(self.reserved.pop(uuid, None) is not None for uuid in instance_uuids)
 
     def explain(self, spec, instance_uuids=None, *, limit=None):
         verdict = {"host": "h0", "rejected_by": "CoreFilter", "reason": "has 0 of 1 vCPUs free"}
@@ -85,7 +85,7 @@ class FirstFit:
                     "disk_mb": 1024 * flavor["root_gb"],
                 },
             }
-            for instance, (host, flavor) in self.promised.items()
+            for instance, (host, flavor) in self.reserved.items()
         ]
         return self._page("reservations", held, marker)
 

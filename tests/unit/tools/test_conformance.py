@@ -1,11 +1,15 @@
-"""The conformance runner: what it reads, counts and answers."""
+"""The conformance runner: reading, counting, exit status."""
 
+import copy
 import gzip
 import json
+import re
 
 import pytest
 from conformance import cli, registry
-from conformance.reading import Malformed, documents
+from conformance.reading import Document, Malformed, documents
+
+from tests.support.nova_cases import documents as recorded
 
 GOOD = {"value": "2", "req": ">= 1", "result": True}
 BAD = {"value": "2", "req": ">= 1", "result": False}
@@ -43,7 +47,7 @@ def test_a_case_is_placed_where_it_begins(written):
 
 
 @pytest.mark.parametrize("text", ['{"value": 1', "[1, 2", "nonsense"])
-def test_what_is_no_json_is_named_with_its_line(written, text):
+def test_malformed_json_is_reported_with_its_line(written, text):
     path = written(GOOD, text)
     with pytest.raises(Malformed, match=rf"{path}:[23]: is not JSON"):
         list(documents(path))
@@ -58,29 +62,29 @@ def test_damaged_gzip_is_named(tmp_path):
 
 def test_each_kind_is_counted_by_itself(written, capsys):
     assert cli.main([str(written(GOOD, RAISES, NORMALIZE))]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told == [
+    output = capsys.readouterr().out.splitlines()
+    assert output == [
         "extra-spec: 1 passed, 0 failed, 1 raised there, sane here",
         "normalize: 1 passed, 0 failed",
     ]
 
 
-def test_a_difference_is_told_with_its_place_and_fails_the_run(written, capsys):
+def test_a_difference_is_reported_with_its_place_and_fails_the_run(written, capsys):
     path = written(GOOD, BAD)
     assert cli.main([str(path)]) == cli.FAILED
-    told = capsys.readouterr().out
-    assert f"{path}:2: extra-spec: '>= 1' of '2' is True; recorded is False" in told
-    assert "extra-spec: 1 passed, 1 failed" in told
+    output = capsys.readouterr().out
+    assert f"{path}:2: extra-spec: '>= 1' of '2' is True; recorded is False" in output
+    assert "extra-spec: 1 passed, 1 failed" in output
 
 
 def test_what_cannot_be_read_does_not_hide_the_rest(written, capsys, tmp_path):
     path = written({"strange": 1}, {"list": 5, "kw": {}, "result": []}, GOOD)
     assert cli.main([str(tmp_path / "missing"), str(path)]) == cli.UNREADABLE
-    told = capsys.readouterr()
-    assert "missing" in told.err
-    assert f"{path}:1: no kind of case looks so (strange)" in told.err
-    assert f"{path}:2: malformed normalize case: Expected `array`" in told.err
-    assert "extra-spec: 1 passed, 0 failed" in told.out
+    output = capsys.readouterr()
+    assert "missing" in output.err
+    assert f"{path}:1: no kind of case looks so (strange)" in output.err
+    assert f"{path}:2: malformed normalize case: Expected `array`" in output.err
+    assert "extra-spec: 1 passed, 0 failed" in output.out
 
 
 def test_a_unit_that_is_not_there_fails_the_case(written, capsys):
@@ -106,14 +110,180 @@ def test_an_exception_of_ours_fails_only_its_case(written, capsys, monkeypatch):
     kinds = (registry.Kind("broken", lambda document: document == BAD, broken), *registry.kinds())
     monkeypatch.setattr(registry, "kinds", lambda: kinds)
     assert cli.main([str(written(BAD, GOOD))]) == cli.FAILED
-    told = capsys.readouterr().out
-    assert "raises ZeroDivisionError: one case" in told
-    assert "extra-spec: 1 passed, 0 failed" in told
+    output = capsys.readouterr().out
+    assert "raises ZeroDivisionError: one case" in output
+    assert "extra-spec: 1 passed, 0 failed" in output
+
+
+def differences_of(case):
+    return registry.run(Document("here", case)).differences
+
+
+def some_recorded(suits):
+    """A recorded case, to be changed."""
+    return next(copy.deepcopy(each.value) for each in recorded() if suits(each.value))
+
+
+def taken_from(case):
+    """The remaining resources of hosts with devices and pinned CPUs in the first cell."""
+    after = case.get("expect", {}).get("after", {})
+    return [
+        each
+        for each in after.values()
+        if each["pci_device_pools"]
+        and each["numa_topology"]
+        and each["numa_topology"]["cells"][0]["pinned_cpus"]
+    ]
+
+
+def consumed():
+    case = some_recorded(taken_from)
+    assert not differences_of(case)
+    return case
+
+
+def spoil_cpus(cell, pools):
+    cell["pinned_cpus"].pop()
+
+
+def spoil_pages(cell, pools):
+    cell["mempages"][0]["used"] += 1
+
+
+def spoil_memory(cell, pools):
+    cell["memory_usage"] += 1
+
+
+def spoil_shared_cpus(cell, pools):
+    cell["cpu_usage"] += 1
+
+
+def spoil_devices(cell, pools):
+    pools[0]["count"] += 1
+
+
+def spoil_pools(cell, pools):
+    pools.pop()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what"),
+    [
+        (spoil_cpus, "NUMA cell 0: .*pinned_cpus"),
+        (spoil_pages, "NUMA cell 0: .*pages used"),
+        (spoil_memory, "NUMA cell 0: .*memory_usage"),
+        (spoil_shared_cpus, "NUMA cell 0: .*cpu_usage"),
+        (spoil_devices, "devices 8086:"),
+        (spoil_pools, "devices 8086:.*recorded is None"),
+    ],
+)
+def test_what_is_left_inside_a_host_is_compared(spoil, what):
+    case = consumed()
+    for each in taken_from(case):
+        spoil(each["numa_topology"]["cells"][0], each["pci_device_pools"])
+    output = differences_of(case)
+    assert output
+    assert all(re.search(what, each) for each in output), output
+
+
+def test_a_request_that_is_placed_where_nova_raises_fails_its_case():
+    case = consumed()
+    case["expect"] = {"raises": "ValueError", "msg": "no"}
+    [output] = differences_of(case)
+    assert "is placed" in output
+    assert "ValueError" in output
+
+
+def test_hosts_that_raise_are_left_out_and_nothing_else():
+    case = some_recorded(lambda each: {"raises", "selections"} <= each.get("expect", {}).keys())
+    assert not differences_of(case)
+    case["expect"]["selections"][0][0] = ["other", "other", "nova"]
+    assert "other" in differences_of(case)[0]
+    case["expect"] = {"NoValidHost": "No valid host was found. "}
+    assert differences_of(case)
+
+
+def test_a_missing_metric_is_raised_here_too():
+    case = some_recorded(
+        lambda each: (
+            each.get("expect", {}).get("raises") == "ComputeHostMetricNotFound"
+            and "refused_claims" in each
+        )
+    )
+    assert not differences_of(case)
+    case["expect"]["raises"] = "ValueError"
+    assert "ComputeHostMetricNotFound, where Nova raises ValueError" in differences_of(case)[0]
+
+
+@pytest.mark.parametrize("name", ["raw", "norm", "mult"])
+def test_figures_are_compared_even_where_no_order_came_of_them(name):
+    def raises(case):
+        return "per_weigher" in case and "raises" in case["expect"]
+
+    case = some_recorded(raises)
+    assert not differences_of(case)
+    case["per_weigher"]["RAMWeigher"][name][0] += 1
+    assert [each for each in differences_of(case) if each.startswith(f"RAMWeigher {name} are")]
+
+
+def test_a_weigher_that_raised_has_to_raise():
+    case = some_recorded(lambda case: "per_weigher" in case and "raises" in case["expect"])
+    case["per_weigher"]["RAMWeigher"] = {"raises": "ComputeHostMetricNotFound"}
+    [output] = differences_of(case)
+    assert output.startswith("RAMWeigher is weighed")
 
 
 def test_the_help_names_every_kind_of_nova(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--help"])
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for name in ("filter", "weigher", "schedule", "extra-spec", "json-query", "normalize"):
-        assert f"  {name} " in told
+        assert f"  {name} " in output
+
+
+def test_the_cases_of_a_file_that_says_where_they_come_from_are_run_one_by_one(written, capsys):
+    swap = {"swap_total_mb": 9, "swap_free_mb": 0, "mem_free_mb": 1, "physical_mem_mb": 8}
+    kept = {"name": "swaps", "host": swap, "allowed_percent": 0, "expected_kept": True}
+    proxy = {"name": "system.methodHelp", "args": [], "expected": [], "plugins": {}}
+    path = written({"source": "oVirt", "cases": [kept, kept | {"expected_kept": False}, proxy]})
+    assert cli.main([str(path)]) == cli.FAILED
+    assert capsys.readouterr().out.splitlines() == [
+        f"{path}:1 (swaps): ovirt-memory: Swap drops the host",
+        f"{path}:1 (system.methodHelp): ovirt-proxy: skipped: there is no XML-RPC server; "
+        "units are called by the worker itself",
+        "ovirt-memory: 1 passed, 1 failed",
+        "ovirt-proxy: 0 passed, 0 failed, 1 skipped",
+    ]
+    assert cli.main([str(written({"cases": [proxy]}))]) == 0
+
+
+def test_what_a_file_says_of_all_cases_is_in_each_of_them(written, capsys):
+    case = {"now": "2020-01-01", "hosts": [], "vms": [], "parameters": {}, "expected": []}
+    source = "tests of EvenDistributionBalance"
+    assert cli.main([str(written({"source": source, "cases": [case]}))]) == 0
+    assert cli.main([str(written({"source": "hearsay", "cases": [case]}))]) == cli.UNREADABLE
+    assert "`source` must name one of EvenDistributionBalance" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"selector": "RankSelector", "factors": {}, "hosts": ["a"], "records": [["u", "a", 1]],
+         "expected_best": "a", "derived_totals": {"a": 7}},
+        {"kind": "vm_host_weight", "groups": [], "hosts": ["a"], "derived_scores": {"a": 2}},
+        {"vm_running": False, "source_os": None, "hosts": {"a": "x"}, "expected_kept": []},
+        {"steps": [["add", "mem", "a", "v", 5]], "expected": {"mem_on": {"a": 6}}},
+        {"unit": "PreferredHosts", "vm": {"preferred_hosts": ["a"]}, "hosts": ["a", "b"],
+         "expected_scores": {"a": 0, "b": 1}},
+        {"parameters": {}, "hosts": [{"id": "a", "vm_active": 9}], "occupied": {"a": 9},
+         "expected_sources": ["a"], "expected_destinations": []},
+        {"parameters": {}, "empty_up_hosts": [], "pm_down_hosts": [], "pm_maintenance_hosts": [],
+         "pm_maintenance_ok_hosts": [], "expected": {"host": "a", "to": "up"}},
+        {"source": "PowerSavingBalance", "parameters": {}, "now": "2020-01-01", "hosts": [],
+         "vms": [], "expected": [{"vm": "v", "hosts": ["a"]}]},
+        {"units": [{"id": "x", "name": "CPU", "type": "filter", "parameters": [],
+                    "state": "enabled"}], "parameters": {}},
+    ],
+)  # fmt: skip
+def test_a_wrong_case_about_ovirt_fails(wrong):
+    assert registry.run(Document("here", wrong)).differences

@@ -1,4 +1,4 @@
-"""The shipped fleet is what the generator makes of the shipped figures."""
+"""The shipped fleet is the generator's output for the shipped figures."""
 
 import gzip
 import json
@@ -103,8 +103,8 @@ def test_life_times_follow_the_published_curve():
     from generate import figures
 
     known = figures.read(FLEET / "distributions.json")
-    dice = Random(5)
-    lives_h = [figures.lifetime_s(dice, known) / 3600 for _ in range(20000)]
+    rng = Random(5)
+    lives_h = [figures.lifetime_s(rng, known) / 3600 for _ in range(20000)]
     for hours, share in known.lifetime_hours_cdf:
         assert sum(life <= hours for life in lives_h) / 20000 == pytest.approx(share, abs=0.012)
     assert min(lives_h) >= figures.SHORTEST_LIFE_HOURS

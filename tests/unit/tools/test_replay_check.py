@@ -1,4 +1,4 @@
-"""The check finds what is over-promised, and nothing else."""
+"""The check finds overbooked hosts, and no others."""
 
 
 def booked(first_fit, hosts, **kind):
@@ -10,30 +10,30 @@ def booked(first_fit, hosts, **kind):
 
 
 def test_a_sound_fleet_has_no_problems(first_fit, host):
-    from replay.check import over_promised, promises
+    from replay.check import overbooked, reservations
 
     hosts = [host(n, vcpus_used=4, memory_mb_used=8192, local_gb_used=100) for n in range(5)]
     worker, books = booked(first_fit, hosts)
-    assert over_promised(worker, books, promises(worker)) == []
+    assert overbooked(worker, books, reservations(worker)) == []
 
 
-def test_promises_beyond_the_reported_use_are_found(first_fit, host, arrival):
-    from replay.check import over_promised, promises
+def test_reservations_on_top_of_the_reported_use_are_counted(first_fit, host, arrival):
+    from replay.check import overbooked, reservations
 
     worker, books = booked(first_fit, [host(0, vcpus_used=3)], fits=False)
     for number in range(2):
         worker.select_destinations(arrival(number).spec, [f"vm-{number}"])
-    assert over_promised(worker, books, promises(worker)) == [
-        "worker: h0 has 5 vcpus in use or promised of 4"
+    assert overbooked(worker, books, reservations(worker)) == [
+        "worker: h0 has 5 vcpus used or reserved of 4"
     ]
 
 
 def test_use_beyond_the_limit_is_found_in_the_books(first_fit, host, arrival):
-    from replay.check import over_promised
+    from replay.check import overbooked
 
     worker, books = booked(first_fit, [host(0)])
     books.place("vm", "host-0", arrival(0, vcpus=5).spec)
-    assert over_promised(worker, books, []) == ["books: h0 has 5 vcpus in use or promised of 4"]
+    assert overbooked(worker, books, []) == ["books: h0 has 5 vcpus used or reserved of 4"]
 
 
 def test_the_limit_is_what_is_not_reserved_times_the_ratio(host):
@@ -50,12 +50,12 @@ def test_the_limit_is_what_is_not_reserved_times_the_ratio(host):
 
 
 def test_all_pages_are_read(first_fit, host, arrival):
-    from replay.check import promises
+    from replay.check import reservations
 
     worker, _ = booked(first_fit, [host(0)], fits=False)
     for number in range(5):
         worker.select_destinations(arrival(number).spec, [f"vm-{number}"])
-    assert len(promises(worker)) == 5
+    assert len(reservations(worker)) == 5
 
 
 def test_swap_counts_as_disk_in_whole_gib():

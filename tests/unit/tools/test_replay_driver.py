@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from scheduler_worker.errors import ClusterLockTimeout
+from tests.support.patience import SOON_S
 
 
 def stream_of(hosts, arrivals, aggregates=()):
@@ -29,11 +30,11 @@ def test_every_request_is_placed_or_refused(first_fit, host, arrival):
     assert len(driver.books) == 8
 
 
-def test_after_the_end_everything_is_reported_and_no_promise_is_left(first_fit, host, arrival):
+def test_after_the_end_everything_is_reported_and_no_reservation_is_left(first_fit, host, arrival):
     worker = first_fit()
     stream = stream_of([host()], [arrival(n) for n in range(3)])
     driver_of(worker, stream).run()
-    assert worker.promised == {}
+    assert worker.reserved == {}
     assert worker.hosts["host-0"]["vcpus_used"] == 3
     assert len(worker.hosts["host-0"]["instances"]) == 3
 
@@ -58,7 +59,7 @@ def test_an_instance_ends_before_the_next_arrival_and_makes_room(first_fit, host
     assert [book.use.vcpus for book in driver.books] == [4]
 
 
-def test_a_promise_that_no_report_told_of_is_released_at_its_end(first_fit, host, arrival):
+def test_an_unreported_reservation_is_released_when_its_instance_ends(first_fit, host, arrival):
     worker = first_fit()
     stream = stream_of([host()], [arrival(0, 0.0, 1.0), arrival(1, 2.0)])
     driver_of(worker, stream, report_s=60.0).run()
@@ -81,7 +82,7 @@ def test_a_group_is_sent_with_its_members_and_hosts_so_far(first_fit, host, arri
     assert [spec["instance_uuid"] for spec in worker.specs] == ["vm-0", "vm-1", "vm-2"]
 
 
-def test_the_refusal_with_most_to_tell_is_explained(first_fit, host, arrival):
+def test_the_refusal_with_the_most_rejecting_filters_is_explained(first_fit, host, arrival):
     worker = first_fit()
 
     def explain(spec, instance_uuids=None, *, limit=None):
@@ -97,7 +98,7 @@ def test_the_refusal_with_most_to_tell_is_explained(first_fit, host, arrival):
     assert len(outcome.explanation["filters"]) == 9
 
 
-def test_an_error_is_counted_and_its_promise_given_back(first_fit, host, arrival):
+def test_an_error_is_counted_and_its_reservation_released(first_fit, host, arrival):
     worker = first_fit()
 
     def fail(spec, uuids):
@@ -128,25 +129,25 @@ def test_agents_that_cannot_report_end_the_replay(first_fit, host, arrival):
 
 def test_a_heartbeat_reports_every_host(first_fit, host, arrival):
     worker = first_fit()
-    told = threading.Event()
+    reported = threading.Event()
     update = worker.update_hosts
 
     def noticing(hosts):
         if len(worker.updates) > 0 and len(hosts) == 2:
-            told.set()
+            reported.set()
         return update(hosts)
 
     worker.update_hosts = noticing
     select = worker.select_destinations
 
     def waiting(spec, uuids):
-        assert told.wait(10)
+        assert reported.wait(SOON_S)
         return select(spec, uuids)
 
     worker.select_destinations = waiting
     stream = stream_of([host(0), host(1)], [arrival(0)])
     driver_of(worker, stream, report_s=0.001, heartbeat_s=0.0).run()
-    assert told.is_set()
+    assert reported.is_set()
 
 
 def test_speed_makes_arrivals_wait_for_their_moment(first_fit, host, arrival):

@@ -1,4 +1,4 @@
-"""What a replay prints, writes and exits with."""
+"""The output and exit status of a replay."""
 
 import io
 import json
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def replayed(first_fit, host, arrival, tmp_path, capsys):
-    """Run the tool's own replay() on a few hosts; answers (status, lines, json)."""
+    """Run the tool's own replay() on a few hosts; return (status, lines, json)."""
 
     def run(count=10, **kind):
         from replay.cli import replay
@@ -24,15 +24,15 @@ def replayed(first_fit, host, arrival, tmp_path, capsys):
     return run
 
 
-def test_a_sound_replay_tells_everything_and_succeeds(replayed):
+def test_a_correct_replay_prints_its_summary_and_succeeds(replayed):
     status, lines, found = replayed()
     assert status == 0
     assert lines[0] == "placed 8 of 10 (refused 2)"
     assert lines[1].endswith("s)")
     assert "decisions/s (10 in" in lines[1]
     assert lines[2].startswith("latency ms: p50 ")
-    assert lines[3] == "live instances 8, promises left at the worker 0"
-    assert lines[-1] == "checked: no host is over-promised"
+    assert lines[3] == "live instances 8, reservations left at the worker 0"
+    assert lines[-1] == "checked: no host is overbooked"
     assert (found["placed"], found["refused"], found["live_promises"]) == (8, 2, 0)
     assert found["fill"] == {"vcpus": 1.0, "memory_mb": 0.5, "disk_gb": 0.4}
 
@@ -44,18 +44,18 @@ def test_the_refused_request_is_explained(replayed):
     assert lines[at + 2] == "  h0: CoreFilter: has 0 of 1 vCPUs free"
 
 
-def test_an_over_promising_worker_fails(replayed):
+def test_an_overbooking_worker_fails(replayed):
     status, lines, found = replayed(fits=False)
     assert status == 1
-    assert "OVER-PROMISED: 4 excesses" in lines
-    assert "books: h0 has 10 vcpus in use or promised of 4" in found["over_promised"]
+    assert "OVERBOOKED: 4 excesses" in lines
+    assert "books: h0 has 10 vcpus used or reserved of 4" in found["over_promised"]
 
 
-def test_promises_that_stay_are_counted_and_found(replayed):
+def test_reservations_that_are_never_absorbed_are_counted(replayed):
     status, lines, found = replayed(count=8, absorbs=False)
     assert status == 1
     assert found["live_promises"] == 8
-    assert "  worker: h0 has 8 vcpus in use or promised of 4" in lines
+    assert "  worker: h0 has 8 vcpus used or reserved of 4" in lines
 
 
 def test_a_replay_with_errors_fails(first_fit, host, arrival, capsys):

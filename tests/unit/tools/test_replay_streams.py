@@ -1,4 +1,4 @@
-"""What the readers of streams make of the files."""
+"""The readers of streams."""
 
 import gzip
 import json
@@ -92,7 +92,7 @@ def test_the_packing_trace_is_scaled_to_a_nominal_machine(trace):
     early, later = stream.arrivals
     assert (early.at_s, early.lifetime_s) == (0.0, None)
     assert (later.at_s, later.lifetime_s) == (2.0 * 86400, 0.25 * 86400)
-    # Machine 3 knows most types, so type 7 has its size there.
+    # Most types fit on machine 3, so type 7 has its size there.
     assert early.spec["flavor"]["vcpus"] == 64
     assert early.spec["flavor"]["memory_mb"] == 104858
     assert early.spec["flavor"]["root_gb"] == 160

@@ -1,4 +1,4 @@
-"""Policies that do not load: everything that is wrong with them, at once."""
+"""Policies that do not load: all their issues, at once."""
 
 import pytest
 
@@ -47,7 +47,7 @@ GOOD = "scope: VM\nrules:\n  r: {output: a.b, target: 1}\n"
         (["target: 1", "function: {name: exponential, factor: -2, time: 1}"], "E_FUNCTION"),
     ],
 )
-def test_a_rule_is_refused(lines, kind):
+def test_an_invalid_rule_is_refused(lines, kind):
     found = issues(rule(*lines))
     assert {str(each.kind) for each in found} == {kind}
     assert all(each.path.startswith("rules.r") for each in found)
@@ -58,7 +58,7 @@ def test_a_rule_is_refused(lines, kind):
     ["0", "-1", "0 sec", "1:30", "1 fortnight", "sec", "1 s s", "1e999", "010", "[1]", "1 SEC",
      "1.", "9" * 101],
 )  # fmt: skip
-def test_a_time_is_refused(time):
+def test_an_invalid_time_is_refused(time):
     text = rule("target: 1", f"function: {{name: linear, change: 1, time: {time}}}")
     assert kinds(text) == ["E_TIME"]
 
@@ -96,8 +96,85 @@ def test_a_time_is_in_seconds(time, seconds):
         ("scope: VM\nconditions: {x: {all: [x]}}\nrules: {r: {output: a.b, target: 1}}", "E_CYCLE"),
     ],
 )  # fmt: skip
-def test_a_document_is_refused(text, kind):
+def test_an_invalid_document_is_refused(text, kind):
     assert kinds(text + "\n") == [kind]
+
+
+@pytest.mark.parametrize(
+    ("length", "end"), [(10, "'v9' uses 'v0'"), (11, "'v9' uses ...")], ids=["whole", "cut"]
+)
+def test_the_message_of_a_long_cycle_is_cut(length, end):
+    names = "".join(f"  v{number}: v{(number + 1) % length}\n" for number in range(length))
+    [issue] = issues(f"vars:\n{names}{GOOD}")
+    assert str(issue.kind) == "E_CYCLE"
+    assert issue.message.endswith(end)
+
+
+def of_condition(condition, *lines, names=""):
+    return rule(*lines, head=f"{names}conditions:\n  c: {condition}\n")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["host.free", "host.free - 1", "2", "-(a.b < 1)", "max(a.b, 1)", "a.b if a.c else true",
+     "default(a.b, 1)", "\"'text'\""],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    ["target: c", "target: c + 1", "target: 1 if c == 1 else 2", "target: default(c, 1)",
+     "target: 2 if a.b else c", "min: [1, abs(c)]", "max: min(1, c)", "influence: c",
+     "min_absolute_change: c", "max_absolute_change: {value: c, time: 1}",
+     "max_relative_change: {factor: c, time: 1}", "when: c > 0",
+     "function: {name: linear, change: c, time: 1}"],
+)  # fmt: skip
+def test_a_condition_that_is_a_number_cannot_be_used_as_a_number(condition, line):
+    lines = [line] if line.startswith("target") else ["target: 1", line]
+    [issue] = issues(of_condition(condition, *lines))
+    assert (str(issue.kind), issue.place.line) == ("E_NAME", 6 + len(lines))
+    assert "'c' is a condition, and a number is needed here" in issue.message
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["when: c", "when: not c or a.b", "when: {any: [c, a.b]}", "when_all: [c, valid(c)]",
+     "min: 2 if c else 3"],
+)  # fmt: skip
+def test_a_condition_that_is_a_number_can_be_tested(line):
+    load(of_condition("host.free", "target: 1", line))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["a.b < 1", "not a.b", "a.b and a.c", "valid(a.b)", "true", "{any: [a.b]}", "{all: [a.b]}",
+     "a.b > 1 if a.c else false", "default(a.b > 1, 0)"],
+)  # fmt: skip
+def test_a_boolean_condition_can_be_used_as_a_number(condition):
+    load(of_condition(condition, "target: c * 2", "influence: c"))
+
+
+@pytest.mark.parametrize(
+    ("names", "condition"),
+    [
+        ("vars: {v: host.free}\n", "v"),
+        ("vars: {v: host.free}\n", "{any: [v]}"),
+        ("vars: {v: host.free > 1}\n", "v"),
+    ],
+)
+def test_a_condition_has_the_type_of_the_var_that_it_names(names, condition):
+    text = of_condition(condition, "target: c", names=names)
+    if condition == "v" and ">" not in names:
+        assert kinds(text) == ["E_NAME"]
+    else:
+        load(text)
+
+
+def test_a_var_that_is_a_numeric_condition_is_refused_where_it_is_defined():
+    [issue] = issues(of_condition("host.free", "target: v", names="vars: {v: c}\n"))
+    assert (str(issue.kind), issue.path) == ("E_NAME", "vars.v")
+
+
+def test_a_condition_with_an_issue_has_no_second_one():
+    assert kinds(of_condition("1 +", "target: c")) == ["E_EXPR_SYNTAX"]
 
 
 def test_more_rules_than_a_file_may_have_are_refused():
@@ -118,12 +195,12 @@ def test_conditions_are_nested_eight_levels_deep_and_no_deeper():
     assert kinds(condition.replace(nested(8), nested(9)) + GOOD) == ["E_LIMIT"]
 
 
-def test_all_issues_of_all_files_are_told_in_their_order():
+def test_all_issues_of_all_files_are_reported_in_their_order():
     first = "scope: Nowhere\nvars: {x: 1 +}\nrules:\n  r: {output: a, target: zz, maximum: 1}\n"
-    told = [
+    found = [
         (each.place.file, each.place.line, str(each.kind)) for each in issues(first, "a: [\n", GOOD)
     ]
-    assert told == [
+    assert found == [
         ("1.yaml", 1, "E_SCOPE"),
         ("1.yaml", 2, "E_EXPR_SYNTAX"),
         ("1.yaml", 4, "E_SCHEMA"),
@@ -133,7 +210,7 @@ def test_all_issues_of_all_files_are_told_in_their_order():
     ]
 
 
-def test_an_issue_looks_as_compilers_tell_it():
+def test_an_issue_has_the_format_of_compiler_messages():
     [issue] = issues(rule("target: 1", "functio: constant"))
     assert str(issue) == (
         "1.yaml:6:5: E_SCHEMA: rules.r.functio: 'functio' is not known here; "
@@ -143,7 +220,7 @@ def test_an_issue_looks_as_compilers_tell_it():
     )
 
 
-def test_a_name_with_an_issue_makes_no_second_one():
+def test_uses_of_a_name_with_an_issue_have_none():
     assert kinds(rule("target: x + 1", head="vars: {x: 1 +}\n")) == ["E_EXPR_SYNTAX"]
 
 
@@ -160,7 +237,7 @@ def test_a_name_with_an_issue_makes_no_second_one():
         rule("target: x", head="vars: *v\n"),
     ],
 )
-def test_what_is_no_yaml_of_ours_makes_no_second_issue(text):
+def test_unsupported_yaml_causes_no_second_issue(text):
     assert set(kinds(text)) == {"E_YAML"}
 
 
@@ -168,7 +245,7 @@ def test_a_file_that_is_nested_too_deeply_hides_no_issue_of_another():
     assert kinds("a: " + "[" * 30, rule("target: x")) == ["E_LIMIT", "E_NAME"]
 
 
-def test_a_cycle_is_told_once_with_its_members():
+def test_a_cycle_is_reported_once_with_its_members():
     [issue] = issues(rule("target: a", head="vars: {a: b, b: c, c: b + d, d: 1}\n"))
     assert issue.message == "'b' uses 'c' uses 'b'"
 
@@ -178,12 +255,12 @@ def test_a_constant_out_of_range_is_found_through_a_var():
     assert (str(issue.kind), issue.path) == ("E_SCHEMA", "rules.r.influence")
 
 
-def test_names_belong_to_their_file():
+def test_names_are_local_to_their_file():
     with_name = rule("target: x", head="vars: {x: 1}\n")
     assert [each.place.file for each in issues(with_name, rule("target: x"))] == ["2.yaml"]
 
 
-def test_what_is_said_twice_is_done_once():
+def test_common_subexpressions_are_evaluated_once():
     text = rule(
         "target: q", "when: q > 1", head="vars: {q: x.a / x.b}\nconditions: {c: x.a / x.b}\n"
     )
@@ -191,19 +268,19 @@ def test_what_is_said_twice_is_done_once():
     assert [step.op for step in plan.steps].count("/") == 1
 
 
-def test_what_nobody_needs_is_not_done():
+def test_unused_expressions_are_not_evaluated():
     [plan] = load(rule("target: 1", head="vars: {unused: x.a / x.b}\n")).plans.values()
     assert [plan.steps[number].op for number in plan.live] == ["constant", "property"]
 
 
-def test_there_is_an_end_to_issues():
+def test_the_number_of_issues_is_bounded():
     text = "".join(f"k{number}: 1\n" for number in range(MOST_ISSUES + 5))
     assert len(issues(text)) == MOST_ISSUES
 
 
-def test_a_policy_error_is_ours_and_shows_everything():
-    from scheduler_worker.errors import PolicyError
+def test_a_policy_error_is_a_scheduler_worker_error_and_shows_all_issues():
+    from scheduler_worker.errors import TuningPolicyError
 
-    assert issubclass(PolicyError, SchedulerWorkerError)
+    assert issubclass(TuningPolicyError, SchedulerWorkerError)
     found = issues("a: 1\n")
-    assert str(PolicyError(found)) == "\n".join(map(str, found))
+    assert str(TuningPolicyError(found)) == "\n".join(map(str, found))

@@ -1,11 +1,13 @@
-"""What a cycle makes of statistics, beyond what the recorded cases tell."""
+"""One evaluation of statistics: cases beyond the recorded ones."""
 
 import math
+from typing import Any
 
 import pytest
 
 from scheduler_worker.tuning.evaluate import Options, evaluate
-from scheduler_worker.tuning.samples import Entity, Held, Memory, Sample, crowds
+from scheduler_worker.tuning.samples import Entity, Sample, entity_groups
+from scheduler_worker.tuning.state import EvaluatorState, HeldChange
 from tests.support.tuning import cycle_of, diagnosed, load, one_vm, outputs, rule
 
 VM1 = Entity("VM", "vm1")
@@ -13,14 +15,16 @@ LINEAR = "function: {name: linear, change: 1, time: 1 sec}"
 
 
 def after_ten_seconds(text, out):
-    """What x.out becomes."""
-    cycle = cycle_of(load(text), one_vm(x={"out": out}), Memory({VM1: 0.0}), 10.0)
+    """Return the new value of x.out."""
+    cycle = cycle_of(load(text), one_vm(x={"out": out}), EvaluatorState({VM1: 0.0}), 10.0)
     return outputs(cycle)["vm1"]["x.out"]
 
 
-def test_a_disk_sees_its_own_objects_then_its_vms_and_the_host():
+def test_a_disk_sees_its_own_objects_then_those_of_its_vm_and_the_host():
     text = "scope: VM.disk\nrules:\n  r: {output: io.iops, target: policy.iops + vm.n + host.n}\n"
-    disks = {"vm1": {"vda": {"policy": {"iops": 500}, "io": {"iops": 1}}, "vdb": {}}}
+    disks: dict[str, Any] = {
+        "vm1": {"vda": {"policy": {"iops": 500}, "io": {"iops": 1}}, "vdb": {}}
+    }
     sample = Sample(
         host={"host": {"n": 10000}},
         vms={"vm1": {"policy": {"iops": 100}, "vm": {"n": 1}, "io": {"iops": 10101}}},
@@ -43,24 +47,24 @@ def test_vms_of_several_hosts_see_their_own_host():
         "h1": Sample(host={"host": {"n": 1}}, vms={"a": {}}),
         "h2": Sample(host={"host": {"n": 2}}, vms={"b": {}, "c": {"host": {"n": 9}}}),
     }
-    cycle = evaluate(program, crowds(samples), Memory(), 0.0)
+    cycle = evaluate(program, entity_groups(samples), EvaluatorState(), 0.0)
     assert outputs(cycle) == {"a": {"x.out": 1}, "b": {"x.out": 2}, "c": {"x.out": 2}}
 
 
-def test_a_fault_of_one_vm_touches_no_other_and_no_other_rule():
+def test_a_fault_of_one_vm_affects_no_other_vm_and_no_other_rule():
     text = rule("target: 1 / x.n") + "  s: {output: y.out, target: 7}\n"
     sample = Sample(vms={"bad": {"x": {"n": 0}}, "good": {"x": {"n": 4}}, "poor": {}})
     cycle = cycle_of(load(text), sample)
     assert outputs(cycle) == {
         "bad": {"y.out": 7}, "good": {"x.out": 0.25, "y.out": 7}, "poor": {"y.out": 7},
     }  # fmt: skip
-    told = {(str(each.entity), each.rule, each.kind) for each in cycle.diagnostics}
-    assert told == {
+    found = {(str(each.entity), each.rule, each.kind) for each in cycle.diagnostics}
+    assert found == {
         ("bad", "1.yaml:r", "division_by_zero"), ("poor", "1.yaml:r", "missing_property"),
     }  # fmt: skip
 
 
-def test_a_diagnostic_says_what_it_is_about_and_where_that_is_written():
+def test_a_diagnostic_names_the_property_and_its_place():
     [diagnostic] = cycle_of(load(rule("target: 1 + x.lost")), one_vm(x={})).diagnostics
     assert diagnostic.detail == "x.lost (1.yaml:5:17)"
 
@@ -78,19 +82,19 @@ def test_a_diagnostic_says_what_it_is_about_and_where_that_is_written():
         (["target: 1", "function: {name: linear, change: x.big, time: 1 ms}"], "non_finite"),
     ],
 )
-def test_a_rule_with_a_bad_figure_is_left_out(lines, kind):
+def test_a_rule_with_a_bad_value_is_skipped(lines, kind):
     sample = one_vm(x={"out": 1e308, "n": -1, "text": "t", "big": math.nan})
-    cycle = cycle_of(load(rule(*lines)), sample, Memory({VM1: 0.0}), 10.0)
+    cycle = cycle_of(load(rule(*lines)), sample, EvaluatorState({VM1: 0.0}), 10.0)
     assert diagnosed(cycle) == [kind]
     assert outputs(cycle) == {}
 
 
-def test_an_observed_value_that_is_no_number_leaves_its_rules_out():
+def test_an_observed_value_that_is_not_a_number_skips_its_rules():
     cycle = cycle_of(load(rule("target: 1")), one_vm(x={"out": "text"}))
     assert (diagnosed(cycle), outputs(cycle)) == (["type_error"], {})
 
 
-def test_what_a_rule_that_is_not_triggered_needs_may_be_missing():
+def test_a_rule_that_is_not_triggered_may_lack_properties():
     cycle = cycle_of(load(rule("target: x.lost / 0", "when: false")), one_vm(x={"out": 1}))
     assert (diagnosed(cycle), outputs(cycle)) == ([], {})
 
@@ -100,7 +104,7 @@ def test_a_condition_without_a_value_triggers_nothing():
     assert (diagnosed(cycle), outputs(cycle)) == (["missing_property"], {})
 
 
-def test_when_and_any_and_all_hold_together():
+def test_when_and_when_any_and_when_all_must_all_be_true():
     text = rule("target: 1", "when: x.a", "when_any: [x.b, x.c]", "when_all: [x.d, {any: [x.e]}]")
     flags = dict.fromkeys("abcde", 1)
     for off, expected in [("", 1), ("a", 0), ("b", 1), ("bc", 0), ("d", 0), ("e", 0)]:
@@ -108,18 +112,18 @@ def test_when_and_any_and_all_hold_together():
         assert outputs(cycle_of(load(text), sample)).get("vm1", {"x.out": 0})["x.out"] == expected
 
 
-def test_rules_of_several_files_are_joined_by_their_weights():
+def test_rules_of_several_files_are_combined_by_their_weights():
     texts = (rule("target: 100", "influence: 3"), rule("target: 20"))
     assert outputs(cycle_of(load(*texts), one_vm(x={"out": 0}))) == {"vm1": {"x.out": 80}}
 
 
-def test_equal_votes_are_joined_without_noise():
+def test_equal_votes_are_combined_without_rounding_errors():
     assert (0.1 + 0.1 + 0.1) / 3 != 0.1
     program = load(*[rule("target: x.t", "influence: 1")] * 3)
     assert outputs(cycle_of(program, one_vm(x={"out": 0.1, "t": 0.1}))) == {}
 
 
-def test_equal_bounds_are_no_conflict():
+def test_equal_bounds_do_not_conflict():
     cycle = cycle_of(load(rule("target: 1", "min: 5", "max: 5")), one_vm(x={"out": 1}))
     assert (diagnosed(cycle), outputs(cycle)) == ([], {"vm1": {"x.out": 5}})
 
@@ -129,86 +133,91 @@ def test_without_a_present_value_no_change_is_too_small():
     assert outputs(cycle) == {"vm1": {"x.out": 1}}
 
 
-def test_a_figure_that_is_no_number_triggers_nothing_whatever_others_have():
+def test_nan_triggers_nothing_whatever_other_vms_have():
     sample = Sample(vms={"nan": {"x": {"n": math.nan}}, "none": {"x": {"n": None}}})
     cycle = cycle_of(load(rule("target: 1", "when: x.n")), sample)
     assert (diagnosed(cycle), outputs(cycle)) == (["non_finite", "missing_property"], {})
 
 
 @pytest.mark.parametrize("weight", [1e-320, 1.0, 1e308])
-def test_weights_of_any_size_join_votes_of_any_size(weight):
+def test_weights_of_any_size_combine_votes_of_any_size(weight):
     texts = [rule(f"target: {target}", f"influence: {weight}") for target in (1e308, 0)]
     assert outputs(cycle_of(load(*texts), one_vm(x={"out": 1}))) == {"vm1": {"x.out": 5e307}}
 
 
-def test_time_adds_up_while_a_change_is_held_back():
+def test_time_accumulates_while_a_change_is_held_back():
     text = rule("target: 0", LINEAR, "min_absolute_change: 25")
     program, sample = load(text), one_vm(x={"out": 100})
-    memory, told = Memory({VM1: 0.0}), []
+    state, found = EvaluatorState({VM1: 0.0}), []
     for now_s in (10.0, 20.0, 30.0, 40.0):
-        cycle = cycle_of(program, sample, memory, now_s)
-        memory = cycle.memory
-        told.append((outputs(cycle), memory.held.get("1.yaml:r", {}).get(VM1)))
-    assert told == [
-        ({}, Held(10, -1)), ({}, Held(20, -1)), ({"vm1": {"x.out": 70}}, None), ({}, Held(10, -1)),
-    ]  # fmt: skip
+        cycle = cycle_of(program, sample, state, now_s)
+        state = cycle.state
+        found.append((outputs(cycle), state.held.get("1.yaml:r", {}).get(VM1)))
+    assert found == [
+        ({}, HeldChange(10, -1)),
+        ({}, HeldChange(20, -1)),
+        ({"vm1": {"x.out": 70}}, None),
+        ({}, HeldChange(10, -1)),
+    ]
 
 
-def test_a_change_of_direction_voids_the_time_that_added_up():
-    memory = Memory({VM1: 100.0}, {}, {"1.yaml:r": {VM1: Held(99, -1)}})
+def test_a_change_of_direction_discards_the_accumulated_time():
+    state = EvaluatorState({VM1: 100.0}, {}, {"1.yaml:r": {VM1: HeldChange(99, -1)}})
     text = rule("target: x.t", LINEAR, "min_absolute_change: 5")
     program = load(text)
     for target, expected in ((0, 80 - 109 + 29), (1000, 90)):
-        cycle = cycle_of(program, one_vm(x={"out": 80, "t": target}), memory, 110.0)
+        cycle = cycle_of(program, one_vm(x={"out": 80, "t": target}), state, 110.0)
         assert outputs(cycle) == {"vm1": {"x.out": expected}}
 
 
-def test_who_is_gone_is_forgotten():
+def test_the_state_of_entities_that_are_gone_is_dropped():
     program = load(
         rule("target: 0", "min_absolute_change: 200"), rule("target: 5").replace("x.out", "x.new")
     )
-    memory = cycle_of(program, Sample(vms={"a": {"x": {"out": 1}}, "b": {"x": {"out": 1}}})).memory
-    assert {each.name for each in memory.evaluated_at_s} == {"a", "b"}
-    memory = cycle_of(program, Sample(vms={"b": {"x": {"out": 1}}}), memory, 1.0).memory
-    told = [memory.evaluated_at_s, memory.emitted["x.new"], memory.held["1.yaml:r"]]
-    assert all([each.name for each in part] == ["b"] for part in told)
+    state = cycle_of(program, Sample(vms={"a": {"x": {"out": 1}}, "b": {"x": {"out": 1}}})).state
+    assert {each.name for each in state.evaluated_at_s} == {"a", "b"}
+    state = cycle_of(program, Sample(vms={"b": {"x": {"out": 1}}}), state, 1.0).state
+    parts = [state.evaluated_at_s, state.emitted["x.new"], state.held["1.yaml:r"]]
+    assert all([each.name for each in part] == ["b"] for part in parts)  # type: ignore[attr-defined]
 
 
-def test_a_first_evaluation_takes_the_time_that_it_is_told():
+def test_the_elapsed_time_of_a_first_evaluation_is_an_option():
     program, sample = load(rule("target: 0", LINEAR)), one_vm(x={"out": 100})
     assert outputs(cycle_of(program, sample)) == {}
     cycle = cycle_of(program, sample, options=Options(initial_elapsed_s=15))
     assert outputs(cycle) == {"vm1": {"x.out": 85}}
 
 
-def test_a_clock_that_went_back_moves_nothing_and_a_gap_has_its_bound():
+def test_elapsed_time_is_never_negative_and_has_an_upper_bound():
     program, sample = load(rule("target: 0", LINEAR)), one_vm(x={"out": 100})
-    memory = Memory({VM1: 50.0})
-    assert outputs(cycle_of(program, sample, memory, 40.0)) == {}
-    cycle = cycle_of(program, sample, memory, 5000.0, Options(max_elapsed_s=30))
+    state = EvaluatorState({VM1: 50.0})
+    assert outputs(cycle_of(program, sample, state, 40.0)) == {}
+    cycle = cycle_of(program, sample, state, 5000.0, Options(max_elapsed_s=30))
     assert outputs(cycle) == {"vm1": {"x.out": 70}}
 
 
-def test_zero_stays_zero_and_that_is_told():
+def test_an_exponential_function_does_not_leave_zero_and_reports_it():
     text = rule("target: 5", "function: {name: exponential, factor: 2, time: 1}")
-    cycle = cycle_of(load(text), one_vm(x={"out": 0}), Memory({VM1: 0.0}), 1.0)
+    cycle = cycle_of(load(text), one_vm(x={"out": 0}), EvaluatorState({VM1: 0.0}), 1.0)
     assert (diagnosed(cycle), outputs(cycle)) == (["stuck_at_zero"], {})
 
 
-def test_at_a_target_of_zero_nothing_is_stuck():
+def test_zero_is_not_stuck_at_a_target_of_zero():
     lines = ["function: {name: exponential, factor: 2, time: 1}"]
     lines += ["max_relative_change: {value: 0.5, time: 1}"]
-    cycle = cycle_of(load(rule("target: 0", *lines)), one_vm(x={"out": 0}), Memory({VM1: 0.0}), 1.0)
+    cycle = cycle_of(
+        load(rule("target: 0", *lines)), one_vm(x={"out": 0}), EvaluatorState({VM1: 0.0}), 1.0
+    )
     assert (diagnosed(cycle), outputs(cycle)) == ([], {})
 
 
-def test_a_host_and_a_vm_of_the_same_name_are_two():
+def test_a_host_and_a_vm_of_the_same_name_are_different_entities():
     program = load("scope: Host\nrules:\n  r: {output: x.out, target: 1}\n", rule("target: 2"))
     cycle = cycle_of(program, Sample(vms={"h": {}}))
     assert cycle.changes == {Entity("Host", "h"): {"x.out": 1}, Entity("VM", "h"): {"x.out": 2}}
 
 
-def test_constant_with_a_limit_goes_as_the_function_does():
+def test_constant_with_a_limit_equals_the_function():
     limited = rule("target: 0", "max_absolute_change: {value: 3, time: 2}")
     linear = rule("target: 0", "function: {name: linear, change: 3, time: 2}")
     assert after_ten_seconds(limited, 100) == after_ten_seconds(linear, 100) == 85
@@ -217,6 +226,6 @@ def test_constant_with_a_limit_goes_as_the_function_does():
     assert after_ten_seconds(limited, 100) == after_ten_seconds(function, 100) == 400
 
 
-def test_nothing_is_done_for_nobody():
+def test_without_entities_there_are_no_changes():
     cycle = cycle_of(load(rule("target: 1")), Sample())
     assert (cycle.changes, cycle.diagnostics) == ({}, [])

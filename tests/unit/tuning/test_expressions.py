@@ -1,4 +1,4 @@
-"""What expressions mean, and what is no expression."""
+"""Values and faults of expressions, and their syntax errors."""
 
 import math
 
@@ -77,7 +77,7 @@ def test_an_expression_has_its_value(text, value):
         ("default(1 / vm.zero, 5)", "division_by_zero"),
     ],
 )
-def test_a_fault_is_told_the_first_from_the_left(text, fault):
+def test_the_first_fault_from_the_left_is_reported(text, fault):
     objects = {"os": "linux", "zero": 0, "null": None, "big": 1e200, "list": [1]}
     objects |= {"nan": math.nan, "huge": 10**400}
     assert value_of(text, vm=objects) == fault
@@ -94,7 +94,7 @@ def test_a_fault_is_told_the_first_from_the_left(text, fault):
         ("valid(vm.nothing) and vm.nothing > 1", 0),
     ],
 )
-def test_a_fault_on_the_side_that_does_not_count_is_none(text, value):
+def test_a_fault_of_the_side_that_is_not_selected_is_dropped(text, value):
     assert value_of(text, vm={"on": 1}) == value
 
 
@@ -141,14 +141,14 @@ def test_a_fault_on_the_side_that_does_not_count_is_none(text, value):
         ("1 + True", "E_NAME", 5),
     ],
 )
-def test_what_is_no_expression_is_told_where(text, kind, column):
+def test_a_syntax_error_is_reported_with_its_place(text, kind, column):
     [issue] = issues(rule(f'target: "{text}"'))
     assert issue.kind == kind
     assert issue.place.column == column + len('    target: "')
     assert issue.path == "rules.r.target"
 
 
-def test_a_quoted_text_is_not_read_across_its_end():
+def test_a_quoted_text_must_be_closed_and_have_no_backslash():
     assert kinds(rule("target: x.a == 'b")) == ["E_EXPR_SYNTAX"]
     assert kinds(rule(r"target: x.a == 'b\n'")) == ["E_EXPR_SYNTAX"]
 
@@ -166,6 +166,6 @@ def test_a_quoted_text_is_not_read_across_its_end():
         (" " * 1999 + "1", " " * 2000 + "1"),
     ],
 )
-def test_limits_are_kept(fits, does_not):
+def test_limits_are_enforced(fits, does_not):
     assert value_of(f'"{fits}"') in {0, 1, -1, 125, 250}
     assert kinds(rule(f'target: "{does_not}"')) == ["E_LIMIT"]

@@ -1,4 +1,4 @@
-"""What means harm is refused before it costs anything."""
+"""Malicious policies are refused after a bounded amount of work."""
 
 import sys
 
@@ -36,9 +36,9 @@ HOSTILE = {
 
 @pytest.fixture
 def work(monkeypatch):
-    """Counts the events that the parser of YAML is asked for, and the steps of expressions."""
+    """Counts the events read from the YAML parser, and the steps of expressions."""
     counts = {"events": 0, "steps": 0}
-    parse_yaml, add_step = yaml_subset.yaml.parse, expressions._Parser._step
+    parse_yaml, add_step = yaml_subset.yaml.parse, expressions._Parser._step  # type: ignore[attr-defined]
 
     def counting_parse(*args, **kwargs):
         for event in parse_yaml(*args, **kwargs):
@@ -49,21 +49,21 @@ def work(monkeypatch):
         counts["steps"] += 1
         return add_step(self, *args, **kwargs)
 
-    monkeypatch.setattr(yaml_subset.yaml, "parse", counting_parse)
+    monkeypatch.setattr(yaml_subset.yaml, "parse", counting_parse)  # type: ignore[attr-defined]
     monkeypatch.setattr(expressions._Parser, "_step", counting_step)
     return counts
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_text_is_refused_after_little_work(text, work):
+def test_a_hostile_text_is_refused_after_little_work(text, work):
     found = issues(text)
     assert sum(len(str(each)) for each in found) < 200 * MOST_ISSUES
     assert work["steps"] <= expressions.MAX_NODES
-    if text is not HOSTILE["keys"]:  # each of which is one more thing to tell, up to the limit
+    if text is not HOSTILE["keys"]:  # each of them is an issue, up to the limit
         assert work["events"] < 4 * MOST_ISSUES
 
 
-def test_of_many_names_few_are_compared_with_one_that_is_unknown(monkeypatch):
+def test_an_unknown_name_is_compared_with_a_bounded_number_of_names(monkeypatch):
     compared = []
     monkeypatch.setattr(
         "scheduler_worker.tuning.issues.get_close_matches",

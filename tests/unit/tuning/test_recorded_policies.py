@@ -1,4 +1,4 @@
-"""What the language means, case by case, and what MOM did."""
+"""The conformance cases of the language, and runs recorded from MOM."""
 
 from collections import Counter
 from pathlib import Path
@@ -14,7 +14,7 @@ DOCUMENTS = [
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda each: each.value["name"])
-def test_the_case_comes_out_as_recorded(document):
+def test_the_case_passes(document):
     assert not differences(document)
 
 
@@ -51,9 +51,9 @@ THERE = {"vm1": {"x": {"out": 100}}}
         [step(10, vms=THERE, out=90), step(10, vms={}), step(10, vms=THERE)],
         [step(10, vms=THERE, out=90), step(None), step(5, out=95)],
     ],
-    ids=["everybody goes and comes back", "a first evaluation again"],
+    ids=["all VMs leave and come back", "a first evaluation again"],
 )
-def test_a_case_begins_anew(steps):
+def test_a_case_can_restart_entities(steps):
     case = {"name": "anew", "policy_yaml": LINEAR, "steps": steps}
     assert not differences(reading.Document("here", case))
 

@@ -1,17 +1,17 @@
-"""The strict subset of YAML, and where things stand in it."""
+"""The strict subset of YAML, and the places of its nodes."""
 
 import contextlib
 
 import pytest
 
-from scheduler_worker.errors import PolicyError
+from scheduler_worker.errors import TuningPolicyError
 from scheduler_worker.tuning.issues import Issues
 from scheduler_worker.tuning.yaml_subset import Source, read
 
 
-def wrong(text):
+def issues_of(text):
     issues = Issues()
-    with contextlib.suppress(PolicyError):
+    with contextlib.suppress(TuningPolicyError):
         read(Source("p.yaml", text), issues)
     return [(str(each.kind), each.place.line, each.place.column) for each in issues.found]
 
@@ -41,12 +41,12 @@ def scalar(text, key="a"):
         ("#" * 262145, "E_LIMIT", 1, 1),
     ],
 )
-def test_what_is_not_taken_is_told_with_its_place(text, kind, line, column):
-    assert wrong(text) == [(kind, line, column)]
+def test_what_is_not_supported_is_reported_with_its_place(text, kind, line, column):
+    assert issues_of(text) == [(kind, line, column)]
 
 
 def test_reading_goes_on_after_an_issue():
-    assert wrong("a: &x 1\nb: *x\nb: !t 2\n") == [
+    assert issues_of("a: &x 1\nb: *x\nb: !t 2\n") == [
         ("E_YAML", 1, 4), ("E_YAML", 2, 4), ("E_YAML", 3, 4), ("E_YAML", 3, 1),
     ]  # fmt: skip
 
@@ -63,7 +63,7 @@ def test_reading_goes_on_after_an_issue():
         ("a: {[b]: 1}\n", "a"),
     ],
 )
-def test_what_is_not_taken_is_told_with_its_path(text, path):
+def test_what_is_not_supported_is_reported_with_its_path(text, path):
     issues = Issues()
     read(Source("p.yaml", text), issues)
     assert [each.path for each in issues.found] == [path]
@@ -74,14 +74,14 @@ def test_a_scalar_keeps_its_text(text):
     assert scalar(f"a: {text}\n").text == text
 
 
-def test_only_what_is_written_as_nothing_is_nothing():
-    nothings = read(Source("p", "a:\nb: ~\nc: null\nd: ''\ne: Null\n"), Issues())
-    told = {key: value.is_null for key, (_, value) in nothings.entries.items()}
-    assert told == {"a": True, "b": True, "c": True, "d": False, "e": False}
+def test_only_empty_tilde_and_null_are_null():
+    nulls = read(Source("p", "a:\nb: ~\nc: null\nd: ''\ne: Null\n"), Issues())
+    found = {key: value.is_null for key, (_, value) in nulls.entries.items()}
+    assert found == {"a": True, "b": True, "c": True, "d": False, "e": False}
 
 
-def test_twenty_levels_are_taken():
-    assert wrong("a: " + "[" * 19 + "1" + "]" * 19) == []
+def test_twenty_levels_are_supported():
+    assert issues_of("a: " + "[" * 19 + "1" + "]" * 19) == []
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_word_on_a_later_line_is_found_there(text):
     assert (place.line, place.column, place.excerpt) == (lines, 3, "  two")
 
 
-def test_behind_an_escape_the_place_is_that_of_the_scalar():
+def test_after_an_escape_the_place_is_that_of_the_scalar():
     place = scalar('a: "\\x6fne two"').place_of(4)
     assert (place.line, place.column) == (1, 4)
 

@@ -1,4 +1,4 @@
-"""What there is to replay, whatever it was read from. Knows no worker."""
+"""Streams to replay, whatever they were read from."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from replay.streams import Arrival, Plain, Stream, flavor
 
 DAY_S = 24 * 3600
 NOMINAL_VCPUS, NOMINAL_MEMORY_MB, NOMINAL_DISK_GB = 128, 512 * 1024, 8000
-"""What a machine of the trace is taken to have."""
+"""The assumed size of a machine of the trace."""
 
 _TYPES = "SELECT vmTypeId, machineId, core, memory, COALESCE(hdd, 0) + COALESCE(ssd, 0) FROM vmType"
 _VMS = "SELECT tenantId, vmTypeId, starttime, endtime FROM vm ORDER BY starttime, vmId LIMIT ?"
@@ -25,7 +25,7 @@ _VMS = "SELECT tenantId, vmTypeId, starttime, endtime FROM vm ORDER BY starttime
 
 def read(path: Path, limit: int | None = None, seed: int = 0, hosts: int = 1000) -> Stream:
     """Read the trace for ``hosts`` nominal machines; days become seconds since the first start."""
-    dice = Random(seed)
+    rng = Random(seed)
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as trace:
         flavors = _flavors(trace)
         rows = trace.execute(_VMS, (-1 if limit is None else limit,)).fetchall()
@@ -34,17 +34,17 @@ def read(path: Path, limit: int | None = None, seed: int = 0, hosts: int = 1000)
         Arrival(
             at_s=DAY_S * (start - first),
             lifetime_s=None if end is None else max(0.0, DAY_S * (end - start)),
-            instance_uuid=_uuid(dice),
+            instance_uuid=_uuid(rng),
             spec={"project_id": str(tenant), "flavor": flavors[kind]},
         )
         for tenant, kind, start, end in rows
     ]
-    fleet = [_host(number, dice) for number in range(hosts)]
+    fleet = [_host(number, rng) for number in range(hosts)]
     return Stream(fleet, [], arrivals, len(arrivals))
 
 
 def _flavors(trace: sqlite3.Connection) -> dict[int, Plain]:
-    """The flavor of each type; the kind of machine that most types know is read last and stays."""
+    """The flavor of each type; the machine that most types fit on is read last, and so wins."""
     rows = trace.execute(_TYPES).fetchall()
     types_of: dict[int, int] = {}
     for _, machine, *_ in rows:
@@ -61,9 +61,9 @@ def _flavors(trace: sqlite3.Connection) -> dict[int, Plain]:
     }
 
 
-def _host(number: int, dice: Random) -> Plain:
+def _host(number: int, rng: Random) -> Plain:
     return {
-        "uuid": _uuid(dice),
+        "uuid": _uuid(rng),
         "host": f"machine-{number:05d}",
         "vcpus": NOMINAL_VCPUS,
         "memory_mb": NOMINAL_MEMORY_MB,
@@ -74,5 +74,5 @@ def _host(number: int, dice: Random) -> Plain:
     }
 
 
-def _uuid(dice: Random) -> str:
-    return str(UUID(int=dice.getrandbits(128), version=4))
+def _uuid(rng: Random) -> str:
+    return str(UUID(int=rng.getrandbits(128), version=4))

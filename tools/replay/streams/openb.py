@@ -17,10 +17,10 @@ from replay.streams import Arrival, Plain, Stream, flavor
 
 def read(nodes: Path, pods: Path, limit: int | None = None, seed: int = 0) -> Stream:
     """Read both files; pods are put in order of their creation. ``seed`` makes the uuids."""
-    dice = Random(seed)
-    hosts = [_host(row, dice) for row in _rows(nodes)]
+    rng = Random(seed)
+    hosts = [_host(row, rng) for row in _rows(nodes)]
     rows = sorted(_rows(pods), key=lambda row: float(row["creation_time"]))[:limit]
-    arrivals = [_arrival(row, dice) for row in rows]
+    arrivals = [_arrival(row, rng) for row in rows]
     return Stream(hosts, [], arrivals, len(arrivals))
 
 
@@ -29,9 +29,9 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(lines)
 
 
-def _host(row: dict[str, str], dice: Random) -> Plain:
+def _host(row: dict[str, str], rng: Random) -> Plain:
     return {
-        "uuid": str(UUID(int=dice.getrandbits(128), version=4)),
+        "uuid": str(UUID(int=rng.getrandbits(128), version=4)),
         "host": row["sn"],
         "hypervisor_hostname": row["sn"],
         "vcpus": int(row["cpu_milli"]) // 1000,
@@ -44,13 +44,13 @@ def _host(row: dict[str, str], dice: Random) -> Plain:
     }
 
 
-def _arrival(row: dict[str, str], dice: Random) -> Arrival:
+def _arrival(row: dict[str, str], rng: Random) -> Arrival:
     vcpus, memory_mb = -(-int(row["cpu_milli"]) // 1000), int(row["memory_mib"])
     created_s, deleted = float(row["creation_time"]), row["deletion_time"]
     return Arrival(
         at_s=created_s,
         lifetime_s=max(0.0, float(deleted) - created_s) if deleted else None,
-        instance_uuid=str(UUID(int=dice.getrandbits(128), version=4)),
+        instance_uuid=str(UUID(int=rng.getrandbits(128), version=4)),
         spec={
             "project_id": row["qos"],
             "flavor": flavor(f"openb-{vcpus}c-{memory_mb}m", vcpus, memory_mb),

@@ -1,0 +1,326 @@
+"""The WSGI application: authentication, versions, forms, limits, faults, the access log.
+
+Paths:
+
+* ``/ovirt-engine/api``, also as ``/api``, and with the version behind it, ``.../v4``;
+* ``/v1``, our own JSON API (``v1/``);
+* ``/ovirt-engine/sso/oauth/token`` and ``/ovirt-engine/services/sso-logout``, as oVirt's client
+  libraries log in and out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import parse_qsl
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.wrappers import Request, Response
+
+from scheduler_worker.api.calls import ROUTE, Call
+from scheduler_worker.api.codec import Form, write
+from scheduler_worker.api.faults import BodyTooLarge, Refusal, refusal_of
+from scheduler_worker.api.ovirt import OvirtApi
+from scheduler_worker.api.rates import RateLimits, TooManyRequests
+from scheduler_worker.api.routes import ROUTES, Route
+from scheduler_worker.api.sessions import Caller, LoginFailed, LoginSlowed, Sessions
+from scheduler_worker.api.v1.dispatch import V1
+from scheduler_worker.api.v1.problems import failed_of, response_of
+from scheduler_worker.observer import Observer
+
+LOG = logging.getLogger(__name__)
+ACCESS = logging.getLogger("scheduler_worker.api.access")
+
+MAX_BODY = 1024 * 1024
+"""Upper bound of a request's body, in bytes."""
+_MAX_DISCARDED = 64 * 1024 * 1024
+VERSIONS = ("3", "4")
+_DEFAULT_VERSION = "4"
+_ROOT = re.compile(r"(?P<base>(?:/ovirt-engine)?/api(?:/v(?P<version>[0-9]+))?)(?P<rest>/.*|)\Z")
+_TOKEN_PATH = "/ovirt-engine/sso/oauth/token"  # noqa: S105 - a path
+_LOGOUT_PATH = "/ovirt-engine/services/sso-logout"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
+_JSON = "application/json;charset=UTF-8"
+_FORMS = {"application/xml": Form.XML, "text/xml": Form.XML, "application/json": Form.JSON}
+
+
+def nobody(_: WSGIEnvironment) -> Caller | None:
+    """No other service knows callers."""
+    return None
+
+
+class Application:
+    """Serves the REST API."""
+
+    def __init__(
+        self,
+        api: OvirtApi,
+        v1: V1,
+        sessions: Sessions,
+        *,
+        rates: RateLimits,
+        max_body: int = MAX_BODY,
+        foreign_caller: Callable[[WSGIEnvironment], Caller | None] = nobody,
+        observer: Observer | None = None,
+    ) -> None:
+        """``foreign_caller`` knows callers by tokens of another service, and raises Refusal."""
+        self._api = api
+        self._v1 = v1
+        self._sessions = sessions
+        self._foreign_caller = foreign_caller
+        self._rates = rates
+        self._max_body = max_body
+        self._observer = observer or Observer()
+
+    def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        began_s = time.perf_counter()
+        request = Request(environ)
+        request_id = _request_id(request)
+        who: list[str] = []
+        response = self._respond(request, who, request_id)
+        response.headers["Correlation-Id"] = request_id
+        response.headers.setdefault("Cache-Control", "no-store")
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        if (request.content_length or 0) > self._max_body:
+            # To keep the connection, the server would read all that is left of the body at once.
+            response.headers["Connection"] = "close"
+        took_s = time.perf_counter() - began_s
+        route = environ.get(ROUTE, "")
+        self._observer.rest_served(route, request.method, response.status_code, took_s)
+        ACCESS.info(
+            '%s %s "%s %s" %d %s %.1f ms %s',
+            request.remote_addr or "-",
+            who[0] if who else "-",
+            request.method,
+            _one_line(request.path),
+            response.status_code,
+            response.content_length or 0,
+            took_s * 1000,
+            request_id,
+        )
+        return response(environ, start)
+
+    def _respond(self, request: Request, who: list[str], request_id: str) -> Response:
+        """The response to any request; ``who`` gets the name of the caller."""
+        path = request.path.rstrip("/") or "/"
+        is_ours = self._v1.owns(path)
+        try:
+            self._rates.check_address(request.remote_addr or "")
+            if is_ours:
+                caller = self._caller(request, who)
+                return self._v1.respond(request, caller, self._body(request), request_id)
+            if path in {_TOKEN_PATH, _LOGOUT_PATH}:
+                request.environ[ROUTE] = path
+            if path == _TOKEN_PATH:
+                return self._give_token(request)
+            if path == _LOGOUT_PATH:
+                return self._log_out(request)
+            return self._serve(request, path, who)
+        except Exception as error:
+            if isinstance(error, TooManyRequests):
+                self._observer.rest_limited(error.by)
+            if is_ours:
+                return self._problem(request, error, request_id)
+            return self._refused(request, error)
+
+    # oVirt's resources
+
+    def _serve(self, request: Request, path: str, who: list[str]) -> Response:
+        found = _ROOT.match(path)
+        if found is None:
+            raise Refusal(404, f"[There is nothing at {path}; the API is at /ovirt-engine/api]")
+        caller = self._caller(request, who)
+        answer = _wanted_form(request)
+        call = Call(
+            caller=caller,
+            version=_version(request, found["version"]),
+            base=found["base"],
+            query=request.args,
+            body=self._body(request),
+            body_form=_body_form(request),
+        )
+        rule, arguments = ROUTES.bind("").match(
+            found["rest"] or "/", request.method, return_rule=True
+        )
+        route: Route = rule.endpoint
+        request.environ[ROUTE] = f"/api{rule.rule}".replace("<", "{").replace(">", "}")
+        reply = route.serve(self._api, call, dict(arguments))
+        response = Response(
+            write(reply.body, answer), reply.status, content_type=f"{answer.value};charset=UTF-8"
+        )
+        if reply.location is not None:
+            response.headers["Location"] = request.host_url.rstrip("/") + reply.location
+        return response
+
+    def _body(self, request: Request) -> bytes:
+        """The body, which may also be of unknown length. Raises Refusal."""
+        source = request.environ["wsgi.input"]
+        length = request.content_length
+        if length is None and not request.environ.get("wsgi.input_terminated"):
+            return b""
+        limit = self._max_body
+        text: bytes = source.read(limit + 1 if length is None else min(length, limit + 1))
+        if len(text) > limit or (length or 0) > limit:
+            _discard(source, None if length is None else length - len(text))
+            raise BodyTooLarge(limit)
+        return text
+
+    def _caller(self, request: Request, who: list[str]) -> Caller:
+        """Who calls, whose name ``who`` gets. Raises Refusal, TooManyRequests."""
+        given = request.authorization
+        address = request.remote_addr or ""
+        caller = self._foreign_caller(request.environ)
+        if caller is None and given is not None:
+            if given.type == "bearer" and given.token:
+                caller = self._sessions.caller_of(given.token, address)
+            elif given.type == "basic":
+                name, password = given.username or "", given.password or ""
+                caller = self._sessions.log_in(name, password, address)
+        if caller is None:
+            raise _unauthorized("The token is missing, expired or revoked; log in again.")
+        who.append(caller.name)
+        self._rates.check_user(caller.name)
+        return caller
+
+    # Log-in and log-out
+
+    def _give_token(self, request: Request) -> Response:
+        """OAuth's password grant, as oVirt's client libraries use it."""
+        form = self._form(request)
+        if form.get("grant_type") != "password":
+            return _sso_error(400, "unsupported_grant_type", "Only grant_type=password is served.")
+        try:
+            caller = self._sessions.log_in(
+                form.get("username", ""), form.get("password", ""), request.remote_addr or ""
+            )
+        except LoginFailed as error:
+            return _sso_error(400, "access_denied", str(error))
+        except LoginSlowed as error:
+            response = _sso_error(429, "access_denied", str(error))
+            response.headers["Retry-After"] = str(int(error.wait_s) + 1)
+            return response
+        secret, expires_at_s = self._sessions.token_for(caller)
+        return _json(
+            {
+                "access_token": secret,
+                "scope": form.get("scope") or "ovirt-app-api",
+                "exp": str(int(expires_at_s * 1000)),
+                "token_type": "bearer",
+            }
+        )
+
+    def _log_out(self, request: Request) -> Response:
+        self._sessions.revoke(self._form(request).get("token", ""))
+        return _json({})
+
+    def _form(self, request: Request) -> dict[str, str]:
+        if request.method != "POST":
+            raise MethodNotAllowed(["POST"])
+        pairs = parse_qsl(self._body(request).decode(errors="replace"), keep_blank_values=True)
+        return dict(pairs)
+
+    # Errors
+
+    def _refused(self, request: Request, error: Exception) -> Response:
+        refusal = _refusal(error) or _defect(request, error)
+        try:
+            form = _wanted_form(request)
+        except Refusal:
+            form = Form.XML
+        response = Response(
+            write(refusal.fault, form), refusal.status, content_type=f"{form.value};charset=UTF-8"
+        )
+        response.headers.extend(refusal.headers)
+        return response
+
+    def _problem(self, request: Request, error: Exception, request_id: str) -> Response:
+        if isinstance(error, (LoginFailed, LoginSlowed, TooManyRequests)):
+            error = _refusal(error) or error
+        failed = failed_of(error) or failed_of(_defect(request, error))
+        assert failed is not None  # noqa: S101 - every Refusal is a problem
+        return response_of(failed, request_id)
+
+
+def _defect(request: Request, error: Exception) -> Refusal:
+    LOG.error("%s %s failed", request.method, _one_line(request.path), exc_info=error)
+    return Refusal(500, "[Internal error; the log of the API has the details]")
+
+
+def _refusal(error: Exception) -> Refusal | None:
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, LoginFailed):
+        return _unauthorized(str(error))
+    if isinstance(error, (LoginSlowed, TooManyRequests)):
+        return Refusal(429, str(error), headers={"Retry-After": str(int(error.wait_s) + 1)})
+    if isinstance(error, MethodNotAllowed):
+        allowed = ", ".join(sorted(error.valid_methods or ()))
+        return Refusal(405, f"[Only {allowed} are served here]", headers={"Allow": allowed})
+    if isinstance(error, HTTPException):
+        return Refusal(error.code or 500, f"[{error.description or error.name}]")
+    return refusal_of(error)
+
+
+def _unauthorized(detail: str) -> Refusal:
+    challenge = 'Basic realm="scheduler_worker", Bearer realm="scheduler_worker"'
+    return Refusal(401, detail, headers={"WWW-Authenticate": challenge})
+
+
+def _discard(source: Any, left: int | None) -> None:
+    """Read on without keeping it: many clients read no answer before they have sent everything."""
+    budget = _MAX_DISCARDED if left is None else min(left, _MAX_DISCARDED)
+    while budget > 0 and (chunk := source.read(min(budget, 64 * 1024))):
+        budget -= len(chunk)
+
+
+def _json(document: dict[str, Any], status: int = 200) -> Response:
+    return Response(json.dumps(document), status, content_type=_JSON)
+
+
+def _sso_error(status: int, code: str, description: str) -> Response:
+    return _json({"error": description, "error_code": code}, status)
+
+
+def _version(request: Request, in_path: str | None) -> int:
+    version = in_path or request.headers.get("Version") or _DEFAULT_VERSION
+    if version not in VERSIONS:
+        served = ", ".join(VERSIONS)
+        raise Refusal(400, f"[Version {version!r} is not served; there are {served}]")
+    return int(version)
+
+
+def _wanted_form(request: Request) -> Form:
+    """The form of the answer: XML unless the client wants JSON."""
+    accepted = request.accept_mimetypes
+    if not accepted:
+        return Form.XML
+    best = accepted.best_match(list(_FORMS))
+    if best is None:
+        raise Refusal(406, "[Only application/xml and application/json can be answered]")
+    return _FORMS[best]
+
+
+def _body_form(request: Request) -> Form:
+    """The form of the body: XML unless it says otherwise."""
+    name = request.mimetype or Form.XML.value
+    form = _FORMS.get(name)
+    if form is None and request.method in {"POST", "PUT"}:
+        raise Refusal(415, f"[A body of type {name} is not read; send XML or JSON]")
+    return form or Form.XML
+
+
+def _request_id(request: Request) -> str:
+    """The caller's correlation id where it is harmless, else a new one."""
+    headers = request.headers
+    given = request.args.get("correlation_id") or headers.get("Correlation-Id") or ""
+    return given if _REQUEST_ID.match(given) else f"req-{uuid.uuid4()}"
+
+
+def _one_line(text: str) -> str:
+    return text.encode("unicode_escape", "replace").decode()

@@ -1,0 +1,363 @@
+"""Reads and writes resources as oVirt's XML and JSON, guided by ``resource_types``.
+
+Both readers make the same plain values of a text, from which one conversion makes the resource.
+Texts are limited in size, depth and number of elements, and an XML text must not have a document
+type, so it cannot declare entities. Fields that a type does not have are ignored, as oVirt does.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from xml.parsers import expat
+from xml.sax.saxutils import escape, quoteattr
+
+import msgspec
+from msgspec import Meta
+
+from scheduler_worker.api.resource_types import Resource
+
+MAX_DEPTH = 16
+"""Upper bound of nested elements, objects and arrays."""
+MAX_ELEMENTS = 10_000
+"""Upper bound of elements, or of values in JSON."""
+
+AnyResource = TypeVar("AnyResource", bound=Resource)
+Plain = dict[str, Any]
+
+XML_HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class MalformedBody(ValueError):
+    """Raised for a text that is not a resource of the wanted type; says where and why."""
+
+
+class Form(StrEnum):
+    """How a resource is written."""
+
+    XML = "application/xml"
+    JSON = "application/json"
+
+
+class _Place(StrEnum):
+    CHILD = "child"
+    ATTRIBUTE = "attribute"
+    BOTH = "attribute and child"
+    REPEATED = "repeated"
+    LIST = "list"
+
+
+class _Field(NamedTuple):
+    name: str
+    place: _Place
+    resource: type[Resource] | None
+    """The type of a nested resource, or of the members of a list."""
+
+
+@functools.cache
+def _fields(kind: type[Resource]) -> tuple[_Field, ...]:
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(_field(name, hints[name]) for name in kind.__struct_fields__)
+
+
+def _field(name: str, hint: Any) -> _Field:
+    place = _Place.CHILD
+    if get_origin(hint) is Annotated:
+        hint, *metadata = get_args(hint)
+        place = next(_Place(m.extra["xml"]) for m in metadata if isinstance(m, Meta) and m.extra)
+    nested = None
+    for option in get_args(hint):
+        if get_origin(option) is tuple:
+            nested = get_args(option)[0]
+            place = _Place.LIST if place is _Place.CHILD else place
+        elif isinstance(option, type) and issubclass(option, Resource):
+            nested = option
+    return _Field(name, place, nested)
+
+
+# Reading
+
+
+def read(kind: type[AnyResource], text: bytes, form: Form) -> AnyResource:
+    """The resource in a text. Raises MalformedBody."""
+    plain = _plain_of_json(kind, text) if form is Form.JSON else _plain_of_xml(kind, text)
+    try:
+        return msgspec.convert(plain, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise MalformedBody(f"{kind.element}: {error}") from None
+
+
+def read_collection(kind: type[AnyResource], text: bytes) -> list[AnyResource]:
+    """The members of a collection in XML, with any number of elements. Raises MalformedBody."""
+    root = _Tree(max_elements=None).parse(text)
+    if root.name != kind.elements:
+        raise MalformedBody(f"the text is a <{root.name}>, not a <{kind.elements}>")
+    members = [_plain_of_element(kind, each) for each in root.children if each.name == kind.element]
+    try:
+        return msgspec.convert(members, list[kind], strict=False)  # type: ignore[valid-type]
+    except msgspec.ValidationError as error:
+        raise MalformedBody(f"{kind.elements}: {error}") from None
+
+
+class _Element:
+    """An element of an XML text."""
+
+    __slots__ = ("attributes", "children", "name", "texts")
+
+    def __init__(self, name: str, attributes: Mapping[str, str]) -> None:
+        self.name = name
+        self.attributes = attributes
+        self.children: list[_Element] = []
+        self.texts: list[str] = []
+
+
+class _Tree:
+    """Builds the elements of an XML text, and stops as soon as a limit is exceeded."""
+
+    def __init__(self, max_elements: int | None = MAX_ELEMENTS) -> None:
+        self._max_elements = max_elements
+        self.root: _Element | None = None
+        self._open: list[_Element] = []
+        self._count = 0
+        self._parser = expat.ParserCreate()
+        self._parser.buffer_text = True
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text
+        self._parser.StartDoctypeDeclHandler = self._refuse_doctype
+
+    def parse(self, text: bytes) -> _Element:
+        try:
+            self._parser.Parse(text, True)
+        except (expat.ExpatError, UnicodeError, ValueError, LookupError) as error:
+            if isinstance(error, MalformedBody):
+                raise
+            raise MalformedBody(f"this is not well-formed XML: {error}") from None
+        if self.root is None:
+            raise MalformedBody("the text has no element")
+        return self.root
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._count += 1
+        _check_limits(len(self._open) + 1, self._count, self._max_elements)
+        element = _Element(name, attributes)
+        if self._open:
+            self._open[-1].children.append(element)
+        else:
+            self.root = element
+        self._open.append(element)
+
+    def _end(self, _name: str) -> None:
+        self._open.pop()
+
+    def _text(self, text: str) -> None:
+        self._open[-1].texts.append(text)
+
+    def _refuse_doctype(self, *_: object) -> None:
+        raise MalformedBody("a document type is not accepted; leave out <!DOCTYPE ...>")
+
+
+def _check_limits(depth: int, count: int, max_elements: int | None = MAX_ELEMENTS) -> None:
+    if depth > MAX_DEPTH:
+        raise MalformedBody(f"the text is nested more than {MAX_DEPTH} deep")
+    if max_elements is not None and count > max_elements:
+        raise MalformedBody(f"the text has more than {max_elements} elements")
+
+
+def _plain_of_xml(kind: type[Resource], text: bytes) -> Plain:
+    root = _Tree().parse(text)
+    if root.name != kind.element:
+        raise MalformedBody(f"the text is a <{root.name}>, not a <{kind.element}>")
+    return _plain_of_element(kind, root)
+
+
+def _plain_of_element(kind: type[Resource], element: _Element) -> Plain:
+    found: Plain = {}
+    fields = {field.name: field for field in _fields(kind)}
+    for name, value in element.attributes.items():
+        if name in fields and fields[name].place in {_Place.ATTRIBUTE, _Place.BOTH}:
+            found[name] = value
+    for child in element.children:
+        field = fields.get(child.name)
+        if field is None or field.place is _Place.ATTRIBUTE:
+            continue
+        if field.resource is None:
+            found[field.name] = "".join(child.texts)
+        elif field.place is _Place.REPEATED:
+            found.setdefault(field.name, []).append(_plain_of_element(field.resource, child))
+        elif field.place is _Place.LIST:
+            found[field.name] = [
+                _plain_of_element(field.resource, each)
+                for each in child.children
+                if each.name == field.resource.element
+            ]
+        else:
+            found[field.name] = _plain_of_element(field.resource, child)
+    return found
+
+
+def _plain_of_json(kind: type[Resource], text: bytes) -> Plain:
+    _check_nesting(text)
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedBody(f"this is not well-formed JSON: {error}") from None
+    _check_limits(0, _count(document))
+    if isinstance(document, dict) and list(document) == [kind.element]:
+        document = document[kind.element]
+    return _plain_of_object(kind, document, kind.element)
+
+
+def _check_nesting(text: bytes) -> None:
+    """Refuse deep texts before they are parsed; brackets in strings do not count."""
+    depth = 0
+    for token in re.finditer(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', text):
+        depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(token[0], 0)
+        if depth > MAX_DEPTH:
+            _check_limits(depth, 0)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + sum(map(_count, value.values()))
+    if isinstance(value, list):
+        return 1 + sum(map(_count, value))
+    return 1
+
+
+def _plain_of_object(kind: type[Resource], value: Any, path: str) -> Plain:
+    if not isinstance(value, dict):
+        raise MalformedBody(f"{path}: expected an object")
+    found: Plain = {}
+    for field in _fields(kind):
+        given = value.get(field.name)
+        if given is None:
+            continue
+        where = f"{path}.{field.name}"
+        if field.resource is None:
+            found[field.name] = given
+        elif field.place in {_Place.LIST, _Place.REPEATED}:
+            found[field.name] = _plain_members(field, given, where)
+        else:
+            found[field.name] = _plain_of_object(field.resource, given, where)
+    return found
+
+
+def _plain_members(field: _Field, given: Any, path: str) -> list[Plain]:
+    """A list is written as ``{"property": [...]}``; the array alone is accepted too."""
+    assert field.resource is not None  # noqa: S101
+    members = given
+    if isinstance(given, dict):
+        members = given.get(field.resource.element, [])
+        members = [members] if isinstance(members, dict) else members
+    if not isinstance(members, list):
+        raise MalformedBody(f"{path}: expected a list")
+    return [_plain_of_object(field.resource, each, path) for each in members]
+
+
+# Writing
+
+
+class Collection(NamedTuple):
+    """The members of a collection, which are all of one type."""
+
+    kind: type[Resource]
+    members: Sequence[Resource]
+
+
+def write(what: Resource | Collection, form: Form) -> bytes:
+    """The text of a resource or a collection, in UTF-8."""
+    if form is Form.JSON:
+        return _write_json(what)
+    parts = [XML_HEAD]
+    if isinstance(what, Collection):
+        _list_to_xml(parts, what.kind.elements, what.members)
+    else:
+        _to_xml(parts, what.element, what)
+    return "".join(parts).encode()
+
+
+def _write_json(what: Resource | Collection) -> bytes:
+    document = (
+        {what.kind.element: [_to_json(each) for each in what.members]}
+        if isinstance(what, Collection)
+        else _to_json(what)
+    )
+    return json.dumps(document, ensure_ascii=False).encode(errors="replace")
+
+
+def _to_json(resource: Resource) -> Plain:
+    found: Plain = {}
+    for field, value in _present(resource):
+        if field.resource is None:
+            found[field.name] = _text(value)
+        elif field.place is _Place.LIST:
+            found[field.name] = {field.resource.element: [_to_json(each) for each in value]}
+        elif field.place is _Place.REPEATED:
+            found[field.name] = [_to_json(each) for each in value]
+        else:
+            found[field.name] = _to_json(value)
+    return found
+
+
+def _present(resource: Resource) -> Iterable[tuple[_Field, Any]]:
+    for field in _fields(type(resource)):
+        value = getattr(resource, field.name)
+        if value is not None:
+            yield field, value
+
+
+def _text(value: str | bool | int | float) -> str:
+    """A value as text, also in JSON, as oVirt writes it; whole numbers without a fraction."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _to_xml(parts: list[str], name: str, resource: Resource) -> None:
+    present = list(_present(resource))
+    parts.append(f"<{name}")
+    for field, value in present:
+        if field.place in {_Place.ATTRIBUTE, _Place.BOTH}:
+            parts.append(f" {field.name}={quoteattr(_valid(_text(value)))}")
+    parts.append(">")
+    for field, value in present:
+        if field.place is not _Place.ATTRIBUTE:
+            _child_to_xml(parts, field, value)
+    parts.append(f"</{name}>")
+
+
+def _child_to_xml(parts: list[str], field: _Field, value: Any) -> None:
+    if field.resource is None:
+        parts.append(f"<{field.name}>{_escaped(_text(value))}</{field.name}>")
+    elif field.place is _Place.LIST:
+        _list_to_xml(parts, field.name, value)
+    elif field.place is _Place.REPEATED:
+        for each in value:
+            _to_xml(parts, field.resource.element, each)
+    else:
+        _to_xml(parts, field.name, value)
+
+
+def _list_to_xml(parts: list[str], name: str, members: Iterable[Resource]) -> None:
+    parts.append(f"<{name}>")
+    for each in members:
+        _to_xml(parts, each.element, each)
+    parts.append(f"</{name}>")
+
+
+def _escaped(text: str) -> str:
+    """A text for an element. A reader would turn a bare carriage return into a line feed."""
+    return escape(_valid(text), {"\r": "&#13;"})
+
+
+def _valid(text: str) -> str:
+    """The text without the characters that XML cannot express, which are replaced."""
+    return _NO_XML.sub("\N{REPLACEMENT CHARACTER}", text)

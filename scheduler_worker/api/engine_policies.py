@@ -1,0 +1,167 @@
+"""Policies of an oVirt engine as ours. Pure.
+
+Units are found by their ids, which are oVirt's; one that users installed is found by its name and
+kind. A unit that is evaluated here under every policy is left out, and so is the balance that moves
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from msgspec import structs
+
+from scheduler_worker.api import resource_types as types
+from scheduler_worker.api.engine_client import EnginePolicy
+from scheduler_worker.api.presentation import POSITIONS, parameters_of
+from scheduler_worker.errors import ClusterPolicyError, Invalid
+from scheduler_worker.model.policies import (
+    BalanceUse,
+    ClusterPolicy,
+    FilterUse,
+    SelectorUse,
+    UnitUse,
+    WeightUse,
+    from_plain,
+    to_plain,
+)
+from scheduler_worker.scheduling.catalogue import UnitKind
+from scheduler_worker.scheduling.selectors import RankSelector
+from scheduler_worker.service.policies.policy_rules import declarations
+from scheduler_worker.service.policies.policy_units import PolicyUnits
+
+NO_BALANCE = "38440000-8cf0-14bd-c43e-10b96e4ef00a"
+"""The id of oVirt's balance that moves nothing."""
+
+AnyUse = TypeVar("AnyUse", bound=UnitUse)
+
+
+class Imported(NamedTuple):
+    """A policy of an engine as ours."""
+
+    document: ClusterPolicy
+    unknown: list[str]
+    """The units that are not known here, as words for people; the document is without them."""
+    notes: list[str]
+    """What else was left out, and why."""
+
+
+class EngineUnits:
+    """Finds the unit that an engine means by an id."""
+
+    def __init__(self, theirs: Iterable[types.Unit], ours: PolicyUnits) -> None:
+        self._theirs = {each.id: each for each in theirs}
+        self._ours = ours
+        self._mandatory = {
+            entry.id_as(kind)
+            for entry in ours.catalogue
+            if entry.is_mandatory
+            for kind in entry.kinds
+        }
+
+    @property
+    def ours(self) -> PolicyUnits:
+        """The units that are known here."""
+        return self._ours
+
+    def name(self, unit_id: str, kind: UnitKind) -> str | None:
+        """Our name of a unit; None if there is none of that kind."""
+        found = self._ours.find(unit_id)
+        if found is None:
+            theirs = self._theirs.get(unit_id)
+            name = theirs.name if theirs and not theirs.internal else None
+            found = self._ours.used(name, kind) if name else None
+        return found.name if found and found.kind is kind and found.is_enabled else None
+
+    def is_mandatory(self, unit_id: str) -> bool:
+        """Whether the unit is evaluated here under every policy."""
+        return unit_id in self._mandatory
+
+    def described(self, unit_id: str, kind: UnitKind) -> str:
+        """A unit as an engine's administrator knows it."""
+        unit = self._theirs.get(unit_id)
+        name = unit.name if unit and unit.name else "without a name"
+        origin = "external " if unit and unit.internal is False else ""
+        return f"the {origin}{kind} {name} ({unit_id})"
+
+
+def imported(engine: EnginePolicy, units: EngineUnits, before: ClusterPolicy | None) -> Imported:
+    """A policy of an engine as ours, in the order of ``before``, as it is stored, where possible.
+
+    Engines return filters and weights in any order, which means nothing to either.
+
+    Raises:
+        Invalid: the engine's answer has no id, no name, or a value that no policy has.
+    """
+    policy = engine.policy
+    unknown: list[str] = []
+    notes: list[str] = []
+
+    def known(member: types.Filter | types.Weight | types.Balance, kind: UnitKind) -> str | None:
+        unit_id = _unit_id(policy, member)
+        name = units.name(unit_id, kind)
+        if name is not None or unit_id == NO_BALANCE:
+            return name
+        if units.is_mandatory(unit_id):
+            notes.append(f"{units.described(unit_id, kind)}: is evaluated under every policy here")
+        else:
+            unknown.append(units.described(unit_id, kind))
+        return None
+
+    filters = [
+        FilterUse(unit=name, position=POSITIONS.get(each.position or 0, "none"))
+        for each in engine.filters
+        if (name := known(each, UnitKind.FILTER)) is not None
+    ]
+    weights = [
+        WeightUse(unit=name, factor=1.0 if each.factor is None else each.factor)
+        for each in engine.weights
+        if (name := known(each, UnitKind.WEIGHT)) is not None
+    ]
+    balances = [
+        BalanceUse(unit=name)
+        for each in engine.balances
+        if (name := known(each, UnitKind.BALANCE)) is not None
+    ]
+    document = ClusterPolicy(
+        id=policy.id or "",
+        name=policy.name or "",
+        version=1,
+        description=policy.description or "",
+        filters=_ordered(filters, before.filters if before else ()),
+        weights=_ordered(weights, before.weights if before else ()),
+        balance=balances[0] if balances else None,
+        selector=SelectorUse(unit=RankSelector.__name__),
+        parameters=parameters_of("properties", policy.properties) or {},
+    )
+    # A built-in policy may set what only a unit of a later version declares.
+    declared = declarations(document, units.ours).keys() | (before.parameters if before else {})
+    given = document.parameters
+    notes += [
+        f"the property {name}: no unit of it that is known here has it"
+        for name in sorted(given.keys() - declared)
+    ]
+    order = [*(before.parameters if before else ()), *sorted(given)]
+    kept = {name: given[name] for name in order if name in given and name in declared}
+    return Imported(_checked(structs.replace(document, parameters=kept)), unknown, notes)
+
+
+def _checked(document: ClusterPolicy) -> ClusterPolicy:
+    try:
+        return from_plain(to_plain(document))
+    except ClusterPolicyError as error:
+        raise Invalid(f"the engine's policy {document.name or document.id}", str(error)) from None
+
+
+def _unit_id(policy: types.Policy, member: types.Filter | types.Weight | types.Balance) -> str:
+    unit = member.scheduling_policy_unit
+    found = (unit.id if unit else None) or member.id
+    if not found:
+        raise Invalid(f"the engine's policy {policy.name}", "one of its units has no id")
+    return found
+
+
+def _ordered(uses: Sequence[AnyUse], before: Sequence[UnitUse]) -> tuple[AnyUse, ...]:
+    places = {each.unit: place for place, each in enumerate(before)}
+    return tuple(sorted(uses, key=lambda each: places.get(each.unit, len(places))))

@@ -1,0 +1,417 @@
+"""oVirt's resources over the use cases of administration: units, policies, clusters.
+
+Each method serves one route of ``routes.py``. It checks the caller's right first; what is refused
+is recorded in the audit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from msgspec import structs
+
+import scheduler_worker
+from scheduler_worker.api import codec
+from scheduler_worker.api import resource_types as types
+from scheduler_worker.api.access import Access
+from scheduler_worker.api.calls import COMPLETE, Call, Reply
+from scheduler_worker.api.faults import IMMUTABLE, Refusal, refusal_of
+from scheduler_worker.api.presentation import (
+    POSITIONS,
+    ClusterView,
+    Presentation,
+    cluster_id,
+    own_parameters,
+    parameters_of,
+)
+from scheduler_worker.api.rights import Action, Rights
+from scheduler_worker.errors import (
+    Incomplete,
+    InUse,
+    Invalid,
+    NotFound,
+    SchedulerWorkerError,
+)
+from scheduler_worker.model.policies import NOVA
+from scheduler_worker.policy_store import StoredPolicy
+from scheduler_worker.ports import Clock
+from scheduler_worker.scheduling.catalogue import UnitKind
+from scheduler_worker.service.policies.administration import PolicyAdministration, PolicyFields
+from scheduler_worker.service.policies.policy_rules import uses
+
+_API_MAJOR, _API_MINOR = 4, 5
+_POLICY_LINKS = (
+    "filters", "weights", "weight", "balances",
+    "filters.scheduling_policy_unit", "weights.scheduling_policy_unit",
+    "weight.scheduling_policy_unit", "balances.scheduling_policy_unit",
+)  # fmt: skip
+_MEMBERS: Mapping[UnitKind, type[types.Resource]] = {
+    UnitKind.FILTER: types.Filter,
+    UnitKind.WEIGHT: types.Weight,
+    UnitKind.BALANCE: types.Balance,
+}
+
+
+class OvirtApi:
+    """Serves oVirt's resources."""
+
+    def __init__(
+        self,
+        administration: PolicyAdministration,
+        rights: Rights,
+        clusters: Callable[[], Collection[str]],
+        clock: Clock,
+    ) -> None:
+        """``clusters`` has the names of the clusters that may be attached."""
+        self._admin = administration
+        self._access = Access(rights, administration.audit_log)
+        self._clusters = clusters
+        self._clock = clock
+
+    def root(self, call: Call) -> Reply:
+        """The entry: links to the collections, and what serves them."""
+        names = ("clusters", "schedulingpolicyunits", "schedulingpolicies")
+        now = datetime.fromtimestamp(self._clock.time_s(), UTC)
+        version = f"{_API_MAJOR}.{_API_MINOR} (scheduler_worker {scheduler_worker.__version__})"
+        return Reply(
+            types.Root(
+                link=tuple(types.Link(href=f"{call.base}/{each}", rel=each) for each in names),
+                product_info=types.ProductInfo(
+                    name="scheduler_worker",
+                    vendor="scheduler_worker",
+                    version=types.Version(
+                        major=_API_MAJOR,
+                        minor=_API_MINOR,
+                        build=0,
+                        revision=0,
+                        full_version=version,
+                    ),
+                ),
+                time=now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            )
+        )
+
+    # Units
+
+    def list_units(self, call: Call) -> Reply:
+        self._check_reader(call)
+        present = self._presentation(call)
+        found = [present.unit(each) for each in self._admin.library.units()]
+        return Reply(call.page(codec.Collection(types.Unit, found)))
+
+    def get_unit(self, call: Call, unit_id: str) -> Reply:
+        self._check_reader(call)
+        return Reply(self._presentation(call).unit(self._admin.library.unit(unit_id)))
+
+    def remove_unit(self, call: Call, unit_id: str) -> Reply:
+        self._check(call, Action.DELETE_UNIT, unit_id)
+        unit = self._admin.library.unit(unit_id)
+        users = [
+            each.document.name
+            for each in self._admin.library.policies()
+            if (unit.kind, unit.name) in {(kind, use.unit) for kind, use in uses(each.document)}
+        ]
+        with _doing("Cannot remove Policy Unit."):
+            if users:
+                raise InUse(f"Unit {unit.name}", users)
+            self._admin.remove_unit(unit_id, call.actor)
+        return Reply(COMPLETE)
+
+    # Policies
+
+    def list_policies(self, call: Call) -> Reply:
+        self._check_reader(call)
+        found = [self._policy(call, each) for each in self._admin.library.policies()]
+        return Reply(call.page(codec.Collection(types.Policy, found)))
+
+    def get_policy(self, call: Call, policy_id: str) -> Reply:
+        self._check_reader(call)
+        return Reply(self._policy(call, self._admin.library.policy(policy_id)))
+
+    def add_policy(self, call: Call) -> Reply:
+        self._check(call, Action.CREATE, "")
+        given = call.read(types.Policy)
+        if not given.name:
+            raise Incomplete("SchedulingPolicy", ["name"])
+        with _doing("Cannot add Scheduling Policy."):
+            made = self._admin.create(_fields(given), call.actor)
+        return self._created(call, made)
+
+    def clone_policy(self, call: Call, policy_id: str) -> Reply:
+        """A copy under another name, also of a locked policy."""
+        self._check(call, Action.CREATE, policy_id)
+        given = call.read(types.Action).scheduling_policy or types.Policy()
+        if not given.name:
+            raise Incomplete("Action", ["schedulingPolicy.name"])
+        source = self._admin.library.policy(policy_id).document
+        with _doing("Cannot add Scheduling Policy."):
+            copy = structs.replace(source, id=str(uuid.uuid4()), name=given.name, version=1)
+            made = self._admin.add(copy, call.actor)
+        reply = self._created(call, made)
+        copied = self._presentation(call).policy(made)
+        return reply._replace(
+            body=types.Action(status="complete", scheduling_policy=copied), status=200
+        )
+
+    def _created(self, call: Call, made: StoredPolicy) -> Reply:
+        policy = self._presentation(call).policy(made)
+        return Reply(policy, status=201, location=policy.href)
+
+    def update_policy(self, call: Call, policy_id: str) -> Reply:
+        self._check_edit(call, Action.EDIT, policy_id)
+        given = call.read(types.Policy)
+        _check_same_id(given, policy_id)
+        with _doing("Cannot edit Scheduling Policy."):
+            changed = self._admin.update(policy_id, _fields(given), call.actor)
+        return Reply(self._policy(call, changed))
+
+    def remove_policy(self, call: Call, policy_id: str) -> Reply:
+        self._check_edit(call, Action.DELETE, policy_id)
+        with _doing("Cannot remove Scheduling Policy."):
+            try:
+                self._admin.remove(policy_id, call.actor)
+            except InUse as error:
+                raise Refusal(  # in oVirt's words, and with its status
+                    400,
+                    "[Cannot remove Scheduling Policy. Scheduling Policy is attached to "
+                    f"cluster(s): {', '.join(error.users)}, please unassign cluster(s).]",
+                ) from None
+        return Reply(COMPLETE)
+
+    def _policy(self, call: Call, stored: StoredPolicy) -> types.Policy:
+        present = self._presentation(call)
+        policy = present.policy(stored)
+        follow = call.follows(_POLICY_LINKS)
+        if "filters" in follow:
+            inline = "filters.scheduling_policy_unit" in follow
+            policy = structs.replace(policy, filters=present.filters(stored, inline=inline))
+        if follow & {"weights", "weight"}:
+            inline = any(each.startswith("weight") and "." in each for each in follow)
+            weights = present.weights(stored, inline=inline)
+            policy = structs.replace(policy, weights=weights, weight=weights)
+        if "balances" in follow:
+            inline = "balances.scheduling_policy_unit" in follow
+            policy = structs.replace(policy, balances=present.balances(stored, inline=inline))
+        return policy
+
+    # Filters, weights and balances of a policy
+
+    def list_members(self, call: Call, policy_id: str, kind: UnitKind) -> Reply:
+        self._check_reader(call)
+        members = self._members(call, self._admin.library.policy(policy_id), kind)
+        return Reply(call.page(codec.Collection(_MEMBERS[kind], members)))
+
+    def get_member(self, call: Call, policy_id: str, kind: UnitKind, unit_id: str) -> Reply:
+        self._check_reader(call)
+        return Reply(self._member(call, self._admin.library.policy(policy_id), kind, unit_id))
+
+    def add_filter(self, call: Call, policy_id: str) -> Reply:
+        self._check_edit(call, Action.EDIT, policy_id)
+        given = call.read(types.Filter)
+        unit_id = _unit_id(given, "Filter")
+        with _doing("Cannot edit Scheduling Policy."):
+            position = POSITIONS.get(given.position or 0)
+            if position is None:
+                raise Invalid("position", f"{given.position} is not -1 (first), 0 or 1 (last)")
+            made = self._admin.add_filter(policy_id, unit_id, call.actor, position=position)
+        return Reply(self._member(call, made, UnitKind.FILTER, unit_id))
+
+    def add_weight(self, call: Call, policy_id: str) -> Reply:
+        self._check_edit(call, Action.EDIT, policy_id)
+        given = call.read(types.Weight)
+        unit_id = _unit_id(given, "Weight")
+        factor = 1.0 if given.factor is None else given.factor
+        with _doing("Cannot edit Scheduling Policy."):
+            made = self._admin.add_weight(policy_id, unit_id, call.actor, factor=factor)
+        return Reply(self._member(call, made, UnitKind.WEIGHT, unit_id))
+
+    def add_balance(self, call: Call, policy_id: str) -> Reply:
+        self._check_edit(call, Action.EDIT, policy_id)
+        unit_id = _unit_id(call.read(types.Balance), "Balance")
+        with _doing("Cannot edit Scheduling Policy."):
+            made = self._admin.set_balance(policy_id, unit_id, call.actor)
+        return Reply(self._member(call, made, UnitKind.BALANCE, unit_id))
+
+    def remove_member(self, call: Call, policy_id: str, kind: UnitKind, unit_id: str) -> Reply:
+        self._check_edit(call, Action.EDIT, policy_id)
+        with _doing("Cannot edit Scheduling Policy."):
+            self._admin.remove_unit_use(policy_id, kind, unit_id, call.actor)
+        return Reply(COMPLETE)
+
+    def _member(
+        self, call: Call, stored: StoredPolicy, kind: UnitKind, unit_id: str
+    ) -> types.Identified:
+        for each in self._members(call, stored, kind):
+            if each.id == unit_id:
+                return each
+        raise NotFound(kind, unit_id)
+
+    def _members(
+        self, call: Call, stored: StoredPolicy, kind: UnitKind
+    ) -> Sequence[types.Identified]:
+        present = self._presentation(call)
+        inline = bool(call.follows(["scheduling_policy_unit"]))
+        if kind is UnitKind.FILTER:
+            return present.filters(stored, inline=inline)
+        if kind is UnitKind.WEIGHT:
+            return present.weights(stored, inline=inline)
+        return present.balances(stored, inline=inline)
+
+    # Clusters
+
+    def list_clusters(self, call: Call) -> Reply:
+        self._check_reader(call)
+        found = [
+            self._cluster(call, each)
+            for each in self._views()
+            if _matches(each.name, call.query.get("search", ""))
+        ]
+        return Reply(call.page(codec.Collection(types.Cluster, found)))
+
+    def list_clusters_of(self, call: Call, policy_id: str) -> Reply:
+        """The clusters that are attached to a policy."""
+        self._check_reader(call)
+        self._admin.library.policy(policy_id)
+        found = [
+            self._cluster(call, each)
+            for each in self._views()
+            if each.policy.document.id == policy_id
+        ]
+        return Reply(call.page(codec.Collection(types.Cluster, found)))
+
+    def get_cluster(self, call: Call, cluster: str) -> Reply:
+        self._check_reader(call)
+        return Reply(self._cluster(call, self._view(cluster)))
+
+    def add_cluster(self, call: Call) -> Reply:
+        """Clusters are made by the reports of their hosts."""
+        given = call.read(types.Cluster)
+        self._check(call, Action.ATTACH, given.name or "", [given.name or ""])
+        raise Refusal(
+            409, "[Cannot add Cluster. A cluster appears with the first report of one of its hosts]"
+        )
+
+    def update_cluster(self, call: Call, cluster: str) -> Reply:
+        view = self._view(cluster)
+        self._check(call, Action.ATTACH, view.name, [view.name])
+        given = call.read(types.Cluster)
+        _check_same_id(given, view.id)
+        with _doing("Cannot edit Cluster."):
+            parameters = own_parameters(given)
+            policy = _named_policy(given.scheduling_policy)
+            if policy is not None or parameters is not None:
+                self._attach(call, view, policy, parameters)
+        return Reply(self._cluster(call, self._view(cluster)))
+
+    def _attach(
+        self, call: Call, view: ClusterView, policy: str | None, parameters: dict[str, str] | None
+    ) -> None:
+        if parameters is None and view.attachment is not None:
+            # As in oVirt, a cluster keeps its own values where the next policy knows them.
+            parameters = dict(view.attachment.parameters)
+        try:
+            # A listed cluster need not have hosts yet.
+            self._admin.attachments.attach(
+                view.name, call.actor, policy=policy, parameters=parameters, is_new=True
+            )
+        except NotFound as error:
+            raise Invalid("scheduling_policy", f"there is no policy {error.name!r}") from None
+
+    def _views(self) -> list[ClusterView]:
+        attached = {each.cluster: each for each in self._admin.attachments.all()}
+        policies = {each.document.id: each for each in self._admin.library.policies()}
+        found = []
+        for name in sorted(self._clusters()):
+            attachment = attached.get(name)
+            policy = policies.get(attachment.policy_id if attachment else NOVA, policies[NOVA])
+            found.append(ClusterView(cluster_id(name), name, policy, attachment))
+        return found
+
+    def _view(self, cluster: str) -> ClusterView:
+        for each in self._views():
+            if each.id == cluster:
+                return each
+        raise NotFound("cluster", cluster)
+
+    def _cluster(self, call: Call, view: ClusterView) -> types.Cluster:
+        cluster = self._presentation(call).cluster(view)
+        if "scheduling_policy" in call.follows(["scheduling_policy"]) and call.version != 3:
+            policy = self._presentation(call).policy(view.policy)
+            return structs.replace(cluster, scheduling_policy=policy)
+        return cluster
+
+    # Parts
+
+    def _presentation(self, call: Call) -> Presentation:
+        return Presentation(call.base, call.version, self._admin.library.units)
+
+    def _check_reader(self, call: Call) -> None:
+        self._check(call, Action.READ, "")
+
+    def _check_edit(self, call: Call, action: Action, policy_id: str) -> None:
+        attached = [
+            each.cluster for each in self._admin.attachments.all() if each.policy_id == policy_id
+        ]
+        self._check(call, action, policy_id, attached)
+
+    def _check(
+        self, call: Call, action: Action, subject: str, clusters: Collection[str] | None = None
+    ) -> None:
+        self._access.check(call.caller, action, subject, clusters)
+
+
+@contextlib.contextmanager
+def _doing(what: str) -> Iterator[None]:
+    """Inside, errors of the use cases become faults that say what was being done."""
+    try:
+        yield
+    except SchedulerWorkerError as error:
+        refusal = refusal_of(error, what)
+        if refusal is None:
+            raise
+        raise refusal from error
+
+
+def _fields(given: types.Policy) -> PolicyFields:
+    return PolicyFields(
+        name=given.name,
+        description=given.description,
+        parameters=parameters_of("properties", given.properties),
+    )
+
+
+def _unit_id(given: types.Filter | types.Weight | types.Balance, what: str) -> str:
+    unit = given.scheduling_policy_unit
+    if unit is None or not unit.id:
+        raise Incomplete(what, ["schedulingPolicyUnit.id"])
+    return unit.id
+
+
+def _named_policy(given: types.Policy | None) -> str | None:
+    """How a client names a cluster's policy: by id, else by name."""
+    return None if given is None else given.id or given.name or given.policy or None
+
+
+def _check_same_id(given: types.Identified, wanted: str) -> None:
+    if given.id not in {None, wanted}:
+        raise Refusal(409, "Attempt to set immutable field: id", reason=IMMUTABLE)
+
+
+def _matches(name: str, search: str) -> bool:
+    """Whether a cluster is meant by a search such as ``name=rack-*``, or a pattern alone.
+
+    Raises Refusal for another search.
+    """
+    text = search.strip()
+    if not text:
+        return True
+    field, equals, pattern = text.partition("=")
+    if not equals:
+        pattern = text
+    elif field.strip().casefold() != "name":
+        raise Refusal(400, f"[search: clusters are found by name=..., not by {field.strip()!r}]")
+    return fnmatch.fnmatchcase(name.casefold(), pattern.strip().strip("\"'").casefold())

@@ -1,0 +1,243 @@
+"""Policies, units and clusters as resources, and the fields of resources as ours. Pure.
+
+Ids of filters, weights and balances are those of their units, so a member is found by the id of
+the unit. A cluster's id is its name if that is a UUID, else a UUID made of the name.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+from msgspec import structs
+
+from scheduler_worker.api import resource_types as types
+from scheduler_worker.errors import Invalid
+from scheduler_worker.model.policies import Position, UnitUse
+from scheduler_worker.policy_store import Attachment, StoredPolicy
+from scheduler_worker.scheduling.catalogue import Parameter, UnitKind
+from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits
+
+_CLUSTERS = uuid.UUID("6f1cf3b4-1f0a-5f53-8c39-0b7d6c3f6f52")
+KIND_NAMES = {
+    UnitKind.FILTER: "filter",
+    UnitKind.WEIGHT: "weight",
+    UnitKind.BALANCE: "load_balancing",
+}
+"""What oVirt calls the kinds; it has no name for selectors."""
+POSITIONS: Mapping[int, Position] = {-1: "first", 0: "none", 1: "last"}
+_NUMBERS = {position: number for number, position in POSITIONS.items()}
+_REGEXES = {
+    "integer": "^-?[0-9]+$",
+    "number": r"^-?[0-9]+(\.[0-9]+)?$",
+    "boolean": "^(true|false)$",
+}
+"""What is shown as the regex of a parameter whose unit declares a type only."""
+HIGH, LOW, MINUTES = "HighUtilization", "LowUtilization", "CpuOverCommitDurationMinutes"
+"""The parameters that version 3 calls thresholds."""
+
+
+class ClusterView(NamedTuple):
+    """A cluster with the policy that it is attached to."""
+
+    id: str
+    name: str
+    policy: StoredPolicy
+    attachment: Attachment | None
+
+
+def cluster_id(name: str) -> str:
+    """The id of a cluster."""
+    try:
+        return str(uuid.UUID(name))
+    except ValueError:
+        return str(uuid.uuid5(_CLUSTERS, name))
+
+
+class Presentation:
+    """Makes resources whose links begin with ``base``, in a version of the API."""
+
+    def __init__(self, base: str, version: int, units: Callable[[], PolicyUnits]) -> None:
+        """``units`` is asked when a filter, weight or balance is presented."""
+        self._base = base
+        self._version = version
+        self._read_units = units
+
+    @cached_property
+    def _units(self) -> PolicyUnits:
+        return self._read_units()
+
+    def href(self, *parts: str) -> str:
+        """The path of a resource."""
+        return "/".join((self._base, *parts))
+
+    # Units
+
+    def unit(self, unit: PolicyUnit) -> types.Unit:
+        """A unit with all its fields."""
+        return types.Unit(
+            href=self._unit_href(unit),
+            id=unit.id,
+            name=unit.name,
+            description=unit.description,
+            enabled=unit.is_enabled,
+            internal=unit.is_internal,
+            properties=tuple(
+                types.Property(name=each.name, value=_regex(each))
+                for each in sorted(unit.parameters, key=lambda each: each.name)
+            )
+            or None,
+            type=KIND_NAMES.get(unit.kind),
+        )
+
+    def _unit_href(self, unit: PolicyUnit) -> str:
+        return self.href("schedulingpolicyunits", unit.id)
+
+    def _member(self, use: UnitUse, kind: UnitKind, *, inline: bool) -> tuple[str, types.Unit]:
+        """The id of a member, and its unit: a link, or all of it."""
+        unit = self._units.used(use.unit, kind)
+        if unit is None:  # not installed any more
+            return use.unit, types.Unit(id=use.unit, name=use.unit, enabled=False)
+        if inline:
+            return unit.id, self.unit(unit)
+        return unit.id, types.Unit(href=self._unit_href(unit), id=unit.id)
+
+    # Policies
+
+    def policy(self, stored: StoredPolicy) -> types.Policy:
+        """A policy with links to its collections."""
+        document = stored.document
+        href = self.href("schedulingpolicies", document.id)
+        links = [("filters",) * 2, ("weights",) * 2, ("weight", "weights"), ("balances",) * 2]
+        if self._version == 3:
+            links.append(("clusters", "clusters"))
+        return types.Policy(
+            href=href,
+            id=document.id,
+            name=document.name,
+            description=document.description or None,
+            link=tuple(types.Link(href=f"{href}/{path}", rel=rel) for rel, path in links),
+            default_policy=stored.is_default,
+            locked=stored.is_locked,
+            properties=properties(document.parameters) or None,
+        )
+
+    def filters(self, stored: StoredPolicy, *, inline: bool = False) -> tuple[types.Filter, ...]:
+        """The filters of a policy, in the order in which they are evaluated."""
+        found = []
+        for use in stored.document.ordered_filters:
+            unit_id, unit = self._member(use, UnitKind.FILTER, inline=inline)
+            position = _NUMBERS[use.position]
+            found.append(types.Filter(id=unit_id, position=position, scheduling_policy_unit=unit))
+        return tuple(found)
+
+    def weights(self, stored: StoredPolicy, *, inline: bool = False) -> tuple[types.Weight, ...]:
+        """The weights of a policy."""
+        found = []
+        for use in stored.document.weights:
+            unit_id, unit = self._member(use, UnitKind.WEIGHT, inline=inline)
+            found.append(types.Weight(id=unit_id, factor=use.factor, scheduling_policy_unit=unit))
+        return tuple(found)
+
+    def balances(self, stored: StoredPolicy, *, inline: bool = False) -> tuple[types.Balance, ...]:
+        """The balance of a policy, or nothing."""
+        use = stored.document.balance
+        if use is None:
+            return ()
+        unit_id, unit = self._member(use, UnitKind.BALANCE, inline=inline)
+        return (types.Balance(id=unit_id, scheduling_policy_unit=unit),)
+
+    # Clusters
+
+    def cluster(self, view: ClusterView) -> types.Cluster:
+        """A cluster with its policy: by reference and own properties, or as in version 3."""
+        own = view.attachment.parameters if view.attachment else {}
+        policy_id = view.policy.document.id
+        reference = types.Policy(href=self.href("schedulingpolicies", policy_id), id=policy_id)
+        cluster = types.Cluster(href=self.href("clusters", view.id), id=view.id, name=view.name)
+        if self._version == 3:
+            return structs.replace(cluster, scheduling_policy=_nested(reference, view, own))
+        return structs.replace(
+            cluster,
+            custom_scheduling_policy_properties=properties(own) or None,
+            scheduling_policy=reference,
+        )
+
+
+def _nested(reference: types.Policy, view: ClusterView, own: Mapping[str, str]) -> types.Policy:
+    name = view.policy.document.name
+    return types.Policy(
+        href=reference.href,
+        id=reference.id,
+        name=name,
+        policy=name,
+        thresholds=thresholds(own),
+        properties=properties(own) or None,
+    )
+
+
+def properties(parameters: Mapping[str, str]) -> tuple[types.Property, ...]:
+    """Parameters as properties, by name."""
+    return tuple(types.Property(name=name, value=parameters[name]) for name in sorted(parameters))
+
+
+def parameters_of(field: str, given: types.Properties) -> dict[str, str] | None:
+    """Properties as parameters; None if there are none given. Raises Invalid."""
+    if given is None:
+        return None
+    found: dict[str, str] = {}
+    for each in given:
+        if each.name is None:
+            raise Invalid(field, "a property has no name; add one")
+        if each.name in found:
+            raise Invalid(f"{field}.{each.name}", "the property is given twice")
+        found[each.name] = each.value or ""
+    return found
+
+
+def thresholds(parameters: Mapping[str, str]) -> types.Thresholds | None:
+    """The parameters that are thresholds in version 3; durations in seconds."""
+    numbers = {
+        name: int(parameters[name])
+        for name in (HIGH, LOW, MINUTES)
+        if parameters.get(name, "").isdecimal()
+    }
+    if not numbers:
+        return None
+    minutes = numbers.get(MINUTES)
+    return types.Thresholds(
+        high=numbers.get(HIGH),
+        low=numbers.get(LOW),
+        duration=None if minutes is None else minutes * 60,
+    )
+
+
+def own_parameters(given: types.Cluster) -> dict[str, str] | None:
+    """The parameters that a client gives a cluster; None if it gives none.
+
+    Properties win over thresholds, as in oVirt. Raises Invalid.
+    """
+    field = "custom_scheduling_policy_properties"
+    own = parameters_of(field, given.custom_scheduling_policy_properties)
+    policy = given.scheduling_policy
+    if policy is None:
+        return own
+    nested = parameters_of("scheduling_policy.properties", policy.properties)
+    limits = _limits(policy.thresholds)
+    if own is None and nested is None and limits is None:
+        return None
+    return {**(limits or {}), **(nested or {}), **(own or {})}
+
+
+def _limits(given: types.Thresholds | None) -> dict[str, str] | None:
+    if given is None:
+        return None
+    minutes = None if given.duration is None else (given.duration + 30) // 60
+    found = {HIGH: given.high, LOW: given.low, MINUTES: minutes}
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
+def _regex(parameter: Parameter) -> str:
+    return parameter.regex or _REGEXES.get(parameter.type, "^.*$")

@@ -1,0 +1,168 @@
+"""Who calls: log-ins by password, tokens with an expiry, and the slowing of failed log-ins."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from scheduler_worker.api.users import Grant, User, Users, hashed, is_password
+from scheduler_worker.ports import ApiToken, ApiTokens, Clock
+
+FREE_FAILURES = 3
+"""Failed log-ins that are not slowed."""
+FIRST_DELAY_S = 1.0
+MAX_DELAY_S = 300.0
+_FORGET_S = 3600.0
+_MAX_REMEMBERED = 10_000
+_REMEMBER_PASSWORD_S = 60.0
+
+
+class Caller(NamedTuple):
+    """A user who has proved who they are."""
+
+    name: str
+    grants: tuple[Grant, ...]
+    address: str
+    scope: Mapping[str, Any] = {}
+    """What the rules see of a token of another service, in place of the grants."""
+
+
+class LoginFailed(Exception):
+    """Raised for a wrong name or password; does not say which."""
+
+    def __init__(self) -> None:
+        super().__init__("The user name or password is not correct.")
+
+
+class LoginSlowed(Exception):
+    """Raised without a check of the password, for too many have failed; ``wait_s`` is left."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"Too many log-ins have failed; try again in {wait_s:.0f} s.")
+        self.wait_s = wait_s
+
+
+class _Failures(NamedTuple):
+    number: int
+    last_s: float
+
+
+class Throttle:
+    """Delays log-ins of a key after failures: each failure doubles the delay."""
+
+    def __init__(self) -> None:
+        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def wait_s(self, key: str, now_s: float) -> float:
+        """How long the key has to wait; 0 if it may log in."""
+        with self._lock:
+            failed = self._failures.get(key)
+        if failed is None or failed.number < FREE_FAILURES:
+            return 0.0
+        doublings = min(failed.number - FREE_FAILURES, 30)
+        delay_s = min(FIRST_DELAY_S * 2.0**doublings, MAX_DELAY_S)
+        return max(0.0, failed.last_s + delay_s - now_s)
+
+    def failed(self, key: str, now_s: float) -> None:
+        """Count a failure."""
+        with self._lock:
+            old = self._failures.pop(key, _Failures(0, now_s))
+            number = old.number if now_s - old.last_s < _FORGET_S else 0
+            self._failures[key] = _Failures(number + 1, now_s)
+            if len(self._failures) > _MAX_REMEMBERED:
+                self._failures.popitem(last=False)
+
+    def succeeded(self, key: str) -> None:
+        """Forget the failures of a key."""
+        with self._lock:
+            self._failures.pop(key, None)
+
+
+class Sessions:
+    """Checks passwords and tokens.
+
+    Failures are counted for a name from an address, and for an address, so that an attacker
+    elsewhere does not lock a user out.
+    """
+
+    def __init__(
+        self, users: Callable[[], Users], tokens: ApiTokens, clock: Clock, *, token_ttl_s: float
+    ) -> None:
+        self._users = users
+        self._tokens = tokens
+        self._clock = clock
+        self._ttl_s = token_ttl_s
+        self._throttle = Throttle()
+        self._key = secrets.token_bytes(32)
+        self._checked: OrderedDict[bytes, float] = OrderedDict()
+        """Correct pairs of hash and password, and until when they are not hashed again."""
+        self._nobody = User(hashed(secrets.token_hex()))
+
+    def log_in(self, name: str, password: str, address: str) -> Caller:
+        """The caller with this password. Raises LoginFailed or LoginSlowed."""
+        now_s = self._clock.monotonic_s()
+        user = self._users().get(name, self._nobody)
+        if self._is_remembered(user, password, now_s):
+            return Caller(name, user.roles, address)
+        keys = [f"{name} {address}", f" {address}"]
+        if wait_s := max(self._throttle.wait_s(key, now_s) for key in keys):
+            raise LoginSlowed(wait_s)
+        # An unknown name takes as long as a wrong password.
+        if not is_password(password, user.password) or user is self._nobody:
+            for key in keys:
+                self._throttle.failed(key, now_s)
+            raise LoginFailed
+        for key in keys:
+            self._throttle.succeeded(key)
+        self._remember(user, password, now_s)
+        return Caller(name, user.roles, address)
+
+    def _is_remembered(self, user: User, password: str, now_s: float) -> bool:
+        return self._checked.get(self._digest(user, password), 0.0) > now_s
+
+    def _remember(self, user: User, password: str, now_s: float) -> None:
+        """Each request of Basic authentication has the password; scrypt takes some 50 ms."""
+        self._checked[self._digest(user, password)] = now_s + _REMEMBER_PASSWORD_S
+        while len(self._checked) > _MAX_REMEMBERED:
+            self._checked.popitem(last=False)
+
+    def _digest(self, user: User, password: str) -> bytes:
+        text = f"{user.password} {password}".encode(errors="surrogatepass")
+        return hmac.digest(self._key, text, "sha256")
+
+    def token_for(self, caller: Caller) -> tuple[str, float]:
+        """A new token of a caller, and when it expires, in seconds since the epoch."""
+        secret = secrets.token_urlsafe(32)
+        token = ApiToken(
+            digest=_token_digest(secret),
+            user=caller.name,
+            fingerprint=self._users()[caller.name].fingerprint,
+            expires_at_s=self._clock.time_s() + self._ttl_s,
+        )
+        self._tokens.add(token)
+        return secret, token.expires_at_s
+
+    def caller_of(self, secret: str, address: str) -> Caller | None:
+        """The caller with a token; None if it is unknown, expired, revoked, or its user changed."""
+        token = self._tokens.find(_token_digest(secret))
+        if token is None or token.expires_at_s <= self._clock.time_s():
+            return None
+        user = self._users().get(token.user)
+        if user is None or user.fingerprint != token.fingerprint:
+            return None
+        return Caller(token.user, user.roles, address)
+
+    def revoke(self, secret: str) -> None:
+        """End a token; an unknown one is no error."""
+        self._tokens.remove(_token_digest(secret))
+
+
+def _token_digest(secret: str) -> str:
+    """What is stored of a token: nobody who reads the store can use it."""
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()

@@ -1,0 +1,219 @@
+"""The users of the REST API: a YAML file with hashed passwords and granted roles.
+
+::
+
+    admin@internal:
+      password: scrypt:16384:8:1:<salt>:<hash>
+      roles:
+      - role: administrator
+    anna:
+      password: scrypt:16384:8:1:<salt>:<hash>
+      roles:
+      - role: policy_editor
+        cluster: rack-1
+
+A role without a cluster holds for the whole system. ``scheduler-worker-manage user`` edits the
+file; it is read again when it has changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from scheduler_worker.errors import ConfigError, RequestError
+
+Role = Literal["reader", "policy_editor", "administrator"]
+"""Each may do what those before it may."""
+ROLES: tuple[Role, ...] = ("reader", "policy_editor", "administrator")
+UserName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@+-]{1,128}\Z")]
+
+_COST, _BLOCK, _PARALLEL = 2**14, 8, 1
+_MAX_COST, _MAX_BLOCK, _MAX_PARALLEL = 2**20, 32, 16
+_MAX_MEMORY = 256 * 2**20
+"""Bytes that scrypt may take; a hash in the file that asks for more is refused."""
+MIN_PASSWORD = 8
+MAX_PASSWORD = 1024
+"""Bounds of a password's length, in characters."""
+
+
+class Grant(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A role in a cluster, or in the whole system."""
+
+    role: Role
+    cluster: str | None = None
+
+
+class User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the file has of a user."""
+
+    password: str
+    """The hash."""
+    roles: tuple[Grant, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the password; tokens that were given for another one are invalid."""
+        return hashlib.sha256(self.password.encode()).hexdigest()[:16]
+
+
+Users = Mapping[str, User]
+_UserTable = dict[UserName, User]
+
+
+def hashed(password: str) -> str:
+    """The salted hash of a password, as in the file."""
+    salt = secrets.token_bytes(16)
+    digest = _scrypt(password, salt, _COST, _BLOCK, _PARALLEL)
+    return f"scrypt:{_COST}:{_BLOCK}:{_PARALLEL}:{_base64(salt)}:{_base64(digest)}"
+
+
+def is_password(password: str, wanted: str) -> bool:
+    """Whether a password has this hash; False for a hash that cannot be read."""
+    try:
+        method, cost, block, parallel, salt, digest = wanted.split(":")
+        if method != "scrypt" or len(password) > MAX_PASSWORD:
+            return False
+        numbers = int(cost), int(block), int(parallel)
+        if any(
+            n > top for n, top in zip(numbers, (_MAX_COST, _MAX_BLOCK, _MAX_PARALLEL), strict=True)
+        ):
+            return False
+        found = _scrypt(password, base64.b64decode(salt), *numbers)
+        return hmac.compare_digest(found, base64.b64decode(digest))
+    except ValueError:
+        return False
+
+
+def _scrypt(password: str, salt: bytes, cost: int, block: int, parallel: int) -> bytes:
+    secret = password.encode(errors="surrogatepass")
+    return hashlib.scrypt(
+        secret, salt=salt, n=cost, r=block, p=parallel, maxmem=_MAX_MEMORY, dklen=32
+    )
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def new_user(name: str, password: str, roles: tuple[Grant, ...]) -> User:
+    """A user for the file. Raises RequestError for a bad name or password, or without a role."""
+    try:
+        msgspec.convert(name, UserName)
+    except msgspec.ValidationError:
+        raise RequestError(
+            "name", f"{name!r} is no user name; use up to 128 letters, digits and _ . @ + -"
+        ) from None
+    if not MIN_PASSWORD <= len(password) <= MAX_PASSWORD:
+        raise RequestError(
+            "password", f"must have {MIN_PASSWORD} to {MAX_PASSWORD} characters; choose another"
+        )
+    if not roles:
+        raise RequestError("role", f"a user needs a role: {', '.join(ROLES)}")
+    return User(hashed(password), roles)
+
+
+def read_users(text: str, place: str) -> Users:
+    """The users in the text of a file. Raises ConfigError, which names the place and the field."""
+    try:
+        return msgspec.convert({} if (found := yaml.safe_load(text)) is None else found, _UserTable)
+    except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as error:
+        raise ConfigError(f"[api] users_file: {place}: {' '.join(str(error).split())}") from None
+
+
+class UsersFile:
+    """Reads the file again when it has changed; a file that cannot be read changes nothing."""
+
+    def __init__(self, path: Path, report: Callable[[str], None]) -> None:
+        """Raises ConfigError where the file cannot be read."""
+        self._path = path
+        self._report = report
+        self._seen = self._stamp()
+        self._users = self._read()
+
+    def users(self) -> Users:
+        """The users now."""
+        if (stamp := self._stamp()) != self._seen:
+            self._seen = stamp
+            try:
+                self._users = self._read()
+            except ConfigError as error:
+                self._report(f"{error}; the users stay as they were")
+        return self._users
+
+    def _stamp(self) -> tuple[int, ...]:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return ()
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def _read(self) -> Users:
+        return read_users(_text_of(self._path), str(self._path))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"[api] users_file: {path}: {reason}; `scheduler-worker-manage user add` makes it"
+        ) from None
+
+
+@contextlib.contextmanager
+def edited(path: Path) -> Iterator[dict[str, User]]:
+    """The users of a file, to be changed; written at the end, whole or not at all.
+
+    A missing file is made, readable by its owner only. Raises ConfigError as :class:`UsersFile`.
+    """
+    with _locked(path):
+        users = dict(read_users(_text_of(path), str(path))) if path.exists() else {}
+        yield users
+        _replace(path, yaml.safe_dump(msgspec.to_builtins(users), sort_keys=True))
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One editor at a time."""
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        opened = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"[api] users_file: {lock}: {error.strerror}") from None
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _replace(path: Path, text: str) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as written:
+        try:
+            written.write(text)
+            written.flush()
+            os.fsync(written.fileno())
+            if path.exists():
+                kept = path.stat()
+                os.fchmod(written.fileno(), kept.st_mode & 0o777)
+                with contextlib.suppress(PermissionError):
+                    os.fchown(written.fileno(), kept.st_uid, kept.st_gid)
+            Path(written.name).replace(path)
+        except BaseException:
+            Path(written.name).unlink(missing_ok=True)
+            raise

@@ -1,0 +1,279 @@
+"""Clusters and hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from scheduler_worker.api.access import Access
+from scheduler_worker.api.rights import Action
+from scheduler_worker.api.v1.operations import (
+    Answer,
+    Call,
+    Operation,
+    Page,
+    PageQuery,
+    given,
+    moment,
+)
+from scheduler_worker.api.v1.problems import Failed
+from scheduler_worker.errors import NotFound
+from scheduler_worker.model import policies
+from scheduler_worker.model.host_records import (
+    HostRecord,
+    compute_reported_at_s,
+    heartbeat_s,
+    is_forced_down,
+    is_watched,
+    out_of_service,
+    reported_use,
+)
+from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.service.inventory.listing import Listing, hosts_of
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+
+State = Literal["up", "down", "disabled"]
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """The policy under which a cluster's next decision is made."""
+
+    id: str
+    name: str
+    version: int
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster."""
+
+    name: str
+    policy: Policy
+    hosts: int
+    reservations: int
+
+
+class ClusterDetails(Cluster, frozen=True, kw_only=True):
+    """A cluster, with the whole document of its policy."""
+
+    document: dict[str, Any]
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """An amount of a host: in all, used by its own report, and held by reservations."""
+
+    total: int
+    used: int
+    reserved: int
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """A compute node. `down`: forced down, asleep, or without a heartbeat for `service_down_time`.
+
+    Asleep is a host in maintenance, or switched off.
+    """
+
+    uuid: str
+    name: str
+    nodename: str
+    cluster: str
+    state: State
+    reason: str | None
+    reported_at: datetime | None
+    vcpus: Amount
+    memory_mb: Amount
+    disk_mb: Amount
+    aggregates: list[str]
+    instances: int
+    reservations: int
+
+
+class HostDetails(Host, frozen=True, kw_only=True):
+    """A compute node, with its instances and everything that was reported of it."""
+
+    instance_uuids: list[str]
+    record: dict[str, Any]
+
+
+class HostQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which hosts are listed."""
+
+    cluster: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    state: State | UnsetType = UNSET
+
+
+class InventoryOperations:
+    """Serves what is known of clusters and hosts."""
+
+    def __init__(
+        self,
+        *,
+        access: Access,
+        fleet: Fleet,
+        clusters: Callable[[], Iterable[str]],
+        nova_policy: Callable[[], ClusterPolicy],
+        down_after_s: float,
+    ) -> None:
+        """``clusters`` has the names of all clusters, also of those without hosts.
+
+        A host without a heartbeat for ``down_after_s`` counts as down.
+        """
+        self._access = access
+        self._fleet = fleet
+        self._listing = Listing(fleet)
+        self._clusters = clusters
+        self._nova_policy = nova_policy
+        self._down_after_s = down_after_s
+
+    def operations(self) -> Sequence[Operation]:
+        """What is served."""
+        return [
+            Operation(
+                "GET", "/clusters", "list_clusters", "Clusters by name.", self.list_clusters,
+                answer=Page[Cluster], query=PageQuery,
+            ),
+            Operation(
+                "GET", "/clusters/{name}", "get_cluster", "A cluster with its policy.",
+                self.get_cluster, answer=ClusterDetails,
+            ),
+            Operation(
+                "GET", "/hosts", "list_hosts", "Hosts by uuid.", self.list_hosts,
+                answer=Page[Host], query=HostQuery,
+            ),
+            Operation(
+                "GET", "/hosts/{name}", "get_host",
+                "A host by its uuid, or by a name that no other host has.", self.get_host,
+                answer=HostDetails, errors=(HTTPStatus.CONFLICT,),
+            ),
+        ]  # fmt: skip
+
+    # Clusters
+
+    def list_clusters(self, call: Call) -> Answer:
+        self._check_reader(call)
+        marker = given(call.query.marker) or ""
+        names = sorted(each for each in self._clusters() if each > marker)
+        shown = names[: call.query.limit]
+        following = shown[-1] if len(names) > len(shown) else None
+        return call.page([self._cluster(each)[0] for each in shown], following)
+
+    def get_cluster(self, call: Call, name: str) -> Answer:
+        self._check_reader(call)
+        if name not in self._clusters():
+            raise NotFound("cluster", name)
+        cluster, policy = self._cluster(name)
+        document = policies.to_plain(policy)
+        return Answer(ClusterDetails(**msgspec.structs.asdict(cluster), document=document))
+
+    def _cluster(self, name: str) -> tuple[Cluster, ClusterPolicy]:
+        replica = self._fleet.cluster(name)
+        with replica.lock:
+            replica.refresh(self._fleet.store)
+            policy = replica.policy or self._nova_policy()
+            cluster = Cluster(
+                name=name,
+                policy=Policy(policy.id, policy.name, policy.version),
+                hosts=len(replica.table),
+                reservations=len(replica.reservations),
+            )
+        return cluster, policy
+
+    # Hosts
+
+    def list_hosts(self, call: Call) -> Answer:
+        self._check_reader(call)
+        query: HostQuery = call.query
+
+        def is_wanted(replica: ClusterReplica, uuid: str) -> bool:
+            record = _record(replica, uuid)
+            if query.name is not UNSET and query.name not in {record.host, record.nodename}:
+                return False
+            return query.state in {UNSET, self._state(record, replica.table.now_s)}
+
+        page = self._listing.page(
+            "hosts", hosts_of, self._host,
+            given(query.cluster), given(query.marker), query.limit,
+            where=None if query.name is query.state is UNSET else is_wanted,
+        )  # fmt: skip
+        return call.page(page["hosts"], page["next"])
+
+    def get_host(self, call: Call, name: str) -> Answer:
+        self._check_reader(call)
+
+        def is_named(replica: ClusterReplica, uuid: str) -> bool:
+            record = _record(replica, uuid)
+            return name in {uuid, record.host, record.nodename}
+
+        page = self._listing.page(
+            "hosts", hosts_of, self._details, None, None, _SHOWN, where=is_named
+        )
+        found: list[HostDetails] = page["hosts"]
+        exact = [each for each in found if each.uuid == name] or found
+        if not exact:
+            raise NotFound("host", name)
+        if len(exact) > 1:
+            uuids = ", ".join(each.uuid for each in exact)
+            raise Failed(
+                HTTPStatus.CONFLICT, f"Several hosts have the name {name!r}; use a uuid: {uuids}."
+            )
+        return Answer(exact[0])
+
+    def _state(self, record: HostRecord, now_s: float) -> State:
+        if record.service.get("disabled"):
+            return "disabled"
+        age_s = 0.0 if is_watched(record) else abs(now_s - heartbeat_s(record))
+        is_down = age_s > self._down_after_s or is_forced_down(record)
+        return "down" if is_down else "up"
+
+    def _host(self, replica: ClusterReplica, uuid: str) -> Host:
+        table, record = self._fleet.prepare(replica), _record(replica, uuid)
+        reserved = [each.resources for each in table.reservations_of_host(uuid)]
+        state, used = self._state(record, table.now_s), reported_use(record)
+        reason = out_of_service(record)
+        if state == "down" and reason is None:
+            reason = f"it has not been heard of within {self._down_after_s:g} s"
+        return Host(
+            uuid=uuid,
+            name=record.host,
+            nodename=record.nodename,
+            cluster=replica.scope,
+            state=state,
+            reason=reason,
+            reported_at=moment(compute_reported_at_s(record)),
+            vcpus=Amount(record.vcpus, used.vcpus, sum(each.vcpus for each in reserved)),
+            memory_mb=Amount(
+                record.memory_mb, used.memory_mb, sum(each.memory_mb for each in reserved)
+            ),
+            disk_mb=Amount(
+                1024 * record.local_gb, used.disk_mb, sum(each.disk_mb for each in reserved)
+            ),
+            aggregates=sorted(each.name for each in table.aggregates_of(record.host)),
+            instances=len(table.reported_instances(record.host)),
+            reservations=len(reserved),
+        )
+
+    def _details(self, replica: ClusterReplica, uuid: str) -> HostDetails:
+        record = _record(replica, uuid)
+        return HostDetails(
+            **msgspec.structs.asdict(self._host(replica, uuid)),
+            instance_uuids=sorted(replica.table.reported_instances(record.host)),
+            record=msgspec.to_builtins(record),
+        )
+
+    def _check_reader(self, call: Call) -> None:
+        self._access.check(call.caller, Action.READ, "")
+
+
+_SHOWN = 20
+"""Hosts of one name that an error lists."""
+
+
+def _record(replica: ClusterReplica, uuid: str) -> HostRecord:
+    row = replica.table.row_of(uuid)
+    assert row is not None  # noqa: S101 - listed under the same lock
+    return replica.table.records[row]

@@ -1,0 +1,1 @@
+"""Processes for code that administrators bring: one file each, confined, warm, killed whole."""

@@ -1,0 +1,245 @@
+"""Warm cages for each file, and what happens when one of them fails."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from queue import Empty, LifoQueue
+from typing import NamedTuple, TypeVar
+
+from scheduler_worker.backends.cage.process import Cage, CageBroken, unprivileged
+from scheduler_worker.backends.cage.settings import CageSettings
+from scheduler_worker.errors import ExternalUnitFailed
+from scheduler_worker.observer import Observer
+from scheduler_worker.scheduling.external.contract import (
+    PluginClass,
+    PluginFile,
+    plugin_classes,
+)
+from scheduler_worker.scheduling.external.units import Plugins, Question
+
+T = TypeVar("T")
+Signature = tuple[int, int, int]
+"""Of a file: when it or its rights changed in ns, its size, its inode."""
+
+LOG = logging.getLogger(__name__)
+
+LOGGED_EVERY_S = 60.0
+"""A class that goes on failing is logged so often."""
+
+
+class _Loaded(NamedTuple):
+    signature: Signature | None
+    """None: the file is gone."""
+    file: PluginFile
+
+
+class _Pool:
+    """The cages of one file; None stands for one that is to be started."""
+
+    def __init__(
+        self, path: Path, signature: Signature, settings: CageSettings, first: Cage
+    ) -> None:
+        self._path = path
+        self._signature = signature
+        self._settings = settings
+        self._free: LifoQueue[Cage | None] = LifoQueue()
+        for each in (*[None] * (settings.processes - 1), first):
+            self._free.put(each)
+        self._rests_until_s = 0.0
+        self._is_closed = False
+
+    def call(self, question: Question) -> object:
+        """Raises ExternalUnitFailed."""
+        until_s = time.monotonic() + self._settings.timeout_s
+        if time.monotonic() < self._rests_until_s:
+            raise ExternalUnitFailed("it is not called for a while after its process was killed")
+        with self._cage() as cage:
+            return cage.call(
+                {
+                    "plugin": question.plugin.name,
+                    "kind": question.plugin.kind,
+                    "hosts": question.hosts,
+                    "vm": question.vm,
+                    "properties": question.properties,
+                    "facts": question.facts,
+                    "spec": question.spec,
+                    "now_s": question.now_s,
+                },
+                until_s - time.monotonic(),
+            )
+
+    @contextlib.contextmanager
+    def _cage(self) -> Iterator[Cage]:
+        """A cage of its own for the caller; one that breaks meanwhile is replaced later."""
+        try:
+            cage = self._free.get(timeout=self._settings.timeout_s)
+        except Empty:
+            raise ExternalUnitFailed("all its processes are busy") from None
+        try:
+            if cage is None:
+                cage = self._start()
+            yield cage
+        except ExternalUnitFailed as error:
+            if isinstance(error, CageBroken) or cage is None:
+                self._rests_until_s = time.monotonic() + self._settings.rest_s
+                _close(cage)
+                cage = None
+            raise
+        except BaseException:
+            _close(cage)
+            cage = None
+            raise
+        finally:
+            if self._is_closed:
+                _close(cage)
+            else:
+                self._free.put(cage)
+
+    def _start(self) -> Cage:
+        if signature_of(self._path) != self._signature:
+            raise ExternalUnitFailed(f"{self._path} has changed and is not read again yet")
+        return Cage(self._path, self._settings)
+
+    def close(self) -> None:
+        """End the cages that are free; one that is busy ends with its call."""
+        self._is_closed = True
+        with contextlib.suppress(Empty):
+            while True:
+                _close(self._free.get_nowait())
+
+
+class Cages(Plugins):
+    """All files of the directory, each in cages of its own; thread-safe."""
+
+    def __init__(self, settings: CageSettings, observer: Observer | None = None) -> None:
+        """Raises ConfigError for a user that code of others must not run as."""
+        unprivileged(settings.user)
+        self.fails_closed = settings.fails_closed
+        self._settings = settings
+        self._observer = observer or Observer()
+        self._guard = threading.Lock()
+        self._files: dict[Path, _Loaded] = {}
+        self._pools: dict[str, _Pool] = {}
+        self._troubles: dict[tuple[str, ...], str] = {}
+        self._logged: dict[tuple[str, ...], tuple[float, int]] = {}
+        """When a class was logged last, and how many failures were not logged since."""
+
+    def refresh(self) -> list[PluginFile]:
+        """Load the files that are new or changed, and end those that are gone; all files.
+
+        One that cannot be loaded any more keeps the classes that it had, all calls of which fail:
+        policies that use them remain valid.
+        """
+        with self._guard:
+            found = {path: signature_of(path) for path in self._paths()}
+            for path in self._files.keys() - found.keys():
+                self._broken(path, None, "the file is gone")
+            for path, signature in found.items():
+                known = self._files.get(path)
+                if signature is not None and (known is None or known.signature != signature):
+                    self._load(path, signature)
+            return [self._files[path].file for path in sorted(self._files)]
+
+    def has_changed(self) -> bool:
+        """Whether :meth:`refresh` would find a file that is new, changed or gone; quick."""
+        with self._guard:
+            known = {path: each.signature for path, each in self._files.items()}
+        found = {path: signature_of(path) for path in self._paths()}
+        return any(found.get(path) != known.get(path) for path in found.keys() | known.keys())
+
+    def _paths(self) -> list[Path]:
+        try:
+            return [each for each in self._settings.directory.iterdir() if each.suffix == ".py"]
+        except OSError as error:
+            LOG.error("[external_units] directory cannot be read: %s", error)  # noqa: TRY400
+            return []
+
+    def _load(self, path: Path, signature: Signature) -> None:
+        cage = None
+        try:
+            cage = Cage(path, self._settings)
+            classes = plugin_classes(path.name, cage.plugins)
+        except (ExternalUnitFailed, ValueError) as error:
+            _close(cage)
+            self._broken(path, signature, str(error))
+            return
+        self._end(path)
+        file = PluginFile(name=path.name, classes=tuple(classes))
+        self._files[path] = _Loaded(signature, file)
+        self._pools[path.name] = _Pool(path, signature, self._settings, cage)
+        confined = ", ".join(cage.isolation) or "nothing but limits: the kernel refuses the rest"
+        LOG.info("%s runs confined by %s", path.name, confined)
+        self._observer.external_loaded(path.name, "+".join(cage.isolation) or "limits")
+
+    def _broken(self, path: Path, signature: Signature | None, problem: str) -> None:
+        self._end(path)
+        before = self._files.get(path)
+        if before is None or before.file.problem != problem:
+            LOG.warning("%s is left out: %s", path, problem)
+        classes = before.file.classes if before else ()
+        file = PluginFile(name=path.name, classes=classes, problem=problem)
+        self._files[path] = _Loaded(signature, file)
+
+    def _end(self, path: Path) -> None:
+        if (pool := self._pools.pop(path.name, None)) is not None:
+            pool.close()
+
+    def close(self) -> None:
+        """End all cages."""
+        with self._guard:
+            for path in self._files:
+                self._end(path)
+
+    # Calls
+
+    def ask(self, question: Question, read: Callable[[object, Collection[str]], T]) -> T | None:
+        plugin, began_s = question.plugin, time.monotonic()
+        try:
+            pool = self._pools.get(plugin.file)
+            if pool is None:
+                raise ExternalUnitFailed(f"there is no file {plugin.file} that can be loaded")
+            answer = pool.call(question)
+            try:
+                found = read(answer, question.hosts)
+            except ValueError as error:
+                raise ExternalUnitFailed(f"its answer is useless: {error}") from None
+        except ExternalUnitFailed as error:
+            self._failed(plugin, str(error))
+            self._observer.external_called(plugin.name, "failed", time.monotonic() - began_s)
+            return None
+        self._troubles.pop(plugin.key, None)
+        self._observer.external_called(plugin.name, "ok", time.monotonic() - began_s)
+        return found
+
+    def trouble(self, plugin: PluginClass) -> str | None:
+        return self._troubles.get(plugin.key)
+
+    def _failed(self, plugin: PluginClass, why: str) -> None:
+        self._troubles[plugin.key] = why
+        now_s = time.monotonic()
+        at_s, unsaid = self._logged.get(plugin.key, (float("-inf"), 0))
+        if now_s - at_s < LOGGED_EVERY_S:
+            self._logged[plugin.key] = at_s, unsaid + 1
+            return
+        self._logged[plugin.key] = now_s, 0
+        more = f" ({unsaid} more failures since the last message)" if unsaid else ""
+        LOG.warning("External %s %s failed: %s%s", plugin.kind, plugin.name, why, more)
+
+
+def signature_of(path: Path) -> Signature | None:
+    """What changes with a file; None: it is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def _close(cage: Cage | None) -> None:
+    if cage is not None:
+        cage.close()

@@ -1,0 +1,205 @@
+"""One cage: the processes of ``runner.py`` for one file, and the socket to them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import pwd
+import secrets
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scheduler_worker.backends.cage.settings import CageSettings
+from scheduler_worker.errors import ConfigError, ExternalUnitFailed
+
+RUNNER = Path(__file__).with_name("runner.py")
+_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1"}
+_DIRECTORY_PREFIX = "scheduler-worker-unit-"
+_END_TIMEOUT_S = 5.0
+
+
+class CageBroken(ExternalUnitFailed):
+    """Raised when the processes are of no use any more and must be replaced."""
+
+
+class _Ready(msgspec.Struct):
+    """The first message of a cage."""
+
+    plugins: object = None
+    isolation: tuple[str, ...] = ()
+    error: str | None = None
+
+
+class _Answer(msgspec.Struct):
+    nonce: str
+    answer: object = None
+    error: str | None = None
+
+
+class Cage:
+    """Processes that have loaded a file; one call at a time. Call :meth:`close` in the end."""
+
+    def __init__(self, file: Path, settings: CageSettings) -> None:
+        """Start the processes and load the file.
+
+        Raises:
+            ExternalUnitFailed: they cannot be started, or the file cannot be loaded; says why.
+        """
+        self._settings = settings
+        user = unprivileged(settings.user)
+        self._folder = Path(tempfile.mkdtemp(prefix=_DIRECTORY_PREFIX))
+        lifeline, self._lifeline = os.pipe()
+        self._socket, theirs = socket.socketpair()
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            if user is not None:
+                os.chown(self._folder, *user)
+            self._process = self._started(file, user, lifeline, theirs)
+        except OSError as error:
+            self.close()
+            raise ExternalUnitFailed(f"{settings.python} cannot be started: {error}") from None
+        finally:
+            os.close(lifeline)
+            theirs.close()
+        try:
+            ready = msgspec.convert(self._receive(_until(settings.load_timeout_s)), _Ready)
+            if ready.error is not None:
+                raise CageBroken(ready.error)
+        except (msgspec.ValidationError, CageBroken) as error:
+            self.close()
+            raise ExternalUnitFailed(f"{file.name} cannot be loaded: {error}") from None
+        self.plugins = ready.plugins
+        """What the file declares, not checked yet."""
+        self.isolation = ready.isolation
+        """What the kernel permits: the namespaces it has of its own, and ``landlock``."""
+
+    def _started(
+        self, file: Path, user: tuple[int, int] | None, lifeline: int, calls: socket.socket
+    ) -> subprocess.Popen[bytes]:
+        settings = self._settings
+        given = {
+            "file": str(file),
+            "directory": str(file.parent),
+            "folder": str(self._folder),
+            "user": user,
+            "network": settings.network,
+            "memory_bytes": settings.memory_mb * 2**20,
+            "processes": settings.max_tasks,
+            "output_bytes": settings.max_output_bytes,
+        }
+        return subprocess.Popen(  # noqa: S603 - the operator's interpreter, our script
+            [settings.python, "-I", "-B", str(RUNNER), json.dumps(given)],
+            stdin=lifeline,
+            stdout=calls.fileno(),
+            stderr=subprocess.DEVNULL,
+            cwd=self._folder,
+            env={**_ENVIRONMENT, "HOME": str(self._folder), "TMPDIR": str(self._folder)},
+            start_new_session=True,
+        )
+
+    def call(self, asked: Mapping[str, Any], timeout_s: float) -> object:
+        """The answer to one call, as JSON has it.
+
+        Raises:
+            CageBroken: there is no valid answer in time; close this cage.
+            ExternalUnitFailed: the class failed; the cage is as good as before.
+        """
+        nonce = secrets.token_hex(16)
+        until_s = _until(timeout_s)
+        self._send({**asked, "nonce": nonce, "cpu_s": math.ceil(timeout_s) + 1}, until_s)
+        try:
+            answer = msgspec.convert(self._receive(until_s), _Answer)
+        except msgspec.ValidationError as error:
+            raise CageBroken(f"its process sent no answer: {error}") from None
+        if answer.nonce != nonce:
+            raise CageBroken("its process answered another call than the one that was made")
+        if answer.error is not None:
+            raise ExternalUnitFailed(answer.error)
+        return answer.answer
+
+    def close(self) -> None:
+        """Kill all processes, wait until they are gone, and remove what they wrote."""
+        self._socket.close()
+        os.close(self._lifeline)  # the keeper ends all others, then itself
+        if self._process is not None:
+            try:
+                self._process.wait(_END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, 9)
+                self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # Frames
+
+    def _send(self, message: Mapping[str, Any], until_s: float) -> None:
+        body = msgspec.json.encode(message)
+        try:
+            self._socket.settimeout(_left(until_s))
+            self._socket.sendall(struct.pack(">I", len(body)) + body)
+        except TimeoutError:
+            raise CageBroken("it did not answer in time") from None
+        except OSError as error:
+            raise CageBroken(f"its process has ended: {error}") from None
+
+    def _receive(self, until_s: float) -> object:
+        size = struct.unpack(">I", self._exactly(4, until_s))[0]
+        if size > 2 * self._settings.max_output_bytes:
+            raise CageBroken(f"its process sent a message of {size} bytes")
+        try:
+            return msgspec.json.decode(self._exactly(size, until_s))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise CageBroken(f"its process sent what is no JSON: {error}") from None
+
+    def _exactly(self, size: int, until_s: float) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            try:
+                self._socket.settimeout(_left(until_s))
+                more = self._socket.recv(min(size - len(found), 65536))
+            except TimeoutError:
+                raise CageBroken("it did not answer in time") from None
+            except OSError as error:
+                raise CageBroken(f"its process has ended: {error}") from None
+            if not more:
+                raise CageBroken("its process has ended")
+            found += more
+        return bytes(found)
+
+
+def unprivileged(user: str | None) -> tuple[int, int] | None:
+    """User and group that code runs as; None: those of this process, which is not root.
+
+    Raises ConfigError where there is no such user, or the user is root.
+    """
+    if os.geteuid():
+        return None
+    try:
+        found = pwd.getpwnam(user or "")
+    except KeyError:
+        raise ConfigError(f"[external_units] user: there is no user {user!r}") from None
+    if found.pw_uid == 0:
+        raise ConfigError("[external_units] user: code of others must not run as root")
+    return found.pw_uid, found.pw_gid
+
+
+def _until(timeout_s: float) -> float:
+    return time.monotonic() + timeout_s
+
+
+def _left(until_s: float) -> float:
+    left_s = until_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s

@@ -1,0 +1,450 @@
+"""Runs the classes of one file in a cage. A script of its own: ``python -I -B runner.py SETTINGS``.
+
+It needs the standard library of Python 3.9 or later, so any interpreter may run it; a file with
+units of the worker's own form needs one that has the worker installed. It consists of three
+processes, each the child of the one before:
+
+* the *keeper* is ours. It isolates, waits until the worker closes the lifeline (or dies), and then
+  kills all that is below it.
+* the *server* is confined, loads the file, and answers the worker's calls on a socket.
+* a *call* is a fork of the server, made for one call. What it prints is the answer, as a Python
+  literal. It has no descriptor but its output, and with it ends all that it has started.
+
+The lifeline comes as standard input and the socket as standard output, so both have low numbers
+however many descriptors the worker has: select() and the limit on files need that. A frame on the
+socket is its length in four bytes, then JSON.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import re
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import traceback
+import types
+from typing import Any
+
+METHODS = {"filter": "do_filter", "weight": "do_score", "balance": "do_balance"}
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PDEATHSIG, _DUMPABLE, _NO_NEW_PRIVS, _SUBREAPER = 1, 4, 38, 36
+_NEWNS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 1 << 17, 1 << 27, 1 << 28, 1 << 29, 1 << 30
+_TEMPORARY_BYTES, _FILES, _ERROR_CHARS = 16 * 2**20, 64, 500
+_READABLE = (
+    *("/usr", "/lib", "/lib64", "/bin", "/etc/ssl", "/etc/pki", "/etc/resolv.conf", "/etc/hosts"),
+    *("/etc/nsswitch.conf", "/etc/localtime", "/etc/ld.so.cache", "/dev/urandom", "/dev/random"),
+    *("/dev/zero", "/dev/null"),
+)
+
+
+def main(text: str) -> None:
+    """Be the keeper, until the worker lets go or the server ends."""
+    settings = json.loads(text)
+    lifeline, calls = _moved(0), _moved(1)
+    os.umask(0o077)
+    _prctl(_SUBREAPER, 1)
+    isolation = _isolate(settings)
+    server = os.fork()
+    if server == 0:
+        try:
+            os.close(lifeline)
+            _serve(settings, isolation, calls)
+        finally:
+            os._exit(1)
+    os.close(calls)
+    ended = os.pidfd_open(server)
+    select.select([lifeline, ended], [], [])
+    _kill_children(server)
+
+
+def _moved(standard: int) -> int:
+    """Where a standard descriptor is now; there is /dev/null in its place."""
+    moved, nothing = os.dup(standard), os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, standard)
+    os.close(nothing)
+    return moved
+
+
+# The keeper
+
+
+def _isolate(settings: dict[str, Any]) -> list[str]:
+    """Enter namespaces of our own, as far as the kernel permits; their names."""
+    wanted = {"processes": _NEWPID, "files": _NEWNS, "ipc": _NEWIPC}
+    if not settings["network"]:
+        wanted["network"] = _NEWNET
+    user, group = os.geteuid(), os.getegid()
+    flags = sum(wanted.values()) | (_NEWUSER if user else 0)
+    if _LIBC.unshare(flags):
+        return []
+    if user:
+        _map_user(user, group)
+    owner = (user, group) if settings["user"] is None else settings["user"]
+    # A file system of its own bounds what it can write; without one each file is bounded.
+    made = _mount(None, "/", None, 0x4000 | 0x40000, None) or _mount(
+        "cage",
+        settings["folder"],
+        "tmpfs",
+        2 | 4 | 8,
+        f"size={_TEMPORARY_BYTES},nr_inodes=1000,mode=0700,uid={owner[0]},gid={owner[1]}",
+    )
+    if made:
+        del wanted["files"]
+    os.chdir(settings["folder"])
+    return sorted(wanted)
+
+
+def _map_user(user: int, group: int) -> None:
+    """Be the same user in the new namespace; without this only names of users would be wrong."""
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
+        with contextlib.suppress(OSError), open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
+            file.write(text)
+
+
+def _mount(
+    source: str | None, target: str, kind: str | None, flags: int, options: str | None
+) -> int:
+    names = [each and each.encode() for each in (source, target, kind)]
+    return int(_LIBC.mount(*names, ctypes.c_ulong(flags), options and options.encode()))
+
+
+def _kill_children(server: int) -> None:
+    """Kill the server and what it leaves: orphans become our children, one layer after another."""
+    left = [server]
+    while left:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+        left = _children()
+
+
+def _children() -> list[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:  # noqa: PTH123
+            return [int(each) for each in file.read().split()]
+    except OSError:
+        return []
+
+
+# The server: its confinement
+
+
+def _serve(settings: dict[str, Any], isolation: list[str], to_worker: int) -> None:
+    _prctl(_PDEATHSIG, signal.SIGKILL)
+    if settings["user"] is not None:
+        user, group = settings["user"]
+        os.setgroups([])
+        os.setresgid(group, group, group)
+        os.setresuid(user, user, user)
+        if _LIBC.unshare(_NEWUSER) == 0:  # so that only our own processes are counted
+            _map_user(user, group)
+        _prctl(_PDEATHSIG, signal.SIGKILL)  # a change of the user has cleared it
+    calls = socket.socket(fileno=to_worker)
+    _prctl(_DUMPABLE, 0)
+    _prctl(_NO_NEW_PRIVS, 1)
+    if "processes" in isolation or settings["user"] is not None:
+        _drop_capabilities()
+    if _landlock(settings):
+        isolation = [*isolation, "landlock"]
+    _limit(settings)
+    output = os.dup(1)
+    os.dup2(0, 1)  # what the file prints while it is loaded is no answer
+    try:
+        classes = _load(settings)
+        plugins = [_described(name, each) for name, each in classes.items()]
+    except BaseException as error:  # whatever the file raises, SystemExit too
+        _send(calls, {"error": _brief(error)})
+        return
+    os.dup2(output, 1)
+    os.close(output)
+    gc.freeze()  # so that a collection in a call does not touch, and so copy, what it inherits
+    _send(calls, {"plugins": plugins, "isolation": isolation})
+    while (asked := _receive(calls)) is not None:
+        found = _answered(classes, asked, settings["output_bytes"], alone="processes" in isolation)
+        _send(calls, {"nonce": asked["nonce"], **found})
+
+
+def _prctl(option: int, value: int) -> None:
+    _LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0)
+
+
+def _drop_capabilities() -> None:
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    _LIBC.capset(header, (ctypes.c_uint32 * 6)())
+
+
+def _limit(settings: dict[str, Any]) -> None:
+    _bound(resource.RLIMIT_AS, settings["memory_bytes"])
+    _bound(resource.RLIMIT_NOFILE, _FILES)
+    _bound(resource.RLIMIT_NPROC, settings["processes"])
+    _bound(resource.RLIMIT_FSIZE, _TEMPORARY_BYTES)
+    _bound(resource.RLIMIT_CORE, 0)
+
+
+def _bound(kind: int, most: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (bound, bound))
+
+
+def _landlock(settings: dict[str, Any]) -> bool:
+    """Permit to read programs and libraries, to write the private folder; whether it worked."""
+    abi = _LIBC.syscall(444, None, ctypes.c_size_t(0), 1)
+    if abi < 1:
+        return False
+    rights = (1 << (13 + (abi >= 2) + (abi >= 3))) - 1 | (1 << 15) * (abi >= 5)
+    network = 0 if settings["network"] or abi < 4 else 3
+    words = [rights] + [network] * (abi >= 4) + [3] * (abi >= 6)
+    ruleset = (ctypes.c_uint64 * len(words))(*words)
+    made = _LIBC.syscall(444, ruleset, ctypes.c_size_t(8 * len(words)), 0)
+    if made < 0:
+        return False
+    reading, of_files = 1 | 4 | 8, 1 | 2 | 4 | (abi >= 3) << 14 | (abi >= 5) << 15
+    own = {sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path, settings["directory"]}
+    own.add(os.path.abspath(__file__ + "/../../.."))  # noqa: PTH100 - the worker's package
+    allowed = [(path, reading) for path in (*_READABLE, *own)]
+    allowed += [(settings["folder"], rights), ("/dev/null", 1 << 1 | 1 << 2)]
+    for path, granted in allowed:
+        try:
+            at = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue
+        kept = granted if os.path.isdir(path) else granted & of_files  # noqa: PTH112
+        rule = ctypes.create_string_buffer(struct.pack("=Qi", kept, at))
+        _LIBC.syscall(445, made, 1, rule, 0)
+        os.close(at)
+    failed = _LIBC.syscall(446, made, 0)
+    os.close(made)
+    return not failed
+
+
+# The server: the file and its calls
+
+
+def _load(settings: dict[str, Any]) -> dict[str, type]:
+    """The classes of the file by name: those that have one of the methods, imported ones too."""
+    path = settings["file"]
+    with open(path, "rb") as file:  # noqa: PTH123
+        source = file.read()
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, settings["directory"])
+    name = os.path.basename(path)[:-3]  # noqa: PTH119
+    module = types.ModuleType(name)
+    module.__file__ = path
+    sys.modules[name] = module
+    exec(compile(source, path, "exec"), module.__dict__)  # noqa: S102 - that is what it is for
+    found = {name: each for name, each in sorted(vars(module).items()) if isinstance(each, type)}
+    return {name: each for name, each in found.items() if _kinds(each)}
+
+
+def _own_form(plugin: type) -> Any:
+    """What runs a class of the worker's own form; None: its form is oVirt's."""
+    if "scheduler_worker.scheduling.plugin" not in sys.modules:
+        return None
+    caged = importlib.import_module("scheduler_worker.scheduling.external.caged")
+    return caged if caged.is_unit(plugin) else None
+
+
+def _kinds(plugin: type) -> list[str]:
+    if (own := _own_form(plugin)) is not None:
+        return list(own.kinds(plugin))
+    return [kind for kind, name in METHODS.items() if callable(getattr(plugin, name, None))]
+
+
+def _described(name: str, plugin: type) -> dict[str, Any]:
+    if (own := _own_form(plugin)) is not None:
+        kinds = dict.fromkeys(_kinds(plugin), str(plugin.__doc__ or "").partition("\n\n")[0])
+        return {"name": name, "kinds": kinds, "own": own.described(plugin)}
+    kinds = {kind: str(getattr(plugin, METHODS[kind]).__doc__ or "") for kind in _kinds(plugin)}
+    validation = str(getattr(plugin, "properties_validation", "") or "")
+    return {"name": name, "kinds": kinds, "validation": validation}
+
+
+def _answered(
+    classes: dict[str, type], asked: dict[str, Any], most: int, *, alone: bool
+) -> dict[str, Any]:
+    """Make one call; ``answer``, or ``error`` in a few words."""
+    answer, output = os.pipe()
+    complaints, errors = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            status = _call(classes, asked, output, errors)
+        except BaseException:  # whatever happens, this process ends here
+            status = 1
+        os._exit(status)
+    os.close(output)
+    os.close(errors)
+    try:
+        printed, said = _read_all(pid, answer, complaints, most)
+    finally:
+        os.close(answer)
+        os.close(complaints)
+        status = _end(pid, alone=alone)
+    if printed is None:
+        return {"error": f"printed more than {most} bytes"}
+    if status:
+        return {"error": _failure(status, said)}
+    text, is_own = printed.decode(errors="replace"), _own_form(classes[asked["plugin"]])
+    try:
+        return {"answer": _plain(json.loads(text) if is_own else read_printed(text, asked["kind"]))}
+    except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+        return {"error": f"what it printed cannot be read: {_brief(error)}"}
+
+
+def _end(pid: int, *, alone: bool) -> int:
+    """Kill a call and what it has started; the call's status."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        # The first process of a namespace signals all others; else it is the group of the call.
+        os.kill(-1 if alone else -pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    with contextlib.suppress(ChildProcessError):
+        while alone:
+            os.waitpid(-1, 0)
+    return status
+
+
+def _failure(status: int, said: bytes) -> str:
+    last = said.decode(errors="replace").strip().rpartition("\n")[2]
+    how = f"was killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "failed"
+    return (f"{how}: {last}" if last else how)[:_ERROR_CHARS]
+
+
+def _call(classes: dict[str, type], asked: dict[str, Any], output: int, errors: int) -> int:
+    """In a process of its own: call the method, which prints its answer."""
+    os.setpgid(0, 0)
+    os.dup2(output, 1)
+    os.dup2(errors, 2)
+    os.closerange(3, _FILES)
+    _bound(resource.RLIMIT_CPU, asked["cpu_s"])  # of this process; the server's grows for ever
+    try:
+        plugin = classes[asked["plugin"]]
+        if (own := _own_form(plugin)) is not None:
+            with contextlib.redirect_stdout(sys.stderr):
+                answer = own.answer(plugin, asked)
+            sys.stdout.write(json.dumps(answer))
+        else:
+            method = getattr(plugin(), METHODS[asked["kind"]])
+            of_vm = [] if asked["kind"] == "balance" else [asked["vm"]]
+            method(asked["hosts"], *of_vm, asked["properties"])
+    except SystemExit as error:
+        return int(bool(error.code))
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    sys.stdout.flush()
+    return 0
+
+
+def _read_all(pid: int, answer: int, complaints: int, most: int) -> tuple[bytes | None, bytes]:
+    """What the call printed, and the end of its complaints; None: it printed too much."""
+    ended = os.pidfd_open(pid)
+    kept = {answer: b"", complaints: b""}
+    os.set_blocking(answer, False)
+    os.set_blocking(complaints, False)
+    left, is_running = {answer, complaints}, True
+    try:
+        while left and is_running:
+            ready = select.select([ended, *left], [], [])[0]
+            is_running = ended not in ready
+            for at in tuple(left):
+                while (more := _some(at)) and len(kept[answer]) <= most:
+                    kept[at] += more
+                    kept[complaints] = kept[complaints][-4096:]
+                if more == b"":
+                    left.discard(at)
+            if len(kept[answer]) > most:
+                return None, b""
+    finally:
+        os.close(ended)
+    return kept[answer], kept[complaints]
+
+
+def _some(at: int) -> bytes | None:
+    """What can be read; None: nothing yet, empty: never again."""
+    try:
+        return os.read(at, 65536)
+    except BlockingIOError:
+        return None
+
+
+# What is printed, and the frames
+
+
+def read_printed(text: str, kind: str) -> Any:
+    """The Python literal that was printed; the last line alone where more was printed before it.
+
+    A balance may print its two items without a comma between them, the first without quotes.
+
+    Raises:
+        ValueError, SyntaxError: nothing there is a literal.
+    """
+    text = text.strip()
+    if not text:
+        raise ValueError("it printed nothing")
+    last = text.rpartition("\n")[2].strip()
+    for each in (text, last):
+        with contextlib.suppress(ValueError, SyntaxError):
+            return _literal(each)
+    two = re.fullmatch(r"([\w.:-]*)\s+(\[.*\])", last) if kind == "balance" else None
+    if two is None:
+        return ast.literal_eval(last)
+    return two.group(1), ast.literal_eval(two.group(2))
+
+
+def _literal(text: str) -> Any:
+    """The value of a literal; plain lists of ids and numbers are read as JSON, which is quick."""
+    quoted = re.sub(r"'([\w.:-]*)'", r'"\1"', text)
+    if not re.search(r"['\\]|\([^(),]*\)", quoted):
+        with contextlib.suppress(ValueError, RecursionError):
+            return json.loads(quoted.replace("(", "[").replace(")", "]"))
+    return ast.literal_eval(text)
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it, which excludes NaN. Raises ValueError for another type."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except TypeError as error:
+        if isinstance(value, (set, frozenset)):
+            return sorted(value)
+        raise ValueError(str(error)) from None
+    return value
+
+
+def _brief(error: BaseException) -> str:
+    text = traceback.format_exception_only(type(error), error)[-1].strip()
+    return text[:_ERROR_CHARS]
+
+
+def _send(calls: socket.socket, message: dict[str, Any]) -> None:
+    body = json.dumps(message).encode()
+    calls.sendall(struct.pack(">I", len(body)) + body)
+
+
+def _receive(calls: socket.socket) -> dict[str, Any] | None:
+    """The next call; None: the worker has closed the socket."""
+    header = calls.recv(4, socket.MSG_WAITALL)
+    size = struct.unpack(">I", header)[0] if len(header) == 4 else 0
+    body = calls.recv(size, socket.MSG_WAITALL)
+    return json.loads(body) if body and len(body) == size else None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

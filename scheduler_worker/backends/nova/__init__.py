@@ -1,0 +1,1 @@
+"""A real Nova's databases, as a source of hosts."""

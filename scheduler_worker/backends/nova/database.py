@@ -1,0 +1,113 @@
+"""One database of Nova, read and never written: MariaDB, MySQL or PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import ClauseElement, Connection, Engine, create_engine, func, select
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.sql.base import Executable
+
+from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
+from scheduler_worker.backends.nova.tables import seconds
+from scheduler_worker.backends.sql.database import DRIVERS, KEEPALIVES
+from scheduler_worker.errors import ConfigError, SourceUnavailable
+from scheduler_worker.redaction import without_user
+
+_SCHEMES = {"mysql": "mariadb", "mariadb": "mariadb", "postgresql": "postgresql"}
+
+
+class ReadOnlyDatabase:
+    """Reads one moment at a time, in transactions that cannot write and end soon."""
+
+    def __init__(self, what: str, url: str, settings: NovaDatabasesSettings) -> None:
+        """``what`` names the URL in errors. Raises ConfigError; connects to nothing."""
+        parsed = _parsed(what, url)
+        self.is_postgresql = parsed.get_backend_name() == "postgresql"
+        self.name = parsed.set(query={}, username=None, password=None).render_as_string()
+        """The URL without account and options."""
+        self._engine = _created(what, parsed, self.is_postgresql, settings)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """A transaction in which all reads see the same moment. Raises SourceUnavailable."""
+        try:
+            with self._engine.connect() as connection, connection.begin():
+                yield Reader(connection, is_postgresql=self.is_postgresql)
+        except SQLAlchemyError as error:
+            original = getattr(error, "orig", None) or error
+            text = " ".join(without_user(str(original)).split()) or type(original).__name__
+            raise SourceUnavailable(f"{self.name}: {text}") from error
+
+    def close(self) -> None:
+        """Close all connections that are not in use."""
+        self._engine.dispose()
+
+
+class Reader:
+    """One transaction."""
+
+    def __init__(self, connection: Connection, *, is_postgresql: bool) -> None:
+        self._connection = connection
+        self._is_postgresql = is_postgresql
+
+    def rows(self, query: Executable) -> list[Any]:
+        """All rows of a query."""
+        return list(self._connection.execute(query).all())
+
+    def now_s(self) -> float:
+        """The database's clock, in seconds since the epoch."""
+        now: ClauseElement = func.utc_timestamp()
+        if self._is_postgresql:
+            now = func.timezone("utc", func.statement_timestamp())
+        return seconds(self._connection.execute(select(now)).scalar_one())  # type: ignore[call-overload]
+
+
+def _parsed(what: str, text: str) -> URL:
+    """The URL with the driver that is used, whichever it names. Raises ConfigError."""
+    try:
+        url = make_url(text)
+        dialect = _SCHEMES[url.get_backend_name()]
+    except (ArgumentError, ValueError, KeyError):
+        raise ConfigError(
+            f"{what} cannot be used; write mysql+pymysql://user:password@host/database or "
+            "postgresql://user:password@host/database"
+        ) from None
+    return url.set(drivername=f"{dialect}+{DRIVERS[dialect]}")
+
+
+def _created(what: str, url: URL, is_postgresql: bool, settings: NovaDatabasesSettings) -> Engine:
+    try:
+        return create_engine(
+            url,
+            pool_size=1,  # for each database one thread reads; others check the connection
+            max_overflow=4,
+            pool_pre_ping=True,
+            pool_recycle=settings.recycle_s,
+            isolation_level="REPEATABLE READ",
+            connect_args=_arguments(is_postgresql, settings),
+        )
+    except (ModuleNotFoundError, NoSuchModuleError) as error:
+        raise ConfigError(f"{what}: {error}; install scheduler_worker[nova]") from None
+
+
+def _arguments(is_postgresql: bool, settings: NovaDatabasesSettings) -> dict[str, Any]:
+    """What the driver gets, so that nothing is written and nothing waits for ever."""
+    connect_s = max(1, round(settings.connect_timeout_s))
+    statement_s = max(1, round(settings.statement_timeout_s))
+    if is_postgresql:
+        return {
+            "connect_timeout": connect_s,
+            "application_name": "scheduler_worker",
+            **KEEPALIVES,
+            "options": f"-c default_transaction_read_only=on -c statement_timeout={statement_s}s",
+        }
+    return {
+        "connect_timeout": connect_s,
+        "read_timeout": statement_s,
+        "write_timeout": statement_s,
+        "init_command": "SET SESSION TRANSACTION READ ONLY",
+    }

@@ -1,0 +1,307 @@
+"""Nova's databases as a source of hosts: one part for each cell that is not disabled."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, func, literal, or_, select
+
+from scheduler_worker.backends.nova.database import Reader, ReadOnlyDatabase
+from scheduler_worker.backends.nova.reports import (
+    INSTANCE_COLUMNS,
+    NODE_COLUMNS,
+    Decode,
+    reading,
+)
+from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
+from scheduler_worker.backends.nova.tables import (
+    CELL0,
+    CHECKED,
+    aggregate_hosts,
+    aggregate_metadata,
+    aggregates,
+    cell_mappings,
+    compute_nodes,
+    host_mappings,
+    instance_system_metadata,
+    instances,
+    moment,
+    seconds,
+    services,
+)
+from scheduler_worker.backends.nova.urls import filled
+from scheduler_worker.errors import ConfigError, SourceUnavailable
+from scheduler_worker.model.aggregates import Aggregate
+from scheduler_worker.model.feed import (
+    Census,
+    ChangedRow,
+    HostReading,
+    Outline,
+    Part,
+    RecentChanges,
+    ServiceState,
+    ServiceStates,
+)
+
+_API = "[api_database] connection"
+_COMPUTE = "nova-compute"
+_CHANGED_AT: ColumnElement[Any] = func.coalesce(
+    compute_nodes.c.updated_at, compute_nodes.c.created_at
+)
+
+
+class NovaDatabases:
+    """Implements ``HostSource``. ``decode`` reads host reports as ``update_hosts`` has them."""
+
+    def __init__(self, settings: NovaDatabasesSettings, decode: Decode) -> None:
+        """Raises ConfigError for a connection that cannot be used; connects to nothing."""
+        self._settings = settings
+        self._decode = decode
+        self._api = ReadOnlyDatabase(
+            _API,
+            _with_parameters(settings.api_connection, settings.connection_parameters),
+            settings,
+        )
+        self._cells: dict[str, _Cell] = {}
+
+    def outline(self) -> Outline:
+        with self._api.reading() as reader:
+            cells = reader.rows(select(cell_mappings).where(cell_mappings.c.uuid != CELL0))
+            mappings = reader.rows(select(host_mappings))
+            found = _aggregates(reader)
+        parts = self._connect(each for each in cells if not each.disabled)
+        ids = {each.id: each.uuid for each in cells if each.uuid in self._cells}
+        part_of = {each.host: ids[each.cell_id] for each in mappings if each.cell_id in ids}
+        return Outline(parts=parts, part_of=part_of, aggregates=tuple(found))
+
+    def services(self, part_id: str) -> ServiceStates:
+        table = services.c
+        query = select(
+            table.host,
+            func.coalesce(table.last_seen_up, table.created_at).label("seen"),
+            table.disabled,
+            table.disabled_reason,
+            table.forced_down,
+        ).where(table.deleted == 0, table.binary == _COMPUTE)
+        with self._cell(part_id).reading() as reader:
+            now_s, rows = reader.now_s(), reader.rows(query)
+        states = {
+            row.host: ServiceState(
+                None if row.seen is None else seconds(row.seen),
+                bool(row.disabled),
+                row.disabled_reason,
+                bool(row.forced_down),
+            )
+            for row in rows
+        }
+        return ServiceStates(now_s, states)
+
+    def census(self, part_id: str) -> Census:
+        on_hosts = and_(instances.c.deleted == 0, instances.c.host.is_not(None))
+        counts = select(instances.c.host, func.count()).where(on_hosts).group_by(instances.c.host)
+        with self._cell(part_id).reading() as reader:
+            now_s = reader.now_s()
+            nodes = _changed(reader, _nodes())
+            counted = {row[0]: row[1] for row in reader.rows(counts)}
+        return Census(now_s, nodes, counted)
+
+    def changes(
+        self, part_id: str, *, nodes_since_s: float, instances_since_s: float
+    ) -> RecentChanges:
+        since = moment(nodes_since_s)
+        nodes = _nodes().where(
+            or_(
+                compute_nodes.c.updated_at >= since,
+                and_(compute_nodes.c.updated_at.is_(None), compute_nodes.c.created_at >= since),
+            )
+        )
+        # By the index of updated_at. A removal moves deleted_at alone, shortly after a change.
+        table = instances.c
+        changed = func.coalesce(table.deleted_at, table.updated_at)
+        moved = select(table.uuid, table.host, changed, table.deleted, table.task_state).where(
+            table.updated_at >= moment(instances_since_s)
+        )
+        with self._cell(part_id).reading() as reader:
+            return RecentChanges(
+                reader.now_s(),
+                _changed(reader, nodes),
+                [_changed_instance(*row) for row in reader.rows(moved)],
+            )
+
+    def read(self, part_id: str, hosts: Sequence[str]) -> list[HostReading]:
+        nodes = select(*NODE_COLUMNS).where(
+            compute_nodes.c.deleted == 0, compute_nodes.c.host.in_(hosts)
+        )
+        on_hosts = select(*INSTANCE_COLUMNS).where(
+            instances.c.host.in_(hosts), instances.c.deleted == 0
+        )
+        with self._cell(part_id).reading() as reader:
+            by_host = _by_host(reader, nodes)
+            listed = _by_host(reader, on_hosts)
+            if self._settings.image_properties:
+                _add_image_properties(reader, hosts, listed)
+        return [
+            reading(host, rows, listed.get(host, ()), self._decode)
+            for host, rows in by_host.items()
+        ]
+
+    def close(self) -> None:
+        self._api.close()
+        for cell in self._cells.values():
+            cell.close()
+
+    def check(self) -> Iterator[tuple[str, str | None]]:
+        """The name of each database, and why it cannot be read; None: it can."""
+        problem = _refusal(lambda: self._api, "api")
+        yield f"Nova's API database {self._api.name}", problem
+        if problem is None:
+            try:
+                parts = self.outline().parts
+            except SourceUnavailable as error:
+                yield f"Nova's API database {self._api.name}", str(error)
+                return
+            for part in parts:
+                refusal = _refusal(lambda part=part: self._cell(part.id), "cell")  # type: ignore[misc]
+                yield f"the database of cell {part.name}", refusal
+
+    def database(self, part_id: str | None) -> ReadOnlyDatabase:
+        """The database of a cell in the last outline; None: the API database.
+
+        Raises SourceUnavailable where its URL cannot be used.
+        """
+        return self._api if part_id is None else self._cell(part_id)
+
+    # Cells
+
+    def _connect(self, rows: Iterable[Any]) -> tuple[Part, ...]:
+        """Make the databases of these cell mappings, and close those that are not among them."""
+        before, cells, parts = self._cells, dict[str, _Cell](), list[Part]()
+        for row in rows:
+            cell = before.get(row.uuid)
+            if cell is None or cell.template != row.database_connection:
+                cell = _Cell(row.uuid, row.database_connection or "", self._settings)
+            cells[row.uuid] = cell
+            parts.append(Part(row.uuid, row.name or row.uuid))
+        self._cells = cells
+        for uuid, cell in before.items():
+            if cells.get(uuid) is not cell:
+                cell.close()
+        return tuple(parts)
+
+    def _cell(self, part_id: str) -> ReadOnlyDatabase:
+        cell = self._cells.get(part_id)
+        if cell is None:
+            raise SourceUnavailable(f"Cell {part_id} has no mapping any more")
+        return cell.database()
+
+
+class _Cell:
+    """The database of a cell mapping, which may have a URL that cannot be used."""
+
+    def __init__(self, uuid: str, template: str, settings: NovaDatabasesSettings) -> None:
+        self.template = template
+        self._problem = ""
+        self._database: ReadOnlyDatabase | None = None
+        try:
+            url = filled(template, settings.local_connection)
+            self._database = ReadOnlyDatabase("its database connection", url, settings)
+        except ConfigError as error:
+            self._problem = f"cell mapping {uuid}: {error}"
+
+    def database(self) -> ReadOnlyDatabase:
+        """Raises SourceUnavailable."""
+        if self._database is None:
+            raise SourceUnavailable(self._problem)
+        return self._database
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+
+
+def _nodes() -> Any:
+    table = compute_nodes.c
+    return select(table.uuid, table.host, _CHANGED_AT).where(
+        table.deleted == 0, table.uuid.is_not(None)
+    )
+
+
+def _changed(reader: Reader, query: Any) -> list[ChangedRow]:
+    return [ChangedRow(row[0], row[1], seconds(row[2])) for row in reader.rows(query)]
+
+
+def _changed_instance(
+    uuid: str, host: str | None, changed: datetime, deleted: int, task_state: str | None
+) -> ChangedRow:
+    if deleted:
+        return ChangedRow(uuid, None, seconds(changed), is_settled=True)
+    # The API sets a task before it asks for a move, so without one nobody has asked since.
+    return ChangedRow(uuid, host, seconds(changed), is_settled=task_state is None)
+
+
+def _by_host(reader: Reader, query: Any) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in reader.rows(query):
+        found[row.host].append(row._asdict())
+    return found
+
+
+def _add_image_properties(
+    reader: Reader, hosts: Sequence[str], listed: Mapping[str, Iterable[dict[str, Any]]]
+) -> None:
+    table = instance_system_metadata.c
+    query = (
+        select(table.instance_uuid, table.key, table.value)
+        .join_from(instances, instance_system_metadata, instances.c.uuid == table.instance_uuid)
+        .where(
+            instances.c.host.in_(hosts),
+            instances.c.deleted == 0,
+            table.deleted == 0,
+            table.key.startswith("image_", autoescape=True),
+        )
+    )
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for row in reader.rows(query):
+        found[row.instance_uuid][row.key] = row.value
+    for some in listed.values():
+        for each in some:
+            each["system_metadata"] = found.get(each["uuid"], {})
+
+
+def _aggregates(reader: Reader) -> list[Aggregate]:
+    hosts: dict[int, list[str]] = defaultdict(list)
+    for row in reader.rows(select(aggregate_hosts)):
+        hosts[row.aggregate_id].append(row.host)
+    metadata: dict[int, dict[str, str]] = defaultdict(dict)
+    for row in reader.rows(select(aggregate_metadata)):
+        metadata[row.aggregate_id][row.key] = row.value or ""
+    return [
+        Aggregate(
+            id=row.id,
+            uuid=row.uuid or "",
+            name=row.name or "",
+            hosts=tuple(sorted(hosts[row.id])),
+            metadata=dict(sorted(metadata[row.id].items())),
+        )
+        for row in reader.rows(select(aggregates))
+    ]
+
+
+def _refusal(database: Callable[[], ReadOnlyDatabase], kind: str) -> str | None:
+    """Why not all tables that are needed can be read; None: they can."""
+    try:
+        with database().reading() as reader:
+            for table in CHECKED[kind]:
+                reader.rows(select(*table.c).where(literal(1) == 0))
+    except SourceUnavailable as error:
+        return str(error)
+    return None
+
+
+def _with_parameters(url: str, parameters: str) -> str:
+    if not parameters:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}{parameters}"

@@ -1,0 +1,1 @@
+"""Nova's Placement service over HTTP; needs the extra ``nova``."""

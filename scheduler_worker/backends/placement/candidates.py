@@ -1,0 +1,100 @@
+"""Placement's allocation candidates over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from scheduler_worker.backends.placement.session import VERSION, Answer
+from scheduler_worker.errors import PlacementRefused
+from scheduler_worker.model.allocation_candidates import (
+    SHARES,
+    AllocationRequest,
+    CandidatesAnswer,
+    ProviderSummary,
+    Room,
+)
+from scheduler_worker.wording import cut
+
+_PATH = "/allocation_candidates"
+_MAX_DETAIL = 300
+
+
+class Session(Protocol):
+    """Sends requests to Placement; safe for threads."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        version: str = VERSION,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """Send one. Raises PlacementUnavailable, PlacementRefused."""
+
+
+class _Held(msgspec.Struct):
+    resources: dict[str, int]
+
+
+class _Request(msgspec.Struct):
+    allocations: dict[str, _Held]
+    mappings: dict[str, tuple[str, ...]]
+
+
+class _Room(msgspec.Struct):
+    capacity: int
+    used: int
+
+
+class _Summary(msgspec.Struct):
+    resources: dict[str, _Room]
+    root_provider_uuid: str
+    traits: tuple[str, ...] = ()
+
+
+class _Answer(msgspec.Struct):
+    allocation_requests: list[_Request]
+    provider_summaries: dict[str, _Summary]
+
+
+class AllocationCandidatesSource:
+    """Asks Placement; behind the port ``CandidateSource``."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def candidates(self, query: str, *, timeout_s: float) -> CandidatesAnswer:
+        answer = self._session.request("GET", f"{_PATH}?{query}", timeout_s=timeout_s)
+        if not answer.is_ok:
+            detail = " ".join(answer.error[1].rpartition("\n\n")[2].split())
+            raise PlacementRefused(
+                f"it answered {answer.status} to GET {_PATH}: {cut(detail, _MAX_DETAIL)}"
+            )
+        try:
+            found = msgspec.convert(answer.body, _Answer)
+        except msgspec.ValidationError as error:
+            raise PlacementRefused(f"its answer to GET {_PATH} is no such: {error}") from None
+        return CandidatesAnswer(
+            requests=tuple(
+                AllocationRequest(
+                    {provider: held.resources for provider, held in each.allocations.items()},
+                    each.mappings,
+                )
+                for each in found.allocation_requests
+            ),
+            summaries={
+                uuid: ProviderSummary(
+                    root=each.root_provider_uuid,
+                    shares=SHARES in each.traits,
+                    rooms={
+                        name: Room(room.capacity, room.used)
+                        for name, room in each.resources.items()
+                    },
+                )
+                for uuid, each in found.provider_summaries.items()
+            },
+        )

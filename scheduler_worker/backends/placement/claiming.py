@@ -1,0 +1,107 @@
+"""Placement's allocations behind the port ``Allocations``: forms of bodies, meanings of answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from scheduler_worker.backends.placement.session import Answer, PlacementSession
+from scheduler_worker.errors import PlacementRefused
+from scheduler_worker.model.allocations import Consumer, Owner
+from scheduler_worker.placement import Refusal, Why
+from scheduler_worker.wording import cut
+
+_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+_CONCURRENT = "placement.concurrent_update"
+_OF_CONSUMER = "consumer generation conflict"
+_NO_PROVIDER = re.compile(r"resource provider '[^']*' that does not exist")
+_MAX_DETAIL = 300
+
+
+class _Held(msgspec.Struct):
+    resources: dict[str, int]
+
+
+class _Found(msgspec.Struct):
+    """The answer to ``GET /allocations/UUID``; a consumer that holds nothing has no generation."""
+
+    allocations: dict[str, _Held]
+    project_id: str = ""
+    user_id: str = ""
+    consumer_generation: int | None = None
+
+
+class PlacementAllocations:
+    """Reads and writes consumers by HTTP."""
+
+    def __init__(self, session: PlacementSession) -> None:
+        self._session = session
+
+    def write(self, consumers: Sequence[Consumer], *, timeout_s: float) -> Refusal | None:
+        body = {each.uuid: _encoded(each) for each in consumers}
+        answer = self._session.request("POST", "/allocations", body, timeout_s=timeout_s)
+        return None if answer.is_ok else _refusal(answer)
+
+    def read(self, uuid: str, *, timeout_s: float) -> Consumer | None:
+        answer = self._session.request("GET", f"/allocations/{uuid}", timeout_s=timeout_s)
+        if not answer.is_ok:
+            raise _refused("GET", answer)
+        try:
+            found = msgspec.convert(answer.body, _Found)
+        except msgspec.ValidationError as error:
+            raise PlacementRefused(
+                f"its answer about consumer {uuid} is no such: {error}"
+            ) from None
+        if not found.allocations:
+            return None
+        return Consumer(
+            uuid=uuid,
+            owner=Owner(found.project_id, found.user_id),
+            held={provider: each.resources for provider, each in found.allocations.items()},
+            generation=found.consumer_generation,
+        )
+
+
+def _encoded(consumer: Consumer) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "allocations": {
+            provider: {"resources": amounts} for provider, amounts in consumer.held.items()
+        },
+        "project_id": consumer.owner.project_id,
+        "user_id": consumer.owner.user_id,
+        "consumer_generation": consumer.generation,
+    }
+    if consumer.mappings:
+        found["mappings"] = consumer.mappings
+    return found
+
+
+def _refusal(answer: Answer) -> Refusal:
+    """Why nothing was written. Raises PlacementRefused for a reason that will not go away."""
+    code, detail = answer.error
+    why = _why(answer.status, code, detail)
+    if why is None:
+        raise _refused("POST", answer)
+    return Refusal(why=why, message=_sentence(detail), providers=tuple(_UUID.findall(detail)))
+
+
+def _why(status: int, code: str, detail: str) -> Why | None:
+    if status == 409 and code == _CONCURRENT:
+        return Why.CHANGED if _OF_CONSUMER in detail else Why.BUSY
+    if status == 409:
+        return Why.FULL
+    return Why.GONE if status == 400 and _NO_PROVIDER.search(detail) else None
+
+
+def _refused(method: str, answer: Answer) -> PlacementRefused:
+    return PlacementRefused(
+        f"it answered {answer.status} to {method} /allocations: {_sentence(answer.error[1])}"
+    )
+
+
+def _sentence(detail: str) -> str:
+    """The detail without the general sentence that stands before an empty line."""
+    return cut(" ".join(detail.rpartition("\n\n")[2].split()), _MAX_DETAIL)

@@ -1,0 +1,27 @@
+"""Which microversions Placement speaks."""
+
+from __future__ import annotations
+
+import msgspec
+
+from scheduler_worker.backends.placement.reading import Session
+from scheduler_worker.errors import PlacementRefused
+
+
+class _Version(msgspec.Struct):
+    min_version: str
+    max_version: str
+
+
+class _Versions(msgspec.Struct):
+    versions: list[_Version]
+
+
+def versions(session: Session) -> tuple[str, str]:
+    """The oldest and the newest. Raises PlacementUnavailable, PlacementRefused."""
+    answer = session.request("GET", "/")
+    try:
+        found = msgspec.convert(answer.body, _Versions).versions
+        return found[0].min_version, found[0].max_version
+    except (msgspec.ValidationError, IndexError):
+        raise PlacementRefused(f"its answer to GET / ({answer.status}) has no versions") from None

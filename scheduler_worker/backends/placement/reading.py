@@ -1,0 +1,187 @@
+"""Reads Placement's providers: the list, sums of all at once, and single ones in parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from scheduler_worker.backends.placement.session import VERSION, Answer
+from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
+from scheduler_worker.model.provider_readings import Listed, ProviderFacts, ProviderSum, Use
+from scheduler_worker.model.providers import MAX_RATIO, Inventory
+from scheduler_worker.model.sizes import MAX_SIZE
+from scheduler_worker.wording import cut
+
+MAX_DETAIL = 300
+Form = TypeVar("Form")
+Read = TypeVar("Read")
+
+
+class Session(Protocol):
+    """Sends requests to Placement; safe for threads."""
+
+    def request(
+        self, method: str, path: str, body: Any = None, *, version: str = VERSION
+    ) -> Answer:
+        """Send one. Raises PlacementUnavailable, PlacementRefused."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class _List(msgspec.Struct):
+    resource_providers: list[Listed]
+
+
+class _Room(msgspec.Struct):
+    capacity: int
+    used: int
+
+
+class _Summary(msgspec.Struct):
+    resources: dict[str, _Room]
+    traits: tuple[str, ...] = ()
+
+
+class _Candidates(msgspec.Struct):
+    provider_summaries: dict[str, _Summary]
+
+
+class _Inventories(msgspec.Struct):
+    resource_provider_generation: int
+    inventories: dict[str, dict[str, Any]]
+
+
+class _Traits(msgspec.Struct):
+    traits: tuple[str, ...]
+
+
+class _Aggregates(msgspec.Struct):
+    aggregates: tuple[str, ...]
+
+
+class _Held(msgspec.Struct):
+    resources: dict[str, int]
+
+
+class _Allocations(msgspec.Struct):
+    allocations: dict[str, _Held]
+
+
+class _Usages(msgspec.Struct):
+    usages: dict[str, int]
+
+
+class PlacementReader:
+    """Reads providers with at most ``concurrency`` requests at a time."""
+
+    def __init__(self, session: Session, *, concurrency: int = 4) -> None:
+        self._session = session
+        self._threads = ThreadPoolExecutor(concurrency, "placement-read")
+        self._is_closed = False
+
+    def listed(self, tree_of: str | None = None) -> Sequence[Listed]:
+        query = f"?in_tree={tree_of}" if tree_of else ""
+        return self._got(f"/resource_providers{query}", _List).resource_providers
+
+    def having(self, trait: str) -> Sequence[Listed]:
+        return self._got(f"/resource_providers?required={trait}", _List).resource_providers
+
+    def sums(
+        self, amounts: Mapping[str, int], limit: int | None = None
+    ) -> Mapping[str, ProviderSum]:
+        resources = ",".join(f"{name}:{amount}" for name, amount in sorted(amounts.items()))
+        most = f"&limit={limit}" if limit else ""
+        found = self._got(f"/allocation_candidates?resources={resources}{most}", _Candidates)
+        return {
+            uuid: ProviderSum(
+                capacity={name: each.capacity for name, each in summary.resources.items()},
+                used={name: each.used for name, each in summary.resources.items()},
+                traits=summary.traits,
+            )
+            for uuid, summary in found.provider_summaries.items()
+        }
+
+    def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
+        return self._each(uuids, self._facts)
+
+    def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
+        return self._each(uuids, self._use)
+
+    def usages(self, uuids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        return self._each(uuids, self._usages)
+
+    def close(self) -> None:
+        """End the threads; a request that is under way is finished by its timeout."""
+        self._is_closed = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._session.close()
+
+    def _each(self, uuids: Sequence[str], read: Callable[[str], Read | None]) -> dict[str, Read]:
+        try:
+            found = list(self._threads.map(read, uuids))
+        except (CancelledError, RuntimeError) as error:
+            if not self._is_closed:
+                raise
+            raise PlacementUnavailable("the worker stops") from error
+        return {uuid: each for uuid, each in zip(uuids, found, strict=True) if each is not None}
+
+    def _facts(self, uuid: str) -> ProviderFacts | None:
+        # The inventories come first: a change after them raises the generation that they carry.
+        path = f"/resource_providers/{uuid}"
+        inventories = self._find(f"{path}/inventories", _Inventories)
+        traits = self._find(f"{path}/traits", _Traits)
+        aggregates = self._find(f"{path}/aggregates", _Aggregates)
+        if inventories is None or traits is None or aggregates is None:
+            return None
+        return ProviderFacts(
+            generation=inventories.resource_provider_generation,
+            inventories={name: _inventory(each) for name, each in inventories.inventories.items()},
+            traits=tuple(sorted(traits.traits)),
+            aggregates=tuple(sorted(aggregates.aggregates)),
+        )
+
+    def _use(self, uuid: str) -> Use | None:
+        found = self._find(f"/resource_providers/{uuid}/allocations", _Allocations)
+        if found is None:
+            return None
+        return {consumer: each.resources for consumer, each in found.allocations.items()}
+
+    def _usages(self, uuid: str) -> Mapping[str, int] | None:
+        found = self._find(f"/resource_providers/{uuid}/usages", _Usages)
+        return None if found is None else found.usages
+
+    def _got(self, path: str, form: type[Form]) -> Form:
+        found = self._find(path, form)
+        if found is None:
+            raise PlacementRefused(f"it does not know {path}")
+        return found
+
+    def _find(self, path: str, form: type[Form]) -> Form | None:
+        """The answer to a GET; None: not found."""
+        answer = self._session.request("GET", path)
+        if answer.status == 404:
+            return None
+        if not answer.is_ok:
+            _, detail = answer.error
+            raise PlacementRefused(f"GET {path}: {answer.status} {cut(detail, MAX_DETAIL)}")
+        try:
+            return msgspec.convert(answer.body, form)
+        except msgspec.ValidationError as error:
+            raise PlacementRefused(f"its answer to GET {path} is no such: {error}") from None
+
+
+def _inventory(sent: Mapping[str, Any]) -> Inventory:
+    """An inventory; figures beyond our bounds become the largest that we have."""
+    bounded = {
+        name: min(sent[name], MAX_RATIO if name == "allocation_ratio" else MAX_SIZE)
+        for name in Inventory.__struct_fields__
+        if name in sent
+    }
+    try:
+        return msgspec.convert(bounded, Inventory)
+    except msgspec.ValidationError as error:
+        raise PlacementRefused(f"its inventory {dict(sent)} is no such: {error}") from None

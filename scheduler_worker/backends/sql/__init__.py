@@ -1,0 +1,1 @@
+"""The policy store in a SQL database: SQLite, PostgreSQL or MariaDB."""

@@ -1,0 +1,201 @@
+"""Connections and transactions, alike on SQLite, PostgreSQL and MariaDB."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from scheduler_worker.backends.settings import PolicyStoreSettings
+from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
+
+T = TypeVar("T")
+
+DRIVERS = {"sqlite": "pysqlite", "postgresql": "psycopg", "mariadb": "pymysql"}
+_EXTRAS = {"postgresql": "postgresql", "mariadb": "mariadb"}
+_MAX_ATTEMPTS = 8
+_RETRIED_STATES = {"40001", "40P01"}
+"""PostgreSQL: a concurrent transaction was first; or a deadlock."""
+_RETRIED_NUMBERS = {1020, 1213}
+"""MariaDB: the same two."""
+_WRITES = "scheduler_worker_writes"
+
+
+class Database:
+    """One database. A transaction is done whole or not at all, whatever fails."""
+
+    def __init__(self, settings: PolicyStoreSettings) -> None:
+        """Raises ConfigError when the connection's URL cannot be used; connects to nothing."""
+        self._url = _parsed(settings.connection)
+        self.dialect = self._url.get_backend_name()
+        self.name = self._url.render_as_string(hide_password=True)
+        self._engine = self._created(settings)
+        self._writer = self._engine.execution_options(**{_WRITES: True})
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction in which all reads see the same moment."""
+        with self._translated(), self._engine.begin() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that writes; committed at the end, rolled back by any error."""
+        with self._translated(), self._writer.begin() as connection:
+            yield connection
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Run ``work`` in a transaction; again when a concurrent one was in its way.
+
+        ``work`` checks first what the database would refuse, and raises the error that says why. So
+        a constraint fails only in a race, after which the repeated check finds the reason.
+        """
+        for left in reversed(range(_MAX_ATTEMPTS)):
+            try:
+                with self._writer.begin() as connection:
+                    return work(connection)
+            except (DBAPIError, PoolTimeout) as error:
+                if not left or not _may_succeed_again(error):
+                    raise self._unavailable(error) from error
+        raise AssertionError("the last attempt returns or raises")
+
+    def close(self) -> None:
+        """Close all connections that are not in use."""
+        self._engine.dispose()
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (DBAPIError, PoolTimeout) as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> PolicyStoreUnavailable:
+        if isinstance(error, PoolTimeout):
+            return PolicyStoreUnavailable(
+                f"All connections of this process to the policy store {self.name} are in use; "
+                "raise [policy_store] pool_size"
+            )
+        original = error.orig if isinstance(error, DBAPIError) else error
+        text = " ".join(str(original).split()) or type(original).__name__
+        return PolicyStoreUnavailable(f"The policy store {self.name} failed: {text}")
+
+    def _created(self, settings: PolicyStoreSettings) -> Engine:
+        options: dict[str, Any] = {
+            "pool_size": settings.pool_size,
+            "max_overflow": 0,
+            "pool_timeout": settings.pool_timeout_s,
+            "pool_pre_ping": True,  # a connection that died while it was idle is replaced unseen
+            "pool_recycle": 1800,
+            "connect_args": _arguments(self.dialect, settings),
+        }
+        try:
+            engine = create_engine(self._url, **options)
+        except (ModuleNotFoundError, NoSuchModuleError) as error:
+            extra = _EXTRAS.get(self.dialect, "")
+            raise ConfigError(
+                f"[policy_store] connection: {error}; install scheduler_worker[{extra}]"
+            ) from None
+        if self.dialect == "sqlite":
+            _prepare_file(self._url)
+            event.listen(engine, "connect", _configure_sqlite)
+            event.listen(engine, "begin", _begin_sqlite)
+        else:
+            event.listen(engine, "begin", _begin_on_server)
+        return engine
+
+
+def _parsed(text: str) -> URL:
+    """The URL with the driver that is used. Raises ConfigError."""
+    try:
+        url = make_url(text)
+        backend = url.get_backend_name()
+    except (ArgumentError, ValueError):
+        raise ConfigError(f"[policy_store] connection: not a URL; {_HINT}") from None
+    if backend == "mysql":
+        backend = "mariadb"
+    if backend not in DRIVERS:
+        raise ConfigError(f"[policy_store] connection: {backend!r} is not supported; {_HINT}")
+    if backend == "sqlite" and url.database in {None, "", ":memory:"}:
+        raise ConfigError(f"[policy_store] connection: SQLite needs the path of a file; {_HINT}")
+    return url.set(drivername=f"{backend}+{DRIVERS[backend]}")
+
+
+_HINT = (
+    "use sqlite:////path/of/a/file, postgresql://user:password@host/database or "
+    "mariadb://user:password@host/database"
+)
+
+
+KEEPALIVES = {"keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 3}
+"""libpq waits as long as the connection lives: a host that is gone must be noticed."""
+
+
+def _arguments(dialect: str, settings: PolicyStoreSettings) -> dict[str, Any]:
+    """What the driver gets, so that no connection and no statement waits for ever."""
+    lock_s, connect_s = settings.lock_timeout_s, settings.connect_timeout_s
+    if dialect == "sqlite":
+        return {"timeout": lock_s, "check_same_thread": False}
+    if dialect == "postgresql":
+        lock_ms, statement_ms = int(lock_s * 1000), int(settings.statement_timeout_s * 1000)
+        return {
+            "connect_timeout": max(1, round(connect_s)),
+            "application_name": "scheduler_worker",
+            **KEEPALIVES,
+            "options": f"-c lock_timeout={lock_ms} -c statement_timeout={statement_ms} "
+            "-c default_transaction_isolation=repeatable\\ read",
+        }
+    return {
+        "connect_timeout": max(1, round(connect_s)),
+        "read_timeout": max(1, round(settings.statement_timeout_s)),
+        "write_timeout": max(1, round(settings.statement_timeout_s)),
+        "charset": "utf8mb4",
+        "init_command": "SET SESSION sql_mode = 'TRADITIONAL', tx_isolation = 'REPEATABLE-READ', "
+        f"innodb_lock_wait_timeout = {max(1, round(lock_s))}",
+    }
+
+
+def _prepare_file(url: URL) -> None:
+    """Create the file, readable by this user only. Raises ConfigError."""
+    path = Path(url.database or "")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise ConfigError(
+            f"[policy_store] connection: {path} cannot be written: {error.strerror}; name a file "
+            "in a directory that this user may write"
+        ) from None
+
+
+def _configure_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # the driver begins no transactions of its own
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """A writer takes the lock at once: one that reads first could not, if another wrote since."""
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _begin_on_server(connection: Connection) -> None:
+    """A writer sees what others have committed until now; a reader one moment, as the session."""
+    if connection.get_execution_options().get(_WRITES, False):
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+
+def _may_succeed_again(error: Exception) -> bool:
+    if isinstance(error, IntegrityError):
+        return True
+    original = getattr(error, "orig", None)
+    number = original.args[0] if original is not None and original.args else None
+    return getattr(original, "sqlstate", None) in _RETRIED_STATES or number in _RETRIED_NUMBERS

@@ -1,0 +1,61 @@
+"""Reads the operator's tuning files: policies, and the clusters file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from scheduler_worker.ports import TuningPolicyText, TuningPolicyTexts
+
+_MOST_BYTES = 1024 * 1024
+"""The rest of a file is not read; the loader refuses what is larger than a policy may be."""
+
+
+class TuningPolicyFiles:
+    """Policies from files, and from each ``*.yaml`` of directories, under the file's name."""
+
+    def __init__(self, paths: Iterable[str] = (), clusters: str | None = None) -> None:
+        self._paths = [Path(each) for each in paths]
+        self._clusters = None if clusters is None else Path(clusters)
+
+    def read(self) -> TuningPolicyTexts:
+        """Return the current contents; files that cannot be read are among the problems."""
+        problems: list[str] = []
+        found: dict[str, TuningPolicyText] = {}
+        for path in self._files(problems):
+            policy = _text(path, problems)
+            if policy is None:
+                continue
+            if policy.name in found:
+                first = found[policy.name].place
+                problems.append(f"{path}: {first} is already a policy {policy.name!r}; rename one")
+            else:
+                found[policy.name] = policy
+        clusters = None if self._clusters is None else _text(self._clusters, problems)
+        return TuningPolicyTexts(
+            policies=tuple(found.values()), clusters=clusters, problems=tuple(problems)
+        )
+
+    def _files(self, problems: list[str]) -> Iterator[Path]:
+        for path in self._paths:
+            try:
+                yield from _policies_of(path) if path.is_dir() else [path]
+            except OSError as error:
+                problems.append(f"{path}: {error.strerror}")
+
+
+def _text(path: Path, problems: list[str]) -> TuningPolicyText | None:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES).decode()
+    except OSError as error:
+        problems.append(f"{path}: {error.strerror}")
+    except UnicodeDecodeError as error:
+        problems.append(f"{path}: is not UTF-8 text: {error}")
+    else:
+        return TuningPolicyText(path.stem, str(path), text)
+    return None
+
+
+def _policies_of(directory: Path) -> list[Path]:
+    return sorted(each for each in directory.iterdir() if each.suffix == ".yaml")

@@ -1,0 +1,158 @@
+"""Tracks and logs whether the shared state can be used, from the results of its operations.
+
+A store may serve reads and refuse writes (its memory or disk is full, it lost its replicas). Then
+no decision can be made. So only a successful write ends an outage, and if there was no recent
+write, :meth:`WatchedState.problem` tries an empty one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.ports import (
+    GLOBAL,
+    Changes,
+    Characteristics,
+    Clock,
+    Grant,
+    Seen,
+    State,
+    Transaction,
+    Written,
+)
+
+T = TypeVar("T")
+
+LOG = logging.getLogger(__name__)
+
+_FRESH_S = 1.0
+"""For how long a successful write proves that the state accepts writes."""
+_MAX_PROBED = 3
+"""How many of the failing scopes one check tries."""
+_SERVERS = ""
+"""Among the failing scopes, stands for the servers themselves: a failed ping."""
+
+
+class WatchedState:
+    """Wraps a :class:`~scheduler_worker.ports.State`; thread-safe.
+
+    An outage begins when an operation on some scope raises StateUnavailable, and ends when writes
+    to all failing scopes have succeeded. Both are logged once.
+    """
+
+    def __init__(self, state: State, clock: Clock) -> None:
+        self._state = state
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._failing: dict[str, bool] = {}
+        """The scopes that had a failure and no successful write since; the oldest first."""
+        self._began_s = 0.0
+        self._written_s = float("-inf")
+        self._is_closed = False
+
+    @property
+    def characteristics(self) -> Characteristics:
+        return self._state.characteristics
+
+    def problem(self) -> str | None:
+        """Why no decision can be made now; None if one can. Asks the state, and may block."""
+        try:
+            self.ping()
+            for scope in self._to_probe():
+                self.write(scope, ())
+        except StateUnavailable as error:
+            return str(error)
+        return None
+
+    # The state
+
+    def acquire(
+        self, scope: str, *, timeout_s: float, seen: Seen, priority_boost_s: float = 0.0
+    ) -> Grant:
+        return self._used(
+            scope,
+            lambda: self._state.acquire(
+                scope, timeout_s=timeout_s, seen=seen, priority_boost_s=priority_boost_s
+            ),
+        )
+
+    def commit(
+        self, grant: Grant, transactions: Sequence[Transaction], *, keep_at: int | None = None
+    ) -> Written:
+        return self._written(
+            grant.scope, lambda: self._state.commit(grant, transactions, keep_at=keep_at)
+        )
+
+    def release(self, grant: Grant) -> None:
+        self._used(grant.scope, lambda: self._state.release(grant))
+
+    def changes(self, scope: str, seen: Seen) -> Changes:
+        return self._used(scope, lambda: self._state.changes(scope, seen))
+
+    def await_change(self, scope: str, seen: Seen, *, timeout_s: float) -> bool:
+        return self._used(scope, lambda: self._state.await_change(scope, seen, timeout_s=timeout_s))
+
+    def write(
+        self, scope: str, transactions: Sequence[Transaction], *, once: str | None = None
+    ) -> Written:
+        return self._written(scope, lambda: self._state.write(scope, transactions, once=once))
+
+    def ping(self) -> None:
+        self._used(_SERVERS, self._state.ping)
+        self._succeeded(_SERVERS)
+
+    def check(self) -> list[str]:
+        return self._state.check()
+
+    def close(self) -> None:
+        self._is_closed = True  # from now on failures are expected
+        self._state.close()
+
+    # Outages
+
+    def _used(self, scope: str, use: Callable[[], T]) -> T:
+        try:
+            return use()
+        except StateUnavailable as error:
+            self._failed(scope, error)
+            raise
+
+    def _written(self, scope: str, write: Callable[[], Written]) -> Written:
+        written = self._used(scope, write)
+        if written.before >= 0:  # else it is a repeated call: nothing was written
+            self._written_s = self._clock.monotonic_s()
+            self._succeeded(scope)
+        return written
+
+    def _to_probe(self) -> list[str]:
+        """The scopes to try a write in: some failing ones; else one, if the last write is old."""
+        with self._guard:
+            failing = list(islice(self._failing, _MAX_PROBED))
+        is_fresh = self._clock.monotonic_s() - self._written_s < _FRESH_S
+        return failing or ([] if is_fresh else [GLOBAL])
+
+    def _succeeded(self, scope: str) -> None:
+        if scope not in self._failing:
+            return
+        with self._guard:
+            was_failing = self._failing.pop(scope, False)
+            is_over = was_failing and not self._failing
+            lasted_s = self._clock.monotonic_s() - self._began_s
+        if is_over:
+            LOG.warning("The shared state can be used again, after %.1f s", lasted_s)
+
+    def _failed(self, scope: str, error: StateUnavailable) -> None:
+        if self._is_closed:
+            return
+        with self._guard:
+            begins = not self._failing
+            self._failing[scope] = True
+            if begins:
+                self._began_s = self._clock.monotonic_s()
+        if begins:
+            LOG.warning("%s", error)

@@ -1,0 +1,135 @@
+"""``scheduler-worker-api``: the command that serves the REST API.
+
+SIGTERM or SIGINT: finish the requests in hand and exit with 0; a second one exits at once with 1.
+The users file is read again by itself; other options need a restart.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import secrets
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oslo_config import cfg
+
+from scheduler_worker.cli import UNUSABLE, signals, systemd
+from scheduler_worker.errors import SchedulerWorkerError
+from scheduler_worker.redaction import redacted
+
+if TYPE_CHECKING:
+    from scheduler_worker.api_process import ApiProcess
+    from scheduler_worker.conf import Configuration
+
+LOG = logging.getLogger(__name__)
+
+_TICK_S = 0.5
+_SAME_SIGNAL_S = 1.0
+"""A signal to a process group may arrive twice, from the sender and from a parent such as make."""
+_DEMO_USER = "admin@internal"
+_CLI_OPTS = [
+    cfg.BoolOpt(
+        "embedded",
+        default=False,
+        help="Run a worker inside this process, which no other process can reach, on a state in "
+        "memory where [state] url is not set.",
+    ),
+    cfg.BoolOpt(
+        "demo",
+        default=False,
+        help="As --embedded, with policies and users in a temporary directory. Makes an "
+        "administrator with a random password and prints one line "
+        "`api: URL user: NAME password: SECRET`.",
+    ),
+]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return 0 if stopped, 1 if failed, 2 for wrong arguments or options."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    signals.block()
+    faulthandler.enable()
+    from scheduler_worker import conf as configuration
+    from scheduler_worker.cli.worker import open_log
+    from scheduler_worker.monitoring import protect
+
+    try:
+        conf = configuration.load(arguments, cli_opts=_CLI_OPTS, prog="scheduler-worker-api")
+        settings = configuration.settings(conf)
+        if conf.demo:
+            conf.set_default("use_stderr", True)  # the standard output has one line
+        open_log(conf, program="scheduler-worker-api")
+        protect(settings.monitoring.max_log_line)
+        LOG.info("Configuration: %s", ", ".join(conf.files) or "no file")
+        if conf.demo:
+            with tempfile.TemporaryDirectory(prefix="scheduler-worker-api-") as directory:
+                return _demo(conf, Path(directory))
+        return _run(conf)
+    except (SchedulerWorkerError, cfg.Error, ValueError) as error:
+        sys.stderr.write(f"scheduler-worker-api: {redacted(str(error))}\n")
+        return UNUSABLE
+
+
+def _run(conf: Configuration) -> int:
+    from scheduler_worker import api_process
+
+    return _serve(api_process.build_embedded(conf) if conf.embedded else api_process.build(conf))
+
+
+def _demo(conf: Configuration, directory: Path) -> int:
+    from scheduler_worker import api_process
+    from scheduler_worker.api.users import Grant, edited, new_user
+
+    password = secrets.token_urlsafe(16)
+    users_file = directory / "users.yaml"
+    with edited(users_file) as users:
+        users[_DEMO_USER] = new_user(_DEMO_USER, password, (Grant("administrator"),))
+    conf.set_override("users_file", str(users_file), group="api")
+    conf.set_override(
+        "connection", f"sqlite:///{directory / 'policies.sqlite'}", group="policy_store"
+    )
+    api = api_process.build_embedded(conf)
+
+    def announce() -> None:
+        sys.stdout.write(f"api: {api.url} user: {_DEMO_USER} password: {password}\n")
+        sys.stdout.flush()
+
+    return _serve(api, announce)
+
+
+def _serve(api: ApiProcess, announce: Callable[[], object] = lambda: None) -> int:
+    """Serve until a signal asks to stop; return the exit status."""
+    try:
+        api.start()
+    except SchedulerWorkerError as error:
+        LOG.error("The API cannot start: %s", error)  # noqa: TRY400 - the message is enough
+        api.stop(0)
+        return 1
+    announce()
+    systemd.notify("READY=1", "STATUS=Serving")
+    status = 0
+    while not signals.ends(signals.wait(_TICK_S)):
+        if (broken := api.failure()) is not None:
+            LOG.critical("The API cannot go on and ends: %s", broken)
+            status = 1
+            break
+    systemd.notify("STOPPING=1", "STATUS=Finishing the requests in hand")
+    threading.Thread(target=_exit_on_second_signal, name="stopping", daemon=True).start()
+    api.stop()
+    LOG.info("Stopped")
+    return status
+
+
+def _exit_on_second_signal() -> None:
+    began_s = time.monotonic()
+    while not (signals.ends(signals.wait(_TICK_S)) and time.monotonic() > began_s + _SAME_SIGNAL_S):
+        pass
+    LOG.warning("A second signal to stop; exiting at once")
+    os._exit(1)

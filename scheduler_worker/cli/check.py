@@ -1,0 +1,92 @@
+"""``--check-config`` and ``--check-connections``: print every problem of a configuration.
+
+Nothing is started, and nothing is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from scheduler_worker import conf as configuration
+from scheduler_worker import preflight
+from scheduler_worker.cli import UNUSABLE
+from scheduler_worker.conf import Configuration, Settings
+from scheduler_worker.errors import ConfigError
+from scheduler_worker.redaction import redacted
+from scheduler_worker.rpc import transport
+
+USABLE, PARTLY = 0, 1
+"""The exit status where a worker would start, or would without parts of the configuration."""
+
+
+def run(conf: Configuration) -> int:
+    """Print every problem; return the exit status."""
+    logging.disable()
+    _print("read", ", ".join(conf.files) or "no file")
+    unknown = configuration.unread(conf, transport.list_opts())
+    unused, notices = configuration.unused(conf), configuration.notices(conf)
+    wrong = preflight.refusals(conf, processes=conf.workers, embedded=conf.embedded)
+    settings, _ = configuration.inspected(conf)
+    wrong += [*_unwritable_logs(conf), *_no_port(conf, settings)]
+    missing = [*preflight.left_out(settings), *_missing(settings)]
+    for kind, found in (
+        ("wrong", wrong),
+        ("unknown", unknown),
+        ("left out", missing),
+        ("unused", unused),
+        ("note", notices),
+    ):
+        for each in found:
+            _print(kind, each)
+    if conf.check_connections and not wrong:
+        wrong += list(_broken_connections(conf, settings))
+    if wrong:
+        return _end("a worker would not start, or not serve, with this", UNUSABLE)
+    if unknown or missing:
+        return _end("a worker would start without some of this", PARTLY)
+    return _end("a worker can start with this", USABLE)
+
+
+def _broken_connections(conf: Configuration, settings: Settings) -> Iterator[str]:
+    for name, problems, notes in preflight.connections(conf, settings):
+        for each in problems:
+            _print("wrong", each)
+            yield each
+        for each in notes:
+            _print("note", each)
+        if not problems:
+            _print("connected", name)
+
+
+def _unwritable_logs(conf: Configuration) -> Iterator[str]:
+    directory = conf.log_dir or (conf.log_file and str(Path(conf.log_file).absolute().parent))
+    if directory and not os.access(directory, os.W_OK):
+        yield f"[DEFAULT] log_dir, log_file: nothing can be written into {directory}"
+    if conf.log_config_append and not os.access(conf.log_config_append, os.R_OK):
+        yield f"[DEFAULT] log_config_append: {conf.log_config_append} cannot be read"
+
+
+def _no_port(conf: Configuration, settings: Settings) -> Iterator[str]:
+    try:
+        settings.monitoring.port_of(conf.workers - 1 if conf.instance is None else conf.instance)
+    except ConfigError as error:
+        yield str(error)
+
+
+def _missing(settings: Settings) -> Iterator[str]:
+    directory = settings.monitoring.dump_dir
+    if directory and not os.access(directory, os.W_OK):
+        yield f"[monitoring] dump_dir: nothing can be written into {directory}"
+
+
+def _end(result: str, status: int) -> int:
+    _print("result", result)
+    return status
+
+
+def _print(kind: str, text: str) -> None:
+    sys.stdout.write(redacted(f"{kind}: {text}") + "\n")

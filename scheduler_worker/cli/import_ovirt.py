@@ -1,0 +1,294 @@
+"""``scheduler-worker-manage policy import-ovirt``: what an oVirt engine knows of policies.
+
+It reads everything, shows everything, asks, and only then changes anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import structs
+
+from scheduler_worker.api import resource_types as types
+from scheduler_worker.api.engine_client import Engine, EngineClient
+from scheduler_worker.api.engine_policies import EngineUnits, Imported, imported
+from scheduler_worker.api.presentation import parameters_of
+from scheduler_worker.cli import policy_changes
+from scheduler_worker.cli.commands import actor, add_command, confirmed
+from scheduler_worker.cli.dry_run_files import read_text
+from scheduler_worker.cli.policy_changes import PolicyChange
+from scheduler_worker.cli.policy_texts import Given
+from scheduler_worker.conf import Settings
+from scheduler_worker.errors import ConfigError, Invalid
+from scheduler_worker.factories import policy_administration
+from scheduler_worker.model.policies import NOVA, ClusterPolicy
+from scheduler_worker.service.policies.administration import PolicyAdministration
+from scheduler_worker.service.policies.policy_rules import check_parameters, cluster_parameters
+from scheduler_worker.wording import listed
+
+_TEXT = """\
+Store the policies of an oVirt engine, with their filters, positions, weights, factors, balance and
+properties, under the same ids. The engine is only read, with the rights of the user that is named.
+Policies that come with the worker, such as none and power_saving, are compared and not stored.
+
+What would change is shown first, as a diff, and done after a question; a second run finds nothing
+to change. Units that are not known here, such as external ones, are named, and nothing is changed
+unless --skip-unknown-units leaves them out.
+
+examples:
+  scheduler-worker-manage policy import-ovirt --url https://engine.example.com/ovirt-engine/api \\
+      --user admin@internal --ca-file engine-ca.pem --dry-run
+  scheduler-worker-manage policy import-ovirt --url https://engine.example.com/ovirt-engine/api \\
+      --user admin@internal --ca-file engine-ca.pem --cluster-map Default=rack-1
+
+A cluster of the engine that --cluster-map names is attached here to the policy that it has there,
+with its own properties. Clusters that it does not name are listed, and not attached.
+"""
+
+
+class Attachment(NamedTuple):
+    """A cluster of ours that is to have the policy of a cluster of the engine."""
+
+    theirs: str
+    cluster: str
+    policy: ClusterPolicy
+    parameters: Mapping[str, str]
+    before: str
+    """The name of the policy that it has now."""
+
+
+class Plan(NamedTuple):
+    """All that an import would do."""
+
+    changes: list[PolicyChange]
+    attachments: list[Attachment]
+    notes: list[str]
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to those of the group ``policy``."""
+    command = add_command(commands, "import-ovirt", _TEXT, "store the policies of an oVirt engine")
+    command.add_argument("--url", required=True, help="of the engine's API, .../ovirt-engine/api")
+    command.add_argument("--user", required=True, help="of the engine, such as admin@internal")
+    command.add_argument(
+        "--password-file",
+        type=Path,
+        metavar="FILE",
+        help="whose first line is the password; default: it is asked for",
+    )
+    command.add_argument(
+        "--ca-file",
+        metavar="FILE",
+        help="certificates that the engine's is verified by; default: those of the system",
+    )
+    command.add_argument(
+        "--cluster-map",
+        action="append",
+        default=[],
+        metavar="THEIRS=OURS",
+        help="attach our cluster as that of the engine; NAME alone where both have the name. "
+        "May be given several times",
+    )
+    command.add_argument(
+        "--skip-unknown-units", action="store_true", help="leave out units that are not known here"
+    )
+    command.add_argument("--dry-run", action="store_true", help="show what would change, no more")
+    command.add_argument("--yes", action="store_true", help="change it without a question")
+    command.add_argument(
+        "--as",
+        dest="author",
+        metavar="NAME",
+        help="who makes the change, for the audit; default: the user of this system",
+    )
+    command.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace, settings: Settings) -> int:
+    wanted = _cluster_map(arguments.cluster_map)
+    password = _password(arguments.password_file, arguments.user)
+    client = EngineClient(arguments.url, arguments.user, password, ca_file=arguments.ca_file)
+    with client:
+        engine = client.read()
+    with policy_administration(settings) as administration:
+        plan = _plan(engine, administration, wanted, skip=arguments.skip_unknown_units)
+        for note in plan.notes:
+            _say(note)
+        policy_changes.show(administration, plan.changes)
+        for each in plan.attachments:
+            _say(f"cluster {each.cluster}: {each.before} -> {_described(each)}")
+        if not plan.changes and not plan.attachments:
+            _say("The store has all of this already; there is nothing to change.")
+            return 0
+        if arguments.dry_run:
+            _say("Nothing was changed: this was a dry run.")
+            return 0
+        sys.stdout.flush()
+        question = (
+            f"Change {len(plan.changes)} policies and attach {len(plan.attachments)} clusters?"
+        )
+        if not arguments.yes and not confirmed(question):
+            return 1
+        _apply(plan, administration, arguments.author)
+    return 0
+
+
+def _apply(plan: Plan, administration: PolicyAdministration, author: str | None) -> None:
+    who = actor(author)
+    policy_changes.make(administration, plan.changes, who)
+    for each in plan.attachments:
+        # A cluster may be attached before its hosts report here for the first time.
+        administration.attachments.attach(
+            each.cluster, who, policy=each.policy.id, parameters=each.parameters, is_new=True
+        )
+        _say(f"attached: {each.cluster}")
+
+
+# The plan
+
+
+def _plan(
+    engine: Engine, administration: PolicyAdministration, wanted: Mapping[str, str], *, skip: bool
+) -> Plan:
+    """What is to be done. Raises Invalid where units are unknown, unless they are skipped."""
+    stored = administration.library.policies()
+    by_id = {each.document.id: each for each in stored}
+    units = EngineUnits(engine.units, administration.library.units())
+    notes: list[str] = []
+    found: list[Imported] = []
+    for each in engine.policies:
+        before = by_id.get(each.policy.id or "")
+        read = imported(each, units, before.document if before else None)
+        if before is not None and before.is_locked:
+            notes += _comparison(before.document, read)
+        else:
+            found.append(read)
+    _refuse_unknown(found, notes, skip=skip)
+    changes = policy_changes.between(stored, [Given(each.document, True) for each in found])
+    known = {each.document.id: each.document for each in stored}
+    known |= {each.document.id: each.document for each in found}
+    attachments = list(_attachments(engine, administration, wanted, known, notes))
+    return Plan(changes, attachments, notes)
+
+
+def _refuse_unknown(found: Sequence[Imported], notes: list[str], *, skip: bool) -> None:
+    for each in found:
+        notes += [f"{each.document.name}: left out is {note}" for note in each.notes]
+    missing = [(each.document.name, unit) for each in found for unit in each.unknown]
+    if missing and not skip:
+        uses = "; ".join(f"policy {policy} uses {unit}" for policy, unit in missing)
+        raise Invalid(
+            "units",
+            f"{uses}. They are not known here: install units of these names, or leave them out "
+            "with --skip-unknown-units",
+        )
+    notes += [f"{policy}: left out is {unit}: it is not known here" for policy, unit in missing]
+
+
+def _comparison(ours: ClusterPolicy, theirs: Imported) -> Iterator[str]:
+    """How a policy that comes with the worker differs from the engine's."""
+    shown = structs.replace(
+        theirs.document,
+        name=ours.name,
+        version=ours.version,
+        description=ours.description,
+        selector=ours.selector,
+    )
+    lines = policy_changes.difference(ours, shown, f"{ours.name} here", f"{ours.name} there")
+    text = "".join(lines).rstrip("\n")
+    if text:
+        yield f"{ours.name} comes with the worker, and differs from the engine's:\n{text}"
+    for unit in theirs.unknown:
+        yield f"{ours.name}: the engine's uses {unit}, which is not known here"
+
+
+def _attachments(
+    engine: Engine,
+    administration: PolicyAdministration,
+    wanted: Mapping[str, str],
+    policies: Mapping[str, ClusterPolicy],
+    notes: list[str],
+) -> Iterator[Attachment]:
+    theirs = {each.name or "": each for each in engine.clusters}
+    if unknown := sorted(set(wanted) - set(theirs)):
+        raise ConfigError(
+            f"--cluster-map: the engine has no cluster {unknown[0]!r}; "
+            f"it has {listed(sorted(theirs), 20)}"
+        )
+    now = {each.cluster: each for each in administration.attachments.all()}
+    units = administration.library.units()
+    for name in sorted(theirs):
+        policy = policies.get(_policy_id(theirs[name], engine))
+        if policy is None:
+            raise Invalid(f"the engine's cluster {name}", "has a policy that it does not list")
+        given = theirs[name].custom_scheduling_policy_properties
+        own = cluster_parameters(policy, parameters_of(name, given) or {}, units)
+        cluster = wanted.get(name)
+        if cluster is None:
+            notes.append(
+                f"cluster {name} of the engine has the policy {policy.name}{_values(own, policy)}; "
+                f"--cluster-map {name}=OURS attaches one of ours"
+            )
+            continue
+        check_parameters(policy, own, units, known=policy.parameters)
+        before = now.get(cluster)
+        if before and (before.policy_id, dict(before.parameters)) == (policy.id, own):
+            continue
+        old = policies.get(before.policy_id if before else NOVA)
+        yield Attachment(name, cluster, policy, own, old.name if old else "a policy that is gone")
+
+
+def _policy_id(cluster: types.Cluster, engine: Engine) -> str:
+    """The id of a cluster's policy; one that names none has the engine's default."""
+    if cluster.scheduling_policy is not None and cluster.scheduling_policy.id:
+        return cluster.scheduling_policy.id
+    defaults = (each.policy.id for each in engine.policies if each.policy.default_policy)
+    return next(defaults, None) or ""
+
+
+def _described(each: Attachment) -> str:
+    return f"{each.policy.name}{_values(each.parameters, each.policy)}, as {each.theirs} there"
+
+
+def _values(own: Mapping[str, str], policy: ClusterPolicy) -> str:
+    """The values that differ from the policy's, such as `` with HighUtilization=70``."""
+    differing = [
+        f"{name}={own[name]}" for name in sorted(own) if own[name] != policy.parameters.get(name)
+    ]
+    return f" with {', '.join(differing)}" if differing else ""
+
+
+# Arguments
+
+
+def _cluster_map(given: Sequence[str]) -> dict[str, str]:
+    """Their name -> ours. Raises ConfigError."""
+    found: dict[str, str] = {}
+    for each in given:
+        theirs, equals, ours = each.partition("=")
+        ours = ours if equals else theirs
+        if not theirs or not ours:
+            raise ConfigError(f"--cluster-map: {each!r} is not THEIRS=OURS or NAME")
+        if theirs in found or ours in found.values():
+            raise ConfigError(f"--cluster-map: {each!r} names a cluster for the second time")
+        found[theirs] = ours
+    return found
+
+
+def _password(file: Path | None, user: str) -> str:
+    if file is not None:
+        lines = read_text(file).splitlines()
+        if not lines or not lines[0]:
+            raise ConfigError(f"--password-file: {file}: its first line is empty")
+        return lines[0]
+    if not sys.stdin.isatty():
+        raise ConfigError("There is no terminal to ask for the password on; pass --password-file")
+    return getpass.getpass(f"Password of {user}: ")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")

@@ -1,0 +1,86 @@
+"""Changes of the stored policies to others: found, shown as a diff, and made."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec import structs
+
+from scheduler_worker.cli.policy_texts import Given, write_policies
+from scheduler_worker.errors import Invalid
+from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.policy_store import StoredPolicy
+from scheduler_worker.service.policies.administration import PolicyAdministration
+from scheduler_worker.service.policies.audit import Actor
+
+
+class PolicyChange(NamedTuple):
+    """A policy as it is stored (None: it is not), and as it is to be."""
+
+    before: StoredPolicy | None
+    after: ClusterPolicy
+
+
+def between(stored: Sequence[StoredPolicy], given: Sequence[Given]) -> list[PolicyChange]:
+    """What differs, in the order given. Raises Invalid for a built-in policy."""
+    found = []
+    for each in given:
+        before = _stored(stored, each)
+        if before is not None and before.is_locked:
+            raise Invalid(each.document.name, "is a built-in policy; give it another name and id")
+        after = each.document
+        if before is not None:
+            now = before.document
+            after = structs.replace(after, id=now.id, version=now.version)
+        if before is None or after != before.document:
+            found.append(PolicyChange(before, after))
+    return found
+
+
+def _stored(stored: Sequence[StoredPolicy], given: Given) -> StoredPolicy | None:
+    if given.has_id:
+        return next((each for each in stored if each.document.id == given.document.id), None)
+    key = given.document.name.casefold()
+    return next((each for each in stored if each.document.name.casefold() == key), None)
+
+
+def show(administration: PolicyAdministration, changes: Sequence[PolicyChange]) -> None:
+    """Check each change, and print it. Raises Invalid or NameTaken for one that is refused."""
+    for before, after in changes:
+        administration.check(after)
+        sys.stdout.writelines(_diff(before, after))
+
+
+def _diff(before: StoredPolicy | None, after: ClusterPolicy) -> Iterator[str]:
+    if before is None:
+        return difference(None, after, "not stored", after.name)
+    now = before.document
+    return difference(now, after, f"{now.name}, version {now.version}", after.name)
+
+
+def difference(
+    one: ClusterPolicy | None, other: ClusterPolicy, one_is: str, other_is: str
+) -> Iterator[str]:
+    """The lines of a diff between two policies as YAML."""
+    old = write_policies([one]) if one else ""
+    yield from difflib.unified_diff(
+        old.splitlines(keepends=True)[1:],
+        write_policies([other]).splitlines(keepends=True)[1:],
+        fromfile=one_is,
+        tofile=other_is,
+    )
+
+
+def make(
+    administration: PolicyAdministration, changes: Sequence[PolicyChange], actor: Actor
+) -> None:
+    """Make the changes, and print what was done; a policy that changed meanwhile is refused."""
+    for before, after in changes:
+        if before is None:
+            administration.add(after, actor)
+        else:
+            administration.put(after, actor, expected_version=before.document.version)
+        sys.stdout.write(f"{'created' if before is None else 'changed'}: {after.name}\n")

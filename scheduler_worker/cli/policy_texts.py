@@ -1,0 +1,108 @@
+"""Policies as YAML text, for people and repositories, and back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import yaml
+
+from scheduler_worker.errors import ClusterPolicyError, ConfigError
+from scheduler_worker.model.policies import ClusterPolicy, from_plain, to_plain
+
+_FIELDS = ("id", "name", "description", "filters", "weights", "balance", "selector", "parameters")
+
+_LINE_ENDS = "\r\x85\u2028\u2029"
+
+
+class Given(NamedTuple):
+    """A policy of a file; without an id there it has a new one."""
+
+    document: ClusterPolicy
+    has_id: bool
+
+
+def write_policies(policies: Sequence[ClusterPolicy]) -> str:
+    """The policies as YAML, without their versions, which are the store's own."""
+    plain = []
+    for each in policies:
+        fields = to_plain(each)
+        plain.append({name: fields[name] for name in _FIELDS if name in fields})
+    text: str = yaml.dump(
+        {"policies": plain},
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=100,
+        default_flow_style=None,
+    )
+    return text
+
+
+def read_policies(text: str, place: str) -> list[Given]:
+    """The policies of a YAML text.
+
+    Raises:
+        ConfigError: it is no YAML, or a field is missing, unknown or out of bounds; names the file,
+            the policy and the field.
+    """
+    try:
+        plain = yaml.load(text, Loader=_Loader)  # noqa: S506 - derived from the safe one
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"{place}: {' '.join(str(error).split())}") from None
+    if not isinstance(plain, dict) or set(plain) != {"policies"}:
+        raise ConfigError(f"{place}: expected one field `policies` with a list of policies")
+    listed = plain["policies"]
+    if not isinstance(listed, list):
+        raise ConfigError(f"{place}: policies: expected a list")
+    found = [_given(each, f"{place}: policies[{number}]") for number, each in enumerate(listed)]
+    for what, values in (
+        ("id", [each.document.id for each in found]),
+        ("name", [each.document.name.casefold() for each in found]),
+    ):
+        if twice := sorted({each for each in values if values.count(each) > 1}):
+            raise ConfigError(f"{place}: two policies have the {what} {twice[0]!r}")
+    return found
+
+
+def _given(plain: Any, place: str) -> Given:
+    if not isinstance(plain, dict):
+        raise ConfigError(f"{place}: expected a policy with the fields {', '.join(_FIELDS)}")
+    name = f"{place} {plain['name']}" if isinstance(plain.get("name"), str) else place
+    if "version" in plain:
+        raise ConfigError(f"{name}: version: is the store's own; leave it out")
+    try:
+        document = from_plain({"id": str(uuid.uuid4()), **plain, "version": 1})
+    except ClusterPolicyError as error:
+        raise ConfigError(f"{name}: {error}; write numbers in quotes where texts are") from None
+    return Given(document, "id" in plain)
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """Escapes the line ends that YAML would read as others."""
+
+    def represent_text(self, text: str) -> Any:
+        style = '"' if any(each in text for each in _LINE_ENDS) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Refuses what a person did not mean: a field that is there twice, and aliases."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.YAMLError(f"line {event.start_mark.line + 1}: aliases are not supported")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        names = [each.value for each, _ in node.value if isinstance(each, yaml.ScalarNode)]
+        for each in names:
+            if names.count(each) > 1:
+                line = node.start_mark.line + 1
+                raise yaml.YAMLError(f"line {line}: the field {each!r} is there twice")
+        return super().construct_mapping(node, deep=deep)

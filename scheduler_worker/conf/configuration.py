@@ -1,0 +1,65 @@
+"""Parses the command line and the configuration files into a ``ConfigOpts`` of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from oslo_config import cfg
+
+from scheduler_worker import __version__
+from scheduler_worker.errors import ConfigError
+
+
+class Configuration(cfg.ConfigOpts):  # type: ignore[misc]
+    """A ``ConfigOpts`` that keeps its arguments, so that :meth:`read_anew` can repeat the parse."""
+
+    def __init__(
+        self,
+        register: Callable[[cfg.ConfigOpts], None],
+        args: Sequence[str],
+        cli_opts: Sequence[Any],
+        prog: str,
+        default_files: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._arguments = (register, tuple(args), tuple(cli_opts), prog)
+        register(self)
+        self.register_cli_opts(cli_opts)
+        self(
+            list(args),
+            project="scheduler_worker",
+            prog=prog,
+            version=__version__,
+            default_config_files=None if default_files is None else list(default_files),
+        )
+
+    @property
+    def cli_opts(self) -> list[Any]:
+        """The options of the command line alone."""
+        return list(self._arguments[2])
+
+    @property
+    def files(self) -> list[str]:
+        """The files that were read, in their order."""
+        folders = [Path(each) for each in self.config_dirs or self.default_config_dirs]
+        found = [str(each) for folder in folders for each in sorted(folder.glob("*.conf"))]
+        return [*self.config_file, *found]
+
+    def read_anew(self) -> Self:
+        """Parse the same command line and files again, into a new object; this one is unchanged.
+
+        Raises:
+            ConfigError: a file is missing, unreadable or malformed.
+        """
+        complaints = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(complaints):  # argparse writes there before it exits
+                return type(self)(*self._arguments, self.default_config_files)
+        except SystemExit:
+            raise ConfigError(complaints.getvalue().strip()) from None
+        except (cfg.Error, ValueError, OSError) as error:
+            raise ConfigError(str(error)) from None

@@ -1,0 +1,97 @@
+"""Finds options and groups in the files that nothing reads, and suggests the nearest name.
+
+A file may be shared with Nova, so Nova's own names (``nova_names``) are ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from typing import Any
+
+from oslo_config import cfg, iniparser
+
+from scheduler_worker.conf import nova_compat, nova_names
+
+_DEFAULT = "DEFAULT"
+_SURELY = 0.85
+"""How similar to a known group a library's group must be to count as misspelled."""
+
+Listed = Sequence[tuple[str | None, Sequence[Any]]]
+"""Options by their group; None is ``[DEFAULT]``."""
+
+
+def of_libraries(*libraries: str) -> Iterator[tuple[str | None, list[Any]]]:
+    """The options that libraries list for ``oslo-config-generator``, by group."""
+    for library in libraries:
+        for entry in entry_points(group="oslo.config.opts", name=library):
+            for listed, options in entry.load()():
+                group = getattr(listed, "name", listed)
+                if not str(group).startswith("sample_"):
+                    yield group, list(options)
+
+
+def unknown(files: Iterable[str], ours: Listed, others: Listed) -> list[str]:
+    """A sentence for each option and group in the files that is neither ours nor of ``others``."""
+    reader = _Reader(ours, others)
+    found: list[str] = []
+    for path in files:
+        sections: dict[str, dict[str, Any]] = {}
+        with contextlib.suppress(OSError, ValueError, iniparser.ParseError):
+            # It was readable when the configuration was loaded; if not now, that is reported
+            # elsewhere.
+            cfg.ConfigParser(path, sections).parse()
+        for section, options in sections.items():
+            found += [f"{path}: {sentence}" for sentence in reader.unknown(section, options)]
+    return found
+
+
+def _names(read: Listed) -> dict[str, set[str]]:
+    """Group -> the names of its options, present and former ones."""
+    known: dict[str, set[str]] = {}
+    for group, options in read:
+        name = group or _DEFAULT
+        known.setdefault(name, set())
+        for option in options:
+            known[name].update((option.name, option.dest))
+            for former in option.deprecated_opts:
+                names = known.setdefault(former.group or name, set())
+                names.add((former.name or option.name).replace("-", "_"))
+    return known
+
+
+class _Reader:
+    """Knows every option that is read, and writes the sentences."""
+
+    def __init__(self, ours: Listed, others: Listed) -> None:
+        self._ours = _names(ours)
+        self._known = _names([*ours, *others])
+
+    def unknown(self, section: str, options: Iterable[str]) -> Iterator[str]:
+        group = section if section == _DEFAULT else section.lower()
+        if group not in self._known:
+            if not self._is_left_alone(group):
+                yield f"[{section}] is no group that is read{_hint(group, self._known, '[{}]')}"
+            return
+        novas = {*nova_names.OPTIONS.get(group, "").split(), *nova_compat.UNUSED.get(group, ())}
+        for option in options:
+            if option not in self._known[group] and option not in novas:
+                yield f"[{section}] {option} is no option that is read{self._place(group, option)}"
+
+    def _is_left_alone(self, group: str) -> bool:
+        if group in nova_names.GROUPS.split() or group in nova_compat.UNUSED:
+            return True
+        is_of_library = group.startswith(nova_names.PREFIXES)
+        return is_of_library and not get_close_matches(group, self._known, 1, _SURELY)
+
+    def _place(self, group: str, option: str) -> str:
+        homes = [each for each, names in self._ours.items() if option in names]
+        return f"; it belongs to [{homes[0]}]" if homes else _hint(option, self._known[group], "{}")
+
+
+def _hint(name: str, known: Iterable[str], form: str) -> str:
+    lowered = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), lowered, 1)
+    return f"; did you mean {form.format(lowered[near[0]])}?" if near else ""

@@ -1,0 +1,176 @@
+"""Collects the facts around a worker, check by check; what cannot be reached ends its own check."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from scheduler_worker import conf as configuration
+from scheduler_worker import factories, preflight
+from scheduler_worker.backends.clock import SystemClock
+from scheduler_worker.backends.nova import inspection as nova_inspection
+from scheduler_worker.backends.nova.source import NovaDatabases
+from scheduler_worker.backends.placement import inspection as placement_inspection
+from scheduler_worker.backends.placement.reading import PlacementReader
+from scheduler_worker.conf import Configuration, Settings
+from scheduler_worker.conf.nova_feed import NovaFeed
+from scheduler_worker.doctor import rules
+from scheduler_worker.doctor.findings import Finding, Status, failed, ok, warning
+from scheduler_worker.errors import BackendError, SchedulerWorkerError, SourceUnavailable
+from scheduler_worker.model.feed import Part
+from scheduler_worker.rpc import transport
+from scheduler_worker.rpc.amqp.check import QueueUse
+from scheduler_worker.rpc.transport import Bus
+from scheduler_worker.service.state import presence
+from scheduler_worker.service.state.presence import WorkerFacts
+
+_FILES = "the configuration"
+_WORKERS = "the workers"
+_PLACEMENT = "Placement"
+_LOOKS, _BETWEEN_LOOKS_S = 4, 0.5
+
+
+def examine(conf: Configuration) -> Iterator[Finding]:
+    """Check everything that a worker with this configuration needs; each finding as it comes.
+
+    Without a configuration that a worker can start with, nothing else is looked at.
+    """
+    findings = list(_configuration(conf))
+    yield from findings
+    if any(each.status is Status.FAILED for each in findings):
+        return
+    settings = configuration.settings(conf)
+    is_connected = True
+    for name, problems, notes in preflight.connections(conf, settings):
+        is_connected &= not problems
+        yield from (failed(name, each) for each in problems)
+        yield from (warning(name, each) for each in notes)
+        if not problems and not notes:
+            yield ok(name, "connected")
+    if not is_connected:
+        yield warning("the rest", "not looked at, for what it needs cannot be reached")
+        return
+    yield from _workers(conf, settings)
+    nodes: dict[str, str] | None = None
+    if settings.nova_feed is not None:
+        nodes = {}
+        yield from _nova(settings.nova_feed, nodes)
+    if settings.asks_placement:
+        yield from _placement(conf, nodes)
+
+
+def _configuration(conf: Configuration) -> Iterator[Finding]:
+    copy = conf.read_anew()  # the check replaces what is invalid
+    problems = preflight.refusals(copy, processes=1, embedded=False)
+    yield from (failed(_FILES, each) for each in problems)
+    unread = configuration.unread(copy, transport.list_opts())
+    yield from (warning(_FILES, each) for each in (*unread, *configuration.notices(copy)))
+    if problems:
+        return
+    settings = configuration.settings(conf)
+    yield from (warning(_FILES, each) for each in preflight.left_out(settings))
+    if settings.nova_feed is None:
+        yield warning(
+            _FILES,
+            "[nova_feed] enabled is off: hosts have to be reported (docs/rpc.md)",
+            "In a Nova cloud, turn it on",
+        )
+    elif settings.claims is None and not settings.is_dry_run:
+        yield warning(
+            _FILES,
+            "[nova_claims] enabled is off: Placement will show an empty cloud",
+            "Turn it on in all workers, unless nothing reads Placement",
+        )
+    yield ok(_FILES, f"read {', '.join(conf.files) or 'no file'}")
+
+
+def _workers(conf: Configuration, settings: Settings) -> Iterator[Finding]:
+    us = factories.worker_facts(settings)
+    found: list[WorkerFacts] = []
+    with contextlib.closing(factories.open_state(settings.state, SystemClock())) as state:
+        if state.characteristics.spans_processes:
+            found = presence.workers(state)
+            yield from rules.workers(_WORKERS, us, found)
+        elif not settings.is_dry_run:
+            yield warning(
+                _WORKERS,
+                "[state] url is memory://, which no other worker sees and no restart survives",
+                "Use redis:// to serve",
+            )
+    with factories.open_bus(conf, settings.rpc) as bus:
+        try:
+            use = _settled_use(bus, settings.rpc.topic, len(found))
+        except SchedulerWorkerError as error:
+            yield failed(f"the queue {settings.rpc.topic}", str(error))
+            return
+    if use is not None:
+        check = f"the queue {settings.rpc.topic} (RabbitMQ {use.version})"
+        yield rules.consumers(check, us, found, use.consumers, use.messages)
+
+
+def _settled_use(bus: Bus, topic: str, workers: int) -> QueueUse | None:
+    """The use of the queue; a worker has more consumers while requests wait without a slot."""
+    for _ in range(_LOOKS):
+        use = bus.queue_use(topic)
+        if use is None or use.consumers <= workers:
+            break
+        time.sleep(_BETWEEN_LOOKS_S)
+    return use
+
+
+def _nova(nova: NovaFeed, nodes: dict[str, str]) -> Iterator[Finding]:
+    """Check the databases; ``nodes`` gets uuid -> host of the compute nodes with a mapping."""
+    with contextlib.closing(factories.open_nova_databases(nova.databases)) as source:
+        try:
+            outline = source.outline()
+            yield from _database(source, None, "Nova's API database")
+        except SourceUnavailable as error:
+            yield failed("Nova's API database", str(error))
+            return
+        if not outline.parts:
+            yield failed("the cells", "there is no cell but cell0", "See nova-manage cell_v2")
+        for part in outline.parts:
+            name = f"the cell {part.name}"
+            try:
+                yield from _database(source, part, name)
+                services = source.services(part.id)
+                census = source.census(part.id)
+            except SourceUnavailable as error:
+                yield failed(name, str(error))
+                continue
+            found = rules.Compute(part.id, census.nodes, outline.part_of, services)
+            nodes |= {
+                each.uuid: each.host
+                for each in census.nodes
+                if each.host is not None and outline.part_of.get(each.host) == part.id
+            }
+            yield from rules.computes(name, found, nova.feed.silent_after_s)
+            before_s = time.time()
+            now_s = source.services(part.id).now_s
+            beats = [each.last_seen_s for each in services.by_host.values() if each.last_seen_s]
+            yield from rules.clocks(
+                name,
+                rules.Moments(before_s, now_s, time.time()),
+                max(beats, default=None),
+                nova.feed.overlap_s,
+            )
+
+
+def _database(source: NovaDatabases, part: Part | None, name: str) -> Iterator[Finding]:
+    facts = nova_inspection.inspected(source.database(part.id if part else None))
+    yield rules.database_account(f"{name} at {facts.name} ({facts.version})", facts.writes)
+
+
+def _placement(conf: Configuration, nodes: dict[str, str] | None) -> Iterator[Finding]:
+    session = factories.open_placement_session(conf, connections=1)
+    reader = PlacementReader(session, concurrency=1)
+    try:
+        oldest, newest = placement_inspection.versions(session)
+        yield ok(_PLACEMENT, f"it speaks versions {oldest} to {newest}")
+        if nodes is not None:
+            yield from rules.providers(_PLACEMENT, nodes, reader.listed())
+    except BackendError as error:
+        yield failed(_PLACEMENT, str(error))
+    finally:
+        reader.close()

@@ -1,0 +1,71 @@
+"""Findings: what was checked, how it is, and what to do."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from scheduler_worker.redaction import redacted
+
+
+class Status(enum.StrEnum):
+    """How something is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """A worker serves, but not as it should."""
+    FAILED = "failed"
+    """A worker would not serve, or would do harm."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """The result of one check."""
+
+    status: Status
+    check: str
+    """What was looked at."""
+    message: str
+    fix: str = ""
+    """What to do; empty where the message says it, or nothing is to be done."""
+
+    def __str__(self) -> str:
+        text = f"{self.status:<7} {self.check}: {self.message}"
+        return redacted(f"{text}. {self.fix}" if self.fix else text)
+
+
+def ok(check: str, message: str) -> Finding:
+    """All is well."""
+    return Finding(Status.OK, check, message)
+
+
+def warning(check: str, message: str, fix: str = "") -> Finding:
+    """It should be better."""
+    return Finding(Status.WARNING, check, message, fix)
+
+
+def failed(check: str, message: str, fix: str = "") -> Finding:
+    """It must be better."""
+    return Finding(Status.FAILED, check, message, fix)
+
+
+def summary(findings: Iterable[Finding]) -> str:
+    """How many there are of each status."""
+    found = [each.status for each in findings]
+    return f"{found.count(Status.FAILED)} failed, {found.count(Status.WARNING)} warnings, " \
+        f"{found.count(Status.OK)} ok"  # fmt: skip
+
+
+def document(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """The findings for a program."""
+    return [
+        {
+            "status": str(each.status),
+            "check": each.check,
+            "message": redacted(each.message),
+            "fix": redacted(each.fix),
+        }
+        for each in findings
+    ]

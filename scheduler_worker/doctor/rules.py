@@ -1,0 +1,197 @@
+"""Judges what was found around a worker. Pure: facts in, findings out; times in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from scheduler_worker.doctor.findings import Finding, failed, ok, warning
+from scheduler_worker.model.feed import ChangedRow, ServiceStates
+from scheduler_worker.model.provider_readings import Listed
+from scheduler_worker.service.state.presence import WorkerFacts
+from scheduler_worker.wording import listed
+
+_CLOCKS_S = 2.0
+"""By how much clocks that are kept by NTP may seem to differ, over a network."""
+_NTP = "Synchronise the clocks of this host, the databases and the conductors, as with chrony"
+
+
+class Moments(NamedTuple):
+    """The clock of this host before and after the database was asked for its own."""
+
+    before_s: float
+    database_s: float
+    after_s: float
+
+    @property
+    def ahead_s(self) -> float:
+        """By how much the database's clock is ahead of ours at least; negative if behind."""
+        if self.database_s > self.after_s:
+            return self.database_s - self.after_s
+        # A database's clock may be read in whole seconds.
+        return min(0.0, self.database_s + 1.0 - self.before_s)
+
+
+class Compute(NamedTuple):
+    """A cell's compute nodes, which cell each host is mapped to, and the services."""
+
+    part_id: str
+    nodes: Sequence[ChangedRow]
+    part_of: Mapping[str, str]
+    services: ServiceStates
+
+
+def database_account(check: str, writes: Sequence[str]) -> Finding:
+    """Whether the account may do more than it needs."""
+    if not writes:
+        return ok(check, "the account may only read")
+    return warning(
+        check,
+        f"the account may {listed(writes, 3)}; the worker only reads",
+        "Give it an account with SELECT alone (docs/nova-cloud.md, Accounts)",
+    )
+
+
+def clocks(
+    check: str, here: Moments, newest_beat_s: float | None, overlap_s: float
+) -> Iterator[Finding]:
+    """The clocks of this host, of the database, and of the conductors that write heartbeats."""
+    is_well = True
+    if abs(here.ahead_s) > _CLOCKS_S:
+        is_well = False
+        side = "ahead of" if here.ahead_s > 0 else "behind"
+        yield warning(
+            check, f"the database's clock is {abs(here.ahead_s):.0f} s {side} this host's", _NTP
+        )
+    beat_ahead_s = 0.0 if newest_beat_s is None else newest_beat_s - here.database_s
+    if beat_ahead_s > overlap_s:
+        is_well = False
+        yield failed(
+            check,
+            f"a heartbeat is {beat_ahead_s:.0f} s ahead of the database's clock, more than "
+            f"[nova_feed] overlap ({overlap_s:g} s): changes can be missed for a while",
+            _NTP,
+        )
+    elif beat_ahead_s > _CLOCKS_S:
+        is_well = False
+        yield warning(
+            check, f"a heartbeat is {beat_ahead_s:.0f} s ahead of the database's clock", _NTP
+        )
+    if is_well:
+        yield ok(check, "this host's, the database's and the conductors' clocks agree")
+
+
+def computes(check: str, found: Compute, silent_after_s: float) -> Iterator[Finding]:
+    """Hosts without a mapping, and compute services that are not up."""
+    hosts = sorted({each.host for each in found.nodes if each.host is not None})
+    mapped = [each for each in hosts if found.part_of.get(each) == found.part_id]
+    if unmapped := sorted(set(hosts) - set(mapped)):
+        yield warning(
+            check,
+            f"{len(unmapped)} hosts have no mapping to this cell and get no instances: "
+            f"{listed(unmapped)}",
+            "Run nova-manage cell_v2 discover_hosts, regularly",
+        )
+    states = {host: found.services.by_host.get(host) for host in mapped}
+    down = [
+        host
+        for host, state in states.items()
+        if state is None or state.forced_down or not state.facts(
+            found.services.now_s, silent_after_s
+        )["up"]
+    ]  # fmt: skip
+    disabled = [host for host, state in states.items() if state is not None and state.disabled]
+    if down:
+        judge = failed if len(down) == len(mapped) else warning
+        yield judge(
+            check,
+            f"{len(down)} of {len(mapped)} compute services are down: {listed(down)}",
+            "Start nova-compute there; openstack compute service list shows the last heartbeats",
+        )
+    elif mapped:
+        note = f", {len(disabled)} disabled" if disabled else ""
+        yield ok(check, f"{len(mapped)} compute services are up{note}")
+    else:
+        yield failed(
+            check, "it has no host with a mapping", "Run nova-manage cell_v2 discover_hosts"
+        )
+
+
+def providers(check: str, nodes: Mapping[str, str], found: Sequence[Listed]) -> Iterator[Finding]:
+    """The resource providers of compute nodes; ``nodes`` is uuid -> host."""
+    generations = {each.uuid: each.generation for each in found}
+    missing = sorted(host for uuid, host in nodes.items() if uuid not in generations)
+    if missing:
+        yield failed(
+            check,
+            f"{len(missing)} of {len(nodes)} compute nodes have no resource provider, so that "
+            f"nothing can be claimed there: {listed(missing)}",
+            "nova-compute makes it: see its log there, and whether a provider of the same name "
+            "with another uuid is in its way (openstack resource provider list)",
+        )
+    untouched = sorted(host for uuid, host in nodes.items() if generations.get(uuid) == 0)
+    if untouched:
+        yield warning(
+            check,
+            f"{len(untouched)} resource providers are of generation 0, without an inventory: "
+            f"{listed(untouched)}",
+            "nova-compute reports it every minute: see its log there",
+        )
+    if not missing and not untouched:
+        yield ok(check, f"{len(nodes)} compute nodes have their resource providers")
+
+
+def workers(check: str, us: WorkerFacts, found: Sequence[WorkerFacts]) -> Iterator[Finding]:
+    """Whether the workers that share the state agree with this configuration."""
+    others = [each for each in found if each.topic == us.topic and not each.is_dry_run]
+    is_well = True
+    if not us.is_dry_run:
+        for option, differs in (
+            ("[nova_claims] enabled", [e.name for e in others if e.is_claiming != us.is_claiming]),
+            ("[nova_feed] enabled", [e.name for e in others if e.is_feeding != us.is_feeding]),
+        ):
+            if differs:
+                is_well = False
+                yield failed(
+                    check,
+                    f"{option} is not as for the workers that serve: {listed(sorted(differs))}",
+                    "Give all workers of a cloud the same configuration, and restart them",
+                )
+    if versions := sorted({each.version for each in found} - {us.version}):
+        is_well = False
+        yield warning(
+            check,
+            f"workers of version {listed(versions)} serve beside {us.version}",
+            "Finish the upgrade (docs/operations.md)",
+        )
+    if is_well:
+        names = listed(sorted(each.name for each in found)) or "none"
+        yield ok(check, f"{len(found)} workers share the state: {names}")
+
+
+def consumers(
+    check: str, us: WorkerFacts, found: Sequence[WorkerFacts], count: int, waiting: int
+) -> Finding:
+    """Who consumes the topic's queue; ``waiting`` are its messages."""
+    ours = [each.name for each in found if each.topic == us.topic and not each.is_dry_run]
+    others = count - len(ours)
+    text = f"{count} consumers, {len(ours)} of them workers that this state knows"
+    if not others or us.is_dry_run:
+        return ok(check, f"{text}; {waiting} messages wait")
+    if others < 0:
+        return warning(
+            check,
+            f"{text}: a worker does not consume",
+            "See its log, and /readyz; one that was killed is forgotten after half a minute",
+        )
+    if not ours:
+        return warning(
+            check,
+            f"{text}; the others are nova-schedulers, or workers of another shared state",
+            "Before a worker starts without [dry_run], stop nova-scheduler on all nodes",
+        )
+    return failed(
+        check,
+        f"{text}: another program gets a part of the requests",
+        "Stop nova-scheduler on all nodes; workers need the same [state] url and prefix",
+    )

@@ -1,0 +1,241 @@
+"""The migrations that a cluster's balance has asked for: under way, failed, and done.
+
+Values only; times are seconds of the store's clock. A migration is *asked for*, then it *begins*,
+then it is *done*; or it *fails* on the way, by a refusal, an error, or since nothing was heard of
+it in time. The VM of a failed one waits before the next, twice as long after each failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+from msgspec import Meta, structs
+
+from scheduler_worker.model.cluster_load import BalanceMemory, Migration, Move
+
+Seconds = Annotated[float, Meta(gt=0)]
+_MOST_DOUBLINGS = 30
+"""Keeps the doubled wait a finite number; any bound is reached long before."""
+
+
+State = Literal["started", "done", "refused", "failed"]
+STATES: tuple[str, ...] = get_args(State)
+
+
+class MigrationLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many migrations a cluster has at a time, and how long each may take."""
+
+    most: Annotated[int, Meta(ge=1)] = 2
+    begin_within_s: Seconds = 120.0
+    """A migration that has not begun by then counts as failed."""
+    end_within_s: Seconds = 3600.0
+    """The same for the end of one that has begun."""
+    first_wait_s: Seconds = 60.0
+    """For how long a VM stays after its first failure; twice as long after each further one."""
+    longest_wait_s: Seconds = 3600.0
+
+    def wait_s(self, failures: int) -> float:
+        """For how long a VM stays after so many failures."""
+        doubled = self.first_wait_s * 2 ** min(max(failures - 1, 0), _MOST_DOUBLINGS)
+        return min(float(doubled), self.longest_wait_s)
+
+
+class AskedMigration(msgspec.Struct, frozen=True, kw_only=True):
+    """A migration that was asked for and has not ended."""
+
+    id: str
+    """Never used again: an answer to another migration of the VM is recognised by it."""
+    vm: str
+    source: str
+    candidates: tuple[str, ...]
+    """The hosts to choose from. The source is one: the VM may stay after all."""
+    reason: str
+    policy: str
+    """Name and version of the policy, as ``name@version``."""
+    asked_at_s: float
+    overdue_at_s: float
+    """When it counts as failed unless it goes on before."""
+    begun_at_s: float | None = None
+    destination: str | None = None
+    """Where it goes, once it has begun."""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a migration is, as whoever carries it out says."""
+
+    state: State
+    destination: str | None = None
+    """Where the VM goes, or is; None: unknown."""
+    why: str = ""
+    """Of one that was refused or failed."""
+
+
+class Setback(msgspec.Struct, frozen=True):
+    """The failures of a VM's migrations, or of a host's power actions, since the last success."""
+
+    failures: int
+    waits_until_s: float
+    why: str
+
+    @classmethod
+    def after(
+        cls, before: Setback | None, why: str, now_s: float, limits: MigrationLimits
+    ) -> Setback:
+        """With one more failure than before."""
+        failures = 1 + (before.failures if before else 0)
+        return cls(failures, now_s + limits.wait_s(failures), why)
+
+    def why_wait(self, now_s: float) -> str | None:
+        """Why nothing new is to be tried yet; None: it may be."""
+        if self.waits_until_s <= now_s:
+            return None
+        left_s = self.waits_until_s - now_s
+        return f"failed {self.failures} times, waits for {left_s:.0f} s: {self.why}"
+
+
+class MigrationLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The migrations of one cluster. Each method returns the ledger as it is afterwards."""
+
+    under_way: Mapping[str, AskedMigration] = {}
+    """By VM."""
+    setbacks: Mapping[str, Setback] = {}
+    """By VM."""
+    moves: Mapping[str, Move] = {}
+    """The last begun migration of each VM, as far back as the balance remembers."""
+
+    def find(self, migration_id: str) -> AskedMigration | None:
+        """The migration under way with this id."""
+        return next((each for each in self.under_way.values() if each.id == migration_id), None)
+
+    def travellers(self, host: str) -> list[str]:
+        """The VMs under way from a host, or to it as far as destinations are known."""
+        return [
+            each.vm for each in self.under_way.values() if host in {each.source, each.destination}
+        ]
+
+    def why_not(self, proposed: Migration, now_s: float, limits: MigrationLimits) -> str | None:
+        """Why a proposed migration may not be asked for now; None: it may."""
+        if proposed.vm in self.under_way:
+            return "the VM is being moved"
+        if not proposed.destinations:
+            return "there is no host to move it to"
+        if len(self.under_way) >= limits.most:
+            return f"{len(self.under_way)} migrations are under way, the most at a time"
+        setback = self.setbacks.get(proposed.vm)
+        return setback.why_wait(now_s) if setback is not None else None
+
+    def ask(
+        self,
+        proposed: Migration,
+        *,
+        migration_id: str,
+        policy: str,
+        now_s: float,
+        limits: MigrationLimits,
+    ) -> MigrationLedger:
+        """With a migration that is being asked for, which :meth:`why_not` must permit."""
+        asked = AskedMigration(
+            id=migration_id,
+            vm=proposed.vm,
+            source=proposed.source,
+            candidates=proposed.candidates,
+            reason=proposed.reason,
+            policy=policy,
+            asked_at_s=now_s,
+            overdue_at_s=now_s + limits.begin_within_s,
+        )
+        return self._with(asked)
+
+    def advance(
+        self, migration_id: str, progress: Progress, now_s: float, limits: MigrationLimits
+    ) -> MigrationLedger:
+        """With what is known of a migration. Nothing changes if it is not under way."""
+        match progress.state:
+            case "started":
+                return self.begin(migration_id, progress.destination, now_s, limits)
+            case "done":
+                return self.end(migration_id, progress.destination, now_s)
+            case _:
+                return self.fail(migration_id, progress.why, now_s, limits)
+
+    def begin(
+        self, migration_id: str, destination: str | None, now_s: float, limits: MigrationLimits
+    ) -> MigrationLedger:
+        """With a migration that has begun. Nothing changes if it had, or is not under way."""
+        found = self.find(migration_id)
+        if found is None or found.begun_at_s is not None:
+            return self
+        begun = structs.replace(
+            found,
+            begun_at_s=now_s,
+            destination=destination,
+            overdue_at_s=now_s + limits.end_within_s,
+        )
+        return self._with(begun)._moved(begun, destination, now_s)
+
+    def end(self, migration_id: str, destination: str | None, now_s: float) -> MigrationLedger:
+        """Without a migration that is done; its VM rests from now on, and its failures are over.
+
+        Nothing changes if it is not under way.
+        """
+        found = self.find(migration_id)
+        if found is None:
+            return self
+        ended = structs.replace(self._without(found), setbacks=_less(self.setbacks, found.vm))
+        return ended._moved(found, destination or found.destination, now_s)
+
+    def fail(
+        self, migration_id: str, why: str, now_s: float, limits: MigrationLimits
+    ) -> MigrationLedger:
+        """Without a migration that failed; its VM waits. Nothing changes if it is not under way."""
+        found = self.find(migration_id)
+        if found is None:
+            return self
+        setback = Setback.after(self.setbacks.get(found.vm), why, now_s, limits)
+        return structs.replace(
+            self._without(found),
+            setbacks={**self.setbacks, found.vm: setback},
+            # A VM that did not move does not rest; only what was done before counts.
+            moves=self.moves if found.begun_at_s is None else _less(self.moves, found.vm),
+        )
+
+    def overdue(self, now_s: float) -> Iterator[AskedMigration]:
+        """The migrations of which nothing was heard in time."""
+        return (each for each in self.under_way.values() if each.overdue_at_s <= now_s)
+
+    def trimmed(
+        self, memory: BalanceMemory, now_s: float, limits: MigrationLimits
+    ) -> MigrationLedger:
+        """Without moves that the balance has forgotten, and failures that nothing came after."""
+        forget_before_s = now_s - limits.longest_wait_s
+        return structs.replace(
+            self,
+            moves={
+                vm: move
+                for vm, move in self.moves.items()
+                if vm in memory.moves or vm in self.under_way
+            },
+            setbacks={
+                vm: each
+                for vm, each in self.setbacks.items()
+                if each.waits_until_s > forget_before_s
+            },
+        )
+
+    def _with(self, asked: AskedMigration) -> MigrationLedger:
+        return structs.replace(self, under_way={**self.under_way, asked.vm: asked})
+
+    def _without(self, asked: AskedMigration) -> MigrationLedger:
+        return structs.replace(self, under_way=_less(self.under_way, asked.vm))
+
+    def _moved(
+        self, asked: AskedMigration, destination: str | None, now_s: float
+    ) -> MigrationLedger:
+        move = Move(asked.source, destination or "", now_s)
+        return structs.replace(self, moves={**self.moves, asked.vm: move})
+
+
+def _less(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {each: value for each, value in mapping.items() if each != key}

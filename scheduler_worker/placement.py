@@ -1,0 +1,113 @@
+"""Ports to Nova's Placement service: what the use cases read and write, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from scheduler_worker.model.allocation_candidates import CandidatesAnswer, SharingProvider
+from scheduler_worker.model.allocations import Consumer
+from scheduler_worker.model.provider_readings import Listed, ProviderFacts, ProviderSum, Use
+
+
+class Why(StrEnum):
+    """Why Placement wrote nothing."""
+
+    FULL = "full"
+    """A provider lacks the capacity or the inventory, or cannot give such an amount."""
+    GONE = "gone"
+    """A provider does not exist. All new consumers of the request now have generation 0."""
+    CHANGED = "changed"
+    """A consumer has another generation."""
+    BUSY = "busy"
+    """Other writers were always faster; the same may be accepted now."""
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Placement's answer to a write of several consumers, of which it wrote none."""
+
+    why: Why
+    message: str
+    providers: tuple[str, ...] = ()
+    """The providers that the message names."""
+
+
+class Allocations(Protocol):
+    """The consumers of Placement."""
+
+    def write(self, consumers: Sequence[Consumer], *, timeout_s: float) -> Refusal | None:
+        """Replace the records of all these consumers; None: it was done. All of it, or nothing.
+
+        Raises:
+            PlacementUnavailable: whether it was written is unknown.
+            PlacementRefused: it will not be written, however often it is tried.
+        """
+
+    def read(self, uuid: str, *, timeout_s: float) -> Consumer | None:
+        """What a consumer holds; None: nothing. Raises as :meth:`write` does."""
+
+
+class Providers(Protocol):
+    """Placement's providers. All methods raise PlacementUnavailable and PlacementRefused."""
+
+    def listed(self, tree_of: str | None = None) -> Sequence[Listed]:
+        """All providers, or those in the tree of one."""
+
+    def having(self, trait: str) -> Sequence[Listed]:
+        """Those with a trait."""
+
+    def sums(
+        self, amounts: Mapping[str, int], limit: int | None = None
+    ) -> Mapping[str, ProviderSum]:
+        """Those in trees that have these amounts left, by resource class; of ``limit`` hosts."""
+
+    def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
+        """What these have; without those that are gone."""
+
+    def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
+        """Who takes what of these; without those that are gone."""
+
+    def usages(self, uuids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """How much is taken of these in all, by resource class; without those that are gone."""
+
+    def close(self) -> None:
+        """Read nothing any more."""
+
+
+class CandidateSource(Protocol):
+    """Placement's answers about single requests."""
+
+    def candidates(self, query: str, *, timeout_s: float) -> CandidatesAnswer:
+        """The answer to a query of allocation candidates.
+
+        Raises:
+            PlacementUnavailable: it is away, slow or broken.
+            PlacementRefused: it does not accept the account, or the query.
+        """
+
+
+class Sharing(Protocol):
+    """Knows which providers share with others."""
+
+    def known(self) -> Sequence[SharingProvider] | None:
+        """As they were last read; None: not yet. Does not block."""
+
+    def read(self) -> Sequence[SharingProvider]:
+        """As they are now. Raises PlacementUnavailable, PlacementRefused."""
+
+
+class ProviderReader(Protocol):
+    """Knows what providers have, and reads it again where it turns out to be wrong."""
+
+    def read_again(self, providers: Collection[str]) -> None:
+        """Placement contradicts what is known of these providers. Does not block."""
+
+
+class NoReader:
+    """Where nobody reads providers: hosts report for themselves."""
+
+    def read_again(self, providers: Collection[str]) -> None:
+        pass

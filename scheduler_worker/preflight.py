@@ -1,0 +1,180 @@
+"""Checks of a configuration before a worker starts with it: ``--check-config`` and start-up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from scheduler_worker import conf as configuration
+from scheduler_worker import factories
+from scheduler_worker.backends.attestation import HttpAttestation
+from scheduler_worker.backends.clock import SystemClock
+from scheduler_worker.backends.memory import MemoryState
+from scheduler_worker.backends.watched import WatchedState
+from scheduler_worker.conf import Configuration, Settings
+from scheduler_worker.errors import (
+    BusUnavailable,
+    ClusterPolicyError,
+    ConfigError,
+    StateUnavailable,
+)
+from scheduler_worker.factories import (
+    FILTERS,
+    POLICY_UNITS,
+    WEIGHERS,
+    open_bus,
+    open_state,
+    registered,
+)
+from scheduler_worker.observer import Observer
+from scheduler_worker.rpc import transport
+from scheduler_worker.rpc.transport import Bus
+from scheduler_worker.rpc.wire_errors import to_wire
+from scheduler_worker.service.policies.units import nova_pipeline
+from scheduler_worker.service.tuning.policies import TuningPolicies
+
+
+def check_reachable(conf: Configuration, *, embedded: bool) -> None:
+    """Raise ConfigError where no client could reach the worker, unless it is ``embedded``."""
+    transport.register_opts(conf)
+    is_set = conf.get_location("transport_url").location.is_user_controlled
+    if not is_set and not embedded:
+        raise ConfigError(
+            "[DEFAULT] transport_url is not set, so that no client could reach this worker (read: "
+            f"{', '.join(conf.files) or 'no file'}). Name the file that sets it with --config-file "
+            "FILE, or use --embedded for a bus inside this process"
+        )
+    if is_set and embedded:
+        raise ConfigError(
+            "--embedded is for a worker without [DEFAULT] transport_url, which is set; leave out "
+            "one of them"
+        )
+
+
+def check_processes(settings: Settings, processes: int) -> None:
+    """Raise ConfigError where several processes cannot share the configured state."""
+    state = open_state(settings.state, SystemClock())
+    try:
+        if processes > 1 and not state.characteristics.spans_processes:
+            raise ConfigError(
+                f"--workers {processes}: processes cannot share [state] url = "
+                f"{settings.state.url}; use redis://, or run one worker"
+            )
+    finally:
+        state.close()
+
+
+def refusals(conf: Configuration, *, processes: int, embedded: bool) -> list[str]:
+    """Every reason for which a worker would refuse to start. Connects to nothing.
+
+    Replaces invalid values in ``conf``, which must not be used to start a worker afterwards.
+    """
+    settings, found = configuration.inspected(conf, transport.list_opts())
+    for attempt in (
+        lambda: check_reachable(conf, embedded=embedded),
+        lambda: check_processes(settings, processes),
+        lambda: _check_bus(conf, settings),
+        lambda: _check_feed(conf, settings),
+        lambda: settings.attestation and HttpAttestation(settings.attestation),
+        lambda: factories.open_nova(conf, settings),
+        lambda: factories.open_placement(conf, settings),
+        lambda: nova_pipeline(settings.options, registered(FILTERS), registered(WEIGHERS)),
+    ):
+        try:
+            attempt()
+        except (ClusterPolicyError, ConfigError, ValueError) as error:
+            found.append(str(error))
+    return found
+
+
+def left_out(settings: Settings) -> list[str]:
+    """What a worker would start without: plugins and tuning policies that cannot be loaded."""
+    found: list[str] = []
+    for group in (FILTERS, WEIGHERS, *POLICY_UNITS):
+        registered(group, lambda name, error: found.append(f"{name} cannot be loaded: {error!r}"))
+    files = factories.policy_files(settings.tuning)
+    policies = TuningPolicies(MemoryState(SystemClock(), hold_timeout_s=1.0), files)
+    policies.read_from(files)
+    return [*found, *policies.alarms]
+
+
+class Connection(NamedTuple):
+    """The result of an attempt to connect."""
+
+    name: str
+    problems: Sequence[str] = ()
+    """Why it would not serve a worker."""
+    notes: Sequence[str] = ()
+    """Advice to the operator about its settings."""
+
+
+def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]:
+    """Connect to each broker, to the shared state, and to Nova and Placement where they are used.
+
+    Consumes nothing.
+    """
+    with open_bus(conf, settings.rpc) as bus:
+        for address, refusal in _refusals_of_bus(bus, settings):
+            yield Connection(f"RabbitMQ at {address}", [refusal] if refusal else [])
+    if (nova := factories.open_nova(conf, settings)) is not None:
+        refusal = nova.problem()
+        yield Connection("Nova", [refusal] if refusal else [])
+    clock = SystemClock()
+    state = WatchedState(open_state(settings.state, clock), clock)
+    try:
+        problem = state.problem()
+        notes = () if problem else state.check()
+        yield Connection("the shared state", [problem] if problem else [], notes)
+    except StateUnavailable as error:
+        yield Connection("the shared state", [str(error)])
+    finally:
+        state.close()
+    if settings.asks_placement:
+        session = factories.open_placement_session(conf, connections=1)
+        problem = session.problem()
+        session.close()
+        yield Connection("Placement", [problem] if problem else [])
+    if settings.nova_feed is not None:
+        databases = factories.open_nova_databases(settings.nova_feed.databases)
+        try:
+            for name, problem in databases.check():
+                yield Connection(name, [problem] if problem else [])
+        finally:
+            databases.close()
+
+
+def _refusals_of_bus(bus: Bus, settings: Settings) -> Iterator[tuple[str, str | None]]:
+    """Each broker's address, and why it would not serve a worker; None if it would."""
+    if not settings.is_dry_run:
+        yield from bus.refusals(settings.rpc.topic, settings.host)
+        return
+    try:  # a dry run declares nothing that others use
+        if (use := bus.queue_use(settings.rpc.topic)) is not None:
+            yield use.broker, None
+    except (BusUnavailable, ConfigError) as error:
+        yield bus.url, str(error)
+
+
+def _check_feed(conf: Configuration, settings: Settings) -> None:
+    """Raise ConfigError where Nova cannot be read with what is configured."""
+    if settings.nova_feed is not None:
+        factories.open_nova_databases(settings.nova_feed.databases).close()
+        if settings.nova_feed.providers is not None:
+            factories.open_placement_session(conf, connections=1).close()
+
+
+def _check_bus(conf: Configuration, settings: Settings) -> None:
+    """Raise ConfigError where the options of the bus contradict each other."""
+    rpc = settings.rpc
+    with open_bus(conf, rpc) as bus:
+        if settings.dry_run is not None:
+            bus.copies(
+                rpc.topic,
+                settings.host,
+                lambda _message: None,
+                max_messages=settings.dry_run.max_requests,
+                limits=rpc.deliveries,
+                observer=Observer(),
+            )
+        server = bus.server(rpc.topic, settings.host, (), kind=rpc.server, translate=to_wire)
+        server.stop(0.0)

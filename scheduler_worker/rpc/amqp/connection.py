@@ -1,0 +1,424 @@
+"""One connection to one broker, for one thread.
+
+Consumers and acknowledgements have one channel, published messages another: the broker closes a
+channel over a message that it refuses. What is written is sent by :meth:`BrokerConnection.flush`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import amqp
+from amqp import spec
+
+from scheduler_worker.errors import BusUnavailable
+from scheduler_worker.rpc.amqp import contents, envelope, frames, properties
+from scheduler_worker.rpc.amqp.contents import Content, Signature
+from scheduler_worker.rpc.amqp.deliveries import (
+    Ack,
+    Command,
+    Copy,
+    DeadLetter,
+    Publish,
+    Republish,
+    Requeue,
+)
+from scheduler_worker.rpc.amqp.ping_channel import PING, PingChannel, open_ping_channel
+from scheduler_worker.rpc.amqp.properties import DELIVERIES, EXPIRES, SENDER, Properties
+from scheduler_worker.rpc.amqp.protocol import (
+    ConnectionLostError,
+    ProtocolConnection,
+    lost_on_error,
+    translated,
+)
+from scheduler_worker.rpc.amqp.publisher import ConfirmingPublisher, Publication, PublishOutcome
+from scheduler_worker.rpc.amqp.queues import QueueDeclarations, needs
+from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker, QueueNames
+from scheduler_worker.rpc.amqp.stream import CONNECT_S, STALLED_S
+from scheduler_worker.unique import unique_hex
+
+__all__ = ["Answer", "BrokerConnection", "ConnectionLostError", "IncomingMessage"]
+
+_REASON = 200
+"""Characters of the reason that a dead letter carries."""
+
+
+class IncomingMessage(NamedTuple):
+    """A message as it was delivered."""
+
+    tag: int
+    queue: str
+    body: bytes
+    expiration: str | None
+    deliveries: int
+    is_counted: bool
+    compression: object = None
+
+
+class Answer(NamedTuple):
+    """An answer that its caller may not have received."""
+
+    queue: str
+    body: bytes
+
+
+class _Unacknowledged(NamedTuple):
+    """A message that is not acknowledged."""
+
+    content: Content
+    properties: Properties
+    since_s: float
+    """Since when it has been waiting at the broker, as far as that is known."""
+
+
+def _ignore(*_: object) -> None:
+    """The default callback."""
+
+
+class BrokerConnection:
+    """A connection on which the queues exist; nothing is consumed until :meth:`consume`.
+
+    ``on_message`` gets each delivery, ``on_answered`` the outcome of each answer, ``on_copied`` of
+    each copy the reason why it was not made, or None, ``on_consumers_counted`` the number of
+    consumers of the server's own queue, ``on_ping_confirmed`` the name of a ping that is in the
+    queue now, ``on_ping_answered`` the body of each answer to a ping. ``waited_s`` returns how long
+    messages that are delivered now have waited in a queue. ``is_reconnect``: the queues have
+    existed before.
+
+    Raises:
+        BusUnavailable: the broker refuses us.
+        ConfigError: a queue exists and is of another kind.
+        ConnectionLostError: anything else; another try may succeed.
+    """
+
+    def __init__(
+        self,
+        settings: AmqpSettings,
+        broker: Broker,
+        names: QueueNames,
+        *,
+        on_message: Callable[[IncomingMessage], None] = _ignore,
+        on_answered: Callable[[Answer, PublishOutcome, str], None] = _ignore,
+        on_copied: Callable[[Copy, str | None], None] = _ignore,
+        on_consumers_counted: Callable[[int], None] = _ignore,
+        waited_s: Callable[[str], float] = lambda _queue: 0.0,
+        on_ping_confirmed: Callable[[str], None] = _ignore,
+        on_ping_answered: Callable[[bytes], None] = _ignore,
+        is_reconnect: bool = False,
+    ) -> None:
+        self._settings = settings
+        self._names = names
+        self._on_message = on_message
+        self._on_answered = on_answered
+        self._on_copied = on_copied
+        self._on_consumers_counted = on_consumers_counted
+        self._waited_s = waited_s
+        self._on_ping_confirmed = on_ping_confirmed
+        self._on_ping_answered = on_ping_answered
+        self._unacknowledged: dict[int, _Unacknowledged] = {}
+        self._consumed: dict[str, str] = {}
+        """The queue of each consumer, by its tag."""
+        self._publisher: ConfirmingPublisher | None = None
+        self._pings: PingChannel | None = None
+        self._unconfirmed: set[Publication] = set()
+        """The answers among what is published."""
+        self._last_received_s = time.monotonic()
+        self.is_blocked = False
+        """Whether the broker accepts nothing for now (``connection.blocked``)."""
+        self._amqp = ProtocolConnection(
+            settings,
+            broker,
+            names,
+            on_blocked=self._blocked,
+            on_content=self._received,
+            on_method=self._publisher_method,
+        )
+        with translated(broker, names, self.close):
+            self._amqp.connect()
+            queues = QueueDeclarations(self._amqp.channel, settings, names)
+            self.vanished = queues.missing() if is_reconnect else frozenset[str]()
+            """Queues that no longer existed, with what was in them."""
+            queues.declare()
+            self._channel = queues.channel
+            self._open_publisher()
+            self._pings = open_ping_channel(self._amqp, names.own_queue)
+            self._amqp.transport.cork()
+
+    def fileno(self) -> int:
+        return int(self._amqp.transport.sock.fileno())
+
+    def _blocked(self, is_blocked: bool) -> None:
+        self.is_blocked = is_blocked
+
+    def _open_publisher(self) -> None:
+        """Open the channel for publishing, and test the permission to publish."""
+        channel = self._amqp.channel()
+        channel.confirm_select()
+        self._publisher = ConfirmingPublisher(channel.channel_id, self._amqp.frame_max, self._write)
+        outcomes: list[tuple[PublishOutcome, str]] = []
+        missing = f"{self._names.own_queue}.nobody.{unique_hex()}"
+        self._publish(
+            Publication(missing, frames.ANSWER, b"", lambda *outcome: outcomes.append(outcome))
+        )
+        while not outcomes:
+            self._amqp.drain_events(timeout=STALLED_S)
+        outcome, why = outcomes[0]
+        if outcome is PublishOutcome.REFUSED:
+            raise BusUnavailable(
+                f"RabbitMQ at {self._amqp.broker.address} does not let this worker answer anybody: "
+                f"its account needs the write permission on 'amq.default' ({why})"
+            )
+
+    # Consuming
+
+    def consume(self, slots: int) -> None:
+        """Consume each queue, at most ``slots`` unacknowledged messages at a time.
+
+        Raises BusUnavailable where a permission is missing.
+        """
+        self._amqp.transport.uncork()
+        with translated(self._amqp.broker, self._names, self.close):
+            for queue in (self._names.queue, self._names.own_queue, self._names.fanout_queue):
+                with needs(f"the read permission on the queue {queue}"):
+                    self._consume(queue, queue, slots, wait=spec.Basic.ConsumeOk)
+        self._amqp.transport.cork()
+
+    def open_extra_consumer(self, number: int) -> None:
+        """Take one message more from the shared queue, for a handler that yielded its slot."""
+        self._consume(self._names.queue, f"extra-{number}", 1)
+
+    def close_extra_consumer(self, number: int) -> None:
+        """Undo :meth:`open_extra_consumer`; a message that it has delivered stays ours."""
+        self._cancel(f"extra-{number}")
+
+    def stop_consuming(self) -> None:
+        """Cancel all consumers."""
+        for tag in list(self._consumed):
+            self._cancel(tag)
+
+    def count_consumers(self) -> None:
+        """Ask how many consumers the server's own queue has."""
+        if self._publisher is not None:
+            self._write(frames.passive_declare(self._publisher.channel, self._names.own_queue))
+
+    def _consume(self, queue: str, tag: str, prefetch: int, wait: Any = None) -> None:
+        self._send_method(spec.Basic.Qos, "lBb", (0, prefetch, False))
+        self._consumed[tag] = queue
+        self._channel.cancel_callbacks[tag] = self._cancelled
+        arguments: tuple[Any, ...] = (0, queue, tag, False, False, False, wait is None, {})
+        self._channel.send_method(spec.Basic.Consume, "BssbbbbF", arguments, wait=wait)
+
+    def _cancel(self, tag: str) -> None:
+        # The tag stays in _consumed: deliveries that are on their way still arrive.
+        self._channel.cancel_callbacks.pop(tag, None)
+        self._send_method(spec.Basic.Cancel, "sb", (tag, True))
+
+    def _cancelled(self, tag: str) -> None:
+        raise ConnectionLostError(f"the broker ended the consumption of {tag}: its queue is gone")
+
+    # Receiving
+
+    def _received(self, channel: int, content: Content) -> None:
+        if self._pings is not None and channel == self._pings.channel:
+            self._on_ping_answered(content.body)
+        elif content.signature == frames.BASIC_DELIVER:
+            self._delivered(content)
+        elif self._publisher is not None:
+            _why, queue = contents.returned(content.arguments)
+            self._publisher.returned(queue, content.body)
+
+    def _delivered(self, content: Content) -> None:
+        delivery = contents.delivered(content.arguments)
+        queue = self._consumed[delivery.consumer]
+        read = properties.read(content.properties)
+        since_s = time.monotonic() - self._waited_s(queue)
+        self._unacknowledged[delivery.tag] = _Unacknowledged(content, read, since_s)
+        is_quorum = self._settings.is_quorum(fanout=queue == self._names.fanout_queue)
+        deliveries, is_counted = read.deliveries(broker_counts=is_quorum)
+        self._on_message(
+            IncomingMessage(
+                tag=delivery.tag,
+                queue=queue,
+                body=content.body,
+                expiration=read.expiration,
+                deliveries=deliveries,
+                is_counted=is_counted or not delivery.redelivered,
+                compression=read.compression,
+            )
+        )
+
+    def _publisher_method(self, channel: int, signature: Signature, arguments: bytes) -> bool:
+        if self._publisher is None or channel != self._publisher.channel:
+            return False
+        if signature == frames.QUEUE_DECLARE_OK:
+            _queue, _messages, consumers = contents.queue_declared(arguments)
+            self._on_consumers_counted(consumers)
+            return True
+        return self._publisher.received(signature, arguments)
+
+    # Settling and publishing
+
+    def perform(self, command: Command) -> None:
+        """Execute a command of the delivery tracker, with the next :meth:`flush`."""
+        match command:
+            case Publish(queue, body):
+                self.answer(queue, body)
+            case Ack(tag, multiple):
+                tags = [each for each in self._unacknowledged if each <= tag] if multiple else [tag]
+                for each in tags:
+                    self._unacknowledged.pop(each, None)
+                self._write(frames.ack(self._channel.channel_id, tag, multiple=multiple))
+            case Requeue(tag):
+                self._unacknowledged.pop(tag, None)
+                self._send_method(spec.Basic.Reject, "Lb", (tag, True))
+            case Republish(tag, queue, deliveries):
+                left_ms, header = self._expiry(self._unacknowledged[tag])
+                self._copy(command, queue, {DELIVERIES: deliveries, **header}, left_ms)
+            case DeadLetter(tag, queue, why):
+                sender = self._unacknowledged[tag].properties.values.get("user_id")
+                headers = {
+                    "x-scheduler-worker-queue": queue,
+                    "x-scheduler-worker-reason": why[:_REASON],
+                    **({SENDER: sender} if sender else {}),
+                }
+                self._copy(command, self._names.dead_letters, headers, None)
+
+    def answer(self, queue: str, body: bytes, *, matters: bool = True) -> None:
+        """Publish to a reply queue; ``matters`` is false for heartbeats, which may get lost."""
+
+        def done(outcome: PublishOutcome, why: str) -> None:
+            if matters:
+                self._answered(publication, outcome, why)
+
+        publication = Publication(queue, frames.ANSWER, body, done)
+        if matters:
+            self._unconfirmed.add(publication)
+        self._publish(publication)
+
+    def ping(self, name: str) -> bool:
+        """Send a ping to the shared queue; False where the broker permits no answers to it."""
+        if self._pings is None:
+            return False
+
+        def done(outcome: PublishOutcome, _why: str) -> None:
+            if outcome is PublishOutcome.CONFIRMED:
+                self._on_ping_confirmed(name)
+
+        body = envelope.encode_ping(name, self._pings.reply_queue)
+        self._publish(Publication(self._names.queue, PING, body, done))
+        return True
+
+    def unconfirmed_answers(self) -> list[Answer]:
+        """The answers that the broker may not have got."""
+        pending = self._publisher.pending if self._publisher is not None else []
+        return [Answer(each.queue, each.body) for each in pending if each in self._unconfirmed]
+
+    def _answered(self, publication: Publication, outcome: PublishOutcome, why: str) -> None:
+        self._unconfirmed.discard(publication)
+        if outcome is PublishOutcome.REFUSED and why.startswith(str(amqp.AccessRefused.code)):
+            raise ConnectionLostError(f"the broker permits no answers: {why}")
+        self._on_answered(Answer(publication.queue, publication.body), outcome, why)
+
+    def _expiry(self, message: _Unacknowledged) -> tuple[int | None, Mapping[str, int]]:
+        """How many milliseconds the caller of a message still waits, and the header for it."""
+        expiration = message.properties.expiration
+        if expiration is None or not expiration.isdigit():
+            return None, {}
+        now_ms = int(time.time() * 1000)
+        left_ms = int(expiration) - int((time.monotonic() - message.since_s) * 1000)
+        expires_ms = message.properties.expires_ms
+        if expires_ms is not None:
+            left_ms = min(left_ms, expires_ms - now_ms)
+        left_ms = max(0, left_ms)
+        return left_ms, {EXPIRES: now_ms + left_ms}
+
+    def _copy(
+        self, copy: Copy, queue: str, headers: Mapping[str, Any], expiration_ms: int | None
+    ) -> None:
+        original = self._unacknowledged[copy.tag]
+        encoded = properties.of_copy(
+            original.properties, headers, expiration_ms, self._amqp.frame_max
+        )
+        done = partial(self._copied, copy)
+        self._publish(Publication(queue, encoded, original.content.body, done))
+
+    def _copied(self, copy: Copy, outcome: PublishOutcome, why: str) -> None:
+        is_done = outcome is PublishOutcome.CONFIRMED
+        self._on_copied(copy, None if is_done else why or outcome.value)
+
+    def _publish(self, publication: Publication) -> None:
+        assert self._publisher is not None  # noqa: S101
+        self._publisher.publish(publication)
+
+    def _write(self, encoded: bytes) -> None:
+        self._amqp.bytes_sent += 1  # py-amqp sends a heartbeat only where this does not change
+        self._amqp.transport.write(encoded)
+
+    def _send_method(self, method: Any, signature: str, arguments: tuple[Any, ...]) -> None:
+        with lost_on_error():
+            self._channel.send_method(method, signature, arguments)
+
+    # Moving bytes
+
+    @property
+    def has_input(self) -> bool:
+        """Whether a frame arrived while another answer of the broker was awaited."""
+        return bool(self._amqp.transport.has_frame())
+
+    def pump(self) -> None:
+        """Read and dispatch what has arrived, after ``fileno`` became readable.
+
+        Raises ConnectionLostError.
+        """
+        with lost_on_error():
+            transport = self._amqp.transport
+            self._last_received_s = time.monotonic()
+            if not transport.has_frame():
+                transport.fill()
+            # py-amqp's own read_frame would issue one read for each part of a frame.
+            while (frame := transport.next_frame()) is not None:
+                self._amqp.on_inbound_frame(frame)
+
+    def flush(self) -> None:
+        """Send what was written since the last flush. Raises ConnectionLostError."""
+        with lost_on_error():
+            self._amqp.transport.flush()
+
+    def tick(self, *, reads: bool = True) -> None:
+        """Send a heartbeat when one is due, and notice when the broker's are missing.
+
+        With ``reads`` false nothing is read for now, so none can be missed. Raises
+        ConnectionLostError.
+        """
+        if not reads:
+            self._amqp.bytes_recv += 1
+            self._last_received_s = time.monotonic()
+        with lost_on_error():
+            self._amqp.heartbeat_tick()
+
+    def silence(self) -> str | None:
+        """Says that the broker has been silent for longer than a heartbeat; None if it has not."""
+        silence_s = time.monotonic() - self._last_received_s
+        heartbeat_s = self._amqp.heartbeat
+        if not heartbeat_s or silence_s <= heartbeat_s:
+            return None
+        return f"has heard nothing from RabbitMQ for {silence_s:.0f} s"
+
+    def close(self) -> None:
+        """Close it properly; what is not acknowledged goes back to its queues."""
+        with contextlib.suppress(amqp.AMQPError, OSError, ConnectionLostError):
+            transport = self._amqp.transport_or_none()
+            if transport is not None and transport.sock is not None:
+                transport.sock.settimeout(CONNECT_S)
+                transport.uncork()
+                self._amqp.close()
+        with contextlib.suppress(amqp.AMQPError, OSError):
+            self._amqp.collect()
+
+    def drop(self) -> None:
+        """Close the socket without a handshake, as a crash does."""
+        self._amqp.collect()

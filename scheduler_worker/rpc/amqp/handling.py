@@ -1,0 +1,394 @@
+"""The life of a message: delivered, admitted, handled, answered, acknowledged.
+
+:class:`MessageHandler` follows it from top to bottom. Everything runs in the loop's thread, except
+``_handle``, which runs in a slot and hands its result back through :meth:`Loop.call_soon`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from scheduler_worker.observer import Observer
+from scheduler_worker.rpc.amqp import envelope
+from scheduler_worker.rpc.amqp.admission import Admission
+from scheduler_worker.rpc.amqp.compression import DecompressionError, decompressed
+from scheduler_worker.rpc.amqp.connection import Answer, BrokerConnection, IncomingMessage
+from scheduler_worker.rpc.amqp.deliveries import (
+    Begin,
+    Command,
+    Copy,
+    DeadLetter,
+    Delivery,
+    DeliveryTracker,
+    Publish,
+    Work,
+)
+from scheduler_worker.rpc.amqp.execution import Execution
+from scheduler_worker.rpc.amqp.extra_consumers import ExtraConsumers
+from scheduler_worker.rpc.amqp.loop import Loop
+from scheduler_worker.rpc.amqp.publisher import PublishOutcome
+from scheduler_worker.rpc.amqp.settings import DeliveryLimits, QueueNames
+from scheduler_worker.rpc.amqp.slot_watch import SlotWatch
+from scheduler_worker.rpc.amqp.undelivered import UndeliveredAnswers
+from scheduler_worker.rpc.dispatcher import Dispatcher, Result
+from scheduler_worker.rpc.slots import Slots
+from scheduler_worker.waiters import complete
+
+LOG = logging.getLogger(__name__)
+
+_SHORTEST_HEARTBEAT_S = 0.05
+_RETRY_S = 1.0
+_LONGEST_RETRY_S = 15.0
+"""Backoff of a cast that failed for a passing reason: doubled from the first to the second."""
+
+
+class MessageHandler:
+    """Takes the messages of one server through their lives.
+
+    ``stopping`` is set when the server stops: from then on no work is begun that another worker
+    could do.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        names: QueueNames,
+        dispatcher: Dispatcher,
+        *,
+        slots: Slots,
+        slot_count: int,
+        limits: DeliveryLimits,
+        find_caller_s: float,
+        observer: Observer,
+        stopping: threading.Event,
+    ) -> None:
+        self._loop = loop
+        self._names = names
+        self._dispatcher = dispatcher
+        self._slots = slots
+        self._slot_watch = SlotWatch(loop, slots)
+        self._limits = limits
+        self._observer = observer
+        self._stopping = stopping
+        self._connection: BrokerConnection | None = None
+        self._deliveries = DeliveryTracker(max_deliveries=limits.max_deliveries)
+        self._executions: dict[str, Execution] = {}
+        """By the id of the message."""
+        self._unsent: deque[Command] = deque()
+        """Commands that wait for a broker that is blocked."""
+        self._orphans: list[Work] = []
+        """Work that was not begun when the connection was lost. Other workers get it, unless its
+        queue is gone."""
+        self._undelivered = UndeliveredAnswers(
+            loop, self._send_answer, patience_s=find_caller_s, observer=observer
+        )
+        self._extra_consumers = ExtraConsumers()
+        self.admission = Admission(
+            loop,
+            names.queue,
+            in_flight=lambda: len(self._executions) - len(self._extra_consumers),
+            limit=slot_count,
+        )
+
+    # The connection
+
+    def adopt(self, connection: BrokerConnection) -> None:
+        """Find out which messages were lost with their queues: no other worker gets those."""
+        for work in self._deliveries.in_flight:
+            work.is_ours_alone |= work.delivery.queue in connection.vanished
+        orphans, self._orphans = self._orphans, []
+        for work in orphans:
+            if work.is_ours_alone:
+                self._deliveries.retry(work)
+            else:
+                self._deliveries.forget(work)
+
+    def use(self, connection: BrokerConnection) -> None:
+        """Send and receive over this connection, which consumes by now."""
+        self._connection = connection
+        self._extra_consumers.use(connection)
+        self.admission.use(connection)
+
+    def drain(self, connection: BrokerConnection) -> None:
+        """Consume no more, and give back everything that was not begun."""
+        connection.stop_consuming()
+        self._extra_consumers.use(None)
+        for work in self._deliveries.in_flight:
+            if not work.is_ours_alone and self._cancel(work):
+                self._deliveries.give_back(work)
+                self._forget(work)
+
+    def connection_lost(self, connection: BrokerConnection) -> None:
+        """Keep the answers for the next connection; work that was begun goes on."""
+        self._connection = None
+        self._extra_consumers.use(None)
+        self.admission.use(None)
+        unsent = [Answer(*each) for each in self._unsent if isinstance(each, Publish)]
+        self._undelivered.connection_lost([*connection.unconfirmed_answers(), *unsent])
+        self._unsent.clear()
+        for work in self._deliveries.connection_lost():
+            if self._cancel(work) and work not in self._orphans:
+                self._orphans.append(work)
+                self._forget(work)
+
+    def _cancel(self, work: Work) -> bool:
+        """Whether it was not begun, and will not be."""
+        execution = self._executions.get(work.request.id)
+        return execution is None or execution.cancel()
+
+    def _forget(self, work: Work) -> None:
+        if execution := self._executions.pop(work.request.id, None):
+            execution.unpark()
+
+    # 1. Delivered
+
+    def delivered(self, message: IncomingMessage) -> None:
+        """Read a message, or dead-letter one that cannot be read."""
+        if not message.is_counted or message.deliveries:
+            self._observer.message_redelivered()
+        max_bytes = self._limits.max_message_bytes
+        try:
+            body = decompressed(message.body, message.compression, max_bytes)
+        except DecompressionError as error:
+            self._deliveries.refuse(message.tag, message.queue, str(error))
+            return
+        # Reading it may be what kills workers: only its id is read before it is known to be safe.
+        is_first = message.is_counted and not message.deliveries
+        if not self._deliveries.accept(
+            "" if is_first else envelope.peek_id(body),
+            message.tag,
+            message.queue,
+            message.deliveries,
+            is_counted=message.is_counted,
+        ):
+            return
+        request = envelope.read(body, message.expiration, max_bytes)
+        if isinstance(request, envelope.MalformedError):
+            self._deliveries.refuse(message.tag, message.queue, str(request))
+            return
+        is_repeated = self._deliveries.take(
+            Delivery(
+                tag=message.tag,
+                queue=message.queue,
+                request=self.admission.received(request, message.queue),
+                deliveries=message.deliveries,
+                is_counted=message.is_counted,
+                size=len(body),
+            )
+        )
+        if is_repeated:
+            self._observer.message_repeated()
+
+    def run_commands(self, connection: BrokerConnection) -> None:
+        """Do what the tracker decided; while the broker is blocked, only begin work."""
+        has_more = True
+        while has_more:
+            commands = self._deliveries.due()
+            has_more = bool(commands)
+            for command in commands:
+                if isinstance(command, Begin):
+                    self._begin(command.work)
+                else:
+                    self._unsent.append(command)
+            while self._unsent and not connection.is_blocked:
+                has_more = True  # AMQP cannot carry some answers, which is known at once
+                self._perform(connection, self._unsent.popleft())
+
+    # 2. Admitted
+
+    def _begin(self, work: Work) -> None:
+        if self._stopping.is_set() and not work.is_ours_alone:
+            self._deliveries.give_back(work)
+            return
+        execution = self._executions.get(work.request.id)
+        if execution is None:
+            if not self._is_admitted(work):
+                return
+            execution = self._executions[work.request.id] = Execution(self._extra_consumers)
+            self._start_heartbeats(work, execution)
+        execution.unpark()
+        execution.future = self._slots.submit(self._handle, work, execution.taken_s)
+        self._slot_watch.submitted()
+
+    def _is_admitted(self, work: Work) -> bool:
+        """Whether it needs a slot; else it was answered at once, or dropped."""
+        if self._dispatcher.is_non_blocking(work.request.message):
+            complete(self._handle(work, time.monotonic()))
+            return False
+        if self.admission.admits(work.request):
+            return True
+        self._observer.message_dropped("expired")
+        self._deliveries.finish(work, None)
+        return False
+
+    def _start_heartbeats(self, work: Work, execution: Execution) -> None:
+        """Tell a caller that monitors its call twice in each interval that it is worked on.
+
+        One whose call was redelivered hears it at once: it may not have heard of it for long.
+        """
+        if work.request.call_monitor_s is None or work.request.call_id is None:
+            return
+        call_id = work.request.call_id
+        interval_s = max(work.request.call_monitor_s / 2, _SHORTEST_HEARTBEAT_S)
+
+        def beat() -> None:
+            if self._executions.get(work.request.id) is not execution:
+                return
+            is_ours = bool(work.tags) or work.is_ours_alone
+            if is_ours and self._connection is not None and not self._connection.is_blocked:
+                body = envelope.encode_heartbeat(call_id)
+                self._connection.answer(work.request.reply_queue, body, matters=False)
+            self._loop.call_later(interval_s, beat)
+
+        if work.delivery.deliveries:
+            beat()
+        else:
+            self._loop.call_later(interval_s, beat)
+
+    # 3. Handled, in a slot
+
+    async def _handle(self, work: Work, taken_s: float) -> None:
+        try:
+            result = await self._dispatch(work.request, time.monotonic() - taken_s)
+        except BaseException:
+            # Whatever it is, the message must not stay in flight for ever.
+            LOG.exception("A slot broke down over a message")
+            text = "The request failed in the worker; its log says why"
+            result = Result(failure=envelope.internal_error(text))
+        answer = envelope.encode_result(work.request, result)
+        self._loop.call_soon(lambda: self._handled(work, result, answer))
+
+    async def _dispatch(self, request: envelope.Request, waited_s: float) -> Result:
+        self._observer.request_taken(str(request.message.method), waited_s)
+        if request.refusal is not None:
+            LOG.warning("Refused a message: %s", request.refusal.message)
+            return Result(failure=request.refusal)
+        return await self._dispatcher.serve_async(
+            request.message,
+            patience_s=request.patience_s - waited_s,
+            at_least_once=True,
+            yield_slot=self._yield_slot,
+        )
+
+    @contextlib.contextmanager
+    def _yield_slot(self, *, blocks: bool = True) -> Iterator[None]:
+        """Inside, the slot serves other messages, and one message more is taken."""
+        with self._slots.yield_slot() if blocks else contextlib.nullcontext():
+            self._loop.call_soon(self._extra_consumers.open)
+            try:
+                yield
+            finally:
+                self._loop.call_soon(self._extra_consumers.close)
+
+    # 4. Answered
+
+    def _handled(self, work: Work, result: Result, answer: bytes | None) -> None:
+        if work.request.id in self._executions:  # else it took no slot
+            self.admission.finished(dropped=result.is_dropped)
+        if result.is_retryable and self._stopping.is_set() and work.tags:
+            self._forget(work)
+            self._deliveries.give_back(work)
+        elif work.request.message.is_call or result.is_dropped or result.failure is None:
+            self._forget(work)
+            self._deliveries.finish(work, answer)
+        elif result.is_retryable:
+            self._retry_later(work)
+        elif work.delivery.queue == self._names.fanout_queue:
+            # Every worker got it, and each has logged it.
+            self._forget(work)
+            self._deliveries.finish(work, None)
+        else:
+            self._forget(work)
+            self._deliveries.dead_letter(work, str(result.failure.class_name))
+
+    def _retry_later(self, work: Work) -> None:
+        """A cast that failed for a passing reason stays in flight, without a slot."""
+        work.failures += 1
+        if work.tags or work.is_ours_alone:
+            is_shared = work.delivery.queue == self._names.queue
+            self._executions[work.request.id].park(may_open=is_shared)
+            backoff_s = min(_RETRY_S * 2 ** (work.failures - 1), _LONGEST_RETRY_S)
+            self._loop.call_later(backoff_s, lambda: self._retry(work))
+            return
+        self._forget(work)
+        if self._connection is None:
+            self._orphans.append(work)
+        else:
+            self._deliveries.forget(work)
+
+    def _retry(self, work: Work) -> None:
+        execution = self._executions.get(work.request.id)
+        if execution is not None and execution.is_parked:
+            self._deliveries.retry(work)
+
+    def _send_answer(self, queue: str, body: bytes) -> bool:
+        """Send an answer again; False while the broker is away or blocked."""
+        if self._connection is None or self._connection.is_blocked:
+            return False
+        self._connection.answer(queue, body)
+        return True
+
+    def answered(self, answer: Answer, outcome: PublishOutcome, why: str) -> None:
+        """The broker confirmed, returned or refused an answer."""
+        if outcome is PublishOutcome.UNROUTABLE:
+            self._undelivered.returned(answer)
+            return
+        self._undelivered.delivered(answer)
+        if outcome is PublishOutcome.REFUSED:
+            LOG.error("RabbitMQ refused an answer: %s", why)
+            self._observer.message_dropped("refused")
+            if (failure := envelope.failure_instead_of(answer.body, why)) is not None:
+                self._unsent.append(Publish(answer.queue, failure))
+
+    # 5. Acknowledged, given back, or dead-lettered
+
+    def _perform(self, connection: BrokerConnection, command: Command) -> None:
+        if isinstance(command, DeadLetter):
+            LOG.error("A message goes to the dead letters: %s", command.why)
+        connection.perform(command)
+
+    def copied(self, copy: Copy, problem: str | None) -> None:
+        """The broker has a copy that the tracker ordered, or has refused it."""
+        if isinstance(copy, DeadLetter):
+            self._report_dead_letter(copy, problem)
+        if problem is None:
+            self._deliveries.copied(copy)
+        else:
+            self._deliveries.not_copied(copy, problem)
+
+    def _report_dead_letter(self, copy: DeadLetter, problem: str | None) -> None:
+        if problem is not None:
+            LOG.error(
+                "A message is dropped: it could not be served (%s), and the dead letters do not "
+                "take it (%s)",
+                copy.why,
+                problem,
+            )
+        self._observer.message_dropped("discarded" if problem else "dead-lettered")
+
+    # What the server wants to know
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is in flight, and nothing is left to send."""
+        return self._deliveries.is_settled and not self._unsent
+
+    @property
+    def bytes_in_flight(self) -> int:
+        return self._deliveries.bytes_in_flight
+
+    def describe(self) -> dict[str, Any]:
+        """Figures for an operator; takes no lock."""
+        return {
+            "in_hand": len(self._deliveries.in_flight),
+            "bytes_in_hand": self._deliveries.bytes_in_flight,
+            "unanswered_bytes": self._undelivered.size,
+            "parked": sum(each.is_parked for each in list(self._executions.values())),
+            "extra_consumers": len(self._extra_consumers),
+        }

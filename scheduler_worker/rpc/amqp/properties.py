@@ -1,0 +1,107 @@
+"""A message's properties: decodes them, and encodes those of a copy.
+
+Senders may write anything: what cannot be decoded is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import amqp
+from amqp.serialization import decode_properties_basic
+
+from scheduler_worker.rpc.amqp import frames
+
+DELIVERIES = "x-scheduler-worker-deliveries"
+"""The header in which we count the deliveries of a message where the broker does not."""
+EXPIRES = "x-scheduler-worker-expires"
+"""The header of a copy with the time at which its caller gives up: milliseconds since 1970."""
+SENDER = "x-scheduler-worker-user-id"
+"""The header of a dead letter with its sender's ``user_id``, which the broker has verified."""
+_BROKERS_COUNT = "x-delivery-count"
+_KEPT = (
+    "content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to",
+    "message_id", "timestamp", "type", "app_id",
+)  # fmt: skip
+"""What a copy keeps. The broker accepts ``user_id`` from its owner alone, and counts ``expiration``
+from the publishing; headers carry both."""
+_NOT_COPIED = {"CC", "BCC", _BROKERS_COUNT}
+"""Headers by which the broker would route or count the copy."""
+
+
+class Properties(NamedTuple):
+    """What could be decoded."""
+
+    values: Mapping[str, Any]
+    headers: Mapping[str, Any]
+
+    @property
+    def expiration(self) -> str | None:
+        found = self.values.get("expiration")
+        return found if isinstance(found, str) else None
+
+    @property
+    def compression(self) -> object:
+        return self.headers.get("compression")
+
+    @property
+    def expires_ms(self) -> int | None:
+        """When the caller of a copied message gives up; milliseconds since 1970."""
+        return _integer(self.headers.get(EXPIRES))
+
+    def deliveries(self, *, broker_counts: bool) -> tuple[int, bool]:
+        """How often the message was delivered before, and whether the broker counts that."""
+        ours, theirs = (
+            _integer(self.headers.get(DELIVERIES)),
+            _integer(self.headers.get(_BROKERS_COUNT)),
+        )
+        counted = max(0, ours or 0)
+        if broker_counts and theirs is not None:
+            return counted + max(0, theirs), True
+        return counted, False
+
+
+NOTHING = Properties({}, {})
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def read(raw: bytes) -> Properties:
+    """Decode a message's properties; :data:`NOTHING` where that fails."""
+    try:
+        values, _ = decode_properties_basic(raw, 0)
+        headers = values.pop("application_headers", {})
+        return Properties(values, {k: v for k, v in headers.items() if isinstance(k, str)})
+    except Exception:  # senders may write anything, and py-amqp raises anything
+        return NOTHING
+
+
+def of_copy(
+    original: Properties, headers: Mapping[str, Any], expiration_ms: int | None, frame_max: int
+) -> bytes:
+    """Encode the properties of a copy with additional headers.
+
+    Leaves out what of the sender's cannot be encoded, or does not fit into a frame.
+    """
+    kept = {name: original.values[name] for name in _KEPT if name in original.values}
+    sent = {name: original.headers[name] for name in original.headers if name not in _NOT_COPIED}
+    ours = {} if expiration_ms is None else {"expiration": str(expiration_ms)}
+    for values, senders in ((kept, sent), (kept, {}), ({}, {})):
+        encoded = _encoded({**values, **ours}, {**senders, **headers})
+        if encoded is not None and len(encoded) <= frame_max - _ROOM:
+            return encoded
+    raise ValueError("headers of our own that cannot be encoded")
+
+
+_ROOM = frames.OVERHEAD + 12
+
+
+def _encoded(values: Mapping[str, Any], headers: Mapping[str, Any]) -> bytes | None:
+    try:
+        message = amqp.Message(b"", application_headers=dict(headers), **values)
+        return bytes(message._serialize_properties())
+    except Exception:  # py-amqp cannot encode everything that it decodes
+        return None

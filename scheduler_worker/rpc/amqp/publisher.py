@@ -1,0 +1,156 @@
+"""Publishing with confirmations, on a channel of its own. No socket, no clock.
+
+The broker confirms each message, returns those that no queue took, and closes the channel over one
+that it refuses, without saying which. Then everything unconfirmed is published again, one message
+at a time, until the channel is closed again: over the message that was sent last.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from scheduler_worker.rpc.amqp import contents, frames
+from scheduler_worker.rpc.amqp.contents import Signature
+
+
+class PublishOutcome(enum.Enum):
+    """What the broker did with a message."""
+
+    CONFIRMED = "confirmed"
+    UNROUTABLE = "its queue does not exist"
+    REFUSED = "refused"
+
+
+class Publication:
+    """A message for a queue of this name. ``done`` is called with its outcome, and the reason."""
+
+    __slots__ = ("body", "done", "is_returned", "properties", "queue")
+
+    def __init__(
+        self,
+        queue: str,
+        properties: bytes,
+        body: bytes,
+        done: Callable[[PublishOutcome, str], None],
+    ) -> None:
+        self.queue = queue
+        self.properties = properties
+        self.body = body
+        self.done = done
+        self.is_returned = False
+
+
+class ConfirmingPublisher:
+    """The unconfirmed messages of one channel. ``write`` sends bytes."""
+
+    def __init__(self, channel: int, frame_max: int, write: Callable[[bytes], None]) -> None:
+        self.channel = channel
+        self._frame_max = frame_max
+        self._write = write
+        self._number = 0
+        """The delivery tag of the message that was published last on this channel."""
+        self._sent: dict[int, Publication] = {}
+        self._suspects: deque[Publication] = deque()
+        """Published again one by one; until there are none left, nothing else is published."""
+        self._waiting: deque[Publication] = deque()
+
+    @property
+    def pending(self) -> list[Publication]:
+        """Everything whose outcome is not known, in order."""
+        return [*self._sent.values(), *self._suspects, *self._waiting]
+
+    def publish(self, publication: Publication) -> None:
+        """Send it; ``done`` is called later, or at once where AMQP cannot carry it."""
+        if self._suspects:
+            self._waiting.append(publication)
+        else:
+            self._send(publication)
+
+    # What the broker sends
+
+    def received(self, signature: Signature, arguments: bytes) -> bool:
+        """A method arrived on the channel; whether it was about publishing."""
+        if signature in {frames.BASIC_ACK, frames.BASIC_NACK}:
+            number, multiple = contents.confirmation(arguments)
+            self._confirm(number, multiple, is_ack=signature == frames.BASIC_ACK)
+        elif signature == frames.CHANNEL_CLOSE:
+            self._closed(*contents.channel_closed(arguments))
+        else:
+            return signature == frames.CHANNEL_OPEN_OK
+        return True
+
+    def returned(self, queue: str, body: bytes) -> None:
+        """The broker returned a message, which it does before it confirms it."""
+        for publication in self._sent.values():
+            if (
+                not publication.is_returned
+                and publication.queue == queue
+                and publication.body == body
+            ):
+                publication.is_returned = True
+                return
+
+    def _confirm(self, number: int, multiple: bool, *, is_ack: bool) -> None:
+        for each in list(self._up_to(number)) if multiple else [number]:
+            publication = self._sent.pop(each, None)
+            if publication is None:
+                continue
+            if self._suspects and self._suspects[0] is publication:
+                self._suspects.popleft()
+            if not is_ack:
+                publication.done(PublishOutcome.REFUSED, "the broker could not accept it")
+            else:
+                publication.done(
+                    PublishOutcome.UNROUTABLE
+                    if publication.is_returned
+                    else PublishOutcome.CONFIRMED,
+                    "",
+                )
+        self._send_next()
+
+    def _up_to(self, number: int) -> Iterator[int]:
+        for each in self._sent:
+            if each > number:
+                return
+            yield each
+
+    def _closed(self, code: int, why: str, refused: Signature) -> None:
+        """The broker closed the channel, over a publication if it was refused ``basic.publish``."""
+        self._write(frames.reopen_channel(self.channel))
+        self._number = 0
+        is_culprit_known = len(self._sent) == 1 and refused == frames.BASIC_PUBLISH
+        if not self._suspects:
+            self._suspects.extend(self._sent.values())
+        self._sent.clear()
+        if is_culprit_known:
+            self._suspects.popleft().done(PublishOutcome.REFUSED, f"{code}: {why}")
+        self._send_next()
+
+    def _send_next(self) -> None:
+        if self._sent:
+            return
+        while self._suspects and not self._sent:
+            self._suspects[0].is_returned = False
+            if not self._send(self._suspects[0]):
+                self._suspects.popleft()
+        while self._waiting and not self._suspects:
+            self._send(self._waiting.popleft())
+
+    def _send(self, publication: Publication) -> bool:
+        try:
+            encoded = frames.publish(
+                self.channel,
+                publication.queue,
+                publication.properties,
+                publication.body,
+                self._frame_max,
+            )
+        except ValueError as error:
+            publication.done(PublishOutcome.REFUSED, str(error))
+            return False
+        self._number += 1
+        self._sent[self._number] = publication
+        self._write(encoded)
+        return True

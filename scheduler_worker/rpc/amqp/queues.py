@@ -1,0 +1,151 @@
+"""Declares exchanges, queues and bindings, and names the permission that is missing.
+
+They are declared as oslo.messaging's clients and servers declare them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import amqp
+
+from scheduler_worker.errors import BusUnavailable
+from scheduler_worker.rpc.amqp.settings import DEAD_LETTERS, AmqpSettings, QueueNames
+
+LOG = logging.getLogger(__name__)
+
+
+class QueueDeclarations:
+    """Declares a server's exchanges and queues; ``channel`` is the one that it leaves open."""
+
+    def __init__(
+        self, open_channel: Callable[[], Any], settings: AmqpSettings, names: QueueNames
+    ) -> None:
+        self._open_channel = open_channel
+        self._settings = settings
+        self._names = names
+        self.channel = open_channel()
+
+    def missing(self) -> frozenset[str]:
+        """Those of the server's queues that do not exist.
+
+        Where our own queue does not exist, the shared one counts as missing too: both were lost,
+        and another worker has declared it again before us.
+        """
+        names = self._names
+        found = {
+            queue
+            for queue in (names.queue, names.own_queue, names.fanout_queue)
+            if not self._exists(queue)
+        }
+        return frozenset(found | {names.queue} if names.own_queue in found else found)
+
+    def declare(self) -> None:
+        """Declare them all.
+
+        Raises BusUnavailable where a permission is missing, and py-amqp's PreconditionFailed where
+        a queue exists and is of another kind.
+        """
+        settings, names = self._settings, self._names
+        self._declare_exchange(names.exchange, "topic", settings.durable, settings.auto_delete)
+        self._declare_queue(
+            names.queue, settings.durable, settings.auto_delete, settings.queue_arguments
+        )
+        self._declare_own_queue()
+        self._bind(names.queue, names.exchange, names.queue)
+        self._bind(names.own_queue, names.exchange, names.own_queue)
+        self._declare_exchange(names.fanout_exchange, "fanout", settings.fanout_durable, True)
+        self._declare_queue(
+            names.fanout_queue, settings.fanout_durable, False, settings.fanout_arguments
+        )
+        self._bind(names.fanout_queue, names.fanout_exchange, names.topic)
+        self._declare_dead_letters()
+
+    def _exists(self, queue: str) -> bool:
+        try:
+            self.channel.queue_declare(queue, passive=True)
+        except amqp.NotFound:
+            self.channel = self._open_channel()
+            return False
+        return True
+
+    def _declare_exchange(self, name: str, kind: str, durable: bool, auto_delete: bool) -> None:
+        """An exchange that exists will do, however it was declared."""
+        with needs(f"the configure permission on the exchange {name}"):
+            try:
+                self.channel.exchange_declare(name, kind, durable=durable, auto_delete=auto_delete)
+            except amqp.PreconditionFailed:
+                self.channel = self._open_channel()
+                self.channel.exchange_declare(name, kind, passive=True)
+
+    def _declare_queue(
+        self, name: str, durable: bool, auto_delete: bool, arguments: Mapping[str, Any]
+    ) -> None:
+        with needs(f"the configure permission on the queue {name}"):
+            self.channel.queue_declare(
+                name, durable=durable, auto_delete=auto_delete, arguments=dict(arguments)
+            )
+
+    def _declare_own_queue(self) -> None:
+        """Declare it with an expiry, unless it exists without one."""
+        settings, name = self._settings, self._names.own_queue
+        expiry = {"x-expires": settings.expires_ms} if settings.expires_ms else {}
+        arguments = {**settings.queue_arguments, **expiry}
+        try:
+            self._declare_queue(name, settings.durable, settings.auto_delete, arguments)
+        except amqp.PreconditionFailed:
+            self.channel = self._open_channel()
+            self._declare_queue(
+                name, settings.durable, settings.auto_delete, settings.queue_arguments
+            )
+            if expiry:
+                LOG.info(
+                    "The queue %s was declared without an expiry; delete it once to have it expire",
+                    name,
+                )
+
+    def _declare_dead_letters(self) -> None:
+        """A queue that exists will do, however it was declared; without one most can be served."""
+        name = self._names.dead_letters
+        kind = {k: v for k, v in self._settings.queue_arguments.items() if k == "x-queue-type"}
+        arguments = {"x-max-length": DEAD_LETTERS, **kind}
+        try:
+            self.channel.queue_declare(name, durable=True, auto_delete=False, arguments=arguments)
+        except amqp.PreconditionFailed:
+            self.channel = self._open_channel()
+        except amqp.ChannelError as error:
+            self.channel = self._open_channel()
+            LOG.warning(
+                "The queue %s cannot be declared; unless it exists, messages that cannot be served "
+                "are dropped. This worker's account needs the configure permission on it (%s)",
+                name,
+                error,
+            )
+
+    def _bind(self, queue: str, exchange: str, key: str) -> None:
+        needed = f"the write permission on the queue {queue} and read on the exchange {exchange}"
+        with needs(needed):
+            self.channel.queue_bind(queue, exchange, key)
+
+
+@contextlib.contextmanager
+def needs(permission: str) -> Iterator[None]:
+    """Raises BusUnavailable, which names the permission, where the broker refuses access."""
+    try:
+        yield
+    except amqp.AccessRefused as error:
+        raise BusUnavailable(
+            f"RabbitMQ refuses this worker's account: it needs {permission} ({error})"
+        ) from None
+
+
+def explained(error: Exception, names: QueueNames) -> str:
+    """The message for a queue that exists and is of another kind, with what to do."""
+    return (
+        f"A queue of topic {names.topic} exists in RabbitMQ and is of another kind than "
+        f"[oslo_messaging_rabbit] says ({error}); set amqp_durable_queues, amqp_auto_delete and "
+        "rabbit_quorum_queue as it was declared, or stop all its users and delete it"
+    )

@@ -1,0 +1,122 @@
+"""Answers that did not reach their callers: the reply queue was missing, or the broker away."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from scheduler_worker.observer import Observer
+from scheduler_worker.rpc.amqp.connection import Answer
+from scheduler_worker.rpc.amqp.loop import Loop
+
+LOG = logging.getLogger(__name__)
+
+_CHECK_S = 0.25
+"""How often it is checked which answers to send again."""
+MAX_ANSWERS = 1_000
+MAX_BYTES = 32 * 2**20
+"""How many answers, and how many bytes of them, are kept; the oldest are dropped first."""
+
+
+class _Undelivered:
+    """An answer, when it first failed to arrive, and when to send it again."""
+
+    __slots__ = ("answer", "retry_at_s", "since_s")
+
+    def __init__(self, answer: Answer, since_s: float) -> None:
+        self.answer = answer
+        self.since_s = self.retry_at_s = since_s
+
+
+class UndeliveredAnswers:
+    """Sends answers again for at most ``patience_s``; used by the loop's thread alone.
+
+    ``send`` publishes one and returns whether that was possible now.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        send: Callable[[str, bytes], bool],
+        *,
+        patience_s: float,
+        observer: Observer,
+    ) -> None:
+        self._loop = loop
+        self._send = send
+        self._patience_s = patience_s
+        self._observer = observer
+        self._kept: dict[Answer, _Undelivered] = {}
+        """The oldest first."""
+        self._bytes = 0
+        self._is_check_due = False
+        self._unlogged: list[str] = []
+        """The reply queues of answers that were dropped and are not logged yet."""
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all answers that are kept."""
+        return self._bytes
+
+    def returned(self, answer: Answer) -> None:
+        """The broker found no queue for it: send it again, at growing intervals."""
+        each = self._keep(answer)
+        now_s = time.monotonic()
+        each.retry_at_s = now_s + max(_CHECK_S, now_s - each.since_s)
+        self._schedule_check()
+
+    def connection_lost(self, answers: Iterable[Answer]) -> None:
+        """The broker may not have these: send them on the next connection."""
+        for answer in answers:
+            self._keep(answer).retry_at_s = time.monotonic()
+            self._schedule_check()
+
+    def delivered(self, answer: Answer) -> None:
+        """The broker has put it into its caller's queue."""
+        if self._kept and (found := self._kept.pop(answer, None)):
+            self._bytes -= len(found.answer.body)
+
+    def _keep(self, answer: Answer) -> _Undelivered:
+        each = self._kept.get(answer)
+        if each is None:
+            each = self._kept[answer] = _Undelivered(answer, time.monotonic())
+            self._bytes += len(answer.body)
+        while len(self._kept) > MAX_ANSWERS or self._bytes > MAX_BYTES:
+            self._drop(next(iter(self._kept)))
+        return each
+
+    def _schedule_check(self) -> None:
+        if not self._is_check_due and (self._kept or self._unlogged):
+            self._is_check_due = True
+            self._loop.call_later(_CHECK_S, self._check)
+
+    def _check(self) -> None:
+        self._is_check_due = False
+        now_s = time.monotonic()
+        for each in list(self._kept.values()):
+            if now_s - each.since_s > self._patience_s:
+                self._drop(each.answer)
+            elif each.retry_at_s <= now_s and self._send(each.answer.queue, each.answer.body):
+                each.retry_at_s = float("inf")  # until the broker returns or confirms it
+        self._log_dropped()
+        self._schedule_check()
+
+    def _drop(self, answer: Answer) -> None:
+        self.delivered(answer)
+        self._observer.message_dropped("unroutable")
+        self._unlogged.append(answer.queue)
+
+    def _log_dropped(self) -> None:
+        """Log many in one line: callers disappear by the thousand."""
+        dropped, self._unlogged = self._unlogged, []
+        if dropped:
+            LOG.warning(
+                "%d answers were dropped: their reply queues (the last: %s) are gone, or too "
+                "many wait",
+                len(dropped),
+                dropped[-1],
+            )

@@ -1,0 +1,21 @@
+"""Our defaults for options of oslo.messaging."""
+
+from __future__ import annotations
+
+from oslo_config import cfg
+
+EMBEDDED_URL = "local:/"
+"""The bus inside this process, where no other is configured."""
+DEFAULTS = {"transport_url": EMBEDDED_URL, "control_exchange": "nova"}
+RABBIT_DEFAULTS = {"heartbeat_timeout_threshold": 10}
+"""A broker closes a connection after two missed heartbeats, and redelivers what was in flight."""
+
+
+def set_for_sample() -> None:
+    """Set them for ``oslo-config-generator``; the entry point ``oslo.config.opts.defaults``."""
+    # The generator has imported oslo.messaging before, with its own choice of threads.
+    from oslo_messaging import transport
+    from oslo_messaging._drivers import impl_rabbit
+
+    cfg.set_defaults(transport._transport_opts, **DEFAULTS)
+    cfg.set_defaults(impl_rabbit.rabbit_opts, **RABBIT_DEFAULTS)

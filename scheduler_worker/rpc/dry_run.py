@@ -1,0 +1,39 @@
+"""Copies of Nova's requests, decoded as requests are, and given to the dry run."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from scheduler_worker.errors import SchedulerWorkerError
+from scheduler_worker.rpc.contract import Context
+from scheduler_worker.rpc.dispatcher import Message, context_of
+from scheduler_worker.rpc.nova import decode_request
+from scheduler_worker.service.dry_run.dry_run import DryRun
+
+LOG = logging.getLogger(__name__)
+
+_METHOD = "select_destinations"
+
+
+class CopiedRequests:
+    """Takes copies of all messages of the topic; only requests for hosts matter."""
+
+    def __init__(self, dry_run: DryRun) -> None:
+        self._dry_run = dry_run
+
+    def take(self, message: Message) -> None:
+        """Decide a copy; what cannot be decided is logged. Answers nobody."""
+        if message.method != _METHOD or message.namespace is not None:
+            return
+        context = context_of(message)
+        try:
+            self._take(context, message.args)
+        except SchedulerWorkerError as error:
+            LOG.warning("Dry run: request %s is not decided here: %s", context.request_id, error)
+            self._dry_run.leave_out()
+
+    def _take(self, context: Context, args: Any) -> None:
+        arguments = args if isinstance(args, dict) else {}
+        names = ("request_spec", "filter_properties", "spec_obj", "instance_uuids")
+        self._dry_run.take(decode_request(context, *(arguments.get(name) for name in names)))

@@ -1,0 +1,50 @@
+"""Explanations in wire forms, as RPC and REST serve them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler_worker.model.decisions import Diagnosis, Explanation
+from scheduler_worker.rpc import codec
+from scheduler_worker.rpc.contract import Context
+from scheduler_worker.rpc.preparation import prepare_request
+from scheduler_worker.service.placement.scheduler import Scheduler
+
+
+def explanation(
+    scheduler: Scheduler,
+    context: Context,
+    spec_obj: Any,
+    instance_uuids: Any,
+    hosts: Any,
+    limit: Any,
+) -> dict[str, Any]:
+    """Why each host would be chosen or not; reserves nothing.
+
+    Raises:
+        RequestError: an argument is invalid; names its field.
+        StateUnavailable: the store cannot be reached.
+    """
+    request = prepare_request(
+        context,
+        codec.decode_request_spec(spec_obj),
+        codec.decode_instance_uuids(instance_uuids),
+    )
+    found = scheduler.explain(
+        request,
+        hosts=codec.decode_names(hosts, "hosts"),
+        limit=codec.decode_limit(limit, default=100),
+    )
+    return _explanation(found)
+
+
+def _explanation(found: Explanation) -> dict[str, Any]:
+    """The cluster that would be chosen at the top level, the others in ``others``."""
+    parts = [
+        {"cluster": name, **codec.encode_diagnosis(diagnosis)}
+        for name, diagnosis in found.clusters.items()
+    ]
+    parts.sort(key=lambda part: part["chosen"] is None)
+    first = parts[0] if parts else {"cluster": None, **codec.encode_diagnosis(Diagnosis())}
+    rest = {"others": parts[1:], "reason": found.reason, "not_found": found.not_found}
+    return first | rest

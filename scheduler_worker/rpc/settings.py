@@ -1,0 +1,19 @@
+"""Settings of the RPC server."""
+
+from __future__ import annotations
+
+import msgspec
+
+from scheduler_worker.rpc.amqp.settings import DeliveryLimits
+
+
+class RpcSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """``[rpc]``: what is consumed, and by how many slots."""
+
+    topic: str = "scheduler"
+    exchange: str = "nova"
+    slots: int = 16
+    """Requests that are processed at the same time."""
+    server: str = "amqp"
+    """``amqp`` (ours, where the bus is RabbitMQ) or ``oslo``."""
+    deliveries: DeliveryLimits = DeliveryLimits()

@@ -1,0 +1,248 @@
+"""When the use that a host reports includes the instances that are reserved on it.
+
+"The instance exists" and "the use includes it" are two facts: an agent may list an instance as soon
+as its build begins. A reservation that ended with the first alone would be counted nowhere for a
+while, and its resources would be reserved again. So an instance that is listed ends its reservation
+only once the use accounts for it.
+
+Use is one sum, in which no instance can be told from another. It is divided into what is explained
+by instances of which is known what they take, and the *other use*, which is stored with each
+reservation as it was when that was made. A report includes the instances that it lists if its use
+is at least the other use, plus what the known instances take that it lists, plus what all of those
+take that are reserved:
+
+* All reservations that are listed are counted together, from the smallest other use. Were each
+  compared alone, the growth by one would end the reservation of another that is only listed yet;
+  the sums would come out right, but not the pinned CPUs and devices, which each has of its own.
+* Known instances are in the sum because others end while one begins. The growth alone would be
+  hidden by a deletion, and the instance would be counted twice until its reservation expires.
+* One dimension that an instance takes something of is enough. vCPUs, memory and disk are measured
+  at once, while some never grow, such as the disk of an instance that boots from a volume.
+
+What nobody knows of errs to the side of counting twice until the reservation expires, if it ends;
+if it begins, it may be taken for an instance that is listed early. So may one that was deleted and
+comes again with a report that is older than its deletion.
+
+Usages of providers that were read with their consumers are exact: an instance that is a consumer is
+in them, and does not count there (:mod:`~scheduler_worker.model.inventories`). Its reservation ends
+when both show it, use and consumers, for the use alone has NUMA cells and devices. It ends, too,
+when the instance was a consumer and is none any more: its build failed, or it was deleted.
+
+An *announced* instance (or a confirmed one) is complete: use that was measured later includes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from typing import Any, NamedTuple
+
+import msgspec
+
+from scheduler_worker.model.claims import ReportedUse, Reservation, Resources
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.inventories import uses_on
+from scheduler_worker.model.providers import ResourceProvider
+
+TAKES = "takes"
+"""The fact of an instance that says what it takes: vCPUs, MiB of memory, MiB of disk.
+
+It is remembered when the instance's reservation is absorbed, since few reports tell it.
+"""
+
+Sizes = tuple[int, int, int]
+Facts = Mapping[str, Mapping[str, Any]]
+"""Instance uuid -> what is known of it."""
+_DIMENSIONS = ("vcpus", "memory_mb", "disk_mb")
+
+
+class UseReport(NamedTuple):
+    """A host after a report, as far as it concerns the host's reservations; times in seconds."""
+
+    arrived_at_s: float
+    """By the store's clock."""
+    measured_at_s: float | None
+    """By the host's clock, if the report says so."""
+    use: ReportedUse | None
+    """The host's use; None if the report tells nothing of it."""
+    instances: Facts
+    """The instances that are known to be on the host."""
+    lists: bool
+    """Whether the report named all of them."""
+    record: HostRecord | None = None
+    """The host with its providers; None: they do not matter."""
+
+
+def settled(
+    reservations: Sequence[Reservation], report: UseReport
+) -> tuple[list[Reservation], list[Reservation]]:
+    """Divide a host's reservations by a report: absorbed ones, and the others as they are then."""
+    ended = [each for each in _absorbed(reservations, report) if not _is_awaited(each, report)]
+    bounds = _bounds(reservations, ended, report)
+    left = [_left(each, report, bounds) for each in reservations if each not in ended]
+    return ended, left
+
+
+def withdrawn(reservations: Iterable[Reservation], record: HostRecord) -> list[Reservation]:
+    """Those whose instances were consumers of the host's providers and are none any more."""
+    return [
+        each
+        for each in reservations
+        if each.allocated_at_s is not None
+        and (providers := _providers_of(each, record))
+        and all(some.excludes(each.instance_uuid, each.allocated_at_s) for some in providers)
+    ]
+
+
+def other_use(use: ReportedUse, instances: Facts, reserved: Container[str]) -> ReportedUse:
+    """The part of a host's use that the instances on it, less the reserved ones, do not explain."""
+    vcpus, memory_mb, disk_mb = _known(instances, reserved)
+    return ReportedUse(
+        vcpus=use.vcpus - vcpus,
+        memory_mb=use.memory_mb - memory_mb,
+        disk_mb=use.disk_mb - disk_mb,
+    )
+
+
+def remembering(instances: Facts, known: Facts) -> Facts:
+    """The instances with new facts, and with what is remembered of those that were known."""
+    return {
+        uuid: {**facts, TAKES: known[uuid][TAKES]} if TAKES in known.get(uuid, ()) else facts
+        for uuid, facts in instances.items()
+    }
+
+
+def takes(resources: Resources) -> Sizes:
+    """What an instance takes, as the fact :data:`TAKES`."""
+    return resources.vcpus, resources.memory_mb, resources.disk_mb
+
+
+def _absorbed(reservations: Sequence[Reservation], report: UseReport) -> list[Reservation]:
+    if report.use is None:
+        return []
+    if report.lists:
+        existing = [each for each in reservations if each.instance_uuid in report.instances]
+    else:
+        existing = [each for each in reservations if not each.is_unannounced]
+    shown = _shown(existing, report.use, report.instances)
+    return [
+        each
+        for each in existing
+        if _was_announced(each, report.measured_at_s)
+        or ((report.lists or each.listed_at_s is not None) and _is_included(each, shown))
+    ]
+
+
+def _is_awaited(reservation: Reservation, report: UseReport) -> bool:
+    """Whether usages by consumer may lack the instance."""
+    return report.record is not None and any(
+        each.may_lack(reservation.instance_uuid, reservation.created_at_s)
+        for each in _providers_of(reservation, report.record)
+    )
+
+
+def _allocated_at_s(reservation: Reservation, record: HostRecord) -> float | None:
+    """When the instance was known to be a consumer of all providers it takes from."""
+    providers = _providers_of(reservation, record)
+    if reservation.allocated_at_s is not None or not providers:
+        return reservation.allocated_at_s
+    uuid, since_s = reservation.instance_uuid, reservation.created_at_s
+    if all(each.includes(uuid, since_s) for each in providers):
+        return min(each.read_at_s for each in providers)
+    return None
+
+
+def _providers_of(reservation: Reservation, record: HostRecord) -> list[ResourceProvider]:
+    """The providers from which a reservation takes, as the host reports them."""
+    taken_from = {use.provider for use in uses_on(record, reservation.resources)}
+    return [each for each in record.resource_providers if each.uuid in taken_from]
+
+
+def _was_announced(reservation: Reservation, measured_at_s: float | None) -> bool:
+    announced = reservation.announced_at_s
+    return announced is not None and (measured_at_s is None or measured_at_s >= announced)
+
+
+def _shown(existing: Sequence[Reservation], use: ReportedUse, instances: Facts) -> set[str]:
+    """The dimensions in which the use accounts for all of these reservations."""
+    others = [each.other_use for each in existing if each.other_use is not None]
+    if not others:
+        return set()
+    other = _smallest(others)
+    known = _known(instances, {each.instance_uuid for each in existing})
+    reserved = _sum(takes(each.resources) for each in existing)
+    return {
+        name
+        for name, explained, taken in zip(_DIMENSIONS, known, reserved, strict=True)
+        if getattr(use, name) >= getattr(other, name) + explained + taken
+    }
+
+
+def _is_included(reservation: Reservation, shown: Set[str]) -> bool:
+    if reservation.other_use is None:
+        return True  # An earlier release made it, for which it was enough to be listed.
+    taken = [name for name in _DIMENSIONS if getattr(reservation.resources, name)]
+    return not taken or not shown.isdisjoint(taken)
+
+
+def _bounds(
+    reservations: Iterable[Reservation], ended: Iterable[Reservation], report: UseReport
+) -> list[ReportedUse]:
+    """What the other use is at most after a report.
+
+    Use that shrank took some of it away. And an instance whose reservation ended is known from now
+    on, while a reservation that was made meanwhile may have counted it as other use.
+    """
+    bounds = [each.other_use for each in ended if each.other_use is not None]
+    if report.use is not None:
+        reserved = {each.instance_uuid for each in reservations}
+        bounds.append(other_use(report.use, report.instances, reserved))
+    return bounds
+
+
+def _left(
+    reservation: Reservation, report: UseReport, bounds: Iterable[ReportedUse]
+) -> Reservation:
+    """A reservation that a report did not end, as it is from then on."""
+    listed_at_s, other = reservation.listed_at_s, reservation.other_use
+    allocated_at_s = reservation.allocated_at_s
+    if report.record is not None:
+        allocated_at_s = _allocated_at_s(reservation, report.record)
+    if listed_at_s is None and report.lists and reservation.instance_uuid in report.instances:
+        listed_at_s = report.arrived_at_s
+    if other is not None:
+        other = _smallest([other, *bounds])
+    return msgspec.structs.replace(
+        reservation, listed_at_s=listed_at_s, other_use=other, allocated_at_s=allocated_at_s
+    )
+
+
+def _smallest(uses: Sequence[ReportedUse]) -> ReportedUse:
+    """The smallest in each dimension."""
+    return ReportedUse(
+        vcpus=min(each.vcpus for each in uses),
+        memory_mb=min(each.memory_mb for each in uses),
+        disk_mb=min(each.disk_mb for each in uses),
+    )
+
+
+def _known(instances: Facts, reserved: Container[str]) -> Sizes:
+    """What the instances take that are not reserved, as far as that is known."""
+    return _sum(_takes(facts) for uuid, facts in instances.items() if uuid not in reserved)
+
+
+def _takes(facts: Mapping[str, Any]) -> Sizes:
+    """What the reports tell of an instance, else what was remembered, else nothing."""
+    if facts.get("vcpus") is None:
+        vcpus, memory_mb, disk_mb = facts.get(TAKES, (0, 0, 0))
+        return vcpus, memory_mb, disk_mb
+    disk_gb = (facts.get("root_gb") or 0) + (facts.get("ephemeral_gb") or 0)
+    return facts["vcpus"], facts.get("memory_mb") or 0, 1024 * disk_gb
+
+
+def _sum(sizes: Iterable[Sizes]) -> Sizes:
+    vcpus = memory_mb = disk_mb = 0
+    for each in sizes:
+        vcpus += each[0]
+        memory_mb += each[1]
+        disk_mb += each[2]
+    return vcpus, memory_mb, disk_mb

@@ -1,0 +1,224 @@
+"""The catalogue of units that policies may name, with their kinds and parameters."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import inspect as types
+from msgspec import structs
+
+from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
+from scheduler_worker.scheduling.selectors import Selector
+
+UNLISTED = msgspec.Meta(extra={"listed": False})
+"""Marks a parameter that a unit reads under policies where other units declare it."""
+_NAMESPACE = uuid.UUID("5d3c0b52-7f0e-5c39-9c0a-6a5f6d4f4d11")
+
+
+class UnitKind(StrEnum):
+    """The role of a unit in a policy."""
+
+    FILTER = "filter"
+    WEIGHT = "weight"
+    BALANCE = "balance"
+    SELECTOR = "selector"
+
+
+_KINDS: tuple[tuple[UnitKind, type[Unit]], ...] = (
+    (UnitKind.FILTER, Filter),
+    (UnitKind.WEIGHT, Weigher),
+    (UnitKind.BALANCE, Balance),
+    (UnitKind.SELECTOR, Selector),
+)
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    """A parameter that a unit declares."""
+
+    name: str
+    type: str
+    """``integer``, ``number``, ``boolean``, ``text``, or ``list`` (texts with commas between)."""
+    default: Any
+    regex: str | None = None
+    """What the text of a value must match as a whole, where the unit declares one."""
+    is_listed: bool = True
+    """False for one that the unit only reads: it is another unit's to list and to demand."""
+
+
+class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A unit and what policies need to know of it."""
+
+    name: str
+    unit: type[Unit]
+    kinds: frozenset[UnitKind]
+    is_mandatory: bool = False
+    """Used under every policy, and named by none."""
+    is_enabled: bool = True
+    """Policies that use a disabled unit cannot be compiled."""
+    problem: str | None = None
+    """Why it cannot be used at all."""
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it comes with the worker."""
+        return self.unit.is_internal()
+
+    @property
+    def description(self) -> str:
+        """The first paragraph of the class's docstring, on one line."""
+        paragraph = (self.unit.__doc__ or "").strip().partition("\n\n")[0]
+        return " ".join(paragraph.split())
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters that it lists."""
+        declared = declared_parameters(self.unit.parameters_type)
+        return tuple(each for each in declared if each.is_listed)
+
+    def id_as(self, kind: UnitKind) -> str:
+        """The unit's id as a kind; a unit of several kinds has an id for each."""
+        if self.unit.unit_id is not None and len(self.kinds) == 1:
+            return self.unit.unit_id
+        return str(uuid.uuid5(_NAMESPACE, f"{kind}/{self.name}"))
+
+
+class Catalogue:
+    """All units of this process, by kind and name: a filter and a weight may share a name."""
+
+    def __init__(self, entries: Iterable[CatalogueEntry]) -> None:
+        self._entries = {(kind, each.name): each for each in entries for kind in each.kinds}
+
+    def __iter__(self) -> Iterator[CatalogueEntry]:
+        """Each unit once, also one of several kinds."""
+        return iter({id(each): each for each in self._entries.values()}.values())
+
+    def find(self, name: str, kind: UnitKind) -> CatalogueEntry | None:
+        """The unit of that name, if it can be used as that kind."""
+        return self._entries.get((kind, name))
+
+    def limited_to(self, enabled: Collection[str]) -> Catalogue:
+        """The same, but units that need to be enabled are so only if their ids are given."""
+
+        def limited(each: CatalogueEntry) -> CatalogueEntry:
+            ids = {each.id_as(kind) for kind in each.kinds}
+            is_enabled = each.is_enabled and ids <= set(enabled)
+            return structs.replace(each, is_enabled=is_enabled)
+
+        return Catalogue(limited(each) if each.unit.needs_enabling else each for each in self)
+
+    def names(self, kind: UnitKind) -> list[str]:
+        """The names that a policy may use as that kind, sorted."""
+        return sorted(
+            entry.name for entry in self if kind in entry.kinds and not entry.is_mandatory
+        )
+
+    def problem(self, name: str, kind: UnitKind) -> str | None:
+        """Why a policy cannot use the unit as that kind, with the closest name; None: it can."""
+        entry = self.find(name, kind)
+        if entry is None:
+            others = sorted(other for other, each in self._entries if each == name)
+            if others:
+                return f"is a {' and a '.join(others)}, not a {kind}"
+            near = difflib.get_close_matches(name, self.names(kind), n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            return f"there is no {kind} of this name{hint}"
+        if entry.is_mandatory:
+            return "is asked under every policy and cannot be named by one"
+        if entry.problem is not None:
+            return f"cannot be used: {entry.problem}"
+        if entry.is_enabled:
+            return None
+        command = f"; enable it: scheduler-worker-manage unit enable {name}"
+        return f"is disabled{command if entry.unit.needs_enabling else ''}"
+
+
+def entry(name: str, unit: type[Unit], *, is_mandatory: bool = False) -> CatalogueEntry:
+    """The catalogue entry of a class.
+
+    Raises:
+        TypeError: the class is no unit, or one of its parameters has no default.
+    """
+    kinds = frozenset(kind for kind, base in _KINDS if issubclass(unit, base))
+    if not kinds:
+        raise TypeError(
+            f"{unit.__module__}.{unit.__name__} is no filter, weigher, balance or selector"
+        )
+    declared_parameters(unit.parameters_type)
+    return CatalogueEntry(name=name, unit=unit, kinds=kinds, is_mandatory=is_mandatory)
+
+
+def declared_parameters(declared: type[msgspec.Struct]) -> tuple[Parameter, ...]:
+    """The parameters of a unit. Raises TypeError for one without a default."""
+    return tuple(_parameter(declared, field) for field in structs.fields(declared))
+
+
+def _parameter(declared: type, field: structs.FieldInfo) -> Parameter:
+    if field.required:
+        raise TypeError(f"{declared.__name__}.{field.name} needs a default")
+    default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    info = types.type_info(field.type)
+    plain = plain_type(info)
+    extra = (info.extra if isinstance(info, types.Metadata) else None) or {}
+    return Parameter(
+        name=field.name,
+        type=_type_name(plain),
+        default=default,
+        regex=getattr(plain, "pattern", None),
+        is_listed=extra.get("listed", True),
+    )
+
+
+def plain_type(declared: types.Type) -> types.Type:
+    """The type without metadata and without None as an alternative."""
+    if isinstance(declared, types.Metadata):
+        return plain_type(declared.type)
+    if isinstance(declared, types.UnionType):
+        return plain_type(next(t for t in declared.types if not isinstance(t, types.NoneType)))
+    return declared
+
+
+_TYPE_NAMES: Mapping[type[types.Type], str] = {
+    types.IntType: "integer",
+    types.FloatType: "number",
+    types.BoolType: "boolean",
+    types.StrType: "text",
+    types.VarTupleType: "list",
+}
+
+
+def _type_name(declared: types.Type) -> str:
+    return _TYPE_NAMES.get(type(declared), "text")
+
+
+def parameter_values(
+    declared: type[msgspec.Struct], given: Sequence[Mapping[str, Any]]
+) -> msgspec.Struct:
+    """The parameters of one use of a unit; the first of ``given`` that names one sets it.
+
+    A value may be a text, as in a policy's document, or have its type already.
+
+    Raises:
+        ValueError: a value does not fit its type; names the parameter.
+    """
+    found: dict[str, Any] = {}
+    for parameter in declared_parameters(declared):
+        value = next((some[parameter.name] for some in given if parameter.name in some), None)
+        if value is None:
+            continue
+        if parameter.type == "list" and isinstance(value, str):
+            value = [each.strip() for each in value.split(",") if each.strip()]
+        if parameter.regex is not None and not re.fullmatch(parameter.regex, str(value)):
+            raise ValueError(
+                f"{parameter.name} is {value!r}, which does not match {parameter.regex}"
+            )
+        found[parameter.name] = value
+    try:
+        return msgspec.convert(found, declared, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None

@@ -1,0 +1,279 @@
+"""Compiles a cluster's policy to a pipeline.
+
+Only the compiler makes units, and only it knows that a lower score may be the better one.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import structs
+
+from scheduler_worker.errors import ClusterPolicyError
+from scheduler_worker.model.hosts import Hosts, HostState, Values
+from scheduler_worker.model.policies import (
+    NOVA,
+    ClusterPolicy,
+    FilterUse,
+    UnitUse,
+    WeightUse,
+    write_policy,
+)
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.catalogue import (
+    Catalogue,
+    CatalogueEntry,
+    UnitKind,
+    declared_parameters,
+    parameter_values,
+)
+from scheduler_worker.scheduling.destination import LABEL, RequestedDestination
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.ovirt import mandatory as ovirt
+from scheduler_worker.scheduling.pipeline import Pipeline
+from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, UnitContext, Weigher
+from scheduler_worker.scheduling.prefilters.candidates import PlacementCandidates
+from scheduler_worker.scheduling.prefilters.capacity import Inventories
+from scheduler_worker.scheduling.prefilters.units import RequestFilters, ResourceProviders
+from scheduler_worker.scheduling.selections import PlacementOptions
+from scheduler_worker.scheduling.selectors import Selector
+
+MANDATORY: Mapping[str, type[Filter]] = {
+    RequestedDestination.__name__: RequestedDestination,
+    RequestFilters.__name__: RequestFilters,
+    Inventories.__name__: Inventories,
+    ResourceProviders.__name__: ResourceProviders,
+    PlacementCandidates.__name__: PlacementCandidates,
+    **ovirt.MANDATORY,
+}
+"""The filters that are asked first under every policy, in this order, by name."""
+AnyUnit = TypeVar("AnyUnit", bound=Unit)
+_PLACEMENT = frozenset(PlacementOptions.__struct_fields__)
+
+
+def compile_policy(
+    policy: ClusterPolicy,
+    catalogue: Catalogue,
+    options: Options,
+    collaborators: Mapping[type, Any] | None = None,
+) -> Pipeline:
+    """Compiles a policy.
+
+    ``options`` set the parameters that the policy does not. ``collaborators`` are the worker's
+    objects by type, for units that declare to need them.
+
+    Raises:
+        ClusterPolicyError: lists all problems, each with policy, unit and parameter.
+    """
+    return _Compiler(policy, catalogue, options, collaborators or {}).compile()
+
+
+def nova_policy(
+    filters: Sequence[str], weights: Sequence[str], options: Options, catalogue: Catalogue
+) -> ClusterPolicy:
+    """The policy that ``[filter_scheduler]`` describes, for clusters that have no other.
+
+    Its version is a checksum of everything that influences decisions, so that replicas with
+    different configuration files show different versions.
+    """
+    policy = ClusterPolicy(
+        id=NOVA,
+        name=NOVA,
+        version=1,
+        description="The policy that the worker's options describe",
+        filters=tuple(_numbered(filters)),
+        weights=tuple(
+            WeightUse(unit=name, factor=_factor(catalogue, name, options)) for name in weights
+        ),
+    )
+    values = sorted((name, repr(value)) for name, value in options.values.items())
+    checksum = zlib.crc32(write_policy(policy) + repr(values).encode())
+    return structs.replace(policy, version=1 + checksum)
+
+
+def _numbered(names: Sequence[str]) -> Iterator[FilterUse]:
+    """A use for each name; a repeated name gets a number."""
+    seen: Counter[str] = Counter()
+    for name in names:
+        seen[name] += 1
+        yield FilterUse(unit=name, name=f"{name}#{seen[name]}" if seen[name] > 1 else None)
+
+
+def _factor(catalogue: Catalogue, name: str, options: Options) -> float:
+    found = catalogue.find(name, UnitKind.WEIGHT)
+    if found is None or not issubclass(found.unit, Weigher):
+        return 1.0
+    return float(options.values.get(found.unit.option or "", found.unit.default_factor))
+
+
+class Reversed(Weigher):
+    """Negates a weight whose lower scores are the better ones.
+
+    Of a weight that stretches its raw scores, only the stretched ones are negated.
+    """
+
+    def __init__(self, cost: Weigher) -> None:
+        super().__init__(cost.context)
+        self._cost = cost
+        self.minval = None if cost.maxval is None else -cost.maxval
+        self.maxval = None if cost.minval is None else -cost.minval
+        self.reads_use = cost.reads_use
+        self.reads_request = cost.reads_request
+        self.stretches = cost.stretches
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return self._cost.applies(spec)
+
+    def reads(self, spec: RequestSpec) -> Hashable | None:
+        return self._cost.reads(spec)
+
+    def note(self) -> str | None:
+        return self._cost.note()
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        raw = np.asarray(self._cost.weigh(hosts, spec), dtype=float)
+        return raw if self.stretches else -raw
+
+    def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
+        raw = float(self._cost.weigh_host(host_state, weight_properties))
+        return raw if self.stretches else -raw
+
+    def stretched(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
+        turned: Values = -self._cost.stretched(raw, low, high, spec)
+        return turned
+
+    def multiplier(self, hosts: Hosts) -> Values | float:
+        return self._cost.multiplier(hosts)
+
+    def weight_multiplier(self, host_state: HostState) -> float:
+        return self._cost.weight_multiplier(host_state)
+
+
+class _Compiler:
+    """One compilation, which collects all problems before it fails."""
+
+    def __init__(
+        self,
+        policy: ClusterPolicy,
+        catalogue: Catalogue,
+        options: Options,
+        collaborators: Mapping[type, Any],
+    ) -> None:
+        self._policy = policy
+        self._catalogue = catalogue
+        self._options = options
+        self._collaborators = collaborators
+        self._problems: list[str] = []
+        self._labels: set[tuple[UnitKind, str]] = set()
+        self._declared: set[str] = set()
+        """Every parameter that a unit of the policy declares."""
+
+    def compile(self) -> Pipeline:
+        policy = self._policy
+        filters = [self._used(use, UnitKind.FILTER, Filter) for use in policy.ordered_filters]
+        weights = [made for use in policy.weights if (made := self._weight(use)) is not None]
+        selector = self._used(policy.selector, UnitKind.SELECTOR, Selector)
+        providers = self._made(ResourceProviders.__name__, ResourceProviders)
+        inventories = self._made(Inventories.__name__, Inventories)
+        candidates = self._made(PlacementCandidates.__name__, PlacementCandidates)
+        mandatory = [
+            self._made(LABEL, RequestedDestination),
+            self._made(RequestFilters.__name__, RequestFilters),
+            inventories,
+            providers,
+            candidates,
+            *(self._made(name, unit) for name, unit in self._of_ovirt().items()),
+        ]
+        balance = self._used(policy.balance, UnitKind.BALANCE, Balance) if policy.balance else None
+        self._check_positions()
+        for name in policy.parameters.keys() - self._declared:
+            self._problem(f"parameter {name}", "no unit of the policy declares it")
+        if self._problems or selector is None:
+            raise ClusterPolicyError(sorted(self._problems))
+        return Pipeline(
+            policy.reference,
+            inventories=inventories,
+            providers=providers,
+            candidates=candidates,
+            mandatory=mandatory,
+            filters=[each for each in filters if each is not None],
+            weights=weights,
+            selector=selector,
+            balance=balance,
+            options=msgspec.convert(
+                {name: value for name, value in self._options.values.items() if name in _PLACEMENT},
+                PlacementOptions,
+            ),
+        )
+
+    def _of_ovirt(self) -> Mapping[str, type[Filter]]:
+        """OVirt's mandatory filters."""
+        of_hosts = ovirt.OF_HOSTS if self._policy.only_hosts_up else {}
+        return {**of_hosts, **ovirt.MANDATORY}
+
+    def _used(
+        self, use: UnitUse, kind: UnitKind, base: type[AnyUnit], *, factor: float = 1.0
+    ) -> AnyUnit | None:
+        found = self._check(use, kind)
+        if found is None or not issubclass(found.unit, base):
+            return None
+        return self._made(use.label, found.unit, use, factor)
+
+    def _weight(self, use: WeightUse) -> Weigher | None:
+        if not math.isfinite(use.factor):
+            self._problem(f"weight {use.label}", f"factor {use.factor} is no finite number")
+        made = self._used(use, UnitKind.WEIGHT, Weigher, factor=use.factor)
+        return Reversed(made) if made is not None and made.lower_is_better else made
+
+    def _check(self, use: UnitUse, kind: UnitKind) -> CatalogueEntry | None:
+        """The unit of a use; None: it cannot be used, and the problem is recorded."""
+        if (kind, use.label) in self._labels:
+            self._problem(f"{kind} {use.label}", "is used twice; give one of them another `name`")
+        self._labels.add((kind, use.label))
+        if (problem := self._catalogue.problem(use.unit, kind)) is not None:
+            self._problem(f"{kind} {use.unit}", problem)
+            return None
+        return self._catalogue.find(use.unit, kind)
+
+    def _made(
+        self, label: str, unit: type[AnyUnit], use: UnitUse | None = None, factor: float = 1.0
+    ) -> AnyUnit:
+        given = use.parameters if use else {}
+        names = {parameter.name for parameter in declared_parameters(unit.parameters_type)}
+        self._declared |= names
+        for name in given.keys() - names:
+            known = ", ".join(sorted(names)) or "none"
+            self._problem(f"{label}, parameter {name}", f"is not declared; known are {known}")
+        parameters = unit.parameters_type()
+        try:
+            parameters = parameter_values(
+                unit.parameters_type, (given, self._policy.parameters, self._options.values)
+            )
+        except ValueError as error:
+            self._problem(label, str(error))
+        context = UnitContext(
+            name=label,
+            parameters=parameters,
+            factor=factor,
+            collaborators={
+                kind: self._collaborators[kind]
+                for kind in unit.collaborators
+                if kind in self._collaborators
+            },
+        )
+        return unit(context)
+
+    def _check_positions(self) -> None:
+        for position in ("first", "last"):
+            some = [each.label for each in self._policy.filters if each.position == position]
+            if len(some) > 1:
+                self._problem(", ".join(some), f"only one filter can be {position}")
+
+    def _problem(self, where: str, what: str) -> None:
+        self._problems.append(f"policy {self._policy.reference}: {where}: {what}")

@@ -1,0 +1,175 @@
+"""Evaluates the hosts for a request: from the evaluation cache where possible, else afresh.
+
+A table keeps one :class:`~.evaluation.Evaluation` for each equivalence class of requests. A request
+takes that of its class, brought up to date, and narrows it by what is of this request alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.hosts import Mask
+from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.destination import names_destination
+from scheduler_worker.scheduling.equivalence import EquivalenceClass, EquivalenceClasses
+from scheduler_worker.scheduling.evaluation import Evaluation
+from scheduler_worker.scheduling.filter_results import FilterResults
+from scheduler_worker.scheduling.plugin import Filter, Weigher
+from scheduler_worker.scheduling.scales import Scale
+
+_CACHED_BYTES = 64 * 2**20
+_BYTES_PER_HOST = 128
+_FEWEST_CACHED = 2
+"""How large the evaluation cache of a table grows, what a host takes of that in each evaluation,
+and how many evaluations are kept even where that is more."""
+
+
+class Evaluator:
+    """Asks the filters and weights of a policy; its only state are the equivalence classes."""
+
+    def __init__(
+        self,
+        policy: PolicyReference,
+        mandatory: Sequence[Filter],
+        filters: Sequence[Filter],
+        weights: Sequence[Weigher],
+        scale: type[Scale],
+    ) -> None:
+        self.filters = (*mandatory, *filters)
+        """In the order of the policy."""
+        self._by_cost = (*mandatory, *sorted(filters, key=_cost))
+        # A host survives if all filters pass it, whatever their order, so the cheap ones go first.
+        self._policy = policy
+        self._weights = weights
+        self._scale = scale
+        self._of_one_request = [unit for unit in self.filters if unit.of_one_request]
+        self.classes = EquivalenceClasses(
+            unit
+            for unit in (*(unit for unit in self.filters if not unit.of_one_request), *weights)
+            if unit.reads_request
+        )
+
+    def evaluate(
+        self,
+        hosts: HostTable,
+        spec: RequestSpec,
+        before: Evaluation | None = None,
+        claimed_row: int | None = None,
+    ) -> Evaluation:
+        """The survivors of all filters on the hosts as they are now.
+
+        ``before`` is the evaluation for the last instance of the request, for which ``claimed_row``
+        was chosen. A host that was rejected for an earlier instance stays rejected.
+        """
+        if before is not None and before.is_of_later_instance:
+            return self.evaluate_afresh(hosts, spec, before)
+        evaluation = self._cached(hosts, spec, is_first=before is None)
+        if evaluation is None:
+            return self.evaluate_afresh(hosts, spec, before)
+        if before is None:
+            return evaluation
+        survivors = evaluation.results.survivors
+        # A cached evaluation asks every filter about a host that changed, but a filter that runs
+        # once per request must not reject for what an earlier instance of the request took.
+        if (
+            claimed_row is not None
+            and not survivors[claimed_row]
+            and evaluation.results.rejected_once(claimed_row)
+        ):
+            return self.evaluate_afresh(hosts, spec, before, claimed_row)
+        if before is not evaluation and (survivors & ~before.results.survivors).any():
+            return self.evaluate_afresh(hosts, spec, before)
+        return evaluation
+
+    def evaluate_afresh(
+        self,
+        hosts: HostTable,
+        spec: RequestSpec,
+        before: Evaluation | None = None,
+        claimed_row: int | None = None,
+        *,
+        in_order: bool = False,
+    ) -> Evaluation:
+        """Ask every filter about every host that is left, ``claimed_row`` among them.
+
+        ``in_order`` asks the filters as the policy orders them, which changes the filter that is
+        named for a rejected host, and not which hosts are rejected.
+        """
+        earlier = None if before is None else before.results.survivors
+        if earlier is not None and claimed_row is not None:
+            earlier = earlier.copy()
+            earlier[claimed_row] = True
+        units = self.filters if in_order else self._by_cost
+        filters = list(self._asked_for(spec, units, first=before is None))
+        results = FilterResults(hosts, spec, filters, earlier=earlier, policy=self._policy)
+        weights = [unit for unit in self._weights if unit.applies(spec)]
+        evaluation = Evaluation(hosts, results, weights, self._scale)
+        evaluation.is_of_later_instance = before is not None
+        return evaluation
+
+    def survivors(self, hosts: HostTable, spec: RequestSpec) -> Mask:
+        """The hosts that pass all filters; remembers nothing, for questions not asked again."""
+        filters = list(self._asked_for(spec, self._by_cost, first=True))
+        return FilterResults(hosts, spec, filters).survivors
+
+    def _cached(self, hosts: HostTable, spec: RequestSpec, *, is_first: bool) -> Evaluation | None:
+        """The evaluation of the request's class, up to date, narrowed to the request.
+
+        None where nothing can be kept.
+        """
+        if spec.is_rebuild_check or names_destination(spec):
+            return None
+        kind = self.classes.of(spec)
+        filters, weights = self._undeclared(kind)
+        if filters and not is_first:
+            return None  # these are asked about the hosts they left for the instance before
+        evaluation: Evaluation | None = hosts.evaluation_cache.pop(kind, None)
+        if evaluation is None or not evaluation.catch_up(hosts, spec):
+            outdated, evaluation = evaluation, self._of_class(hosts, spec, kind)
+            if outdated is not None:
+                evaluation.inherit(outdated, hosts)
+            most = max(_FEWEST_CACHED, _CACHED_BYTES // (_BYTES_PER_HOST * max(1, len(hosts))))
+            while len(hosts.evaluation_cache) >= most:
+                hosts.evaluation_cache.popitem(last=False)
+        hosts.evaluation_cache[kind] = evaluation
+        results = evaluation.results.narrowed(hosts, spec, self._of_one_request, filters)
+        return evaluation.narrowed(hosts, spec, results, weights)
+
+    def _undeclared(self, kind: EquivalenceClass) -> tuple[Sequence[Filter], Sequence[Weigher]]:
+        """The units of the class whose answers cannot be kept."""
+        if not kind.undeclared:
+            return (), ()
+        filters = [unit for unit in self._by_cost if unit in kind.undeclared]
+        return filters, [unit for unit in self._weights if unit in kind.undeclared]
+
+    def _of_class(self, hosts: HostTable, spec: RequestSpec, kind: EquivalenceClass) -> Evaluation:
+        """Ask every unit about every host, but for the units whose answers cannot be kept."""
+        results = FilterResults(
+            hosts,
+            spec,
+            list(self._asked_for(spec, self._by_cost, first=True)),
+            left_out={*kind.undeclared, *self._of_one_request},
+            policy=self._policy,
+        )
+        weights = [
+            unit for unit in self._weights if unit.applies(spec) and unit not in kind.undeclared
+        ]
+        return Evaluation(hosts, results, weights, self._scale)
+
+    def _asked_for(
+        self, spec: RequestSpec, filters: Iterable[Filter], *, first: bool
+    ) -> Iterable[Filter]:
+        return (
+            unit
+            for unit in filters
+            if (unit.runs_on_forced_hosts or not spec.skips_filters)
+            and (first or not unit.run_filter_once_per_request)
+            and (unit.RUN_ON_REBUILD or not spec.is_rebuild_check)
+        )
+
+
+def _cost(unit: Filter) -> tuple[bool, bool]:
+    """First the filters that look at all hosts at once; among them those whose answers are kept."""
+    return unit.looks_at_rows, not (unit.declares_reads() or unit.of_one_request)

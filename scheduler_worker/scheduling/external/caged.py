@@ -1,0 +1,120 @@
+"""Runs units of the worker's own form in a cage; the runner imports this where a file has any.
+
+The class is the same that an installed package would register. It is told the hosts' facts that it
+declares and the request, as plain data, and its columns or rows are asked as in the worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import inspect as types
+from msgspec import structs
+
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.catalogue import (
+    UnitKind,
+    declared_parameters,
+    parameter_values,
+    plain_type,
+)
+from scheduler_worker.scheduling.external.contract import (
+    OwnForm,
+    OwnParameter,
+)
+from scheduler_worker.scheduling.external.facts import FACTS, CagedHosts
+from scheduler_worker.scheduling.plugin import Filter, Unit, UnitContext, Weigher
+from scheduler_worker.wording import listed
+
+_BASES: Mapping[UnitKind, type[Unit]] = {UnitKind.FILTER: Filter, UnitKind.WEIGHT: Weigher}
+_BOUNDS = ("ge", "gt", "le", "lt")
+_WORKERS_ONLY = (
+    (Filter, "limits"),
+    (Weigher, "stretched"),
+    (Weigher, "multiplier"),
+    (Weigher, "default_multiplier"),
+)
+"""Methods that the worker would have to ask for besides the answers, and does not."""
+
+
+def is_unit(found: type) -> bool:
+    """Whether a class of a file is a unit of our form, and not one of ours that it imports."""
+    return issubclass(found, Unit) and not found.is_internal()
+
+
+def kinds(unit: type[Unit]) -> list[str]:
+    """What it is a unit of. Raises TypeError for one that cannot run in a cage."""
+    found = [str(kind) for kind, base in _BASES.items() if issubclass(unit, base)]
+    if not found:
+        raise TypeError(f"{unit.__name__} is no Filter or Weigher; others run in the worker only")
+    return found
+
+
+def described(unit: type[Unit]) -> dict[str, Any]:
+    """The declaration of a class. Raises TypeError for one that cannot run in a cage."""
+    name = unit.__name__
+    if unit.collaborators:
+        raise TypeError(f"{name}.collaborators: a unit in a cage has none of the worker's objects")
+    for base, method in _WORKERS_ONLY:
+        if issubclass(unit, base) and getattr(unit, method) is not getattr(base, method):
+            raise TypeError(f"{name}.{method}() works in the worker only; install it as a package")
+    if unknown := sorted(set(unit.host_facts) - FACTS):
+        known = ", ".join(sorted(FACTS))
+        raise TypeError(f"{name}.host_facts: there is no {listed(unknown)}; there are {known}")
+    form = OwnForm(
+        facts=tuple(unit.host_facts),
+        parameters=tuple(_parameters(unit)),
+        lower_is_better=bool(getattr(unit, "lower_is_better", False)),
+        minval=getattr(unit, "minval", None),
+        maxval=getattr(unit, "maxval", None),
+        aggregate_key=getattr(unit, "aggregate_key", None),
+        once_per_request=bool(getattr(unit, "run_filter_once_per_request", False)),
+        on_rebuild=bool(getattr(unit, "RUN_ON_REBUILD", False)),
+        on_forced_hosts=bool(getattr(unit, "runs_on_forced_hosts", False)),
+    )
+    _warm_up(unit)
+    described: dict[str, Any] = msgspec.to_builtins(form)
+    return described
+
+
+def _warm_up(unit: type[Unit]) -> None:
+    """Let msgspec learn the types that calls convert: each call is a process that begins here."""
+    msgspec.convert({"flavor": {"memory_mb": 0, "vcpus": 0}}, RequestSpec)
+    CagedHosts(dict.fromkeys(unit.host_facts, ()), 0, 0.0)
+    parameter_values(unit.parameters_type, [])
+
+
+def _parameters(unit: type[Unit]) -> list[OwnParameter]:
+    fields = {each.name: each for each in structs.fields(unit.parameters_type)}
+    found = []
+    for each in declared_parameters(unit.parameters_type):
+        plain = plain_type(types.type_info(fields[each.name].type))
+        bounds = {name: getattr(plain, name, None) for name in _BOUNDS}
+        fixed = {"default": msgspec.to_builtins(each.default), "regex": each.regex}
+        declared = {"name": each.name, "type": each.type, **fixed, **bounds}
+        found.append(msgspec.convert(declared, OwnParameter))
+    return found
+
+
+def answer(unit: type[Unit], asked: Mapping[str, Any]) -> list[Any]:
+    """One value for each host, in their order.
+
+    Raises what the class raises, and ValueError for parameters that it refuses.
+    """
+    parameters = parameter_values(unit.parameters_type, [asked["properties"]])
+    made = unit(UnitContext(name=unit.__name__, parameters=parameters))
+    spec = msgspec.convert(asked["spec"], RequestSpec)
+    hosts = CagedHosts(asked["facts"], len(asked["hosts"]), asked["now_s"])
+    is_filter = asked["kind"] == UnitKind.FILTER
+    if not made.applies(spec):
+        return [is_filter] * len(hosts)
+    if isinstance(made, Filter) and is_filter:
+        return list(np.asarray(made.passes(hosts, spec)).tolist())
+    if not isinstance(made, Weigher):
+        raise TypeError(f"{unit.__name__} is no {asked['kind']}")
+    raw = np.asarray(made.weigh(hosts, spec), "f8")
+    # As in the worker, a score that is no finite number counts as 0; JSON has no NaN either.
+    return list(np.where(np.isfinite(raw), raw, 0.0).tolist())

@@ -1,0 +1,204 @@
+"""What classes in the form of oVirt's external scheduler declare and answer; checked here.
+
+Nothing that comes out of a cage is believed: a value of another type than the contract says, or a
+host that was not asked about, makes the whole answer useless.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from scheduler_worker.scheduling.catalogue import UnitKind
+from scheduler_worker.scheduling.external.facts import FACTS
+from scheduler_worker.wording import cut
+
+T = TypeVar("T")
+
+_MOST_PARAMETERS = 50
+_ClassName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+_ParameterName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+_Description = Annotated[str, msgspec.Meta(max_length=4000)]
+_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+class OwnParameter(msgspec.Struct, frozen=True, kw_only=True):
+    """A parameter of a class of the worker's own form."""
+
+    name: _ParameterName
+    type: Literal["integer", "number", "boolean", "text", "list"]
+    default: str | int | float | bool | tuple[str, ...] | None = None
+    regex: str | None = None
+    ge: int | float | None = None
+    gt: int | float | None = None
+    le: int | float | None = None
+    lt: int | float | None = None
+
+
+class OwnForm(msgspec.Struct, frozen=True, kw_only=True):
+    """What a class of the worker's own form declares: class attributes of the same meaning."""
+
+    facts: tuple[str, ...] = ()
+    """The host facts that it is told, all of them among :data:`~.facts.FACTS`."""
+    parameters: tuple[OwnParameter, ...] = ()
+    lower_is_better: bool = False
+    minval: float | None = None
+    maxval: float | None = None
+    aggregate_key: str | None = None
+    once_per_request: bool = False
+    on_rebuild: bool = False
+    on_forced_hosts: bool = False
+
+
+class PluginClass(msgspec.Struct, frozen=True, kw_only=True):
+    """A class of a file, as one kind of unit."""
+
+    file: str
+    """The name of the file, without its directory."""
+    name: str
+    kind: UnitKind
+    description: str = ""
+    parameters: Mapping[str, str] = {}
+    """Name -> regular expression that a value must match as a whole."""
+    own: OwnForm | None = None
+    """What a class of the worker's own form declares; None: its form is oVirt's."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Identifies it among those of all files."""
+        return self.file, self.name, self.kind
+
+
+class PluginFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the directory, as it was loaded."""
+
+    name: str
+    classes: tuple[PluginClass, ...] = ()
+    problem: str | None = None
+    """Why it cannot be used."""
+
+
+class _Declared(msgspec.Struct, frozen=True):
+    name: _ClassName
+    kinds: dict[Literal["filter", "weight", "balance"], _Description]
+    validation: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
+    own: OwnForm | None = None
+
+
+def plugin_classes(file: str, declared: object) -> list[PluginClass]:
+    """The units of a file, one for each kind of each class.
+
+    Raises:
+        ValueError: a declaration is invalid; names the class.
+    """
+    return [
+        PluginClass(
+            file=file,
+            name=each.name,
+            kind=UnitKind(kind),
+            description=" ".join(description.split()),
+            parameters=_parameters(each),
+            own=_checked(each),
+        )
+        for each in _typed(declared, list[_Declared])
+        for kind, description in each.kinds.items()
+    ]
+
+
+def _parameters(declared: _Declared) -> dict[str, str]:
+    """Reads ``name=regex;name=regex``. Raises ValueError."""
+    found: dict[str, str] = {}
+    for each in declared.validation.split(";"):
+        name, _, regex = each.strip().partition("=")
+        if not each.strip():
+            continue
+        where = f"{declared.name}.properties_validation, {cut(name)!r}"
+        if not _PARAMETER.fullmatch(name):
+            raise ValueError(f"{where}: a name consists of letters, digits and _")
+        try:
+            re.compile(regex)
+        except re.error as error:
+            raise ValueError(f"{where}: {cut(regex)!r} is no regular expression: {error}") from None
+        found[name] = regex
+    if len(found) > _MOST_PARAMETERS:
+        raise ValueError(f"{declared.name} declares more than {_MOST_PARAMETERS} parameters")
+    return found
+
+
+def _checked(declared: _Declared) -> OwnForm | None:
+    """Raises ValueError where what it declares is unknown, or no worker could use it."""
+    form = declared.own
+    if form is None:
+        return None
+    if unknown := sorted(set(form.facts) - FACTS):
+        raise ValueError(f"{declared.name}.host_facts: there is no {cut(unknown[0])!r}")
+    if len(form.parameters) > _MOST_PARAMETERS:
+        raise ValueError(f"{declared.name} declares more than {_MOST_PARAMETERS} parameters")
+    for each in form.parameters:
+        try:
+            re.compile(each.regex or "")
+        except re.error as error:
+            where = f"{declared.name}, parameter {each.name}"
+            raise ValueError(f"{where}: {cut(each.regex or '')!r}: {error}") from None
+    return form
+
+
+def read_passes(answer: object, hosts: Collection[str]) -> list[bool]:
+    """Whether each host passes, in order. Raises ValueError."""
+    return _for_each(_typed(answer, list[bool]), hosts)
+
+
+def read_raw(answer: object, hosts: Collection[str]) -> list[float]:
+    """The raw score of each host, in order. Raises ValueError."""
+    return _for_each(_typed(answer, list[float]), hosts)
+
+
+def _for_each(found: list[T], hosts: Collection[str]) -> list[T]:
+    if len(found) != len(hosts):
+        raise ValueError(f"it has {len(found)} values for {len(hosts)} hosts")
+    return found
+
+
+def read_filter(answer: object, hosts: Collection[str]) -> frozenset[str]:
+    """The ids of the hosts that are left. Raises ValueError."""
+    kept = frozenset(_typed(answer, list[str]))
+    _check_known(kept, hosts)
+    return kept
+
+
+def read_scores(answer: object, hosts: Collection[str]) -> dict[str, int]:
+    """Host id -> score, rounded; the lower the better. Raises ValueError."""
+    rows = _typed(answer, list[tuple[str, float]])
+    _check_known({host for host, _ in rows}, hosts)
+    if not all(math.isfinite(score) for _, score in rows):
+        raise ValueError("a score is no finite number")
+    return {host: round(score) for host, score in rows}
+
+
+def read_balance(answer: object, hosts: Collection[str]) -> tuple[str, tuple[str, ...]] | None:
+    """The id of a VM and those of the hosts that it may move to; None: nothing is to move.
+
+    Raises ValueError.
+    """
+    if answer in ([], None):
+        return None
+    vm, destinations = _typed(answer, tuple[str, tuple[str, ...]])
+    _check_known(destinations, hosts)
+    return (vm, destinations) if vm and destinations else None
+
+
+def _typed(answer: object, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(cut(str(error))) from None
+
+
+def _check_known(named: Collection[Any], hosts: Collection[str]) -> None:
+    known = frozenset(hosts)
+    if unknown := sorted(each for each in named if each not in known):
+        raise ValueError(f"it names {cut(unknown[0])!r}, which is none of the hosts it was asked")

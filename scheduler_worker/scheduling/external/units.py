@@ -1,0 +1,267 @@
+"""Filters, weights and balances that ask a class in a cage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import structs
+
+from scheduler_worker.model.cluster_load import (
+    BalanceMemory,
+    BalancePlan,
+    ClusterLoad,
+    Migration,
+)
+from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.catalogue import UnitKind
+from scheduler_worker.scheduling.external.contract import (
+    OwnForm,
+    PluginClass,
+    read_balance,
+    read_filter,
+    read_passes,
+    read_raw,
+    read_scores,
+)
+from scheduler_worker.scheduling.external.facts import Facts, facts_of
+from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, UnitContext, Weigher
+
+T = TypeVar("T")
+
+_RESTS_S = 120.0
+"""For how long a VM that has been moved stays where it is."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a class."""
+
+    plugin: PluginClass
+    hosts: Sequence[str]
+    """The ids of the hosts that it is asked about."""
+    vm: str = ""
+    """The id of the VM that is placed; empty for a balance."""
+    properties: Mapping[str, Any]
+    """The parameters that the policy sets; of a class of our own form also those it does not."""
+    facts: Facts = {}
+    """What a class of our own form declares that it reads of the hosts."""
+    spec: Any = None
+    """The request for a class of our own form, as plain data."""
+    now_s: float = 0.0
+
+
+class Plugins:
+    """Calls classes in cages; this one, for workers without any, has none and fails each call."""
+
+    fails_closed: bool = False
+    """Whether a filter that fails rejects all hosts."""
+
+    def ask(self, question: Question, read: Callable[[object, Collection[str]], T]) -> T | None:
+        """What ``read`` makes of the answer; None: the unit failed, which is reported already.
+
+        ``read`` gets the answer and the hosts, and raises ValueError for an answer that cannot be
+        used. Returns in bounded time, whatever the class does.
+        """
+        return None
+
+    def trouble(self, plugin: PluginClass) -> str | None:
+        """Why the last call of a class failed; None: it did not."""
+        return "this process has no cages: [external_units] directory is not set"
+
+
+class ExternalUnit(Unit):
+    """The part that all kinds share."""
+
+    plugin: ClassVar[PluginClass]
+    needs_enabling = True
+    collaborators = (Plugins,)
+
+    def __init__(self, context: UnitContext | None = None) -> None:
+        super().__init__(context)
+        self._plugins = self.collaborator(Plugins)
+        values = msgspec.structs.asdict(self.parameters)
+        self._properties = {name: value for name, value in values.items() if value is not None}
+
+    def note(self) -> str | None:
+        trouble = self._plugins.trouble(self.plugin)
+        return None if trouble is None else f"{self.name} failed: {trouble}"
+
+    def _asked(
+        self, hosts: Sequence[str], read: Callable[[object, Collection[str]], T], vm: str = ""
+    ) -> T | None:
+        if not hosts:
+            return None
+        question = Question(plugin=self.plugin, hosts=hosts, vm=vm, properties=self._properties)
+        return self._plugins.ask(question, read)
+
+    def _asked_with_facts(
+        self, hosts: Hosts, spec: RequestSpec, read: Callable[[object, Collection[str]], T]
+    ) -> T | None:
+        """Ask a class of our own form."""
+        form = self.plugin.own
+        if form is None or not len(hosts):
+            return None
+        question = Question(
+            plugin=self.plugin,
+            hosts=[host.uuid for host in hosts.states()],
+            properties=self._properties,
+            facts=facts_of(hosts, form.facts),
+            spec=_without_secrets(spec),
+            now_s=hosts.now_s,
+        )
+        return self._plugins.ask(question, read)
+
+
+class ExternalFilter(ExternalUnit, Filter):
+    """A filter in a cage; if it fails, all hosts pass, or none if filters fail closed."""
+
+    looks_at_rows = True  # so that it is asked last, about the hosts that are left
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        ids = [host.uuid for host in hosts.states()]
+        kept = self._asked(ids, read_filter, spec.instance_uuid or "")
+        if kept is None:
+            return np.full(len(ids), not self._plugins.fails_closed)
+        return np.fromiter((each in kept for each in ids), bool, len(ids))
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        return self.note() or f"{self.plugin.name} of {self.plugin.file} does not keep it"
+
+
+class ExternalWeight(ExternalUnit, Weigher):
+    """A weight in a cage, lower is better; a host without a score, or a failure, counts as 0."""
+
+    lower_is_better = True
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        ids = [host.uuid for host in hosts.states()]
+        scores = self._asked(ids, read_scores, spec.instance_uuid or "") or {}
+        return np.fromiter((scores.get(each, 0) for each in ids), "f8", len(ids))
+
+
+class OwnFilter(ExternalUnit, Filter):
+    """A filter of the worker's own form in a cage; fails as :class:`ExternalFilter` does."""
+
+    looks_at_rows = True  # so that it is asked last, about the hosts that are left
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        found = self._asked_with_facts(hosts, spec, read_passes)
+        if found is None:
+            return np.full(len(hosts), not self._plugins.fails_closed)
+        return np.array(found, bool)
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        return self.note() or f"{self.plugin.name} of {self.plugin.file} does not pass it"
+
+
+class OwnWeight(ExternalUnit, Weigher):
+    """A weight of the worker's own form in a cage; after a failure every raw score is 0."""
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        found = self._asked_with_facts(hosts, spec, read_raw)
+        return np.zeros(len(hosts)) if found is None else np.array(found, "f8")
+
+
+class ExternalBalance(ExternalUnit, Balance):
+    """A balance in a cage, which knows hosts by name; if it fails, nothing moves."""
+
+    def plan(self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float) -> BalancePlan:
+        hosts = cluster.settled
+        found = self._asked([host.name for host in hosts], read_balance)
+        if found is None:
+            why = self.note() or f"{self.plugin.name} proposes nothing"
+            return BalancePlan(nothing_because=why, memory=memory)
+        vm, destinations = found
+        memory = memory.without_moves_before(now_s - _RESTS_S)
+        source = next(
+            (host.name for host in hosts for each in host.vms if each.id == vm and each.can_move),
+            None,
+        )
+        targets = tuple(each for each in destinations if each != source)
+        if source is None or not targets or vm in memory.moves:
+            why = f"{self.plugin.name} proposes VM {vm}, which cannot move there now"
+            return BalancePlan(nothing_because=why, memory=memory)
+        move = Migration(
+            vm=vm, source=source, destinations=targets, reason=f"{self.plugin.name} proposes it"
+        )
+        return BalancePlan(migrations=(move,), memory=memory)
+
+
+_BASES: dict[UnitKind, type[ExternalUnit]] = {
+    UnitKind.FILTER: ExternalFilter,
+    UnitKind.WEIGHT: ExternalWeight,
+    UnitKind.BALANCE: ExternalBalance,
+}
+_OWN_BASES: dict[UnitKind, type[ExternalUnit]] = {
+    UnitKind.FILTER: OwnFilter,
+    UnitKind.WEIGHT: OwnWeight,
+}
+_TYPES: dict[str, Any] = {
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "text": str,
+    "list": tuple[str, ...],
+}
+_LIMITS = ("ge", "gt", "le", "lt")
+
+
+def unit_class(plugin: PluginClass) -> type[Unit]:
+    """The unit that asks a class.
+
+    Raises TypeError or ValueError where bounds of a parameter do not fit its type.
+    """
+    form = plugin.own
+    parameters = _declared_by(plugin) if form is None else _declared_in(form)
+    members: dict[str, Any] = {
+        "plugin": plugin,
+        "parameters_type": msgspec.defstruct(
+            f"{plugin.name}Parameters", parameters, frozen=True, kw_only=True
+        ),
+        "__doc__": plugin.description,
+        "__module__": f"external_units.{plugin.file.removesuffix('.py')}",
+    }
+    if form is None:
+        return type(plugin.name, (_BASES[plugin.kind],), members)
+    if plugin.kind is UnitKind.WEIGHT:
+        members |= {name: getattr(form, name) for name in ("minval", "maxval", "aggregate_key")}
+        members["lower_is_better"] = form.lower_is_better
+    else:
+        members["run_filter_once_per_request"] = form.once_per_request
+        members["RUN_ON_REBUILD"] = form.on_rebuild
+        members["runs_on_forced_hosts"] = form.on_forced_hosts
+    return type(plugin.name, (_OWN_BASES[plugin.kind],), members)
+
+
+def _declared_by(plugin: PluginClass) -> list[tuple[str, Any, Any]]:
+    return [
+        (name, Annotated[str, msgspec.Meta(pattern=regex)] | None, None)
+        for name, regex in plugin.parameters.items()
+    ]
+
+
+def _declared_in(form: OwnForm) -> list[tuple[str, Any, Any]]:
+    """The same names, types, bounds and defaults as in the cage, which checks them once more."""
+    found: list[tuple[str, Any, Any]] = []
+    annotated: Any = Annotated
+    for each in form.parameters:
+        limits: dict[str, Any] = {
+            name: value for name in _LIMITS if (value := getattr(each, name)) is not None
+        }
+        if each.regex is not None:
+            limits["pattern"] = each.regex
+        kind = annotated[_TYPES[each.type], msgspec.Meta(**limits)]
+        found.append((each.name, kind | None, each.default))
+    return found
+
+
+def _without_secrets(spec: RequestSpec) -> Any:
+    """The request as plain data, without the passwords that the URLs of a cell contain."""
+    wanted = spec.requested_destination
+    if wanted is not None and wanted.cell is not None:
+        cell = {"uuid": wanted.cell_uuid}
+        spec = structs.replace(spec, requested_destination=structs.replace(wanted, cell=cell))
+    return msgspec.to_builtins(spec)

@@ -1,0 +1,232 @@
+"""oVirt's balances: which VMs a host gives up, and to which hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduler_worker.model.cluster_load import (
+    BalanceMemory,
+    BalancePlan,
+    ClusterLoad,
+    HostLoad,
+    PowerAction,
+)
+from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT
+from scheduler_worker.scheduling.ovirt.parameters import EvenLimits, GuestLimits, PowerLimits
+from scheduler_worker.scheduling.ovirt.power import power_action
+from scheduler_worker.scheduling.ovirt.relief import (
+    Clock,
+    Room,
+    Source,
+    Stage,
+    migrations,
+    over,
+    ready_percent,
+    under,
+    why_nothing,
+)
+from scheduler_worker.scheduling.plugin import Balance
+
+_REST_MINUTES = 2
+"""For how long a moved VM stays where the balance has no over-commit duration of its own."""
+
+
+class NoBalance(Balance):
+    """Moves nothing.
+
+    Reads: nothing.
+    Example: the policies ``none`` and ``cluster_maintenance`` have it.
+    """
+
+    unit_id = "38440000-8cf0-14bd-c43e-10b96e4ef00a"
+
+    def plan(self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float) -> BalancePlan:
+        return BalancePlan(nothing_because="the policy's balance moves nothing")
+
+
+class _StagedBalance(Balance):
+    """Compares hosts in stages; see :mod:`scheduler_worker.scheduling.ovirt.relief`."""
+
+    vcpu_percent = VCPU_LOAD_PERCENT
+    """The load of a vCPU without statistics."""
+
+    def plan(self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float) -> BalancePlan:
+        hosts = cluster.settled
+        memory = memory.without_moves_before(now_s - self.rest_s)
+        power = self.power_action(cluster)
+        if len(hosts) < 2:
+            why = "fewer than two hosts are up and take part in no migration"
+            return BalancePlan(nothing_because=why, memory=memory, power=power)
+        stages = self.stages(hosts, now_s)
+        found = tuple(migrations(stages, self.room, memory.moves.keys()))
+        return BalancePlan(
+            migrations=found,
+            power=power,
+            nothing_because="" if found else why_nothing(stages),
+            memory=memory,
+        )
+
+    def stages(self, hosts: Sequence[HostLoad], now_s: float) -> list[Stage]:
+        """Sources and destinations among hosts that are up and settled."""
+        raise NotImplementedError
+
+    def power_action(self, cluster: ClusterLoad) -> PowerAction | None:
+        """Which host to switch on or off; None: none."""
+        return None
+
+    @property
+    def rest_s(self) -> float:
+        """For how long a VM that has been moved stays where it is."""
+        return 60.0 * int(getattr(self.parameters, "CpuOverCommitDurationMinutes", _REST_MINUTES))
+
+    @property
+    def high_percent(self) -> float:
+        """The load that no host shall have."""
+        return float(self.parameters.HighUtilization)
+
+    @property
+    def ready_percent(self) -> float:
+        """The load below which a host takes VMs of others."""
+        return ready_percent(self.high_percent, self.vcpu_percent)
+
+    @property
+    def low_mb(self) -> float:
+        """The free memory that no host shall be below."""
+        return float(self.parameters.MaxFreeMemoryForOverUtilized or 0)
+
+    @property
+    def room(self) -> Room:
+        """What a destination must keep."""
+        return Room(self.high_percent, self.low_mb)
+
+    def _clock(self, now_s: float) -> Clock:
+        return Clock(now_s, self.rest_s)
+
+    def _short_of_memory(self, hosts: Sequence[HostLoad]) -> list[Source]:
+        low = self.low_mb
+        return [
+            Source(host, f"has {host.free_mb:.0f} MiB left, less than {low:g} MiB is too little")
+            for host in hosts
+            if host.free_mb < low and host.num_vms > 1
+        ]
+
+
+class EvenDistributionBalance(_StagedBalance):
+    """Moves VMs off hosts with too much load or too little memory, to those with little load.
+
+    A host has too much load after ``CpuOverCommitDurationMinutes`` at ``HighUtilization`` or more,
+    or with ``VCpuToPhysicalCpuRatio`` vCPUs for each CPU; too little memory below
+    ``MaxFreeMemoryForOverUtilized`` MiB. Others take VMs below 80 % of that load, or with more than
+    ``MinFreeMemoryForUnderUtilized`` MiB, as far as they stay within both limits. The VMs with the
+    least load are tried first.
+
+    Reads: ``virt.cpu_percent`` or ``virt.cpu_usage``, ``virt.cores``, ``virt.vms``, schedulable
+    memory, pending VMs.
+    Example: with ``HighUtilization`` 80 a host that has been at 90 % for two minutes gives a VM to
+    one at 25 %.
+    """
+
+    unit_id = "7db4ab05-81ab-42e8-868a-aee2df483ed2"
+    parameters_type = EvenLimits
+
+    def stages(self, hosts: Sequence[HostLoad], now_s: float) -> list[Stage]:
+        clock = self._clock(now_s)
+        ratio = float(self.parameters.VCpuToPhysicalCpuRatio)
+        ample_mb = float(self.parameters.MinFreeMemoryForUnderUtilized or 0)
+        return [
+            Stage(
+                over(hosts, self.high_percent, clock, ratio),
+                [host for host, _ in under(hosts, self.ready_percent, clock, vms=0)],
+            ),
+            Stage(
+                self._short_of_memory(hosts), [host for host in hosts if host.free_mb > ample_mb]
+            ),
+        ]
+
+
+class PowerSavingBalance(_StagedBalance):
+    """Empties hosts with little load, and relieves those with much, so that few hosts run.
+
+    Hosts give up VMs below ``LowUtilization`` or with more than ``MinFreeMemoryForUnderUtilized``
+    MiB free, and near ``HighUtilization`` or below ``MaxFreeMemoryForOverUtilized`` MiB. With
+    ``EnableAutomaticHostPowerManagement`` empty hosts are put into maintenance and switched off,
+    until ``HostsInReserve`` of them are left, and are brought back when there are fewer.
+
+    Reads: as OptimalForEvenDistribution; the power state of hosts.
+    Example: with ``LowUtilization`` 20 the VMs of a host at 10 % move to one at 40 %.
+    """
+
+    unit_id = "736999d0-1023-46a4-9a75-1316ed50e151"
+    parameters_type = PowerLimits
+
+    def stages(self, hosts: Sequence[HostLoad], now_s: float) -> list[Stage]:
+        clock = self._clock(now_s)
+        low, switches = float(self.parameters.LowUtilization), self.switches_hosts
+        overloaded = {source.host.name for source in over(hosts, self.high_percent, clock)}
+        idle = [
+            Source(
+                host, f"has a load of {load} % only, less than {low:g} % is too little", switches
+            )
+            for host, load in under(hosts, low, clock, vms=1)
+        ]
+        return [
+            Stage(
+                over(hosts, self.ready_percent, clock) + idle,
+                [host for host in hosts if host.name not in overloaded],
+            ),
+            Stage(
+                self._short_of_memory(hosts) + self._ample_in_memory(hosts),
+                [host for host in hosts if host.free_mb > self.low_mb],
+            ),
+        ]
+
+    def power_action(self, cluster: ClusterLoad) -> PowerAction | None:
+        if not self.switches_hosts:
+            return None
+        return power_action(cluster.hosts, int(self.parameters.HostsInReserve))
+
+    @property
+    def switches_hosts(self) -> bool:
+        """Whether empty hosts are switched off."""
+        return bool(self.parameters.EnableAutomaticHostPowerManagement == "true")
+
+    def _ample_in_memory(self, hosts: Sequence[HostLoad]) -> list[Source]:
+        ample = self.parameters.MinFreeMemoryForUnderUtilized
+        if ample is None:
+            return []
+        return [
+            Source(
+                host,
+                f"has {host.free_mb:.0f} MiB left, more than {ample} MiB is unused",
+                self.switches_hosts,
+            )
+            for host in hosts
+            if host.free_mb > float(ample) and host.num_vms
+        ]
+
+
+class EvenGuestsBalance(_StagedBalance):
+    """Moves VMs off the hosts with most of them, if there are at least ``HighVmCount``.
+
+    Others take VMs that have at least ``MigrationThreshold`` fewer. The role of storage pool
+    manager counts for ``SpmVmGrace`` VMs.
+
+    Reads: as OptimalForEvenDistribution; the number of VMs, ``virt.spm``.
+    Example: of hosts with 12, 8 and 7 VMs the first gives a VM to the last.
+    """
+
+    unit_id = "d58c8e32-44e1-418f-9222-52cd887bf9e0"
+    parameters_type = GuestLimits
+
+    def stages(self, hosts: Sequence[HostLoad], now_s: float) -> list[Stage]:
+        counts = [(host, self.occupied(host)) for host in hosts]
+        most = max((count for _, count in counts), default=0)
+        least = most - int(self.parameters.MigrationThreshold)
+        enough = int(self.parameters.HighVmCount)
+        why = f"counts as {most} VMs, {enough} and more are too many"
+        sources = [Source(host, why) for host, count in counts if count == most >= enough]
+        return [Stage(sources, [host for host, count in counts if count <= least])]
+
+    def occupied(self, host: HostLoad) -> int:
+        """For how many VMs a host counts."""
+        return host.num_vms + (int(self.parameters.SpmVmGrace) if host.is_manager else 0)

@@ -1,0 +1,239 @@
+"""Filters for the number, load, kind, topology and pinning of CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.model.virt_hosts import VirtHost
+from scheduler_worker.scheduling.ovirt import demand, figures
+from scheduler_worker.scheduling.ovirt.parameters import Overload
+from scheduler_worker.scheduling.plugin import Filter, only
+from scheduler_worker.wording import listed
+
+
+class CpuFilter(Filter):
+    """Passes hosts with as many cores for shared VMs as the largest of them has vCPUs.
+
+    Cores that a VM has for itself do not count. Hosts whose sockets, cores or threads are unknown
+    are rejected.
+
+    Reads: ``virt.cores``, ``virt.threads``, ``virt.sockets``, ``virt.count_threads_as_cores``,
+    the VMs' vCPUs and exclusive CPUs; the flavor's vCPUs, ``vm.pinning``.
+    Example: a host of 8 cores takes VMs of up to 8 vCPUs, any number of them.
+    """
+
+    unit_id = "6d636bf6-a35c-4f9d-b68d-0731f720cddc"
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return spec.flavor.vcpus, demand.is_exclusive(spec), spec.machine.run_on
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        there, vcpus = demand.is_there(hosts, spec), spec.flavor.vcpus
+        largest = np.maximum(figures.largest_shared(hosts), _largest_pending(hosts))
+        left = figures.cores(hosts) - _exclusive(hosts)
+        if demand.is_exclusive(spec):
+            left = left - np.where(there, 0, vcpus)
+        else:
+            largest = np.maximum(largest, vcpus)
+        enough: Mask = left >= largest
+        return enough
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        virt, cores = figures.facts_of(host_state), figures.cores_of(host_state.record)
+        if virt.vms or host_state.exclusive_vcpus or demand.is_exclusive(spec_obj):
+            return bool(self.passes(only(host_state), spec_obj)[0])
+        return cores is not None and cores >= spec_obj.flavor.vcpus
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        host = only(host_state)
+        cores = figures.cores(host)[0]
+        if np.isnan(cores):
+            return "does not report its sockets, cores and threads"
+        return (
+            f"{spec.flavor.vcpus} vCPUs are requested; it has {cores:.0f} cores, "
+            f"of which VMs have {_exclusive(host)[0]:.0f} for themselves"
+        )
+
+
+def _exclusive(hosts: Hosts) -> Values:
+    """CPUs that running and pending VMs have for themselves."""
+    found: Values = figures.exclusive_cpus(hosts) + hosts.exclusive_vcpus
+    return found
+
+
+def _largest_pending(hosts: Hosts) -> Values:
+    """An upper bound of the vCPUs of the largest pending VM, where a VM has CPUs for itself.
+
+    Without such VMs the largest pending one passed this filter by itself.
+    """
+    pending = figures.pending_vcpus(hosts)
+    return np.where(_exclusive(hosts) > 0, pending, 0)
+
+
+class CpuOverloadFilter(Filter):
+    """Rejects hosts whose load has been too high for too long, and hosts without statistics.
+
+    Reads: ``virt.cpu_percent`` or ``virt.cpu_usage``, since when the load is out of its bounds.
+    Example: ``HighUtilization`` 80 and ``CpuOverCommitDurationMinutes`` 2 reject a host that has
+    been above 80 % for two minutes.
+    """
+
+    unit_id = "98842bc5-4094-4b83-8224-7b50f86a94c9"
+    parameters_type = Overload
+    reads_request = False
+    reads_use = False
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        load = figures.load_percent(hosts)
+        busy = (load > int(self.parameters.HighUtilization)) & (self._ends_s(hosts) <= hosts.now_s)
+        return ~busy & ~np.isnan(load)
+
+    def lasts_until_s(self, hosts: Hosts, spec: RequestSpec) -> float:
+        ends_s = self._ends_s(hosts)
+        first_s = ends_s.min(initial=np.inf, where=ends_s > hosts.now_s)
+        return float(np.nextafter(first_s, 0.0))  # at that time the answer is another one
+
+    def _ends_s(self, hosts: Hosts) -> Values:
+        """When each host will have been over-committed for long enough; infinity: it is not."""
+        since_s = hosts.derived("over-commit", _since_s, "f8")
+        return since_s + 60.0 * int(self.parameters.CpuOverCommitDurationMinutes)
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        load = figures.load_percent(only(host_state))[0]
+        if np.isnan(load):
+            return "does not report the use of its CPUs"
+        age_s = host_state.now_s - _since_s(host_state)
+        return (
+            f"its load is {load:.0f} %, {self.parameters.HighUtilization} % are allowed, "
+            f"for {age_s / 60:.0f} min"
+        )
+
+
+def _since_s(host: HostState) -> float:
+    since_s = host.record.over_commit_since_s
+    return np.inf if since_s is None else since_s
+
+
+class CpuLevelFilter(Filter):
+    """Passes hosts whose CPU has all flags that the VM needs.
+
+    A VM that sees the host's own CPU starts anywhere, and migrates to hosts with all flags that it
+    was started with.
+
+    Reads: ``virt.cpu_flags``; ``vm.cpu_flags``, ``vm.cpu_passthrough``, ``vm.run_on``.
+    Example: a VM of model Haswell needs the flag ``model_Haswell``.
+    """
+
+    unit_id = "438b052c-90ab-40e8-9be0-a22560202ea6"
+    runs_on_forced_hosts = True
+    reads_use = False
+
+    def applies(self, spec: RequestSpec) -> bool:
+        vm = spec.machine
+        return bool(vm.cpu_flags) and not (vm.cpu_passthrough and vm.run_on is None)
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return spec.machine.cpu_flags
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        wanted = frozenset(spec.machine.cpu_flags)
+        return figures.of_facts(
+            hosts, ("cpu flags", wanted), lambda virt: wanted <= frozenset(virt.cpu_flags)
+        )
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        missing = set(spec.machine.cpu_flags) - set(figures.facts_of(host_state).cpu_flags)
+        return f"its CPU lacks {listed(sorted(missing))}"
+
+
+class CpuTopologyFilter(Filter):
+    """Passes hosts whose CPU topology suits a VM with CPUs of its own.
+
+    ``resize_and_pin`` needs more than one core for each socket, and a NUMA node for each socket;
+    ``dedicated`` and ``isolate_threads`` need as many threads for each core as the VM has. Hosts
+    that do not report their topology are rejected.
+
+    Reads: ``virt.sockets``, ``virt.cores``, ``virt.threads``, ``virt.numa_nodes``;
+    ``vm.pinning``, ``vm.threads_per_core``.
+    Example: a VM with two threads for each core does not start on a host without hyperthreading.
+    """
+
+    unit_id = "35c2f1a5-8928-48e9-81ac-4c49eb49d60e"
+    runs_on_forced_hosts = True
+    reads_use = False
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return demand.is_exclusive(spec)
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return spec.machine.pinning, spec.machine.threads_per_core
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        threads = spec.machine.threads_per_core or 1
+        resizes = spec.machine.pinning == "resize_and_pin"
+        return figures.of_facts(
+            hosts, ("topology", threads, resizes), lambda virt: _suits(virt, threads, resizes)
+        )
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        virt = figures.facts_of(host_state)
+        return (
+            f"its {virt.sockets} sockets, {virt.cores} cores and {virt.threads} threads do not "
+            f"suit CPU pinning {spec.machine.pinning}"
+        )
+
+
+def _suits(virt: VirtHost, threads: int, resizes: bool) -> bool:
+    if not (virt.sockets and virt.cores and virt.threads):
+        return False
+    if resizes:
+        return virt.cores > virt.sockets and virt.sockets == len(virt.numa_nodes)
+    return threads <= virt.threads // virt.cores
+
+
+class CpuPinningFilter(Filter):
+    """Passes hosts on which the CPUs that the VM is pinned to are online, and no other VM's own.
+
+    A VM with CPUs of its own needs as many that no VM is alone on; ``resize_and_pin`` needs that no
+    VM has any for itself.
+
+    Reads: ``virt.cpu_usage``, ``virt.threads``, the VMs' exclusive CPUs; ``vm.pinning``,
+    ``vm.pinned_cpus``, the flavor's vCPUs.
+    Example: a VM pinned to CPU 70 does not start on a host of 64.
+    """
+
+    unit_id = "6d636bf6-a35c-4f9d-b68d-0731f731cddc"
+    runs_on_forced_hosts = True
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return demand.is_exclusive(spec) or bool(spec.machine.pinned_cpus)
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        vm = spec.machine
+        return vm.pinning, vm.pinned_cpus, spec.flavor.vcpus, vm.run_on
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        found = (_can_pin(host, spec) for host in hosts.states())
+        return np.fromiter(found, bool, len(hosts)) | demand.is_there(hosts, spec)
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        taken = sorted(figures.facts_of(host_state).exclusive_cpus)
+        pinned = listed(list(map(str, spec.machine.pinned_cpus))) or str(spec.flavor.vcpus)
+        return (
+            f"cannot give CPUs {pinned}; VMs have {listed(list(map(str, taken))) or 'none'} alone"
+        )
+
+
+def _can_pin(host: HostState, spec: RequestSpec) -> bool:
+    vm, virt = spec.machine, figures.facts_of(host)
+    taken, pending = virt.exclusive_cpus, host.virt_use
+    online = {cpu for cpu, _ in virt.cpu_usage} or set(range(virt.threads or 0))
+    if vm.pinning == "resize_and_pin":
+        return not taken and not pending.exclusive_vcpus
+    if vm.pinning == "manual":
+        return set(vm.pinned_cpus) <= online - taken
+    return bool(spec.flavor.vcpus <= len(online - taken) - pending.exclusive_vcpus)

@@ -1,0 +1,258 @@
+"""Figures of hosts for oVirt's units: what hosts report, less what is reserved.
+
+Of hosts a figure is a column, of one host a number.
+
+A host that reports no ``virt`` has those of Nova's figures that mean the same. NaN is an unknown
+figure. Pending VMs are our reservations: what they take is the difference between what a host
+reports and its column less all reservations, and their overhead follows from the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from scheduler_worker.model import host_records
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.hosts import Hosts, HostState, Values
+from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT, VirtHost
+from scheduler_worker.scheduling.ovirt import formulas
+
+NAN = float("nan")
+_TABLES = 1.0 + 1.0 / formulas.PAGE_TABLES_SHARE
+"""By what the memory of VMs grows with page tables. Of a sum no parts of a MiB are dropped."""
+
+
+def virt_of(record: HostRecord) -> VirtHost:
+    """What the host reports of itself, or what Nova's figures say of it."""
+    if record.virt is not None:
+        return record.virt
+    return VirtHost(
+        sockets=1, cores=record.vcpus, threads=record.vcpus, cpu_percent=_nova_cpu_percent(record)
+    )
+
+
+def _nova_cpu_percent(record: HostRecord) -> float | None:
+    """Nova's metric: a share between 0 and 1."""
+    for metric in record.metrics:
+        value = metric.get("value")
+        if metric.get("name") == "cpu.percent" and isinstance(value, (int, float)):
+            return max(0.0, 100.0 * value)
+    return None
+
+
+def _column(hosts: Hosts, name: str, of: Callable[[HostRecord], Any]) -> Values:
+    column: Values = _figure(hosts, name, of)
+    return column
+
+
+def _figure(of: Hosts | HostState, name: str, reported: Callable[[HostRecord], Any]) -> Any:
+    # An unknown figure is None, which numpy turns into NaN.
+    return of.derived(("virt", name), lambda host: reported(host.record), "f8")
+
+
+# CPUs
+
+
+def cores(hosts: Hosts) -> Values:
+    """What counts as cores; NaN where sockets, cores or threads are unknown."""
+    return _column(hosts, "cores", cores_of)
+
+
+def cores_of(record: HostRecord) -> int | None:
+    """What counts as cores of one host."""
+    virt = virt_of(record)
+    return virt.effective_cores if virt.sockets and virt.cores and virt.threads else None
+
+
+def exclusive_cpus(hosts: Hosts) -> Values:
+    """CPUs that a running VM shares with no other."""
+    return _column(hosts, "exclusive", lambda record: len(virt_of(record).exclusive_cpus))
+
+
+def largest_shared(hosts: Hosts) -> Values:
+    """The vCPUs of the largest running VM that shares its CPUs."""
+    return _column(hosts, "largest", _largest)
+
+
+def _largest(record: HostRecord) -> int:
+    running = virt_of(record).vms
+    return max((vm.vcpus for vm in running if not vm.exclusive_cpus), default=0) if running else 0
+
+
+def shared_cpus(of: Hosts | HostState) -> Any:
+    """CPUs that all VMs share."""
+    return _figure(of, "shared", lambda record: virt_of(record).shared_cpus)
+
+
+def shared_load(hosts: Hosts) -> Values:
+    """The use of all shared CPUs together; NaN: unknown."""
+    return _column(hosts, "load", lambda record: virt_of(record).shared_load_percent)
+
+
+def load_percent(hosts: Hosts) -> Values:
+    """The mean use of a shared CPU, rounded up; NaN: unknown."""
+    return _column(hosts, "load percent", lambda record: virt_of(record).load_percent)
+
+
+def cpu_percent(hosts: Hosts) -> Values:
+    """The use of the whole host; NaN: unknown."""
+    return _column(hosts, "cpu", lambda record: virt_of(record).cpu_percent)
+
+
+def running_shared_vcpus(of: Hosts | HostState) -> Any:
+    """The vCPUs of all running VMs that share their CPUs."""
+    return _figure(of, "vcpus", _running_vcpus)
+
+
+def _running_vcpus(record: HostRecord) -> int:
+    running = virt_of(record).vms
+    if not running:
+        return record.vcpus_used
+    return sum(vm.vcpus for vm in running if not vm.exclusive_cpus)
+
+
+def is_manager(of: Hosts | HostState) -> Any:
+    """1 for hosts with the role of storage pool manager."""
+    return _figure(of, "spm", lambda record: virt_of(record).spm)
+
+
+# Memory
+
+
+def free_mb(hosts: Hosts) -> Values:
+    """Physically free memory, pending VMs still in it; NaN: unknown."""
+    return _column(hosts, "free", free_mb_of)
+
+
+def free_mb_of(record: HostRecord) -> int | None:
+    """Physically free memory of one host; None: unknown."""
+    return host_records.free_ram_mb(record) if record.virt is None else record.virt.free_mb
+
+
+def swap_total_mb(hosts: Hosts) -> Values:
+    """Swap; NaN: unknown."""
+    return _column(hosts, "swap", lambda record: virt_of(record).swap_total_mb)
+
+
+def swap_free_mb(hosts: Hosts) -> Values:
+    """Free swap; NaN: unknown."""
+    return _column(hosts, "free swap", lambda record: virt_of(record).swap_free_mb)
+
+
+def schedulable_mb(hosts: Hosts) -> Values:
+    """The memory that may still be given to VMs, less that of pending ones."""
+    # One derived column for all that is reported: the less columns, the quicker the decision.
+    left: Values = np.maximum(0.0, _column(hosts, "schedulable", _idle_mb) + _left_mb(hosts))
+    return left
+
+
+def _idle_mb(record: HostRecord) -> float:
+    return reported_schedulable_mb(record) - _reported_mb(record)
+
+
+def schedulable_mb_of(host: HostState) -> float:
+    """:func:`schedulable_mb` of one host."""
+    return max(0.0, float(_figure(host, "schedulable", _idle_mb) + _left_mb(host)))
+
+
+def reported_schedulable_mb(record: HostRecord) -> float:
+    """The memory that may still be given to VMs, of one host, before pending ones."""
+    virt = virt_of(record)
+    committed = virt.committed_mb
+    if committed is None:
+        committed = record.memory_mb - host_records.free_ram_mb(record)
+    percent: float | None = virt.overcommit_percent
+    if percent is None:
+        percent = 100.0 * record.ram_allocation_ratio
+    own = record.reserved_host_memory_mb
+    return formulas.schedulable_mb(record.memory_mb, percent, committed, own)
+
+
+# Pending VMs
+
+
+def pending_mb(hosts: Hosts) -> Values:
+    """The memory of pending VMs, without overhead."""
+    pending: Values = _column(hosts, "nova free", host_records.free_ram_mb) - hosts.free_ram_mb
+    return pending
+
+
+def pending_vcpus(of: Hosts | HostState) -> Any:
+    """The vCPUs of pending VMs."""
+    reported = _figure(of, "nova vcpus", lambda record: record.vcpus_used)
+    return of.vcpus_used - reported
+
+
+def pending_vms(of: Hosts | HostState) -> Any:
+    """How many VMs are pending."""
+    return of.num_instances - _figure(of, "nova instances", _reported_instances)
+
+
+def _reported_instances(record: HostRecord) -> int:
+    return host_records.stat(record, "num_instances")
+
+
+def pending_real_mb(hosts: Hosts) -> Values:
+    """What pending VMs take in any case."""
+    found: Values = pending_mb(hosts) * _TABLES + formulas.EMULATOR_MB * pending_vms(hosts)
+    return found
+
+
+def pending_real_mb_of(host: HostState) -> float:
+    """:func:`pending_real_mb` of one host."""
+    memory_mb = host_records.free_ram_mb(host.record) - host.free_ram_mb
+    vms = host.num_instances - _reported_instances(host.record)
+    return float(memory_mb * _TABLES + formulas.EMULATOR_MB * vms)
+
+
+def _left_mb(of: Hosts | HostState) -> Any:
+    """Free memory with its page tables, less the overhead of all VMs.
+
+    The same of what a host reports (:func:`_reported_mb`), less this, is what pending VMs may take.
+    """
+    overhead = of.num_instances * formulas.EMULATOR_MB + of.vcpus_used * formulas.VCPU_MB
+    return of.free_ram_mb * _TABLES - overhead
+
+
+def _reported_mb(record: HostRecord) -> float:
+    overhead = formulas.EMULATOR_MB * _reported_instances(record)
+    overhead += formulas.VCPU_MB * record.vcpus_used
+    return host_records.free_ram_mb(record) * _TABLES - overhead
+
+
+def load_with_pending(of: Hosts | HostState) -> Any:
+    """The use of all shared CPUs together, and the load that pending VMs will bring."""
+    reported = _figure(of, "load less VMs", _load_less_vms)
+    return reported + VCPU_LOAD_PERCENT * of.vcpus_used
+
+
+def _load_less_vms(record: HostRecord) -> float | None:
+    load = virt_of(record).shared_load_percent
+    return None if load is None else load - VCPU_LOAD_PERCENT * record.vcpus_used
+
+
+def active_vms(of: Hosts | HostState) -> Any:
+    """How many VMs run on each host or are pending."""
+    return reported_vms(of) + pending_vms(of)
+
+
+def reported_vms(of: Hosts | HostState) -> Any:
+    """How many VMs run on each host."""
+    return _figure(of, "active", _active)
+
+
+def _active(record: HostRecord) -> int:
+    return len(virt_of(record).vms) or _reported_instances(record)
+
+
+def facts_of(host: HostState) -> VirtHost:
+    """What one host reports of itself."""
+    return virt_of(host.record)
+
+
+def of_facts(hosts: Hosts, key: object, of: Callable[[VirtHost], Any], dtype: str = "?") -> Values:
+    """A column of what hosts report under ``virt``; ``key`` identifies the computation."""
+    return hosts.derived(("virt facts", key), lambda host: of(facts_of(host)), dtype)

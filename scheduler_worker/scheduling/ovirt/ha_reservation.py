@@ -1,0 +1,62 @@
+"""Whether other hosts have room for the highly available VMs of a host that fails."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scheduler_worker.model.cluster_load import ClusterLoad, HostLoad, VmLoad
+
+OVERLOAD_PERCENT = 200.0
+"""How much load a host may get in such an emergency."""
+
+
+class _Room(NamedTuple):
+    """What a host still has for VMs of others; the one with most memory sorts first."""
+
+    lacking_mb: float
+    """The free memory, negated."""
+    number: int
+    """Of the host; so ties keep the order of the hosts."""
+    load: float
+    """Its load less the most that it may get: 0 where it takes no more."""
+
+
+def unprotected_hosts(cluster: ClusterLoad) -> list[str]:
+    """The hosts whose highly available VMs would not all find room on the others that are up.
+
+    The largest VM takes the host with most memory first, and so on. A host without statistics
+    counts as idle: a failure is no time to leave it out.
+    """
+    hosts = [each for each in cluster.hosts if each.power.state == "up"]
+    rooms = sorted(
+        _Room(-each.free_mb, number, (each.load or 0.0) - OVERLOAD_PERCENT * each.shared_cpus)
+        for number, each in enumerate(hosts)
+    )
+    return [
+        host.name for number, host in enumerate(hosts) if not _is_protected(host, number, rooms)
+    ]
+
+
+def _is_protected(host: HostLoad, number: int, rooms: Sequence[_Room]) -> bool:
+    vms = [vm for vm in host.vms if vm.highly_available]
+    if not vms:
+        return True
+    left = list(rooms)  # A sorted list is a heap: of a large cluster only the first are looked at.
+    return all(_placed(vm, number, left) for vm in sorted(vms, key=lambda vm: -vm.memory_mb))
+
+
+def _placed(vm: VmLoad, source: int, rooms: list[_Room]) -> bool:
+    """Place a VM on the host with most memory that can take its load."""
+    passed_over: list[_Room] = []
+    is_placed = False
+    while rooms and not is_placed and -rooms[0].lacking_mb >= vm.memory_mb:
+        room = heapq.heappop(rooms)
+        is_placed = room.number != source and room.load + vm.load <= 0
+        if is_placed:
+            room = _Room(room.lacking_mb + vm.memory_mb, room.number, room.load + vm.load)
+        passed_over.append(room)
+    for room in passed_over:
+        heapq.heappush(rooms, room)
+    return is_placed

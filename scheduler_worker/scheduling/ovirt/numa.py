@@ -1,0 +1,171 @@
+"""Units for NUMA: whether virtual nodes fit on a host's, and how well a VM fits on one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.model.virt_hosts import HostNumaNode, VirtHost
+from scheduler_worker.model.virtual_machines import VirtualNumaNode
+from scheduler_worker.scheduling.ovirt import demand, figures
+from scheduler_worker.scheduling.ovirt.formulas import MAX_WEIGHT
+from scheduler_worker.scheduling.plugin import Filter, Weigher
+
+BEST = 1.0
+
+
+class NumaFilter(Filter):
+    """Passes hosts whose NUMA nodes can carry the VM's pinned virtual nodes.
+
+    Each virtual node goes to one of the nodes that it is pinned to, with room for all that go
+    there. A VM that merely prefers its nodes passes every host with NUMA; a VM on its own host
+    passes, and so does every host for a VM without pinned nodes.
+
+    Reads: ``virt.numa_support``, ``virt.numa_nodes``; ``vm.numa_nodes``, huge pages.
+    Example: a virtual node of 4 GiB pinned to node 1 needs 4 GiB free on node 1.
+    """
+
+    unit_id = "fcbfe4b1-b83e-4428-b9d3-b3d348b93be6"
+    reads_use = False
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return any(each.host_nodes for each in spec.machine.numa_nodes) or (
+            spec.machine.pinning == "resize_and_pin"
+        )
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        vm = spec.machine
+        return vm.numa_nodes, vm.run_on, demand.hugepage_kb(spec)
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        nodes, size_kb = spec.machine.numa_nodes, demand.hugepage_kb(spec)
+        fits = figures.of_facts(
+            hosts, ("numa", nodes, size_kb), lambda virt: _carries(virt, nodes, size_kb)
+        )
+        return fits | demand.is_there(hosts, spec)
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        virt = figures.facts_of(host_state)
+        if not virt.numa_support:
+            return "does not support NUMA"
+        free = {node.index: _free_mb(node) for node in virt.numa_nodes}
+        return f"its NUMA nodes have {free} MiB free, which do not carry the VM's pinned nodes"
+
+
+def _carries(virt: VirtHost, nodes: Sequence[VirtualNumaNode], size_kb: int | None) -> bool:
+    if not virt.numa_support:
+        return False
+    pinned = [each for each in nodes if each.host_nodes and each.mode != "preferred"]
+    return assignment(pinned, virt.numa_nodes, size_kb) is not None
+
+
+def assignment(
+    nodes: Sequence[VirtualNumaNode],
+    host_nodes: Sequence[HostNumaNode],
+    size_kb: int | None,
+    pinned_cpus: frozenset[int] = frozenset(),
+) -> list[int] | None:
+    """A host node for each virtual node, with room for all that go there; None: there is none.
+
+    Virtual nodes without pinning may go anywhere. Where CPUs are pinned, a host node must have one
+    of them. The largest are placed first, and each choice is taken back if the rest does not fit.
+    """
+    left = {each.index: _room(each, size_kb) for each in host_nodes}
+    suits = {
+        each.index: not pinned_cpus or bool(pinned_cpus & set(each.cpus)) for each in host_nodes
+    }
+    places = [0] * len(nodes)
+    order = sorted(range(len(nodes)), key=lambda at: -nodes[at].memory_mb)
+
+    def place(step: int) -> bool:
+        if step == len(order):
+            return True
+        node = nodes[order[step]]
+        for index in node.host_nodes or left:
+            if left.get(index, -1.0) >= node.memory_mb and suits[index]:
+                left[index] -= node.memory_mb
+                places[order[step]] = index
+                if place(step + 1):
+                    return True
+                left[index] += node.memory_mb
+        return False
+
+    return places if place(0) else None
+
+
+def _free_mb(node: HostNumaNode) -> int:
+    return node.memory_mb if node.free_mb is None else node.free_mb
+
+
+def _room(node: HostNumaNode, size_kb: int | None) -> float:
+    """The memory of a node that the VM can have, MiB: in huge pages if it is backed by them."""
+    if not size_kb:
+        return _free_mb(node)
+    return dict(node.free_hugepages).get(size_kb, 0) * size_kb / 1024
+
+
+class PinningWeight(Weigher):
+    """Prefers hosts where virtual NUMA nodes fit on the nodes of the CPUs that the VM is pinned to.
+
+    Reads: ``virt.numa_nodes``; ``vm.numa_nodes``, ``vm.pinned_cpus``.
+    Example: a VM pinned to the CPUs of node 0 prefers hosts where node 0 has room for it.
+    """
+
+    unit_id = "1b14ac11-20e9-4593-a149-2eb83c60a330"
+    lower_is_better = True
+    reads_use = False
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return bool(spec.machine.pinned_cpus and spec.machine.numa_nodes)
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        vm = spec.machine
+        return vm.numa_nodes, vm.pinned_cpus, demand.hugepage_kb(spec)
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        if not self.applies(spec):
+            return np.full(len(hosts), BEST)
+        nodes, size_kb = spec.machine.numa_nodes, demand.hugepage_kb(spec)
+        cpus = frozenset(spec.machine.pinned_cpus)
+        fits = figures.of_facts(
+            hosts,
+            ("pinning", nodes, size_kb, cpus),
+            lambda virt: assignment(nodes, virt.numa_nodes, size_kb, cpus) is not None,
+        )
+        return np.where(fits, BEST, float(MAX_WEIGHT))
+
+
+class OneNumaNodeWeight(Weigher):
+    """Prefers hosts without NUMA, or with a NUMA node that holds all of a VM without nodes itself.
+
+    Reads: ``virt.numa_support``, ``virt.numa_nodes``; ``vm.numa_nodes``, the flavor.
+    Example: a VM of 32 GiB prefers hosts where one node has as much.
+    """
+
+    unit_id = "f58c1cb9-d91f-48a6-a196-c6d22fb10c4e"
+    lower_is_better = True
+    reads_use = False
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return not spec.machine.numa_nodes
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return spec.flavor.memory_mb, spec.flavor.vcpus
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        if spec.machine.numa_nodes:
+            return np.full(len(hosts), BEST)
+        memory_mb, vcpus = spec.flavor.memory_mb, spec.flavor.vcpus
+        fits = figures.of_facts(
+            hosts, ("one node", memory_mb, vcpus), lambda virt: _fits_one(virt, memory_mb, vcpus)
+        )
+        return np.where(fits, BEST, float(MAX_WEIGHT))
+
+
+def _fits_one(virt: VirtHost, memory_mb: int, vcpus: int) -> bool:
+    if not virt.numa_support or not virt.numa_nodes:
+        return True
+    return any(_free_mb(node) >= memory_mb and len(node.cpus) >= vcpus for node in virt.numa_nodes)

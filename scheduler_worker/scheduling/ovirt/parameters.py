@@ -1,0 +1,112 @@
+"""The parameters of oVirt's units: texts, each with the expression that a value must match."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from scheduler_worker.scheduling.catalogue import UNLISTED
+
+High = Annotated[str, Meta(pattern=r"^([5-9][0-9])$")]
+Minutes = Annotated[str, Meta(pattern=r"^([1-9][0-9]*)$")]
+Low = Annotated[str, Meta(pattern=r"^([0-9]|[1-4][0-9])$")]
+Threshold = Annotated[str, Meta(pattern=r"^([2-9]|[1-9][0-9]+)$")]
+Ratio = Annotated[str, Meta(pattern=r"^([0-2](\.([0-9]+))?)$")]
+Megabytes = Annotated[str, Meta(pattern=r"^([1-9][0-9]*)$")]
+Grace = Annotated[str, Meta(pattern=r"^([0-9]|[1-9][0-9]+)$")]
+Divisor = Annotated[str, Meta(pattern=r"(100|[1-9]|[1-9][0-9])$")]
+Spares = Annotated[str, Meta(pattern=r"^([0-9][0-9]*)$")]
+SwapPercent = Annotated[str, Meta(pattern=r"^1?[0-9]?[0-9]$")]
+
+Reserve = Annotated[str, Meta(pattern=r"^[0-9][0-9]*$")]
+Flag = Annotated[str, Meta(pattern=r"^(true|false)$")]
+
+# The fields are the names under which oVirt's clients set them.
+
+
+class Overload(msgspec.Struct, frozen=True):
+    """From which load, in percent, and after how many minutes a host takes no more VMs."""
+
+    CpuOverCommitDurationMinutes: Minutes = "2"
+    HighUtilization: High = "90"
+
+
+class Swap(msgspec.Struct, frozen=True):
+    """How much of the memory, in percent, may be swapped out beyond what is free."""
+
+    MaximumAllowedSwapUsage: SwapPercent = "0"
+
+
+class EngineSpares(msgspec.Struct, frozen=True):
+    """On how many hosts there must be room for the management VM; 0: none."""
+
+    HeSparesCount: Spares = "0"
+
+
+class CpuRatio(msgspec.Struct, frozen=True):
+    """From how many vCPUs for each CPU a host is a thousand times worse; 0: never."""
+
+    VCpuToPhysicalCpuRatio: Ratio = "0"
+
+
+class Utilization(msgspec.Struct, frozen=True):
+    """Above which load, in percent, a host is not filled further; None: any."""
+
+    HighUtilization: High | None = None
+
+
+class FreeMemory(msgspec.Struct, frozen=True):
+    """Between which amounts of free memory, in MiB, a host is used best; None: unlimited."""
+
+    MaxFreeMemoryForOverUtilized: Megabytes | None = None
+    MinFreeMemoryForUnderUtilized: Megabytes | None = None
+
+
+class ManagerGrace(msgspec.Struct, frozen=True):
+    """How many VMs the role of storage pool manager counts for."""
+
+    SpmVmGrace: Grace = "5"
+
+
+class ScaleDown(msgspec.Struct, frozen=True):
+    """By what the score is divided."""
+
+    ScaleDown: Divisor = "1"
+
+
+class _Memory(msgspec.Struct, frozen=True):
+    MaxFreeMemoryForOverUtilized: Megabytes | None = None
+    MinFreeMemoryForUnderUtilized: Megabytes | None = None
+
+
+class EvenLimits(_Memory, frozen=True):
+    """From which load, after how many minutes, and below which free memory hosts give up VMs.
+
+    ``VCpuToPhysicalCpuRatio``: from how many vCPUs for each CPU they do, too; 0: from none.
+    """
+
+    CpuOverCommitDurationMinutes: Minutes = "2"
+    HighUtilization: High = "75"
+    VCpuToPhysicalCpuRatio: Ratio = "0"
+
+
+class PowerLimits(_Memory, frozen=True):
+    """Between which loads and amounts of free memory hosts are to be; how many empty ones run."""
+
+    CpuOverCommitDurationMinutes: Minutes = "2"
+    HighUtilization: High = "75"
+    LowUtilization: Low = "20"
+    EnableAutomaticHostPowerManagement: Flag = "false"
+    HostsInReserve: Reserve = "0"
+
+
+class GuestLimits(_Memory, frozen=True):
+    """From how many VMs, and from which difference to another host, hosts give up VMs."""
+
+    HighVmCount: Grace = "10"
+    MigrationThreshold: Threshold = "5"
+    SpmVmGrace: Grace = "5"
+    HighUtilization: Annotated[High, UNLISTED] = "75"
+    """oVirt's unit reads it without declaring it."""

@@ -1,0 +1,140 @@
+"""How oVirt's balances find hosts to relieve, and VMs that may move to others.
+
+A balance compares hosts in stages: first by load or number of VMs, then by memory. Each stage has
+sources, which are to give up VMs, and destinations, which may take some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from scheduler_worker.model.cluster_load import HostLoad, Migration, VmLoad
+from scheduler_worker.wording import listed
+
+_SHARE_OF_HIGH = 0.8
+"""Which share of the highest load a host has at most that still takes VMs."""
+
+
+class Source(NamedTuple):
+    """A host that is to give up VMs."""
+
+    host: HostLoad
+    why: str
+    empties: bool = False
+    """Whether it is to give up all of them, so that it can be switched off."""
+
+
+class Stage(NamedTuple):
+    """Hosts compared by one figure."""
+
+    sources: list[Source]
+    destinations: list[HostLoad]
+
+
+class Room(NamedTuple):
+    """What a destination must keep."""
+
+    high_percent: float
+    """Its load after the move is at most this."""
+    low_mb: float
+    """Its free memory after the move is more than this."""
+
+    def holds(self, host: HostLoad, vm: VmLoad) -> bool:
+        """Whether the host can take the VM."""
+        load = host.mean_percent(vm.load)
+        has_memory = host.free_mb - vm.memory_mb > self.low_mb
+        return load is not None and load <= self.high_percent and has_memory
+
+
+class Clock(NamedTuple):
+    """For how long a load has been out of its bounds."""
+
+    now_s: float
+    duration_s: float
+
+    def has_run(self, host: HostLoad) -> bool:
+        """Whether the load has been out of its bounds for long enough."""
+        since_s = host.out_of_bounds_since_s
+        return since_s is not None and self.now_s - since_s >= self.duration_s
+
+    def is_off_or_has_run(self, host: HostLoad) -> bool:
+        """Whether nobody has noted the load, or it has been so for long enough."""
+        return host.out_of_bounds_since_s is None or self.has_run(host)
+
+
+def ready_percent(high_percent: float, vcpu_percent: float) -> float:
+    """Up to which load a host takes VMs that others give up."""
+    return min(_SHARE_OF_HIGH * high_percent, high_percent - vcpu_percent)
+
+
+def over(
+    hosts: Iterable[HostLoad], percent: float, clock: Clock, ratio: float = 0.0
+) -> list[Source]:
+    """The hosts with too much load, or too many vCPUs for each CPU; the busiest first."""
+    found = []
+    for host in hosts:
+        load = host.load_percent
+        if load is not None and load >= percent and clock.has_run(host) and host.num_vms:
+            found.append(
+                Source(host, f"has a load of {load} %, {percent:g} % and more is too much")
+            )
+        elif ratio and host.shared_cpus and host.shared_vcpus / host.shared_cpus >= ratio:
+            each = host.shared_vcpus / host.shared_cpus
+            found.append(Source(host, f"has {each:.2g} vCPUs for each CPU, {ratio:g} are allowed"))
+    return sorted(found, key=lambda source: -(source.host.load_percent or 0))
+
+
+def under(
+    hosts: Iterable[HostLoad], percent: float, clock: Clock, *, vms: int
+) -> list[tuple[HostLoad, int]]:
+    """The hosts with little load and at least so many VMs, with the load; the idlest first."""
+    found = [
+        (host, load)
+        for host in hosts
+        if (load := host.load_percent) is not None
+        and load < percent
+        and clock.is_off_or_has_run(host)
+        and host.num_vms >= vms
+    ]
+    return sorted(found, key=lambda each: each[1])
+
+
+def migrations(
+    stages: Iterable[Stage], room: Room, resting: Collection[str]
+) -> Iterator[Migration]:
+    """A proposal for each VM of a source that may move and fits on a destination.
+
+    ``resting`` are VMs that have just been moved.
+    """
+    for sources, destinations in stages:
+        for source, why, empties in sources:
+            movable = [vm for vm in source.vms if vm.can_move and vm.id not in resting]
+            for vm in sorted(movable, key=lambda each: each.load):
+                found = tuple(
+                    host.name
+                    for host in destinations
+                    if host.name != source.name and room.holds(host, vm)
+                )
+                if found:
+                    yield Migration(
+                        vm=vm.id,
+                        source=source.name,
+                        destinations=found,
+                        reason=f"{source.name} {why}",
+                        empties=empties,
+                    )
+
+
+def why_nothing(stages: Iterable[Stage]) -> str:
+    """Why stages lead to no proposal."""
+    stages = [stage for stage in stages if stage.sources]
+    if not stages:
+        return "no host has to give up VMs"
+    sources = "; ".join(
+        dict.fromkeys(f"{host.name} {why}" for each in stages for host, why, _ in each.sources)
+    )
+    if not any(stage.destinations for stage in stages):
+        return f"no host is ready to take VMs ({sources})"
+    names = listed(list(dict.fromkeys(host.name for each in stages for host, *_ in each.sources)))
+    return f"no VM of {names} may move to a host that has room for it ({sources})"

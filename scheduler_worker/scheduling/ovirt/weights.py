@@ -1,0 +1,343 @@
+"""Weights that spread VMs or pack them, by CPU, memory or number.
+
+Most of them stretch their scores between the best and the worst host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from scheduler_worker.model.hosts import Hosts, HostState, Values
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT, VirtHost
+from scheduler_worker.scheduling.ovirt import demand, figures, formulas
+from scheduler_worker.scheduling.ovirt.formulas import MAX_WEIGHT
+from scheduler_worker.scheduling.ovirt.parameters import (
+    CpuRatio,
+    FreeMemory,
+    ManagerGrace,
+    ScaleDown,
+    Utilization,
+)
+from scheduler_worker.scheduling.plugin import Weigher
+
+_NO_DATA = 999.0
+_WORST = float(MAX_WEIGHT)
+
+
+class _CpuWeight(Weigher):
+    """By the load of each host with the VM for each CPU that VMs share; NaN without statistics."""
+
+    lower_is_better = True
+
+    @property
+    def most_vcpus(self) -> float:
+        """For each CPU, before a host is a thousand times worse; 0: any number."""
+        return 0.0
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        vcpus, run_on = spec.flavor.vcpus, spec.machine.run_on
+        return vcpus, demand.load_percent(spec), demand.is_exclusive(spec), run_on
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        load = figures.load_with_pending(hosts)
+        load = load + demand.unless_there(hosts, spec, demand.load_percent(spec))
+        added = demand.unless_there(hosts, spec, spec.flavor.vcpus)
+        cpus = figures.shared_cpus(hosts)
+        if demand.is_exclusive(spec):
+            cpus = cpus - added
+        if not self.most_vcpus:
+            return formulas.cpu_score(load, cpus)
+        running = figures.running_shared_vcpus(hosts) + figures.pending_vcpus(hosts)
+        return formulas.cpu_score(load, cpus, running + added >= self.most_vcpus * cpus)
+
+    def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
+        host, spec, added = host_state, weight_properties, 0
+        load = float(figures.load_with_pending(host))
+        if spec.machine.run_on != host.host:
+            load, added = load + demand.load_percent(spec), spec.flavor.vcpus
+        cpus = float(figures.shared_cpus(host))
+        if demand.is_exclusive(spec):
+            cpus -= added
+        if not self.most_vcpus:
+            return formulas.cpu_score_of(load, cpus, over_ratio=False)
+        running = figures.running_shared_vcpus(host) + figures.pending_vcpus(host)
+        over_ratio = bool(running + added >= self.most_vcpus * cpus)
+        return formulas.cpu_score_of(load, cpus, over_ratio=over_ratio)
+
+    def stretched(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
+        return formulas.stretched(raw, low, high)
+
+
+class EvenCpuWeight(_CpuWeight):
+    """Prefers hosts with a low load for each CPU that VMs share.
+
+    Pending VMs count with 10 % for each vCPU, the role of storage pool manager with 10 %. Hosts
+    with more vCPUs for each CPU than ``VCpuToPhysicalCpuRatio`` are a thousand times worse. A
+    host without statistics is worst.
+
+    Reads: ``virt.cpu_percent`` or ``virt.cpu_usage``, ``virt.cores``, ``virt.spm``, pending VMs;
+    the flavor's vCPUs, ``vm.cpu_percent``.
+    Example: a host at 20 % is preferred to one at 60 %.
+    """
+
+    unit_id = "7db4ab05-81ab-42e8-868a-aee2df483edb"
+    parameters_type = CpuRatio
+
+    @property
+    def most_vcpus(self) -> float:
+        return float(self.parameters.VCpuToPhysicalCpuRatio)
+
+
+class PackedCpuWeight(_CpuWeight):
+    """Prefers hosts with a high load for each CPU that VMs share, up to ``HighUtilization``.
+
+    Hosts above it, and hosts without statistics, are worst.
+
+    Reads: as OptimalForCpuEvenDistribution.
+    Example: with ``HighUtilization`` 80 a host at 60 % is preferred to one at 20 %.
+    """
+
+    unit_id = "736999d0-1023-46a4-9a75-1316ed50e15b"
+    parameters_type = Utilization
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        scores = super().weigh(hosts, spec)
+        high = self.parameters.HighUtilization
+        if high is not None:
+            scores = np.where(scores > int(high), np.nan, scores)
+        return -scores
+
+    def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
+        score = super().weigh_host(host_state, weight_properties)
+        high = self.parameters.HighUtilization
+        return -score if high is None or score <= int(high) else figures.NAN
+
+
+class _MemoryWeight(Weigher):
+    """By the memory that may still be scheduled on each host.
+
+    The host that the VM runs on needs nothing more, and has its raw score negated for that.
+    """
+
+    lower_is_better = True
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return demand.total_mb(spec), spec.machine.run_on
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        free = figures.schedulable_mb(hosts)
+        if spec.machine.run_on is None:
+            return free
+        return np.where(demand.is_there(hosts, spec), -free, free)
+
+    def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
+        free = figures.schedulable_mb_of(host_state)
+        return -free if weight_properties.machine.run_on == host_state.host else free
+
+    def stretched(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
+        need: Values | float = demand.total_mb(spec)
+        if spec.machine.run_on is not None:
+            need = np.where(np.signbit(raw), 0.0, need)
+        return self.scores(np.abs(raw), need, max(high, -low))
+
+    def scores(self, free: Values, need: Values | float, best: float) -> Values:
+        """The scores of hosts; ``best`` is the most free memory of any host. MiB."""
+        raise NotImplementedError
+
+
+class EvenMemoryWeight(_MemoryWeight):
+    """Prefers hosts with much memory that may still be scheduled.
+
+    Reads: ``virt.committed_mb``, ``virt.overcommit_percent``, reserved memory, pending VMs; the
+    VM's memory with overhead.
+    Example: of two equal hosts the one with fewer VMs is preferred.
+    """
+
+    unit_id = "4134247a-9c58-4b9a-8593-530bb9e37c59"
+
+    def scores(self, free: Values, need: Values | float, best: float) -> Values:
+        return formulas.even_memory_score(free, need, best)
+
+
+class PackedMemoryWeight(_MemoryWeight):
+    """Prefers hosts with little memory that may still be scheduled.
+
+    Below ``MaxFreeMemoryForOverUtilized`` a host counts as if it had far more than
+    ``MinFreeMemoryForUnderUtilized``, so that it is not filled to the brim.
+
+    Reads: as OptimalForMemoryEvenDistribution.
+    Example: VMs gather on few hosts, so that the others can be switched off.
+    """
+
+    unit_id = "9dfe6086-646d-43b8-8eef-4d94de8472c8"
+    parameters_type = FreeMemory
+
+    def scores(self, free: Values, need: Values | float, best: float) -> Values:
+        low = self.parameters.MaxFreeMemoryForOverUtilized
+        high = self.parameters.MinFreeMemoryForUnderUtilized
+        return formulas.packed_memory_score(
+            free,
+            need,
+            best,
+            None if low is None else float(low),
+            None if high is None else float(high),
+        )
+
+
+class EvenGuestsWeight(Weigher):
+    """Prefers hosts with few VMs; the role of storage pool manager counts for ``SpmVmGrace``.
+
+    Reads: the number of VMs, pending ones too, ``virt.spm``.
+    Example: every host gets as many VMs as the next.
+    """
+
+    unit_id = "3ba8c988-f779-42c0-90ce-caa8243edee7"
+    lower_is_better = True
+    reads_request = False
+    parameters_type = ManagerGrace
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        grace = int(self.parameters.SpmVmGrace)
+        counts: Values = figures.active_vms(hosts) + grace * figures.is_manager(hosts)
+        return counts
+
+    def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
+        grace = int(self.parameters.SpmVmGrace)
+        return float(figures.active_vms(host_state) + grace * figures.is_manager(host_state))
+
+
+class HaReservationWeight(Weigher):
+    """Prefers, for highly available VMs, hosts with few of them, so that a failure hits few.
+
+    In clusters that keep room for such VMs. Scores are between 0 and 100, over ``ScaleDown``.
+
+    Reads: ``virt.vms``; ``vm.highly_available``, ``vm.ha_reservation``.
+    Example: ``ScaleDown`` 10 makes ten steps of hundred.
+    """
+
+    unit_id = "7f262d70-6cac-11e3-981f-0800200c9a66"
+    lower_is_better = True
+    reads_use = False
+    parameters_type = ScaleDown
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return spec.machine.highly_available and spec.machine.ha_reservation
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return ()
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        return figures.of_facts(
+            hosts, "HA VMs", lambda virt: sum(vm.highly_available for vm in virt.vms), "f8"
+        )
+
+    def stretched(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
+        if not high:
+            return np.zeros(len(raw))
+        found: Values = np.ceil(100.0 * raw / high / int(self.parameters.ScaleDown))
+        return found
+
+
+class HighPerformanceWeight(Weigher):
+    """Prefers, for VMs that depend on the CPU's topology, hosts that can give them theirs.
+
+    For VMs with CPUs of their own, hosts on which these are on few sockets, then few cores.
+
+    Reads: ``virt.sockets``, ``virt.cores``, ``virt.threads``; the VM's topology,
+    ``vm.high_performance``, ``vm.cpu_passthrough``, ``vm.pinning``, ``vm.numa_nodes``.
+    Example: a VM of 2 sockets prefers hosts with two or more.
+    """
+
+    unit_id = "71931e14-f0e6-4f91-a7c8-d494a26e3a09"
+    lower_is_better = True
+    reads_use = False
+
+    def applies(self, spec: RequestSpec) -> bool:
+        vm = spec.machine
+        has_pinned_nodes = any(each.host_nodes for each in vm.numa_nodes)
+        special = vm.high_performance or vm.cpu_passthrough or has_pinned_nodes
+        return special or bool(vm.pinned_cpus) or demand.is_exclusive(spec)
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return spec.flavor.vcpus if demand.is_exclusive(spec) else demand.topology(spec)
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        if demand.is_exclusive(spec):
+            vcpus = spec.flavor.vcpus
+            return figures.of_facts(
+                hosts, ("spread", vcpus), lambda virt: _spread(virt, vcpus), "f8"
+            )
+        wanted = demand.topology(spec)
+        fits = figures.of_facts(hosts, ("wide", wanted), lambda virt: _holds(virt, wanted))
+        return np.where(fits, 1.0, _WORST)
+
+    def stretched(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
+        return formulas.stretched(raw, low, high)
+
+
+def _each(virt: VirtHost) -> tuple[int, int, int]:
+    """Sockets, cores for each socket and threads for each core; 0 where unknown."""
+    sockets, cores, threads = virt.sockets or 0, virt.cores or 0, virt.threads or 0
+    return sockets, cores // max(1, sockets), threads // max(1, cores)
+
+
+def _holds(virt: VirtHost, wanted: tuple[int, int, int]) -> bool:
+    return all(has >= asked for has, asked in zip(_each(virt), wanted, strict=True))
+
+
+def _spread(virt: VirtHost, vcpus: int) -> float:
+    """A thousand for each socket on which so many CPUs are, and one for each core."""
+    _, cores, threads = _each(virt)
+    if not cores or not threads:
+        return _WORST * _WORST
+    sockets_needed, cores_needed = -(-vcpus // (cores * threads)), -(-vcpus // threads)
+    return _WORST * sockets_needed + cores_needed
+
+
+class EvenDistributionWeight(Weigher):
+    """Prefers hosts with few vCPUs in use for each core: the cost of oVirt's design.
+
+    The use of the host in units of 10 %, and the vCPUs of pending VMs, of this one and of the
+    storage pool manager for each core; at most 1000, 999 without statistics.
+
+    Reads: ``virt.cpu_percent``, ``virt.cores``, ``virt.spm``, pending VMs; the flavor's vCPUs.
+    Example: a host of 4 cores at 20 % with one pending vCPU costs 3.
+    """
+
+    lower_is_better = True
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return spec.flavor.vcpus
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        return _design_scores(hosts, spec)
+
+
+def _design_scores(hosts: Hosts, spec: RequestSpec) -> Values:
+    added = figures.pending_vcpus(hosts) + spec.flavor.vcpus + figures.is_manager(hosts)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = np.ceil(
+            figures.cpu_percent(hosts) / VCPU_LOAD_PERCENT + added / figures.cores(hosts)
+        )
+    scores: Values = np.nan_to_num(np.minimum(found, _WORST), nan=_NO_DATA)
+    return scores
+
+
+class PowerSavingWeight(Weigher):
+    """Prefers busy hosts, and empty ones last: the cost of oVirt's design.
+
+    Reads: as EvenDistribution, and the number of VMs.
+    Example: an empty host costs 999, as one that could be switched off.
+    """
+
+    lower_is_better = True
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return spec.flavor.vcpus
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        busy = figures.active_vms(hosts) > 0
+        return np.where(busy, _NO_DATA - _design_scores(hosts, spec), _NO_DATA)

@@ -1,0 +1,222 @@
+"""Asks Placement for the allocation candidates of a request as nova-scheduler would: the query, and
+what its answer means.
+
+Everything that Placement can decide is in the query, so that its limit cuts off no host that the
+filters here would keep. A forced host is not: ``in_tree`` would leave out what is shared with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.aggregates import AVAILABILITY_ZONE, Aggregate
+from scheduler_worker.model.allocation_candidates import (
+    AllocationCandidate,
+    AllocationRequest,
+    CandidatesAnswer,
+    Room,
+)
+from scheduler_worker.model.providers import ProviderUse
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.prefilters.groups import Group, Resources
+from scheduler_worker.scheduling.prefilters.hosts import TENANT
+from scheduler_worker.scheduling.prefilters.needs import Needs
+
+Parameters = Iterator[tuple[str, str]]
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+_OF_OTHER_HOSTS = ("group", "same_host", "different_host")
+"""Scheduler hints for which the best host may be any of all."""
+
+
+class Query(NamedTuple):
+    """A question to Placement."""
+
+    text: str
+    """The query of ``GET /allocation_candidates``."""
+    unpinned: bool = False
+    """Whether it asks for shared CPUs in place of pinned ones."""
+
+
+def asked_classes(needs: Needs) -> frozenset[str]:
+    """The resource classes that a request takes from anywhere."""
+    of_groups = (item for group in needs.groups for item in group.resources)
+    amounts = (*needs.amounts, *needs.amounts_unpinned, *of_groups)
+    return frozenset(name for name, _ in amounts)
+
+
+def queries(
+    spec: RequestSpec, needs: Needs, aggregates: Iterable[Aggregate], limit: int
+) -> tuple[Query, ...]:
+    """What to ask; two questions where pinned CPUs may come from shared ones on some hosts.
+
+    ``aggregates`` are all there are; ``limit`` bounds the candidates of requests that are not bound
+    to certain hosts.
+
+    Raises:
+        RequestError: Placement accepts no such name of a group.
+    """
+    common = [*_common(spec, needs), *_of_aggregates(needs, tuple(aggregates))]
+    if not _is_bound(spec):
+        common.append(("limit", str(limit)))
+    found = [Query(_encoded([*_of_flavor(needs, _resources(needs)), *common]))]
+    if needs.amounts != needs.amounts_unpinned:
+        unpinned = [*_of_flavor(needs, _resources(needs, unpinned=True)), *common]
+        found.append(Query(_encoded(unpinned), unpinned=True))
+    return tuple(found)
+
+
+def _resources(needs: Needs, *, unpinned: bool = False) -> Resources:
+    """What the flavor takes of whichever providers."""
+    amounts = needs.amounts_unpinned if unpinned else needs.amounts
+    return tuple(sorted((*amounts, *needs.groups[0].resources)))
+
+
+def _encoded(parameters: Sequence[tuple[str, str]]) -> str:
+    return urlencode(parameters, safe=":,!")
+
+
+def _is_bound(spec: RequestSpec) -> bool:
+    destination = spec.requested_destination
+    named = destination is not None and (destination.host or destination.node)
+    listed = spec.force_hosts or spec.force_nodes or spec.only_hosts is not None
+    return bool(named or listed or any(map(spec.hint, _OF_OTHER_HOSTS)))
+
+
+def _of_flavor(needs: Needs, resources: Resources) -> Parameters:
+    group = needs.groups[0]
+    required, forbidden = needs.of_root
+    if resources:
+        yield from _of_group("", resources, group)
+    else:
+        required |= group.required
+        forbidden |= group.forbidden
+    if root := _traits(required, forbidden):
+        yield "root_required", root
+
+
+def _common(spec: RequestSpec, needs: Needs) -> Parameters:
+    named = needs.groups[1:]
+    for group in named:
+        if not _NAME.match(group.name):
+            problem = "needs 1 to 64 letters, digits, _ and -, for Placement is asked by it"
+            raise RequestError("spec_obj.requested_resources.requester_id", problem)
+        yield from _of_group(group.name, group.resources, group)
+    if len(named) > 1 or (needs.supply is not None and needs.supply.isolates):
+        isolates = needs.supply is not None and needs.supply.isolates
+        yield "group_policy", "isolate" if isolates else "none"
+    for names in needs.supply.same_subtree if needs.supply is not None else ():
+        yield "same_subtree", ",".join(sorted(names))
+
+
+def _of_group(name: str, resources: Resources, group: Group) -> Parameters:
+    if resources:
+        yield f"resources{name}", ",".join(f"{each}:{amount}" for each, amount in resources)
+    if traits := _traits(group.required, group.forbidden):
+        yield f"required{name}", traits
+    for some in group.member_of:
+        yield f"member_of{name}", _any_of(some)
+    if group.forbidden_aggregates:
+        yield f"member_of{name}", f"!{_any_of(group.forbidden_aggregates)}"
+    if group.in_tree is not None:
+        yield f"in_tree{name}", group.in_tree
+
+
+def _of_aggregates(needs: Needs, aggregates: Sequence[Aggregate]) -> Parameters:
+    """Where the request may go, by the uuids of aggregates."""
+    for some in (*needs.member_of, *_by_metadata(needs, aggregates)):
+        yield "member_of", _any_of(some)
+    forbidden = set(needs.forbidden_aggregates)
+    if needs.traits is not None:
+        allowed = {f"trait:{each}" for each in needs.traits}
+        forbidden.update(
+            each.uuid
+            for each in aggregates
+            for key, value in each.metadata.items()
+            if value == "required" and key.startswith("trait:") and key not in allowed
+        )
+    if forbidden:
+        yield "member_of", f"!{_any_of(forbidden)}"
+
+
+def _by_metadata(needs: Needs, aggregates: Sequence[Aggregate]) -> Iterator[set[str]]:
+    """The aggregates of the zone and those of the tenant, if there are some."""
+    in_zone = {
+        each.uuid
+        for each in aggregates
+        if needs.zone is not None and each.metadata.get(AVAILABILITY_ZONE) == needs.zone
+    }
+    of_tenant = {
+        each.uuid
+        for each in aggregates
+        for key, value in each.metadata.items()
+        if needs.tenant is not None and key.startswith(TENANT) and value == needs.tenant
+    }
+    yield from filter(None, (in_zone, of_tenant))
+
+
+def _traits(required: Iterable[str], forbidden: Iterable[str]) -> str:
+    return ",".join((*sorted(required), *(f"!{each}" for each in sorted(forbidden))))
+
+
+def _any_of(uuids: Iterable[str]) -> str:
+    return f"in:{','.join(sorted(uuids))}"
+
+
+# The answer
+
+
+def by_root(
+    needs: Needs, answer: CandidatesAnswer, *, unpinned: bool = False
+) -> dict[str, tuple[AllocationCandidate, ...]]:
+    """The candidates of each host: those with a provider of its tree that does not share."""
+    found: dict[str, list[AllocationCandidate]] = {}
+    of_flavor = _resources(needs, unpinned=unpinned)
+    for each in answer.requests:
+        known = {uuid: answer.summaries[uuid] for uuid in each.held if uuid in answer.summaries}
+        own = {one.root for one in known.values() if not one.shares}
+        candidate = AllocationCandidate(uses=_uses(needs, of_flavor, each), unpinned=unpinned)
+        for root in own or {one.root for one in known.values()}:
+            found.setdefault(root, []).append(candidate)
+    return {root: tuple(some) for root, some in found.items()}
+
+
+def rooms(answer: CandidatesAnswer) -> dict[str, Mapping[str, Room]]:
+    """Provider uuid -> its rooms."""
+    return {uuid: summary.rooms for uuid, summary in answer.summaries.items()}
+
+
+def _uses(
+    needs: Needs, of_flavor: Resources, request: AllocationRequest
+) -> tuple[ProviderUse, ...]:
+    """What each group takes of which provider.
+
+    The mappings say so of groups with a name. The flavor's takes each class from the provider that
+    has more of it in the request than these take. How much more does not count: where several
+    groups take a class of one provider, Placement (16.0) adds their amounts up anew for each
+    request of an answer.
+    """
+    named = [
+        ProviderUse(provider=provider, resources=dict(group.resources), group=group.name)
+        for group in needs.groups[1:]
+        for provider in request.mappings.get(group.name, ())
+    ]
+    taken = Counter[tuple[str, str]]()
+    for use in named:
+        taken.update({(use.provider, name): amount for name, amount in use.resources.items()})
+    serving = request.mappings.get("", ())
+    options = {
+        name: [p for p in serving if request.held.get(p, {}).get(name, 0) > taken[p, name]]
+        for name, _ in of_flavor
+    }
+    chosen: dict[str, dict[str, int]] = {}
+    for name, amount in sorted(of_flavor, key=lambda item: len(options[item[0]])):
+        # One that serves nothing else of the flavor must be there for this.
+        for provider in sorted(options[name], key=lambda each: each in chosen)[:1]:
+            chosen.setdefault(provider, {})[name] = amount
+    own = (ProviderUse(provider=each, resources=found) for each, found in chosen.items())
+    return *own, *named

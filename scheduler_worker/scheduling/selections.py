@@ -1,0 +1,198 @@
+"""What a chosen host means for the instance: its selection, and the resources it takes there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from scheduler_worker.model.aggregates import zones
+from scheduler_worker.model.claims import Claim, Resources
+from scheduler_worker.model.decisions import Allocation, Selection
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.hosts import Aggregates, Hosts, HostState, Values
+from scheduler_worker.model.providers import ProviderUse
+from scheduler_worker.model.requests import Flavor, RequestSpec, SchedulerLimits
+from scheduler_worker.scheduling.allocations import allocation_on, groups_of, mappings_on
+from scheduler_worker.scheduling.destination import names_destination
+from scheduler_worker.scheduling.equivalence import EquivalenceClasses
+from scheduler_worker.scheduling.evaluation import Evaluation
+from scheduler_worker.scheduling.numa.hosts import taken_by
+from scheduler_worker.scheduling.ovirt.demand import virt_use_of
+from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.scheduling.prefilters.candidates import PlacementCandidates
+from scheduler_worker.scheduling.prefilters.capacity import Inventories
+from scheduler_worker.scheduling.prefilters.units import ResourceProviders
+
+
+class PlacementOptions(msgspec.Struct, frozen=True):
+    """Options of placement that are no unit's, under the names of the configuration."""
+
+    default_availability_zone: str = "nova"
+    packing_host_numa_cells_allocation_strategy: bool = False
+    """Fills NUMA cells one after the other instead of evenly."""
+    claims_in_placement: bool = False
+    """Describes in each selection what Placement is to allocate for it."""
+
+
+class Selections:
+    """Describes chosen hosts to the caller, and what instances claim on them."""
+
+    def __init__(
+        self,
+        filters: Sequence[Filter],
+        inventories: Inventories,
+        providers: ResourceProviders,
+        candidates: PlacementCandidates,
+        classes: EquivalenceClasses,
+        options: PlacementOptions,
+    ) -> None:
+        self._inventories = inventories
+        self._providers = providers
+        self._candidates = candidates
+        self._classes = classes
+        self._options = options
+        self._zone_key = ("zone", options.default_availability_zone)
+        self._limiting = [
+            unit for unit in filters if unit.looks_at_rows or type(unit).limits is not Filter.limits
+        ]
+        self._can_be_kept = all(unit.limits_of_facts for unit in self._limiting)
+        """Whether a selection stays the same until its host reports."""
+
+    def of(
+        self, hosts: HostTable, row: int, spec: RequestSpec, evaluation: Evaluation | None
+    ) -> Selection:
+        """The selection of a row; but for its allocation it is kept with the evaluation."""
+        kept = evaluation.selections if evaluation and self._can_be_kept else {}
+        selection = kept.get(row)
+        if selection is None:
+            selection = kept[row] = self._made(hosts.state(row), spec)
+        allocation = self._allocation(hosts, row, spec, selection.limits)
+        if allocation is None:
+            return selection
+        return msgspec.structs.replace(selection, allocation=allocation)
+
+    def claim(
+        self, host: HostState, spec: RequestSpec, limits: SchedulerLimits, request_id: str
+    ) -> Claim:
+        """The claim of an instance on its host, within the limits of its selection."""
+        return Claim(
+            instance_uuid=spec.instance_uuid or "",
+            host_uuid=host.uuid,
+            host=host.host,
+            nodename=host.nodename,
+            resources=self._taken(host, spec, limits),
+            host_version=host.version,
+            request_id=request_id,
+            project_id=spec.project_id,
+        )
+
+    def alternates(
+        self,
+        hosts: HostTable,
+        ranking: Iterable[int],
+        chosen: Sequence[tuple[int, Selection]],
+        spec: RequestSpec,
+        evaluation: Evaluation | None,
+        count: int,
+    ) -> list[Selection]:
+        """The next ``count`` hosts of the ranking in each cell in which a host was chosen."""
+        missing = dict.fromkeys((selection.cell_uuid for _, selection in chosen), count)
+        taken = {row for row, _ in chosen}
+        found: list[Selection] = []
+        for row in ranking:
+            if not missing:
+                break
+            cell = hosts.records[row].cell_uuid
+            if row not in taken and cell in missing:
+                found.append(self.of(hosts, row, spec, evaluation))
+                missing[cell] -= 1
+                if not missing[cell]:
+                    del missing[cell]
+        return found
+
+    def _made(self, host: HostState, spec: RequestSpec) -> Selection:
+        return Selection(
+            service_host=host.host,
+            nodename=host.nodename,
+            compute_node_uuid=host.uuid,
+            cell_uuid=host.cell_uuid,
+            limits=self._limits(host, spec),
+            availability_zone=str(self._zones(host.table)[host.row]),
+        )
+
+    def _taken(self, host: HostState, spec: RequestSpec, limits: SchedulerLimits) -> Resources:
+        """What the instance takes from the host, down to CPUs, devices and providers."""
+        inside = taken_by(
+            spec, host, limits, packs=self._options.packing_host_numa_cells_allocation_strategy
+        )
+        uses = self._of_providers(host, spec)
+        resources = resources_of(spec.flavor)
+        if spec.vm and (use := virt_use_of(spec)):
+            resources = msgspec.structs.replace(resources, virt=use)
+        if not (inside.cells or inside.devices or uses):
+            return resources
+        return msgspec.structs.replace(
+            resources, numa=inside.cells or None, pci=inside.devices or None, providers=uses
+        )
+
+    def _of_providers(self, host: HostState, spec: RequestSpec) -> tuple[ProviderUse, ...]:
+        if self._candidates.applies(spec):
+            return self._candidates.taken_by(spec, host)
+        uses = self._inventories.taken_by(spec, host)
+        return uses + self._providers.taken_by(spec, host) if self._asks_providers(spec) else uses
+
+    def _asks_providers(self, spec: RequestSpec) -> bool:
+        if names_destination(spec):  # filters may be skipped then, and finding the class asks them
+            return self._providers.applies(spec)
+        return self._providers in self._classes.of(spec).applying
+
+    def _allocation(
+        self, hosts: HostTable, row: int, spec: RequestSpec, limits: SchedulerLimits
+    ) -> Allocation | None:
+        """What the instance takes of the host's providers: as reserved, or as would be taken.
+
+        None where the caller has no use for it. Depends on what is free, so it is not kept.
+        """
+        is_claimed = self._options.claims_in_placement and not spec.is_rebuild_check
+        if not (is_claimed or groups_of(spec)):
+            return None
+        host = hosts.state(row)
+        reserved = host.reservations_of(spec.instance_uuid or "")
+        taken = reserved[0].resources if reserved else self._taken(host, spec, limits)
+        if is_claimed:
+            return allocation_on(host, spec, taken)
+        return Allocation(mappings=mappings_on(host, spec, taken))
+
+    def _zones(self, hosts: Hosts) -> Values:
+        """One of the zones of each host."""
+        return hosts.derived(
+            self._zone_key,
+            lambda host: self._zone(host.aggregates),
+            "O",
+            lambda all_: all_.by_aggregates().each(self._zone, "O"),
+        )
+
+    def _zone(self, some: Aggregates) -> str:
+        return min(zones(some), default=self._options.default_availability_zone)
+
+    def _limits(self, host: HostState, spec: RequestSpec) -> SchedulerLimits:
+        if spec.skips_filters:
+            return SchedulerLimits()
+        host.limits = {}
+        for unit in self._limiting:
+            if unit.looks_at_rows and unit.applies(spec):
+                # Filters in Nova's signature leave limits on the host as a side effect. The
+                # evaluation may be cached, so ask again about this one host.
+                unit.host_passes(host, spec)
+            host.limits.update(unit.limits(host, spec))
+        limits = host.limits
+        return SchedulerLimits(
+            numa_topology=limits.get("numa_topology"),
+            **{key: int(limits[key]) for key in ("vcpu", "memory_mb", "disk_gb") if key in limits},
+        )
+
+
+def resources_of(flavor: Flavor) -> Resources:
+    """What one instance of a flavor takes from its host."""
+    return Resources(vcpus=flavor.vcpus, memory_mb=flavor.memory_mb, disk_mb=flavor.disk_mb)

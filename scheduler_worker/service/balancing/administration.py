@@ -1,0 +1,160 @@
+"""What administrators see of balancing, and the mode that they set for each cluster.
+
+All of it is in the shared state, so any process can serve it, also one that runs no rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from scheduler_worker.errors import Conflict, RequestError
+from scheduler_worker.model.balancing import BalancingSwitch, Mode, Round
+from scheduler_worker.model.migration_ledger import AskedMigration, MigrationLedger, Setback
+from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.model.power_ledger import AskedPower, PowerLedger
+from scheduler_worker.observer import Observer
+from scheduler_worker.service.balancing.ledgers import Ledgers
+from scheduler_worker.service.balancing.records import BalancingRecords
+from scheduler_worker.service.balancing.situation import mode_of
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+
+
+class ClusterMode(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the balance of a cluster acts."""
+
+    policy: str
+    """Name and version, as ``name@version``."""
+    mode: Mode
+    is_default: bool
+    """Whether it is the workers' own, for none is set that holds under this policy."""
+
+
+class BalancingStatus(ClusterMode, frozen=True, kw_only=True):
+    """What balancing does in a cluster; times are seconds of the store's clock."""
+
+    balance: str | None
+    """The unit of the policy; None: it has none."""
+    worker: str | None
+    """The one that has the cluster's turn; None: nobody ran a round within a day."""
+    last_round: Round | None
+    under_way: Sequence[AskedMigration]
+    waiting: Mapping[str, Setback]
+    """The VMs that stay for a while after a failure, by VM."""
+    power_under_way: AskedPower | None
+    power_waiting: Mapping[str, Setback]
+    """The hosts that are left as they are for a while after a failure, by host."""
+
+
+class BalancingAdministration:
+    """Reads the state of balancing, and sets modes."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        nova_policy: Callable[[], ClusterPolicy],
+        *,
+        default_mode: Mode,
+        observer: Observer | None = None,
+    ) -> None:
+        """``nova_policy`` is the one of clusters without a policy of their own."""
+        self._fleet = fleet
+        self._nova_policy = nova_policy
+        self._default_mode = default_mode
+        self._ledgers = Ledgers(fleet, observer or Observer())
+        self._records = BalancingRecords()
+
+    def clusters(self) -> Sequence[str]:
+        """The names of all clusters that have hosts, or had some. Raises StateUnavailable."""
+        self._fleet.refresh_globals()
+        return self._fleet.names()
+
+    def mode(self, cluster: str) -> ClusterMode:
+        """The mode of a cluster. Raises as :meth:`status` does."""
+        replica = self._fleet.known_cluster(cluster)
+        with replica.lock:
+            replica.refresh(self._fleet.store)
+            return self._mode(replica)
+
+    def switch(
+        self, cluster: str, mode: Mode | None, *, expected: ClusterMode | None = None
+    ) -> None:
+        """Set the mode of a cluster's balance; None withdraws it: the workers' own applies.
+
+        ``on`` holds for the policy in force, in whatever version. Once this returns, nothing more
+        is asked for in another mode.
+
+        Raises:
+            RequestError: there is no such cluster, or its policy has no balance to switch on.
+            Conflict: mode or policy are not the ``expected`` ones, or others changed them during
+                each of several attempts.
+            StateUnavailable: try again.
+        """
+        self._fleet.known_cluster(cluster)
+
+        def made(replica: ClusterReplica) -> BalancingSwitch | None:
+            if expected is not None and self._mode(replica) != expected:
+                raise Conflict(
+                    f"The mode or the policy of {cluster} changed in the meantime; read it again."
+                )
+            if mode is None:
+                return None
+            policy = self._policy(replica)
+            if mode == "on" and policy.balance is None:
+                raise RequestError(
+                    "mode",
+                    f"the policy of {cluster}, {policy.reference}, has no balance to switch on; "
+                    "attach a policy with one first",
+                )
+            return BalancingSwitch(mode=mode, policy_id=policy.id)
+
+        self._ledgers.switch(cluster, made)
+
+    def status(self, cluster: str | None = None) -> dict[str, BalancingStatus]:
+        """The state of balancing of one cluster, or of all, by cluster.
+
+        Raises:
+            RequestError: there is no such cluster.
+            StateUnavailable: the store cannot be reached.
+        """
+        names = self.clusters() if cluster is None else [self._fleet.known_cluster(cluster).scope]
+        with self._records.lock:
+            self._records.refresh(self._fleet.store)
+        return {name: self._status(self._fleet.cluster(name)) for name in names}
+
+    def _status(self, replica: ClusterReplica) -> BalancingStatus:
+        with replica.lock:
+            replica.refresh(self._fleet.store)
+            mode = self._mode(replica)
+            balance = self._policy(replica).balance
+            ledger: MigrationLedger = replica.ledger
+            power: PowerLedger = replica.power
+        with self._records.lock:
+            found = self._records.last_round(replica.scope)
+            turn = self._records.turns.get(replica.scope)
+        return BalancingStatus(
+            **msgspec.structs.asdict(mode),
+            balance=balance.label if balance else None,
+            worker=turn.worker.partition("/")[0] if turn else None,
+            last_round=found,
+            under_way=list(ledger.under_way.values()),
+            waiting=ledger.setbacks,
+            power_under_way=power.under_way,
+            power_waiting=power.setbacks,
+        )
+
+    def _policy(self, replica: ClusterReplica) -> ClusterPolicy:
+        """As written: what it says of balancing can be read where it cannot be compiled."""
+        policy: ClusterPolicy = replica.policy or self._nova_policy()
+        return policy
+
+    def _mode(self, replica: ClusterReplica) -> ClusterMode:
+        """The caller holds the replica's lock."""
+        reference = self._policy(replica).reference
+        switch: BalancingSwitch | None = replica.switch
+        return ClusterMode(
+            policy=str(reference),
+            mode=mode_of(replica, reference, self._default_mode),
+            is_default=switch is None or not switch.applies(reference.id),
+        )

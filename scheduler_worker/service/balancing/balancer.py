@@ -1,0 +1,167 @@
+"""The balancer: runs the rounds of all clusters, each on one worker at a time.
+
+The worker that has a cluster's turn (``service/state/turns.py``) runs its rounds. What is
+under way is in the cluster's ledger, so a worker that takes over continues where the other was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from scheduler_worker.model.balancing import Round
+from scheduler_worker.model.migration_ledger import Progress
+from scheduler_worker.model.power_ledger import PowerLedger
+from scheduler_worker.observer import Observer
+from scheduler_worker.ports import Clock, ClusterLock, MigrationTarget, PowerTarget
+from scheduler_worker.service.balancing.dependencies import Dependencies
+from scheduler_worker.service.balancing.ledgers import Ledgers
+from scheduler_worker.service.balancing.power import report_power_end, states_of
+from scheduler_worker.service.balancing.records import BalancingRecords
+from scheduler_worker.service.balancing.rounds import ClusterRounds, report_end
+from scheduler_worker.service.balancing.settings import BalancingSettings
+from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.state.turns import ClusterTurns, Turn
+
+_MOST_INTERVALS = 3
+"""Bounds the time that a round accounts for, in intervals: longer ones were not watched."""
+
+
+class Balancer:
+    """Runs the rounds of the clusters whose turns this worker gets; ``name`` identifies it."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        pipelines: Callable[[], Pipelines],
+        target: MigrationTarget,
+        clock: Clock,
+        *,
+        lock: ClusterLock,
+        power_target: PowerTarget,
+        settings: BalancingSettings,
+        observer: Observer | None = None,
+        name: str = "",
+    ) -> None:
+        self._fleet = fleet
+        self._settings = settings
+        self._observer = observer or Observer()
+        self._ledgers = Ledgers(fleet, self._observer)
+        self._deps = Dependencies(
+            fleet=fleet,
+            lock=lock,
+            pipelines=pipelines,
+            target=target,
+            power_target=power_target,
+            ledgers=self._ledgers,
+            clock=clock,
+            observer=self._observer,
+            settings=settings,
+        )
+        self._records = BalancingRecords()
+        self._rounds: dict[str, ClusterRounds] = {}
+        self.task = ClusterTurns(
+            "balancing",
+            self._records,
+            fleet.store,
+            clock,
+            worker=name,
+            interval_s=settings.interval_s,
+            clusters=self._clusters,
+            run=self._run,
+            failed=self._observer.balancing_failed,
+            ended=self._ended,
+            # Only the worker that has the turn says how many there are.
+            not_ours=lambda cluster: self._observer.unprotected_hosts(cluster, 0),
+            observer=self._observer,
+        )
+        """The thread that runs the rounds."""
+
+    # Rounds
+
+    def _clusters(self) -> Sequence[str]:
+        self._fleet.refresh_globals()
+        return self._fleet.names()
+
+    def _run(self, cluster: str, _: Turn) -> tuple[Round | None, Round | None]:
+        """Run one round; returns the last one, and this."""
+        with self._records.lock:
+            before = self._records.last_round(cluster)
+        return before, self._rounds_of(cluster).run(before)
+
+    def _ended(
+        self, cluster: str, took_s: float, rounds: tuple[Round | None, Round | None] | None
+    ) -> None:
+        before, found = rounds or (None, None)
+        if found is not None:
+            self._records.write_round(self._fleet.store, cluster, found)
+            self._observer.balanced(cluster, took_s, self._busy_s(before, found))
+
+    def _busy_s(self, before: Round | None, found: Round) -> float:
+        """For how long hosts have been busy since the last round, added up."""
+        if before is None:
+            return 0.0
+        passed_s = min(found.at_s - before.at_s, _MOST_INTERVALS * self._settings.interval_s)
+        return max(0.0, passed_s) * len({*before.busy_hosts} & {*found.busy_hosts})
+
+    def _rounds_of(self, cluster: str) -> ClusterRounds:
+        return self._rounds.setdefault(cluster, ClusterRounds(cluster, self._deps))
+
+    # Answers
+
+    def report(self, cluster: str, migration_id: str, progress: Progress) -> bool:
+        """Take in how far a migration is; False if it is not under way.
+
+        Answers may be repeated, and may come late.
+
+        Raises:
+            RequestError: there is no such cluster.
+            Conflict, StateUnavailable: try again.
+        """
+        self._fleet.known_cluster(cluster)
+        before, after = self._ledgers.change(
+            cluster,
+            lambda replica, now_s: replica.ledger.advance(
+                migration_id, progress, now_s, self._settings.limits
+            ),
+        )
+        asked = before.find(migration_id)
+        if asked is not None and after.find(migration_id) is None:
+            report_end(self._observer, cluster, asked, progress)
+        return asked is not None
+
+    def report_power(self, cluster: str, action_id: str, progress: Progress) -> bool:
+        """Take in how far a power action is; False if it is not under way.
+
+        One that is said to be done ends when the host's reports show it. Answers may be repeated,
+        and may come late. Raises as :meth:`report` does.
+        """
+        self._fleet.known_cluster(cluster)
+        limits = self._settings.limits
+
+        def changed(replica: ClusterReplica, now_s: float) -> PowerLedger:
+            ledger = replica.power.advance(action_id, progress, now_s, limits)
+            return ledger.settle(states_of(replica), now_s, limits)
+
+        before, after = self._ledgers.change_power(cluster, changed)
+        report_power_end(self._observer, cluster, before, after, progress)
+        return before.find(action_id) is not None
+
+    def describe(self) -> dict[str, object]:
+        """Turns, ledgers and last rounds by cluster, as this worker has read them; for the dump.
+
+        Takes no lock.
+        """
+        turns = dict(self._records.turns)
+        clusters = {
+            each.scope: {
+                "turn": msgspec.to_builtins(turns.get(each.scope)),
+                "ledger": msgspec.to_builtins(each.ledger),
+                "power": msgspec.to_builtins(each.power),
+                "last_round": msgspec.to_builtins(self._records.last_round(each.scope)),
+            }
+            for each in self._fleet.clusters()
+        }
+        return {"balancer": self.task.worker, "clusters": clusters}

@@ -1,0 +1,293 @@
+"""One round of a cluster's balance: settle what is under way, make a plan, ask for what it says."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import uuid
+
+from msgspec import structs
+
+from scheduler_worker.errors import BackendError, MigrationRefused, StateUnavailable
+from scheduler_worker.model.balancing import Considered, ConsideredPower, Round
+from scheduler_worker.model.cluster_load import (
+    BalanceMemory,
+    BalancePlan,
+    ClusterLoad,
+    Migration,
+)
+from scheduler_worker.model.migration_ledger import AskedMigration, MigrationLedger, Progress
+from scheduler_worker.observer import Observer
+from scheduler_worker.scheduling.ovirt.ha_reservation import unprotected_hosts
+from scheduler_worker.service.balancing.dependencies import ASKED, SHOWN, Dependencies
+from scheduler_worker.service.balancing.power import PowerActions
+from scheduler_worker.service.balancing.situation import Situation, arrivals, situation_of
+from scheduler_worker.service.state.replica import ClusterReplica
+from scheduler_worker.wording import listed
+
+LOG = logging.getLogger(__name__)
+
+_MOST_CONSIDERED = 20
+"""Proposals that one round looks at."""
+_PROTECTION_INTERVAL_S = 300.0
+"""From one check of the room for highly available VMs to the next; oVirt's."""
+_SILENCE = "nothing was heard of it in time"
+
+
+class ClusterRounds:
+    """The rounds of one cluster on behalf of this process."""
+
+    def __init__(self, cluster: str, deps: Dependencies) -> None:
+        self._cluster = cluster
+        self._deps = deps
+        self._replica = deps.fleet.cluster(cluster)
+        self._power = PowerActions(cluster, deps)
+
+    def run(self, before: Round | None) -> Round | None:
+        """Run one; ``before`` is the last one. None where the policy has no balance.
+
+        Raises ClusterPolicyError, Conflict, StateUnavailable.
+        """
+        fleet, clock = self._deps.fleet, self._deps.clock
+        self._replica.catch_up(fleet.store, clock, clock.monotonic_s())
+        found = self._situation()
+        if self._replica.ledger.under_way:
+            self._settle(found)
+            found = self._situation()
+        if self._replica.power.under_way is not None:
+            self._power.settle()
+            found = self._situation()
+        if found is None:
+            return None
+        if found.mode == "off":
+            plan = BalancePlan(nothing_because="it is switched off")
+            return self._protected(self._round(found, plan, [], []), found, before)
+        seen_since_s = before.seen_since_s if before else {}
+        memory = BalanceMemory(moves=found.ledger.moves, seen_since_s=seen_since_s)
+        plan = found.balance.plan(found.load, memory, found.now_s)
+        tried = self._consider(found, plan)
+        made = self._round(found, plan, tried, self._power.consider(found, plan))
+        return self._protected(made, found, before)
+
+    def _situation(self) -> Situation | None:
+        settings = self._deps.settings
+        return situation_of(
+            self._deps.fleet,
+            self._replica,
+            self._deps.pipelines,
+            default=settings.mode,
+            silent_after_s=settings.silent_after_s,
+        )
+
+    # What is under way
+
+    def _settle(self, found: Situation | None) -> None:
+        """Take in what has become of migrations: by reports, by the target, or by silence."""
+        known = self._progress(found)
+        limits = self._deps.settings.limits
+
+        def advanced(replica: ClusterReplica, now_s: float) -> MigrationLedger:
+            ledger = replica.ledger
+            for migration_id, progress in known.items():
+                ledger = ledger.advance(migration_id, progress, now_s, limits)
+            return ledger
+
+        with self._replica.lock:
+            now_s = self._replica.table.now_s
+            overdue = list(advanced(self._replica, now_s).overdue(now_s))
+        withdrawn = {asked.id for asked in overdue if self._withdraw(asked)}
+
+        def settled(replica: ClusterReplica, now_s: float) -> MigrationLedger:
+            ledger = advanced(replica, now_s)
+            for asked in list(ledger.overdue(now_s)):
+                if asked.id in withdrawn:
+                    ledger = ledger.fail(asked.id, _SILENCE, now_s, limits)
+            return ledger
+
+        before, after = self._deps.ledgers.change(self._cluster, settled)
+        for vm in before.under_way.keys() - after.under_way.keys():
+            asked = before.under_way[vm]
+            progress = None if asked.id in withdrawn else known.get(asked.id)
+            report_end(self._deps.observer, self._cluster, asked, progress)
+
+    def _progress(self, found: Situation | None) -> dict[str, Progress]:
+        """What reports and the target say of migrations, by their ids."""
+        known = {
+            asked.id: progress
+            for asked, progress in (arrivals(found.load, found.ledger) if found else ())
+        }
+        under_way = self._replica.ledger.under_way.values()
+        unknown = [asked for asked in under_way if asked.id not in known]
+        if unknown:
+            try:
+                known |= self._deps.target.progress(unknown)
+            except BackendError as error:
+                self._complain("Nothing new is known of migrations", error)
+        return known
+
+    def _withdraw(self, overdue: AskedMigration) -> bool:
+        """Abort a migration; False: it may still go on."""
+        try:
+            self._deps.target.withdraw(overdue)
+        except BackendError as error:
+            self._complain(f"The overdue migration of {overdue.vm} may still go on", error)
+            return False
+        return True
+
+    def _complain(self, what: str, error: BackendError) -> None:
+        self._deps.observer.migration_target_failed(self._cluster)
+        LOG.warning("Balancing %s: %s: %s", self._cluster, what, error)
+
+    # Highly available VMs
+
+    def _protected(self, made: Round, found: Situation, before: Round | None) -> Round:
+        """The round, with the hosts whose highly available VMs would not find room elsewhere.
+
+        Says so when that changes. It is an alert only, as in oVirt: nothing is moved for it.
+        """
+        known = before.unprotected_hosts if before else ()
+        checked_at_s = before.protection_checked_at_s if before else 0.0
+        hosts = known
+        if found.now_s - checked_at_s >= _PROTECTION_INTERVAL_S:
+            checked_at_s = found.now_s
+            alive = (each for each in found.load.hosts if each.name not in found.silent_hosts)
+            hosts = tuple(unprotected_hosts(ClusterLoad(hosts=tuple(alive))))
+        self._deps.observer.unprotected_hosts(self._cluster, len(hosts))
+        if hosts != known and hosts:
+            LOG.warning(
+                "Balancing %s: if one of %s failed, its highly available VMs would not all find "
+                "room on the others", self._cluster, listed(list(hosts)),
+            )  # fmt: skip
+        elif hosts != known:
+            LOG.info("Balancing %s: all highly available VMs have room again", self._cluster)
+        return structs.replace(made, unprotected_hosts=hosts, protection_checked_at_s=checked_at_s)
+
+    # Proposals
+
+    def _consider(self, found: Situation, plan: BalancePlan) -> list[Considered]:
+        """Try the proposals in order until one is asked for."""
+        tried: list[Considered] = []
+        why_needed = functools.cache(self._power.why_needed)
+        for proposed in plan.migrations[:_MOST_CONSIDERED]:
+            why_not = why_needed(proposed.source) if proposed.empties else None
+            outcome, what = (
+                (why_not, "held") if why_not else self._try(found, proposed, plan.memory)
+            )
+            self._deps.observer.migration_considered(self._cluster, what)
+            LOG.info(
+                "Balancing %s (%s, %s): %s from %s to %s: %s; %s",
+                self._cluster, found.policy, found.mode, proposed.vm, proposed.source,
+                ", ".join(proposed.destinations), proposed.reason, outcome,
+            )  # fmt: skip
+            tried.append(
+                Considered(
+                    vm=proposed.vm,
+                    source=proposed.source,
+                    destinations=proposed.destinations,
+                    reason=proposed.reason,
+                    outcome=outcome,
+                )
+            )
+            if what != "held":
+                break
+        return tried
+
+    def _try(self, found: Situation, proposed: Migration, memory: BalanceMemory) -> tuple[str, str]:
+        """Ask for a migration if it may be; returns what became of it, in words and for metrics."""
+        limits = self._deps.settings.limits
+        why_not = found.ledger.why_not(proposed, found.now_s, limits)
+        if why_not is not None:
+            return why_not, "held"
+        if found.mode == "dry_run":
+            return SHOWN, "shown"
+        asked = self._write_down(found, proposed, memory)
+        if asked is None:
+            return "the cluster has changed meanwhile", "held"
+        try:
+            self._deps.target.migrate(self._cluster, asked)
+        except MigrationRefused as refused:
+            self._refuse(asked, str(refused))
+            return f"refused: {refused}", "held"
+        except StateUnavailable:
+            raise
+        except BackendError as error:
+            # It may have arrived all the same, so it counts as under way until it is overdue.
+            self._deps.observer.migration_target_failed(self._cluster)
+            return f"{ASKED}, but it is unknown whether that arrived: {error}", "asked"
+        return ASKED, "asked"
+
+    def _write_down(
+        self, found: Situation, proposed: Migration, memory: BalanceMemory
+    ) -> AskedMigration | None:
+        """Enter a migration into the ledger; None if that is not permitted any more."""
+        settings, pipelines = self._deps.settings, self._deps.pipelines
+        migration_id = str(uuid.uuid4())
+
+        def with_it(replica: ClusterReplica, now_s: float) -> MigrationLedger:
+            ledger = replica.ledger
+            if not found.holds(replica, pipelines(), settings.mode):
+                return ledger
+            if ledger.why_not(proposed, now_s, settings.limits) is not None:
+                return ledger
+            return ledger.trimmed(memory, now_s, settings.limits).ask(
+                proposed,
+                migration_id=migration_id,
+                policy=str(found.policy),
+                now_s=now_s,
+                limits=settings.limits,
+            )
+
+        _, after = self._deps.ledgers.change(self._cluster, with_it)
+        return after.find(migration_id)
+
+    def _refuse(self, asked: AskedMigration, why: str) -> None:
+        refused = Progress(state="refused", why=why)
+        limits = self._deps.settings.limits
+        self._deps.ledgers.change(
+            self._cluster,
+            lambda replica, now_s: replica.ledger.advance(asked.id, refused, now_s, limits),
+        )
+        report_end(self._deps.observer, self._cluster, asked, refused)
+
+    def _round(
+        self,
+        found: Situation,
+        plan: BalancePlan,
+        tried: list[Considered],
+        power: list[ConsideredPower],
+    ) -> Round:
+        nothing = plan.nothing_because
+        if tried and not tried[-1].outcome.startswith((ASKED, SHOWN)):
+            nothing = f"no proposal can be asked for; the last is {tried[-1].outcome}"
+        if nothing and (count := len(found.ledger.under_way)):
+            nothing += f"; {count} of its migrations under way"
+        is_switching = bool(power) and power[-1].outcome.startswith((ASKED, SHOWN))
+        if nothing and found.mode != "off" and not is_switching:
+            LOG.info(
+                "Balancing %s (%s, %s): nothing, because %s",
+                self._cluster, found.policy, found.mode, nothing,
+            )  # fmt: skip
+        return Round(
+            at_s=found.now_s,
+            policy=str(found.policy),
+            balance=found.balance.name,
+            mode=found.mode,
+            nothing_because=nothing,
+            considered=tuple(tried),
+            power=tuple(power),
+            busy_hosts=found.busy_hosts,
+            seen_since_s=plan.memory.seen_since_s,
+        )
+
+
+def report_end(
+    observer: Observer, cluster: str, asked: AskedMigration, progress: Progress | None
+) -> None:
+    """Log and count the end of a migration; None: it was overdue."""
+    outcome = progress.state if progress else "overdue"
+    observer.migration_ended(cluster, outcome)
+    LOG.info(
+        "Balancing %s: the migration of %s from %s to %s is %s%s",
+        cluster, asked.vm, asked.source, (progress and progress.destination) or asked.destination
+        or "a host not known", outcome, f": {progress.why}" if progress and progress.why else "",
+    )  # fmt: skip

@@ -1,0 +1,139 @@
+"""What a round of balancing decides on: the cluster's load as of now, less what is in progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
+
+from msgspec import structs
+
+from scheduler_worker.model.balancing import BalancingSwitch, Mode, mode_in_force
+from scheduler_worker.model.cluster_load import ClusterLoad, HostLoad
+from scheduler_worker.model.host_records import is_silent
+from scheduler_worker.model.migration_ledger import AskedMigration, MigrationLedger, Progress
+from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.power_ledger import PowerLedger
+from scheduler_worker.model.virt_hosts import bounds_of_load
+from scheduler_worker.scheduling.ovirt.cluster_load import cluster_load
+from scheduler_worker.scheduling.plugin import Balance
+from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+
+
+class Situation(NamedTuple):
+    """A cluster at one moment."""
+
+    now_s: float
+    """By the store's clock."""
+    policy: PolicyReference
+    balance: Balance
+    mode: Mode
+    load: ClusterLoad
+    ledger: MigrationLedger
+    power: PowerLedger
+    silent_hosts: frozenset[str]
+    busy_hosts: tuple[str, ...]
+    """Those with a load at the upper bound or above."""
+
+    def holds(self, replica: ClusterReplica, pipelines: Pipelines, default: Mode) -> bool:
+        """Whether policy and mode are still the same; the caller holds the replica's lock."""
+        policy = pipelines.of(replica).policy
+        return (policy, mode_of(replica, policy, default)) == (self.policy, self.mode)
+
+
+def mode_of(replica: ClusterReplica, policy: PolicyReference, default: Mode) -> Mode:
+    """The mode of a cluster under a policy; the caller holds the replica's lock."""
+    switch: BalancingSwitch | None = replica.switch
+    return mode_in_force(switch, policy.id, default)
+
+
+def situation_of(
+    fleet: Fleet,
+    replica: ClusterReplica,
+    pipelines: Callable[[], Pipelines],
+    *,
+    default: Mode,
+    silent_after_s: float,
+) -> Situation | None:
+    """The cluster as this process knows it; None where its policy has no balance.
+
+    Raises ClusterPolicyError where the policy cannot be compiled here.
+    """
+    with replica.lock:
+        pipeline = pipelines().of(replica)
+        if pipeline.balance is None:
+            return None
+        table = fleet.prepare(replica)
+        given = replica.policy.parameters if replica.policy else {}
+        high = bounds_of_load(given)["high"]
+        silent = frozenset(
+            each.host for each in table.records if is_silent(each, table.now_s, silent_after_s)
+        )
+        load = cluster_load(table)
+        switched = replica.power.under_way
+        switching = silent | {switched.host} if switched else silent
+        return Situation(
+            now_s=table.now_s,
+            policy=pipeline.policy,
+            balance=pipeline.balance,
+            mode=mode_of(replica, pipeline.policy, default),
+            load=left_alone(
+                less_in_progress(load, replica.ledger, switching),
+                replica.power.waiting(table.now_s),
+            ),
+            ledger=replica.ledger,
+            power=replica.power,
+            silent_hosts=silent,
+            busy_hosts=tuple(
+                host.name
+                for host in load.hosts
+                if host.name not in silent and (host.load_percent or 0) >= high
+            ),
+        )
+
+
+def less_in_progress(
+    load: ClusterLoad, ledger: MigrationLedger, silent: Collection[str] = ()
+) -> ClusterLoad:
+    """The load where hosts of migrations under way are not settled, nor are silent ones.
+
+    The VMs of these migrations cannot be moved.
+    """
+    moving = ledger.under_way.keys()
+    busy = {each.source for each in ledger.under_way.values()} | set(silent)
+    busy |= {each.destination for each in ledger.under_way.values() if each.destination}
+
+    def seen(host: HostLoad) -> HostLoad:
+        vms = tuple(
+            structs.replace(vm, can_move=False) if vm.id in moving else vm for vm in host.vms
+        )
+        return structs.replace(host, vms=vms, is_settled=host.is_settled and host.name not in busy)
+
+    return ClusterLoad(hosts=tuple(map(seen, load.hosts)))
+
+
+def left_alone(load: ClusterLoad, hosts: Collection[str]) -> ClusterLoad:
+    """The load where no balance may change the power of these hosts."""
+
+    def seen(host: HostLoad) -> HostLoad:
+        if host.name not in hosts:
+            return host
+        power = structs.replace(host.power, by_policy=False, is_excluded=True)
+        return structs.replace(host, power=power)
+
+    return ClusterLoad(hosts=tuple(map(seen, load.hosts))) if hosts else load
+
+
+def arrivals(
+    load: ClusterLoad, ledger: MigrationLedger
+) -> Iterator[tuple[AskedMigration, Progress]]:
+    """The migrations under way whose VMs are reported by one other host, and not by the source."""
+    hosts: dict[str, list[str]] = {vm: [] for vm in ledger.under_way}
+    for host in load.hosts:
+        for vm in host.vms:
+            if vm.id in hosts:
+                hosts[vm.id].append(host.name)
+    for asked in ledger.under_way.values():
+        found = hosts[asked.vm]
+        if len(found) == 1 and found != [asked.source]:
+            yield asked, Progress(state="done", destination=found[0])

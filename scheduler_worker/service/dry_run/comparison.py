@@ -1,0 +1,176 @@
+"""Compares where a request's instances got to with where they would have been put. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from scheduler_worker.model.decisions import HostVerdict
+from scheduler_worker.service.placement.rehearsal import Rehearsal
+
+_SHOWN_WEIGHERS = 3
+_EQUAL = 1e-9
+"""Weights that differ by less are the same number, added up in another order."""
+
+
+class Result(enum.StrEnum):
+    """How an instance of a copied request compares."""
+
+    SAME = "same"
+    AS_GOOD = "as_good"
+    """Another host, of the same weight here, or among those of which one is taken at random."""
+    DIFFERS = "differs"
+    OVERLAPPED = "overlapped"
+    """Another host that suits here, while it was unknown where earlier instances would get to."""
+    REFUSED_HERE = "refused_here"
+    NOT_SEEN = "not_seen"
+    """It showed on no host in time: it was refused, failed, was deleted, or takes longer."""
+    UNDECIDED = "undecided"
+    """A whole request that was not decided here: hosts were not all known, or it cannot be read."""
+    DROPPED = "dropped"
+    """It was not waited for, since there were too many."""
+
+
+class Difference(NamedTuple):
+    """One instance, and why it compares so; ``why`` is empty where nothing is to be said."""
+
+    instance: str
+    result: Result
+    why: str = ""
+
+
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of a verdict."""
+
+    weight: float | None
+    """None: rejected."""
+    reason: str
+    """Why it was rejected."""
+    parts: tuple[float, ...] = ()
+    rank: int = 0
+    """From 0 for the best."""
+
+
+class Expectation(msgspec.Struct, frozen=True):
+    """A rehearsal as it is kept until its instances show."""
+
+    hosts: tuple[str, ...]
+    known: dict[str, Known]
+    """Host -> its verdict, for the best and as many rejected ones as were asked for."""
+    weighers: tuple[str, ...]
+    refusal: str
+
+    @classmethod
+    def of(cls, rehearsal: Rehearsal) -> Expectation:
+        """What has to be kept of a rehearsal."""
+        explanation = rehearsal.explanation
+        known: dict[str, Known] = {}
+        weighers: tuple[str, ...] = ()
+        for diagnosis in explanation.clusters.values():
+            for rank, verdict in enumerate(diagnosis.verdicts):
+                weighers = weighers or tuple(part.name for part in verdict.weights)
+                known.setdefault(verdict.host, _known(verdict, rank))
+        return cls(rehearsal.hosts, known, weighers, explanation.reason or "")
+
+
+def _known(verdict: HostVerdict, rank: int) -> Known:
+    if verdict.weight is None:
+        return Known(None, f"{verdict.rejected_by}: {verdict.reason}")
+    return Known(verdict.weight, "", tuple(part.product for part in verdict.weights), rank)
+
+
+def compared(
+    expected: Expectation,
+    theirs: Mapping[str, str | None],
+    *,
+    subset_size: int,
+    is_overlapped: bool,
+    look_up: Callable[[str], Known | None],
+) -> list[Difference]:
+    """Compare each instance; ``theirs`` is where it is now, None: nowhere.
+
+    Instances of one request are alike: any of them may be on any of its hosts. ``look_up`` judges
+    by now a host of which nothing was kept.
+    """
+    left = Counter(expected.hosts)
+    found, others = [], list[tuple[str, str]]()
+    for instance, host in theirs.items():
+        if host is None:
+            found.append(Difference(instance, Result.NOT_SEEN))
+        elif left[host] > 0:
+            left[host] -= 1
+            found.append(Difference(instance, Result.SAME))
+        else:
+            others.append((instance, host))
+    ours = list(left.elements())
+    for instance, host in others:
+        if not ours:
+            why = _refused(expected, host, look_up)
+            found.append(Difference(instance, Result.REFUSED_HERE, why))
+        else:
+            result, why = _judged(expected, ours.pop(0), host, subset_size, is_overlapped, look_up)
+            found.append(Difference(instance, result, why))
+    return found
+
+
+def _judged(
+    expected: Expectation,
+    ours: str,
+    theirs: str,
+    subset_size: int,
+    is_overlapped: bool,
+    look_up: Callable[[str], Known | None],
+) -> tuple[Result, str]:
+    here, there, note = expected.known.get(ours), *_there(expected, theirs, look_up)
+    both = f"it is on {theirs}, and would be on {ours} here"
+    if there is None:
+        return Result.DIFFERS, f"{both}: {theirs} is not known here"
+    if there.weight is None:
+        return Result.DIFFERS, f"{both}: {theirs} is rejected here{note} by {there.reason}"
+    if here is None or here.weight is None:
+        return Result.DIFFERS, f"{both}"
+    is_random = not note and there.rank < subset_size
+    if is_random or abs(here.weight - there.weight) <= _EQUAL:
+        return Result.AS_GOOD, ""
+    why = (
+        f"{both}: {theirs} weighs {there.weight:.4g}{note}, {ours} {here.weight:.4g}"
+        f"{_parts(expected.weighers, here, there)}"
+    )
+    return (Result.OVERLAPPED if is_overlapped else Result.DIFFERS), why
+
+
+def _refused(expected: Expectation, theirs: str, look_up: Callable[[str], Known | None]) -> str:
+    there, note = _there(expected, theirs, look_up)
+    if there is None:
+        reason = f"{theirs} is not known here"
+    elif there.weight is None:
+        reason = f"{theirs} is rejected{note} by {there.reason}"
+    else:
+        reason = expected.refusal or "there was no room for all of the request's instances"
+    return f"it is on {theirs}, and is refused here: {reason}"
+
+
+def _there(
+    expected: Expectation, host: str, look_up: Callable[[str], Known | None]
+) -> tuple[Known | None, str]:
+    """The verdict on a host, and a note where it is of another time."""
+    known = expected.known.get(host)
+    return (known, "") if known is not None else (look_up(host), " by now")
+
+
+def _parts(weighers: Sequence[str], here: Known, there: Known) -> str:
+    """The weighers that made the difference, the greatest first."""
+    gaps = sorted(
+        (
+            (ours - theirs, name)
+            for name, ours, theirs in zip(weighers, here.parts, there.parts, strict=False)
+            if abs(ours - theirs) > _EQUAL
+        ),
+        key=lambda each: -abs(each[0]),
+    )
+    shown = ", ".join(f"{name} {gap:+.4g}" for gap, name in gaps[:_SHOWN_WEIGHERS])
+    return f" ({shown})" if shown else ""

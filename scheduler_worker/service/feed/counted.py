@@ -1,0 +1,53 @@
+"""Placement's providers, with every question to them observed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from scheduler_worker.errors import BackendError
+from scheduler_worker.model.provider_readings import Listed, ProviderFacts, ProviderSum, Use
+from scheduler_worker.observer import Observer
+from scheduler_worker.placement import Providers
+
+Found = TypeVar("Found")
+
+
+class CountedProviders:
+    """Implements ``Providers`` by another one."""
+
+    def __init__(self, inner: Providers, observer: Observer) -> None:
+        self._inner = inner
+        self._observer = observer
+
+    def listed(self, tree_of: str | None = None) -> Sequence[Listed]:
+        return self._counted("list", lambda: self._inner.listed(tree_of))
+
+    def having(self, trait: str) -> Sequence[Listed]:
+        return self._counted("list", lambda: self._inner.having(trait))
+
+    def sums(
+        self, amounts: Mapping[str, int], limit: int | None = None
+    ) -> Mapping[str, ProviderSum]:
+        return self._counted("sums", lambda: self._inner.sums(amounts, limit))
+
+    def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
+        return self._counted("facts", lambda: self._inner.facts(uuids), len(uuids))
+
+    def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
+        return self._counted("use", lambda: self._inner.uses(uuids), len(uuids))
+
+    def usages(self, uuids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        return self._counted("use", lambda: self._inner.usages(uuids), len(uuids))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _counted(self, what: str, read: Callable[[], Found], count: int = 1) -> Found:
+        try:
+            found = read()
+        except BackendError:
+            self._observer.providers_failed(what)
+            raise
+        self._observer.providers_read(what, count)
+        return found

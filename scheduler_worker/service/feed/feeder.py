@@ -1,0 +1,390 @@
+"""The feeder: keeps the hosts of the shared state as a source of hosts has them.
+
+Of several workers one feeds, which has the feed's *turn* (``service/state/turns.py``); it renews
+that at each round, and when it has missed a few another worker goes on from the hosts' records and
+the places in the source that are stored with the turn. The outline and each part of the source are
+read by threads of their own, so that one that hangs delays no other, and not the turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from functools import partial
+
+from msgspec import structs
+
+from scheduler_worker.errors import Conflict, SourceUnavailable, StateUnavailable
+from scheduler_worker.model.feed import Outline
+from scheduler_worker.observer import Observer
+from scheduler_worker.ports import Clock, HostSource, ProviderSource
+from scheduler_worker.service.feed.clusters import ClusterNames
+from scheduler_worker.service.feed.part import Dependencies, PartFeed, remove, watched
+from scheduler_worker.service.feed.records import FeedRecords, FeedState, PartProgress
+from scheduler_worker.service.feed.settings import FeedSettings
+from scheduler_worker.service.inventory.inventory import Inventory
+from scheduler_worker.service.state.replica import Fleet
+from scheduler_worker.service.state.turns import Periodic, Turn, lapse_s
+from scheduler_worker.unique import unique_hex
+
+LOG = logging.getLogger(__name__)
+
+_SHORTEST_S = 0.5
+"""Between two looks at what has changed, however many hints there are."""
+_MOST_PARTS = 64
+"""Parts that are read at the same time."""
+_STOP_S = 5.0
+"""For a statement that is running when the worker stops; it ends by its own timeout."""
+_OUTLINE = "@outline"
+"""Beside the ids of parts."""
+_NOBODY = ""
+"""The worker of a turn that was given up."""
+
+
+class Feeder:
+    """Feeds, if it is this worker's turn; ``name`` identifies it."""
+
+    def __init__(
+        self,
+        source: HostSource,
+        inventory: Inventory,
+        fleet: Fleet,
+        clock: Clock,
+        *,
+        settings: FeedSettings,
+        providers: ProviderSource | None = None,
+        observer: Observer | None = None,
+        name: str = "",
+        threads: Executor | None = None,
+    ) -> None:
+        self._name = f"{name}/{unique_hex()}"
+        self._settings = settings
+        self._clock = clock
+        self._observer = observer or Observer()
+        self._records = FeedRecords()
+        self._store_ahead_s = 0.0
+        self._held_until_s = float("-inf")
+        self._deps = Dependencies(
+            source=source,
+            inventory=inventory,
+            fleet=fleet,
+            clock=clock,
+            settings=settings,
+            observer=self._observer,
+            providers=providers,
+            has_turn=self.has_turn,
+            now_s=self._now_s,
+        )
+        self._outline: Outline | None = None
+        self._found: Outline | SourceUnavailable | None = None
+        """What the thread that reads the outline has found last, until it is looked at."""
+        self._outline_due_s = float("-inf")
+        self._problem = ""
+        self._parts: dict[str, PartFeed] = {}
+        self._running: dict[str, Future[None]] = {}
+        self._threads = threads or ThreadPoolExecutor(_MOST_PARTS, "feed-read")
+        self._looked_at_s = float("-inf")
+        self._wants_outline = threading.Event()
+        self._guard = threading.RLock()
+        """Of the outline and the parts, which rounds and looks go by."""
+        self._reading_outline = threading.Lock()
+        self.task = Periodic("feed", self.run_due, settings.interval_s)
+        """The thread that takes the turn and starts the others."""
+
+    # What others ask
+
+    def look_now(self, *, outline: bool = False) -> None:
+        """A hint: something has changed; with ``outline``, perhaps an aggregate."""
+        if outline:
+            self._wants_outline.set()
+        self.task.wake()
+
+    def look(self) -> None:
+        """Look at everything that may have changed, now; what was found is stored on return.
+
+        Called while this worker has the turn. What cannot be read is left out.
+
+        Raises Conflict, StateUnavailable.
+        """
+        with contextlib.suppress(SourceUnavailable):
+            found = self._outline_now()
+            with self._guard:
+                if self.has_turn():
+                    self._take_outline(found, self._clock.monotonic_s())
+        with self._guard:
+            parts = [each for each in self._parts.values() if not each.progress.problem]
+        looks = [self._threads.submit(partial(each.run, anew=True)) for each in parts]
+        wait(looks, timeout=self._settings.look_timeout_s)
+
+    @property
+    def records(self) -> FeedRecords:
+        """What this worker knows of the feed's state."""
+        return self._records
+
+    def unready(self) -> str | None:
+        """Why requests must not be decided: hosts are missing, or out of date; None: they may.
+
+        Raises StateUnavailable.
+        """
+        if (problem := self._unready()) is None:
+            return None
+        self._refresh()
+        return problem and self._unready()
+
+    def is_ready(self) -> bool:
+        """Whether requests may be decided, by what is known of :attr:`records`."""
+        return self._unready() is None
+
+    def _unready(self) -> str | None:
+        state, silent_after_s = self._records.state, self._settings.silent_after_s
+        if state is None:
+            return "Nova's databases have not been read yet; try again"
+        silence_s = self._now_s() - state.at_s
+        if silence_s > silent_after_s:
+            return f"No worker has read Nova's databases for {silence_s:.0f} s"
+        if state.is_complete:
+            return None
+        if state.problem:
+            return "Nova's API database cannot be read, so that no hosts are known"
+        hosts = sum(each.hosts for each in state.parts.values())
+        left = sum(each.left for each in state.parts.values())
+        if hosts and not left:
+            return f"What the {hosts} hosts have in Placement is still being read; try again"
+        return f"The hosts are still being read: {hosts - left} of {hosts} are known; try again"
+
+    def describe(self) -> Mapping[str, object]:
+        """The feed's state for an operator, as this worker knows it."""
+        state = self._records.state
+        return {"us": self._name} if state is None else {
+            "us": self._name, **structs.asdict(state),
+            "parts": {key: structs.asdict(each) for key, each in state.parts.items()},
+        }  # fmt: skip
+
+    def parts(self) -> list[tuple[PartProgress, float | None]]:
+        """How far each part was read, and since how many seconds not all of it is known.
+
+        None: it never was.
+        """
+        state, now_s = self._records.state, self._now_s()
+        return [
+            (each, max(0.0, now_s - each.synced_at_s) if each.synced_at_s else None)
+            for each in (state.parts.values() if state else ())
+        ]
+
+    def stop(self) -> None:
+        """End the rounds, and give the turn to another worker."""
+        had_turn = self.has_turn()
+        self.task.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        wait(self._running.values(), timeout=_STOP_S)
+        if had_turn:
+            try:
+                self._write(worker=_NOBODY)
+            except StateUnavailable:
+                LOG.debug("The feed's turn was not given up; it lapses", exc_info=True)
+        self._deps.source.close()
+
+    # Rounds
+
+    def run_due(self) -> float:
+        """Feed, if it is this worker's turn; returns the seconds until it is to be called again."""
+        now_s, interval_s = self._clock.monotonic_s(), self._settings.interval_s
+        if now_s < self._looked_at_s + _SHORTEST_S:
+            return self._looked_at_s + _SHORTEST_S - now_s
+        try:
+            with self._guard:
+                wait_s = self._take_turn()
+                if wait_s > 0:
+                    return min(wait_s, interval_s)
+                self._looked_at_s = now_s
+                self._round(now_s)
+        except StateUnavailable:
+            self._observer.state_failed()
+        except Conflict as error:
+            LOG.warning("The feed goes on in a moment: %s", error)
+        return interval_s
+
+    def _round(self, now_s: float) -> None:
+        if now_s >= self._outline_due_s or self._wants_outline.is_set():
+            self._start(_OUTLINE, self._read_outline)
+        if (found := self._found) is not None:
+            self._found = None
+            self._take_outline(found, now_s)
+        for part in self._parts.values():
+            self._start(part.part.id, partial(self._run, part))
+        self._publish()
+
+    def _start(self, what: str, work: Callable[[], None]) -> None:
+        """Do it in a thread of its own, unless it is still being done."""
+        running = self._running.get(what)
+        if running is None or running.done():
+            self._running[what] = self._threads.submit(work)
+
+    def _run(self, part: PartFeed) -> None:
+        was_settled = part.is_settled
+        part.run()
+        if part.is_settled and not was_settled:
+            self.task.wake()  # to say so
+
+    def _publish(self) -> None:
+        """Say so when all hosts are known, or the source cannot be read for long."""
+        state = self._records.state
+        if state is None:
+            return
+        if self._outline is not None:
+            # A worker that has just taken over reads everything once; what is known stays known.
+            is_complete = state.is_complete or self._is_complete()
+        else:
+            synced_s = max((each.synced_at_s for each in state.parts.values()), default=0.0)
+            is_recent = self._now_s() - synced_s <= self._settings.silent_after_s
+            is_complete = state.is_complete and is_recent
+        if is_complete != state.is_complete or self._problem != state.problem:
+            self._write(is_complete=is_complete)
+            if is_complete and not state.is_complete:
+                LOG.info("All hosts of %d cells are known; requests are served", len(self._parts))
+
+    def _is_complete(self) -> bool:
+        """Whether all hosts are known, and none would be judged without providers that it has."""
+        if not all(each.is_settled for each in self._parts.values()):
+            return False
+        providers = self._deps.providers
+        return providers is None or (
+            providers.is_begun and not any(map(providers.lacks, watched(self._deps.fleet)))
+        )
+
+    # The outline
+
+    def _read_outline(self) -> None:
+        self._wants_outline.clear()
+        try:
+            self._found = self._outline_now()
+        except SourceUnavailable as error:
+            self._found = error
+        except Exception as error:
+            LOG.exception("The cells and aggregates cannot be read")
+            self._found = SourceUnavailable(repr(error))
+        self.task.wake()
+
+    def _outline_now(self) -> Outline:
+        """Raises SourceUnavailable."""
+        with self._reading_outline:
+            return self._deps.source.outline()
+
+    def _take_outline(self, found: Outline | SourceUnavailable, now_s: float) -> None:
+        settings = self._settings
+        if isinstance(found, SourceUnavailable):
+            if not self._problem:
+                LOG.error("The cells and aggregates cannot be read: %s", found)
+            self._problem = str(found)
+            self._outline_due_s = now_s + settings.services_interval_s
+            return
+        if self._problem:
+            LOG.info("The cells and aggregates can be read again")
+        self._problem = ""
+        self._outline_due_s = now_s + settings.full_interval_s
+        self._store_aggregates(found)
+        self._follow(found)
+        self._outline = found
+        self._remove_unmapped(found)
+
+    def _store_aggregates(self, outline: Outline) -> None:
+        inventory, fleet = self._deps.inventory, self._deps.fleet
+        fleet.refresh_globals()
+        with fleet.globals.lock:
+            known = dict(fleet.globals.aggregates)
+        found = {each.id: each for each in outline.aggregates}
+        if changed := [each for key, each in found.items() if known.get(key) != each]:
+            inventory.update_aggregates(changed)
+        for gone in known.keys() - found.keys():
+            inventory.delete_aggregate(gone)
+
+    def _follow(self, outline: Outline) -> None:
+        state = self._records.state
+        stored = state.parts if state else {}
+        clusters = ClusterNames(self._settings, outline)
+        feeds: dict[str, PartFeed] = {}
+        for part in outline.parts:
+            feed = self._parts.get(part.id)
+            if feed is None or feed.part != part:
+                progress = stored.get(part.id, PartProgress(part.name))
+                feed = PartFeed(part, progress, self._deps)
+            feed.follow(outline, clusters)
+            feeds[part.id] = feed
+        self._parts = feeds
+
+    def _remove_unmapped(self, outline: Outline) -> None:
+        """Remove the hosts of cells that were disabled or deleted."""
+        parts = {each.id for each in outline.parts}
+        gone = [each for each in watched(self._deps.fleet) if each.cell_uuid not in parts]
+        if gone:
+            remove(self._deps.inventory, gone)
+
+    # The turn
+
+    def _take_turn(self) -> float:
+        """Renew the turn or take it; returns the seconds until it may be taken, 0 if it is ours."""
+        began_s = self._clock.monotonic_s()
+        with self._records.lock:
+            now_s = self._refresh()
+            before = self._records.state
+            is_ours = before is not None and before.worker == self._name
+            if before is not None and not is_ours and before.worker != _NOBODY:
+                turn = Turn(before.worker, before.at_s)
+                wait_s = turn.due_in_s(self._name, now_s, self._settings.interval_s)
+                if wait_s > 0:
+                    self._lose_turn()
+                    return wait_s
+            if not is_ours:
+                self._lose_turn()
+            is_known = before is not None and now_s - before.at_s <= self._settings.silent_after_s
+            is_complete = is_known and before is not None and before.is_complete
+            if not self._write(is_complete=is_complete):
+                self._lose_turn()
+                return self._settings.interval_s
+        if not is_ours:
+            LOG.info("This worker feeds now; it was %s", before.worker if before else "nobody")
+        self._held_until_s = began_s + lapse_s(self._settings.interval_s)
+        return 0.0
+
+    def _write(self, *, worker: str | None = None, is_complete: bool | None = None) -> bool:
+        """Write the turn with the parts' progress; False if another worker was first."""
+        with self._records.lock:
+            before = self._records.state
+            parts = {key: each.progress for key, each in self._parts.items()}
+            if self._outline is None and before is not None:
+                parts = before.parts
+            if is_complete is None:
+                is_complete = before is not None and before.is_complete
+            state = FeedState(
+                worker=self._name if worker is None else worker,
+                at_s=self._now_s(),
+                is_complete=is_complete,
+                parts=parts,
+                problem=self._problem,
+            )
+            return self._records.write(self._deps.fleet.store, state)
+
+    def _lose_turn(self) -> None:
+        """Forget what was read: another worker goes on with it."""
+        self._held_until_s = float("-inf")
+        self._outline_due_s = float("-inf")
+        self._outline, self._found, self._problem = None, None, ""
+        self._parts = {}
+
+    def has_turn(self) -> bool:
+        """Whether this worker feeds now: its turn has not lapsed, by its own clock."""
+        return self._clock.monotonic_s() < self._held_until_s and not self.task.is_stopping
+
+    def _refresh(self) -> float:
+        """Read the record; returns the time of the store's clock."""
+        with self._records.lock:
+            now_s = self._records.refresh(self._deps.fleet.store).now_s
+            self._store_ahead_s = now_s - self._clock.monotonic_s()
+        return now_s
+
+    def _now_s(self) -> float:
+        """The store's clock, as of the last look."""
+        return self._clock.monotonic_s() + self._store_ahead_s

@@ -1,0 +1,91 @@
+"""Looks at the source of hosts when requests ask for one, if it is this worker's turn to feed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from scheduler_worker.errors import BackendError, Conflict, RequestError, StateUnavailable
+from scheduler_worker.observer import Observer
+from scheduler_worker.ports import Clock, Store
+from scheduler_worker.service.feed.feeder import Feeder
+from scheduler_worker.service.state.looks import Amounts, LookRecords
+from scheduler_worker.service.state.turns import Periodic
+
+LOG = logging.getLogger(__name__)
+
+_STEP_S = 1.0
+"""How long one wait for a request may last: so long a stop of the worker waits for it."""
+
+
+class UseReader(Protocol):
+    """Reads who uses hosts."""
+
+    def look(self, needs: Iterable[Amounts]) -> None:
+        """Read the use of hosts that may have room for one of these needs, and report it.
+
+        Raises BackendError, Conflict, RequestError.
+        """
+
+
+class Looker:
+    """Answers requests for looks, one look after the other."""
+
+    def __init__(
+        self,
+        feeder: Feeder,
+        uses: UseReader | None,
+        store: Store,
+        clock: Clock,
+        observer: Observer | None = None,
+    ) -> None:
+        self._feeder = feeder
+        self._uses = uses
+        self._store = store
+        self._clock = clock
+        self._observer = observer or Observer()
+        self._records = LookRecords()
+        self.task = Periodic("look", self.run_due, _STEP_S)
+        """The thread."""
+
+    def run_due(self) -> float:
+        """Look, if that is asked for here; returns the seconds until the next call."""
+        if not self._feeder.has_turn():
+            return _STEP_S
+        try:
+            if not self.look_if_asked():
+                records = self._records
+                self._store.await_change(records.scope, records.seen, timeout_s=_STEP_S)
+        except StateUnavailable:
+            self._observer.state_failed()
+            return _STEP_S
+        except Conflict as error:
+            LOG.info("Hosts are looked at again in a moment: %s", error)
+            return _STEP_S
+        return 0.0
+
+    def look_if_asked(self) -> bool:
+        """Whether a look was asked for, which is done then. Raises Conflict, StateUnavailable."""
+        begun = self._records.begin(self._store)
+        if begun is None:
+            return False
+        number, needs = begun
+        began_s = self._clock.monotonic_s()
+        self._feeder.look()
+        self._read_uses(needs)
+        if self._feeder.has_turn():  # else another worker begins one anew
+            self._records.finish(self._store, number)
+            self._observer.looked(self._clock.monotonic_s() - began_s)
+        return True
+
+    def _read_uses(self, needs: Iterable[Amounts]) -> None:
+        if self._uses is None:
+            return
+        try:
+            self._uses.look(needs)
+        except (StateUnavailable, Conflict):
+            raise
+        except (BackendError, RequestError) as error:
+            # What is known without it may be enough; nobody is helped by waiting for it.
+            LOG.warning("Placement was not looked at for requests that found no host: %s", error)

@@ -1,0 +1,421 @@
+"""Feeds one part of a source: compares what the source tells with the hosts' records.
+
+The records themselves are what was fed before, so any worker can go on from them: only what would
+change a record is written. Hosts that have to be read stay noted until they are stored, so an error
+in between loses nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import UNSET, structs
+
+from scheduler_worker.errors import (
+    Conflict,
+    RequestError,
+    SchedulerWorkerError,
+    SourceUnavailable,
+    StateUnavailable,
+)
+from scheduler_worker.model.feed import (
+    Census,
+    ChangedRow,
+    Outline,
+    Part,
+    ServiceStates,
+    Tail,
+)
+from scheduler_worker.model.host_records import HostRecord, HostReport, is_watched
+from scheduler_worker.observer import Observer
+from scheduler_worker.ports import Clock, HostSource, ProviderSource
+from scheduler_worker.service.feed.clusters import ClusterNames
+from scheduler_worker.service.feed.records import PartProgress
+from scheduler_worker.service.feed.settings import FeedSettings
+from scheduler_worker.service.inventory.inventory import Inventory
+from scheduler_worker.service.inventory.known_hosts import KnownHosts
+from scheduler_worker.service.state.replica import Fleet
+
+LOG = logging.getLogger(__name__)
+
+_CHUNK = 500
+"""Hosts read and stored at a time."""
+_ASKED_S = 1.0
+"""What is reserved so shortly before a look may be for a move that the look does not show."""
+_NO_SERVICE = {"watched": True, "up": False, "down_reason": "it has no compute service"}
+
+
+class Dependencies(NamedTuple):
+    """The collaborators of the feed."""
+
+    source: HostSource
+    inventory: Inventory
+    fleet: Fleet
+    clock: Clock
+    settings: FeedSettings
+    observer: Observer
+    providers: ProviderSource | None
+    has_turn: Callable[[], bool]
+    """Whether this worker still is the one that feeds."""
+    now_s: Callable[[], float]
+    """The store's clock."""
+
+
+class _TurnLostError(SchedulerWorkerError):
+    """Raised when another worker feeds now."""
+
+
+class PartFeed:
+    """One part. Any thread may call :meth:`run`, one thread everything else."""
+
+    def __init__(self, part: Part, progress: PartProgress, deps: Dependencies) -> None:
+        self.part = part
+        self.progress = structs.replace(progress, name=part.name, problem="")
+        """How far the part was read; replaced, never changed."""
+        self.is_settled = False
+        """Whether all of its hosts are known, or it cannot be read."""
+        self._deps = deps
+        self._known_hosts = KnownHosts(deps.fleet)
+        self._outline = Outline()
+        self._clusters = ClusterNames(deps.settings, self._outline)
+        self._services: ServiceStates | None = None
+        self._tails: tuple[Tail, Tail] | None = None
+        self._pending: set[str] = set()
+        """Hosts that have to be read."""
+        self._running = threading.Lock()
+        self._services_due_s = self._census_due_s = float("-inf")
+        self._complaints: dict[str, tuple[str, ...]] = {}
+
+    def follow(self, outline: Outline, clusters: ClusterNames) -> None:
+        """From now on, go by this outline."""
+        if outline != self._outline:
+            self._census_due_s = float("-inf")
+        self._outline, self._clusters = outline, clusters
+
+    def run(self, *, anew: bool = False) -> None:
+        """Bring the hosts of the part up to date; raises nothing.
+
+        Waits for a round that is running. ``anew``: services too, though that may not be due.
+        """
+        with self._running:
+            if anew:
+                self._services_due_s = float("-inf")
+            self._run()
+
+    def _run(self) -> None:
+        observer = self._deps.observer
+        began_s = self._deps.clock.monotonic_s()
+        try:
+            self._attempt(began_s)
+        except _TurnLostError:
+            LOG.debug("Another worker feeds %s", self.part.name)
+        except (StateUnavailable, Conflict) as error:
+            LOG.warning("Hosts of %s were not stored; they will be: %s", self.part.name, error)
+            observer.feed_failed(self.part.name)
+        except Exception:
+            LOG.exception("The feed of %s failed and will be retried", self.part.name)
+            observer.feed_failed(self.part.name)
+        else:
+            observer.feed_round(self.part.name, self._deps.clock.monotonic_s() - began_s)
+
+    def _attempt(self, now_s: float) -> None:
+        try:
+            self._round(now_s)
+        except SourceUnavailable as error:
+            self._unreadable(str(error))
+        else:
+            self._succeeded()
+
+    def _round(self, now_s: float) -> None:
+        settings = self._deps.settings
+        if self._services is None or now_s >= self._services_due_s:
+            self._read_services()
+            self._services_due_s = now_s + settings.services_interval_s
+        census = None
+        if self._tails is None or now_s >= self._census_due_s:
+            census = self._take_census()
+            self._census_due_s = now_s + settings.full_interval_s
+        self._read_changes()
+        self._read_pending()
+        if census is not None:
+            self._remove_gone(census)
+
+    # Services
+
+    def _read_services(self) -> None:
+        self._services = self._deps.source.services(self.part.id)
+        self._observe("services", len(self._services.by_host))
+        self._known_hosts.refresh()
+        self._store_services(lambda record: self._service_of(record.host))
+
+    def _service_of(self, host: str) -> dict[str, Any]:
+        services = self._services
+        state = services.by_host.get(host) if services else None
+        if services is None or state is None:
+            return _NO_SERVICE
+        return state.facts(services.now_s, self._deps.settings.silent_after_s)
+
+    def _store_services(self, service_of: Callable[[HostRecord], dict[str, Any]]) -> None:
+        reports = [
+            HostReport(host=record.host, uuid=record.uuid, service=service)
+            for record in self._fed().values()
+            if (service := service_of(record)) != record.service
+        ]
+        for chunk in _chunks(reports):
+            self._store(chunk)
+
+    # Hosts
+
+    def _take_census(self) -> Census:
+        """Note the hosts whose records differ from what the source has; begin to follow changes."""
+        census = self._deps.source.census(self.part.id)
+        self._observe("census", len(census.nodes))
+        self._known_hosts.refresh()
+        if self._tails is None:
+            self._tails = self._begin(census.now_s)
+        reads_all = self.progress.instances_since_s is None
+        fed, owned = self._fed(), 0
+        for node in census.nodes:
+            if node.host is not None and self._owns(node.host):
+                owned += 1
+                if reads_all or self._is_behind(node, node.host, fed.get(node.uuid), census):
+                    self._pending.add(node.host)
+        self._complain(
+            "host mappings",
+            sorted(
+                f"host {each.host} has no mapping to this cell; nova-manage cell_v2 discover_hosts "
+                "makes it"
+                for each in census.nodes
+                if each.host is not None and each.host not in self._outline.part_of
+            ),
+        )
+        self._note(hosts=owned, left=len(self._pending))
+        return census
+
+    def _begin(self, now_s: float) -> tuple[Tail, Tail]:
+        overlap_s = self._deps.settings.overlap_s
+        nodes_s, instances_s = self.progress.nodes_since_s, self.progress.instances_since_s
+        since_s = now_s - overlap_s
+        return (
+            Tail(since_s if nodes_s is None else nodes_s, overlap_s),
+            Tail(since_s if instances_s is None else instances_s, overlap_s),
+        )
+
+    def _is_behind(
+        self, node: ChangedRow, host: str, record: HostRecord | None, census: Census
+    ) -> bool:
+        if record is None or (record.updated_at or 0.0) < node.changed_at_s:
+            return True
+        if record.cluster != self._clusters.of(host, self.part):
+            return True
+        replica = self._deps.fleet.cluster(record.cluster)
+        with replica.lock:
+            known = len(replica.table.reported_instances(host))
+        return known != census.instances.get(host, 0)
+
+    def _read_changes(self) -> None:
+        assert self._tails is not None  # noqa: S101 - a census comes first
+        nodes, instances = self._tails
+        began_s = self._deps.now_s()
+        found = self._deps.source.changes(
+            self.part.id, nodes_since_s=nodes.since_s, instances_since_s=instances.since_s
+        )
+        self._observe("changes", len(found.nodes) + len(found.instances))
+        changed = {each.host for each in nodes.take(found.nodes, found.now_s)}
+        for instance in instances.take(found.instances, found.now_s):
+            changed |= {instance.host, *self._reporting(instance.uuid)}
+        self._pending |= {each for each in changed if each is not None and self._owns(each)}
+        settled = {each.uuid: each.host for each in found.instances if each.is_settled}
+        if settled:
+            self._known_hosts.refresh()
+            self._check_turn()
+            end_unexpected(self._deps, settled, before_s=began_s - _ASKED_S)
+
+    def _reporting(self, instance_uuid: str) -> set[str]:
+        """The hosts on which the instance is known to be."""
+        found: set[str] = set()
+        for replica in self._deps.fleet.clusters():
+            with replica.lock:
+                found.update(replica.table.hosts_reporting(instance_uuid))
+        return found
+
+    def _read_pending(self) -> None:
+        hosts = sorted(self._pending)
+        if hosts:
+            self._known_hosts.refresh()
+        for number, chunk in enumerate(_chunks(hosts)):
+            self._check_turn()
+            readings = self._deps.source.read(self.part.id, chunk)
+            self._observe("hosts", len(readings))
+            fed = self._fed()
+            for reading in readings:
+                self._complain(reading.host, reading.problems)
+            reports = [
+                self._prepared(each, fed) for reading in readings for each in reading.reports
+            ]
+            self._store(self._deps.inventory.news(reports))
+            self._pending.difference_update(chunk)
+            self._note(left=len(self._pending))
+            if len(hosts) > _CHUNK:
+                done = min((number + 1) * _CHUNK, len(hosts))
+                LOG.info("Feed of %s: read %d of %d hosts", self.part.name, done, len(hosts))
+
+    def _prepared(self, report: HostReport, fed: dict[str, HostRecord]) -> HostReport:
+        """The report with what is not of the host's own row."""
+        known = fed.get(report.uuid) if isinstance(report.uuid, str) else None
+        updated_at = report.updated_at
+        if known is not None and isinstance(updated_at, float):
+            # Rows are written by several conductors, whose clocks differ.
+            updated_at = max(updated_at, known.updated_at or 0.0)
+        prepared = structs.replace(
+            report,
+            cluster=self._clusters.of(report.host, self.part),
+            cell_uuid=self.part.id,
+            service=self._service_of(report.host),
+            updated_at=updated_at,
+        )
+        providers = self._deps.providers
+        if providers is None or report.uuid is UNSET:
+            return prepared
+        tree = providers.providers(report.uuid)
+        if tree is None:
+            return prepared
+        # The inventories decide, and a free amount that the compute service guesses does not.
+        return structs.replace(prepared, resource_providers=list(tree), disk_available_least=None)
+
+    def _remove_gone(self, census: Census) -> None:
+        present = {each.uuid for each in census.nodes if each.host and self._owns(each.host)}
+        gone = [each for uuid, each in self._fed().items() if uuid not in present]
+        if gone:
+            self._check_turn()
+            remove(self._deps.inventory, gone)
+
+    # Storing
+
+    def _store(self, reports: Sequence[HostReport]) -> None:
+        """Store reports; one that is refused is named, and does not keep back the others."""
+        if not reports:
+            return
+        self._check_turn()
+        try:
+            self._deps.inventory.update_hosts(reports)
+        except RequestError as error:
+            if len(reports) == 1:
+                self._complain(reports[0].host, [str(error)])
+                return
+            middle = len(reports) // 2
+            self._store(reports[:middle])
+            self._store(reports[middle:])
+        else:
+            self._deps.observer.feed_wrote(self.part.name, len(reports))
+
+    def _check_turn(self) -> None:
+        if not self._deps.has_turn():
+            raise _TurnLostError
+
+    # Results
+
+    def _unreadable(self, problem: str) -> None:
+        """The hosts stay as they are for as long as a heartbeat may be old; then they are down."""
+        deps = self._deps
+        deps.observer.feed_failed(self.part.name)
+        if not self.progress.problem:
+            LOG.error("Cell %s cannot be read; its hosts stay as they are known: %s",
+                      self.part.name, problem)  # fmt: skip
+        self._note(problem=problem)
+        self.is_settled = True
+        self._services_due_s = float("-inf")
+        self._known_hosts.refresh()
+        if deps.now_s() - self.progress.synced_at_s > deps.settings.silent_after_s:
+            self._store_services(_unread)
+
+    def _succeeded(self) -> None:
+        assert self._tails is not None  # noqa: S101 - the round has read changes
+        nodes, instances = self._tails
+        if not self.is_settled:
+            LOG.info("Feed of %s: all of its %d hosts are known",
+                     self.part.name, self.progress.hosts)  # fmt: skip
+        if self.progress.problem:
+            LOG.info("Cell %s can be read again", self.part.name)
+        self._note(
+            nodes_since_s=nodes.since_s,
+            instances_since_s=instances.since_s,
+            synced_at_s=self._deps.now_s(),
+            problem="",
+        )
+        self.is_settled = True
+
+    def _note(self, **progress: Any) -> None:
+        self.progress = structs.replace(self.progress, **progress)
+
+    def _complain(self, about: str, problems: Sequence[str]) -> None:
+        """Log what is wrong with a host, once until it changes."""
+        if problems and self._complaints.get(about) != (*problems,):
+            self._complaints[about] = (*problems,)
+            shown = "; ".join(problems[:3]) + (" ..." if len(problems) > 3 else "")
+            LOG.warning("Cell %s, %s: what is wrong is left out: %s", self.part.name, about, shown)
+        elif not problems:
+            self._complaints.pop(about, None)
+
+    def _observe(self, what: str, rows: int) -> None:
+        self._deps.observer.feed_read(self.part.name, what, rows)
+
+    def _owns(self, host: str) -> bool:
+        return self._outline.part_of.get(host) == self.part.id
+
+    def _fed(self) -> dict[str, HostRecord]:
+        return {each.uuid: each for each in watched(self._deps.fleet)
+                if each.cell_uuid == self.part.id}  # fmt: skip
+
+
+def end_unexpected(
+    deps: Dependencies, settled: Mapping[str, str | None], *, before_s: float
+) -> None:
+    """End the reservations of instances that will not come to their hosts.
+
+    ``settled`` are instances with which nothing is under way, and the hosts where they are; ended
+    are those on other hosts that were made before ``before_s`` of the store's clock. Such an
+    instance was deleted, failed, or was built on another host in the end.
+    """
+    for replica in deps.fleet.clusters():
+        with replica.lock:
+            found = [
+                each
+                for each in replica.reservations.values()
+                if each.instance_uuid in settled
+                and settled[each.instance_uuid] != each.host
+                and each.created_at_s < before_s
+            ]
+        for each in found:
+            # One that changed or moved meanwhile is seen again: rows are read for some seconds.
+            with contextlib.suppress(Conflict):
+                deps.inventory.release_one(replica.scope, each)
+
+
+def watched(fleet: Fleet) -> Iterator[HostRecord]:
+    """The hosts that a feed watches, as this process knows them."""
+    for replica in fleet.clusters():
+        with replica.lock:
+            found = list(filter(is_watched, replica.table.records))
+        yield from found
+
+
+def remove(inventory: Inventory, gone: Sequence[HostRecord]) -> None:
+    """Remove hosts that the source does not have any more. Raises Conflict, StateUnavailable."""
+    inventory.remove_hosts([(each.host, each.nodename) for each in gone])
+    names = ", ".join(sorted({each.host for each in gone})[:10])
+    LOG.info("Removed %d hosts that are not fed any more: %s", len(gone), names)
+
+
+def _unread(record: HostRecord) -> dict[str, Any]:
+    """The service of a host whose part has not been read for longer than a heartbeat may be old."""
+    return record.service | {"up": False, "down_reason": "its cell's database cannot be read"}
+
+
+def _chunks(items: Sequence[Any]) -> Iterator[Any]:
+    for start in range(0, len(items), _CHUNK):
+        yield items[start : start + _CHUNK]

@@ -1,0 +1,167 @@
+"""What is known of resource providers, made into reports: pure, without a clock and without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from scheduler_worker.model.provider_readings import Listed, ProviderFacts, ProviderSum, Use
+from scheduler_worker.model.providers import (
+    MAX_CONSUMERS,
+    Inventory,
+    ResourceProvider,
+    is_capacity,
+)
+
+_NOTHING = Inventory(total=0)
+
+Tree = tuple[ResourceProvider, ...]
+
+
+class _Usage(msgspec.Struct, frozen=True, gc=False):
+    read_at_s: float
+    usages: dict[str, int]
+    consumers: tuple[str, ...] | None
+
+
+class ProviderBooks:
+    """The providers of all trees, by uuid."""
+
+    def __init__(self) -> None:
+        self._listed: dict[str, Listed] = {}
+        self._facts: dict[str, ProviderFacts] = {}
+        self._usage: dict[str, _Usage] = {}
+        self._trees: dict[str, list[str]] = {}
+
+    def list_all(self, found: Sequence[Listed]) -> None:
+        """These are all the providers there are."""
+        trees: dict[str, list[str]] = {}
+        for each in found:
+            trees.setdefault(each.root_provider_uuid, []).append(each.uuid)
+        # Replaced whole: another thread asks for trees meanwhile.
+        self._listed, self._trees = {each.uuid: each for each in found}, trees
+        for known in (self._facts, self._usage):
+            for uuid in known.keys() - self._listed.keys():
+                del known[uuid]
+
+    def list_tree(self, root: str, found: Sequence[Listed]) -> None:
+        """These are the providers of one tree; none: it is gone."""
+        for uuid in self._trees.pop(root, ()):
+            self._listed.pop(uuid, None)
+        if found:
+            self._trees[root] = [each.uuid for each in found]
+        self._listed |= {each.uuid: each for each in found}
+
+    def add_sums(self, sums: Mapping[str, ProviderSum], read_at_s: float) -> None:
+        """Take in capacity and use of providers of which nothing better is known."""
+        for uuid, each in sums.items():
+            if uuid in self._listed and uuid not in self._facts:
+                inventories = {
+                    name: Inventory(total=capacity) for name, capacity in each.capacity.items()
+                }
+                self._facts[uuid] = ProviderFacts(
+                    generation=None, inventories=inventories, traits=tuple(sorted(each.traits))
+                )
+                self._usage[uuid] = _Usage(read_at_s, dict(each.used), None)
+
+    def add_facts(self, facts: Mapping[str, ProviderFacts]) -> None:
+        """Take in what providers have."""
+        self._facts.update(facts)
+
+    def add_uses(self, uses: Mapping[str, Use], read_at_s: float) -> None:
+        """Take in who takes what of providers."""
+        for uuid, use in uses.items():
+            usages: dict[str, int] = {}
+            for taken in use.values():
+                for name, amount in taken.items():
+                    usages[name] = usages.get(name, 0) + amount
+            consumers = tuple(sorted(use)) if len(use) <= MAX_CONSUMERS else None
+            self._usage[uuid] = _Usage(read_at_s, usages, consumers)
+
+    def roots(self) -> Collection[str]:
+        """The uuids of the roots of all trees."""
+        return self._trees.keys()
+
+    def root_of(self, provider: str) -> str | None:
+        """The root of a provider's tree; None: there is no such provider."""
+        listed = self._listed.get(provider)
+        return listed.root_provider_uuid if listed else None
+
+    def tree_of(self, root: str) -> Sequence[str]:
+        """The uuids of the providers in a tree."""
+        return self._trees.get(root, ())
+
+    def is_known(self, root: str) -> bool:
+        """Whether it is known what the root has, at least roughly."""
+        return root in self._facts and root in self._usage
+
+    def has_more(self, provider: str, found: ProviderSum) -> bool:
+        """Whether a provider has more room than is known of it."""
+        facts, usage = self._facts.get(provider), self._usage.get(provider)
+        if facts is None or usage is None:
+            return True
+        known = {name: each.capacity for name, each in facts.inventories.items()}
+        return any(
+            capacity - found.used.get(name, 0) > known.get(name, 0) - usage.usages.get(name, 0)
+            for name, capacity in found.capacity.items()
+        )
+
+    def oldest_read_s(self, roots: Iterable[str]) -> float | None:
+        """When the use was read that is known of these hosts for longest; None: of none."""
+        return min((self._usage[each].read_at_s for each in roots if each in self._usage),
+                   default=None)  # fmt: skip
+
+    def outdated(self, roots: Iterable[str]) -> tuple[list[str], list[str]]:
+        """The providers of these trees that have changed, or of which nothing is known; and those
+        of which nothing exact is.
+        """
+        changed: list[str] = []
+        rough: list[str] = []
+        for root in roots:
+            for uuid in self.tree_of(root):
+                facts = self._facts.get(uuid)
+                if facts is None or (facts.generation or 0) < self._listed[uuid].generation:
+                    is_rough = facts is not None and facts.generation is None
+                    (rough if is_rough else changed).append(uuid)
+        return changed, rough
+
+    def report(self, root: str) -> Tree | None:
+        """The tree as a host reports it; None: not known.
+
+        A provider below the root of which nothing is known is left out: nobody takes from it then.
+        """
+        if not self.is_known(root):
+            return None
+        known = (uuid for uuid in self.tree_of(root) if uuid in self._facts)
+        return tuple(self._provider(uuid) for uuid in sorted(known, key=lambda each: each != root))
+
+    def _provider(self, uuid: str) -> ResourceProvider:
+        listed, facts = self._listed[uuid], self._facts[uuid]
+        usage = self._usage.get(uuid, _Usage(0.0, {}, None))
+        inventories, is_root = facts.inventories, listed.parent_provider_uuid is None
+        if is_root and not is_capacity(inventories):
+            # A host of which nothing can be taken but whole (bare metal) is judged by that, too.
+            inventories = inventories | {"MEMORY_MB": _NOTHING}
+        return ResourceProvider(
+            uuid=uuid,
+            name=listed.name,
+            parent_provider_uuid=listed.parent_provider_uuid,
+            inventories=inventories,
+            usages={name: amount for name, amount in sorted(usage.usages.items()) if amount},
+            traits=facts.traits,
+            aggregates=facts.aggregates,
+            consumers=usage.consumers,
+            read_at_s=usage.read_at_s,
+        )
+
+
+def is_same_but_for_times(
+    some: Iterable[ResourceProvider], others: Iterable[ResourceProvider]
+) -> bool:
+    """Whether two readings of a tree differ in nothing but when they were read."""
+
+    def timeless(tree: Iterable[ResourceProvider]) -> list[ResourceProvider]:
+        return [msgspec.structs.replace(each, read_at_s=0.0) for each in tree]
+
+    return timeless(some) == timeless(others)

@@ -1,0 +1,46 @@
+"""Settings of the feed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+ClustersBy = Literal["one", "cell", "aggregate"]
+
+
+class FeedSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a source of hosts is read; times in seconds."""
+
+    interval_s: float = 2.0
+    """Between two looks at what has changed."""
+    services_interval_s: float = 10.0
+    full_interval_s: float = 60.0
+    """Between two looks at everything else: parts, aggregates, and whether nothing was missed."""
+    overlap_s: float = 10.0
+    look_timeout_s: float = 10.0
+    """How long a request that no host passes waits for another look; 0: it does not."""
+    ready_timeout_s: float = 300.0
+    """How long a request waits until all hosts are known; 0: it does not."""
+    silent_after_s: float = 60.0
+    """How old a heartbeat may be; also for how long a part that cannot be read counts as it was."""
+    clusters: ClustersBy = "one"
+    cluster_key: str = "cluster"
+    default_cluster: str = "default"
+
+
+class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How providers are read; times in seconds."""
+
+    interval_s: float = 2.0
+    """Between two looks at what has to be read."""
+    list_interval_s: float = 60.0
+    """Between two readings of all generations."""
+    rolling_s: float = 600.0
+    """In which time the use of every provider is read again."""
+    facts_per_s: float = 5.0
+    """Providers of a new generation that are read again; every claim makes one."""
+    connections: int = 4
+    """Requests to Placement at a time, at most."""
+    settle_s: float = 15.0
+    """After which a deletion is through, and a reservation should be a consumer."""

@@ -1,0 +1,97 @@
+"""Finds hosts in the clusters that this process knows, and registers new clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from scheduler_worker.model.host_records import HostRecord, HostReport
+from scheduler_worker.ports import Transaction
+from scheduler_worker.service.state import records
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+
+
+class KnownHost(NamedTuple):
+    """A host's record, and the cluster that has it or that it moves to."""
+
+    scope: str
+    record: HostRecord
+
+
+class KnownHosts:
+    """The hosts of a fleet; every method reads replicas under their own locks."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def refresh(self) -> set[str]:
+        """Read what changed in all clusters; returns their names. Raises StateUnavailable."""
+        self._fleet.refresh_globals()
+        clusters = self._fleet.clusters()
+        for replica in clusters:
+            with replica.lock:
+                replica.refresh(self._fleet.store)
+        return {replica.scope for replica in clusters}
+
+    def find(self, report: HostReport) -> KnownHost | None:
+        """The host of a report, in whichever cluster; by its uuid before its name."""
+        clusters = self._fleet.clusters()
+        for record_of in (record_of_uuid, record_of_name):
+            for replica in clusters:
+                with replica.lock:
+                    record = record_of(replica, report)
+                    if record is not None:
+                        return KnownHost(replica.scope, record)
+                    for each in replica.departures.values():
+                        if each.host is not None and _is_about(report, each.host):
+                            return KnownHost(each.move.to, each.host)
+        return None
+
+    def register(self, scope: str) -> None:
+        """Store a cluster's name unless it is known. Raises StateUnavailable."""
+        known = self._fleet.globals
+        if scope not in known.clusters:
+            self._fleet.store.write(known.scope, [Transaction([records.put_cluster(scope)])])
+            self._fleet.refresh_globals()
+
+    def moves_seen(self) -> list[int]:
+        """A number for each cluster that grows with every move to or from it."""
+        return [replica.moves_seen for replica in self._fleet.clusters()]
+
+
+def record_of(replica: ClusterReplica, report: HostReport) -> HostRecord | None:
+    """The record a report is about: of the same uuid, else of the same host and node name."""
+    return record_of_uuid(replica, report) or record_of_name(replica, report)
+
+
+def record_of_uuid(replica: ClusterReplica, report: HostReport) -> HostRecord | None:
+    """The record with the report's uuid."""
+    row = replica.table.row_of(report.uuid) if isinstance(report.uuid, str) else None
+    return None if row is None else replica.table.records[row]
+
+
+def record_of_name(replica: ClusterReplica, report: HostReport) -> HostRecord | None:
+    """The record with the report's host and node name, if it is the only one."""
+    found = replica.table.find(report.host, _nodename(report))
+    return found[0] if len(found) == 1 else None
+
+
+def uuids_of(replica: ClusterReplica, hosts: Iterable[tuple[str, str | None]]) -> list[str]:
+    """The uuids of (host, nodename) pairs; without a nodename, of all nodes of the host."""
+    with replica.lock:
+        return [
+            record.uuid for host, nodename in hosts for record in replica.table.find(host, nodename)
+        ]
+
+
+def _is_about(report: HostReport, record: HostRecord) -> bool:
+    if record.uuid == report.uuid:
+        return True
+    return record.host == report.host and _nodename(report) in {None, record.nodename}
+
+
+def _nodename(report: HostReport) -> str | None:
+    for name in (report.nodename, report.hypervisor_hostname):
+        if isinstance(name, str):
+            return name
+    return None

@@ -1,0 +1,416 @@
+"""Stores host reports: merges them into host records, and ends the reservations they absorb.
+
+Reports are stored without the cluster's lock, since a host must always be able to report: each
+write is guarded by the versions of all records that it was planned on.
+
+A report of known hosts of one cluster takes three calls to the store: a look at the names of the
+clusters, a look at the cluster, and the write. If others wrote in between, the guards of the
+reports concerned fail, and these are planned again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple
+
+import msgspec
+
+from scheduler_worker.errors import Conflict, RequestError
+from scheduler_worker.model.claims import Reservation
+from scheduler_worker.model.host_power import UP, HostPower
+from scheduler_worker.model.host_records import (
+    USE_FIELDS,
+    HostRecord,
+    HostReport,
+    fields_of,
+    is_outdated,
+    merged,
+    reported_use,
+)
+from scheduler_worker.model.virt_hosts import bounds_of_load, over_commit_since_s
+from scheduler_worker.ports import Guard, Put, Transaction
+from scheduler_worker.scheduling.absorption import (
+    TAKES,
+    Facts,
+    UseReport,
+    remembering,
+    settled,
+    takes,
+    withdrawn,
+)
+from scheduler_worker.service.inventory.known_hosts import (
+    KnownHost,
+    KnownHosts,
+    record_of,
+    record_of_uuid,
+)
+from scheduler_worker.service.state import records, reservations
+from scheduler_worker.service.state.moves import Moves
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.state.writing import Plan, Writer
+
+MAX_CLOCK_SKEW_S = 60.0
+"""How far ahead of the store's clock a report's ``updated_at`` may be."""
+_NEEDED_FIRST = ("uuid", "vcpus", "memory_mb", "local_gb")
+"""What a host's first report has to carry."""
+_ROUNDS = 8
+"""Attempts to store reports of hosts that others move meanwhile."""
+_CHUNK = 500
+"""Hosts written by one call to the store, which it serves in a few milliseconds."""
+
+
+class Ratios(msgspec.Struct, frozen=True):
+    """Allocation ratios of hosts that report none (or 0.0)."""
+
+    cpu: float = 4.0
+    ram: float = 1.0
+    disk: float = 1.0
+
+
+class _Update(NamedTuple):
+    """A report, and what it makes of its host's record."""
+
+    number: int
+    """Its place in the message."""
+    report: HostReport
+    scope: str
+    """The cluster in which it is stored."""
+    known: HostRecord | None
+    """The record that it was merged into, in whichever cluster; None for a host's first report."""
+    record: HostRecord | None
+    """The merged record; None if the report is outdated."""
+
+
+class HostReports:
+    """Stores host reports. ``clusters`` are those that reports may name; none: all."""
+
+    def __init__(
+        self,
+        *,
+        fleet: Fleet,
+        writer: Writer,
+        moves: Moves,
+        ratios: Ratios,
+        remember_answers_s: float,
+        clusters: Sequence[str],
+    ) -> None:
+        self._fleet = fleet
+        self._known_hosts = KnownHosts(fleet)
+        self._writer = writer
+        self._moves = moves
+        self._ratios = ratios
+        self._remember_answers_s = remember_answers_s
+        self._allowed = frozenset(clusters)
+
+    def update(self, reports: Sequence[HostReport]) -> dict[str, int]:
+        """Store reports; returns each touched cluster's version afterwards.
+
+        Raises:
+            RequestError: a report is incomplete, of a cluster that is not allowed, or from the
+                future; then none of the reports of this message is stored.
+            Conflict: other workers kept moving the same hosts.
+            StateUnavailable: the store cannot be reached; some may be stored.
+        """
+        read = self._known_hosts.refresh()
+        with contextlib.suppress(Conflict):  # Other workers are finishing the same moves.
+            self._moves.finish(hosts={report.host for report in reports})
+        found = list(map(self._known_hosts.find, reports))
+        if None in found:
+            # It may have moved to a cluster that was read before.
+            read = self._known_hosts.refresh()
+            found = list(map(self._known_hosts.find, reports))
+        scopes = list(map(self._scope_of, count(), reports, found))
+        self._read_clocks(set(scopes) - read)
+        by_scope: dict[str, list[_Update]] = {}
+        for update in map(self._update, count(), reports, scopes, found):
+            by_scope.setdefault(update.scope, []).append(update)
+        return {scope: self._store(scope, updates) for scope, updates in by_scope.items()}
+
+    def news(self, reports: Sequence[HostReport]) -> list[HostReport]:
+        """Those of the reports that would change anything, as far as this process knows.
+
+        Asks the store nothing. A report that :meth:`update` would refuse is one of them.
+        """
+        return list(filter(self._is_news, reports))
+
+    def _is_news(self, report: HostReport) -> bool:
+        known = self._known_hosts.find(report)
+        if known is None or (isinstance(report.cluster, str) and report.cluster != known.scope):
+            return True
+        try:
+            record = self._merged(known.scope, known.record, report)
+        except RequestError:
+            return True
+        if record is None:
+            return False
+        before = msgspec.structs.replace(known.record, reported_at_s=record.reported_at_s)
+        return record != before or not self._lists_the_known(known, report)
+
+    def _lists_the_known(self, known: KnownHost, report: HostReport) -> bool:
+        """Whether a report lists just the instances that are known of its host, or none at all."""
+        if not isinstance(report.instances, list):
+            return True
+        replica = self._fleet.cluster(known.scope)
+        with replica.lock:
+            before = replica.table.reported_instances(report.host)
+        listed = {str(each["uuid"]): each for each in report.instances}
+        return remembering(listed, before) == before
+
+    # Merging
+
+    def _scope_of(self, number: int, report: HostReport, known: KnownHost | None) -> str:
+        """The cluster that the report names, else where its host is, else the default."""
+        if not isinstance(report.cluster, str):
+            return known.scope if known else self._fleet.default_cluster
+        if self._allowed and report.cluster not in self._allowed:
+            raise RequestError(
+                f"hosts[{number}].cluster",
+                f"there is no cluster {report.cluster!r}; [DEFAULT] clusters allows "
+                + ", ".join(sorted(self._allowed)),
+            )
+        return report.cluster
+
+    def _read_clocks(self, scopes: Iterable[str]) -> None:
+        """Read new clusters: each report is stamped with the time of its own cluster's store."""
+        for scope in scopes:
+            replica = self._fleet.cluster(scope)
+            with replica.lock:
+                replica.refresh(self._fleet.store)
+
+    def _update(
+        self, number: int, report: HostReport, scope: str, known: KnownHost | None
+    ) -> _Update:
+        before = known.record if known else None
+        try:
+            after = self._merged(scope, before, report)
+        except RequestError as error:
+            raise RequestError(f"hosts[{number}].{error.field}", error.problem) from None
+        return _Update(number, report, scope, before, after)
+
+    def _merged(
+        self, scope: str, known: HostRecord | None, report: HostReport
+    ) -> HostRecord | None:
+        """The record after the report; None if it is older than what is known of its source."""
+        fields = fields_of(report)
+        now_s = self._fleet.cluster(scope).table.now_s
+        updated_at = fields.get("updated_at")
+        if updated_at is not None and updated_at > now_s + MAX_CLOCK_SKEW_S:
+            ahead_s = updated_at - now_s
+            raise RequestError("updated_at", f"is {ahead_s:.0f} s ahead; check the host's clock")
+        missing = [name for name in _NEEDED_FIRST if name not in fields]
+        if known is None and missing:
+            raise RequestError(
+                missing[0], f"is missing; the first report of {report.host!r} needs it"
+            )
+        if is_outdated(known, fields):
+            return None
+        ratios = {
+            f"{kind}_allocation_ratio": getattr(self._ratios, kind)
+            for kind in ("cpu", "ram", "disk")
+            if not fields.get(f"{kind}_allocation_ratio", known is not None)
+        }
+        nodename = fields.get("nodename") or (
+            known.nodename if known else fields.get("hypervisor_hostname") or report.host
+        )
+        stamped = {"nodename": nodename, "cluster": scope, "reported_at_s": now_s, **ratios}
+        if power := fields.get("power"):
+            fields["power"] = self._attributed(scope, report.host, power, known)
+        if "virt" in fields:
+            virt = fields["virt"]
+            policy = self._fleet.cluster(scope).policy
+            stamped["over_commit_since_s"] = over_commit_since_s(
+                virt.load_percent if virt else None,
+                known.over_commit_since_s if known else None,
+                now_s,
+                **bounds_of_load(policy.parameters if policy else {}),
+            )
+        try:
+            return merged(known, fields, **stamped)
+        except msgspec.ValidationError as error:
+            raise RequestError(report.host, str(error)) from None
+
+    def _attributed(
+        self, scope: str, host: str, power: HostPower, known: HostRecord | None
+    ) -> HostPower:
+        """What a report says of its host's power, and whether the cluster's balance did it."""
+        asked = self._fleet.cluster(scope).power.under_way
+        asked_for = asked.to if asked is not None and asked.host == host else None
+        return power.after(known.power if known else UP, asked_for)
+
+    # Storing
+
+    def _store(self, scope: str, updates: Sequence[_Update]) -> int:
+        self._known_hosts.register(scope)
+        replica = self._fleet.cluster(scope)
+        version = 0
+        for start in range(0, len(updates), _CHUNK):
+            chunk = updates[start : start + _CHUNK]
+            version = self._store_chunk(replica, chunk, is_current=start == 0)
+        return version
+
+    def _store_chunk(
+        self, replica: ClusterReplica, updates: Sequence[_Update], *, is_current: bool
+    ) -> int:
+        for _ in range(_ROUNDS):
+            has_moved = self._bring(replica, updates)
+            elsewhere: list[_Update] = []
+            renamed: list[tuple[str, str]] = []
+            plan = partial(self._plan, replica, elsewhere=elsewhere, renamed=renamed)
+            current = [each for each in updates if each.record]
+            version = self._writer.write(replica, current, plan, is_current=is_current)
+            if renamed:
+                # Reservations that were made on the old uuid while its report was planned.
+                version = self._writer.write(replica, renamed, partial(self._follow, replica))
+            if has_moved:
+                # Again: a store that lost its data since the first time has lost the name, too.
+                self._fleet.refresh_globals()
+                self._known_hosts.register(replica.scope)
+            if not elsewhere:
+                return version
+            self._known_hosts.refresh()
+            updates = [
+                self._update(
+                    each.number, each.report, each.scope, self._known_hosts.find(each.report)
+                )
+                for each in elsewhere
+            ]
+        raise Conflict(f"Other workers kept moving the hosts of {len(updates)} reports; try again.")
+
+    def _bring(self, replica: ClusterReplica, updates: Sequence[_Update]) -> bool:
+        """Make the cluster the only one of these hosts; returns whether any had to move."""
+        bringing: dict[str, HostRecord] = {}
+        others = [each for each in self._fleet.clusters() if each is not replica]
+        with replica.lock:
+            here = {each.number for each in updates if record_of(replica, each.report)}
+        for number, report, _, known, record in updates:
+            is_elsewhere = any(record_of_uuid(each, report) for each in others)
+            if record is None or (number in here and not is_elsewhere):
+                continue
+            # A node with a new uuid moves under its old one; storing the report changes it.
+            uuid = known.uuid if known else record.uuid
+            bringing.setdefault(uuid, msgspec.structs.replace(record, uuid=uuid))
+        if bringing:
+            self._moves.bring(replica.scope, bringing)
+        return bool(bringing)
+
+    def _plan(
+        self,
+        replica: ClusterReplica,
+        update: _Update,
+        now_s: float,
+        *,
+        elsewhere: list[_Update],
+        renamed: list[tuple[str, str]],
+    ) -> Plan | None:
+        report = update.report
+        known = record_of(replica, report)
+        if known is None:  # It was moved or removed, or the store lost it.
+            elsewhere.append(update)
+            return None
+        # A host that no cluster had was stored with its arrival.
+        is_stored = update.known is None and known == update.record
+        record: HostRecord | None = update.record
+        if known is not update.known and not is_stored:
+            record = self._merged(replica.scope, known, report)
+        if record is None:
+            return None
+        same_node = replica.table.find(record.host, record.nodename)
+        newer = next((each for each in same_node if _is_newer(each, record)), None)
+        if newer is not None:  # Another worker stored the first report of the node created anew.
+            formers, puts, guards = {record.uuid}, list[Put](), list[Guard]()
+            ended: Sequence[Reservation] = ()
+            kept = newer.uuid
+        else:
+            formers = {known.uuid, *(each.uuid for each in same_node)} - {record.uuid}
+            puts = [] if is_stored else [records.put_host(record)]
+            guards = []
+            ended = self._plan_instances(replica, record, report, now_s, puts, guards)
+            kept = record.uuid
+        for former in sorted(formers):
+            renamed.append((former, kept))
+            puts.append(records.gone(records.HOST + former))
+            following, more = self._renamed(replica, former, kept, now_s)
+            puts += following
+            guards += more
+        keys = {records.HOST + uuid for uuid in (known.uuid, kept, *formers)}
+        guards += [Guard(key, replica.version(key)) for key in sorted(keys)]
+        return Plan(Transaction(puts, guards), {"absorbed": len(ended)}) if puts else None
+
+    def _plan_instances(
+        self,
+        replica: ClusterReplica,
+        record: HostRecord,
+        report: HostReport,
+        now_s: float,
+        puts: list[Put],
+        guards: list[Guard],
+    ) -> Sequence[Reservation]:
+        """Add what a report changes of its host's instances and reservations.
+
+        Returns the reservations that it absorbs.
+        """
+        listed = report.instances if isinstance(report.instances, list) else None
+        instances = replica.table.reported_instances(record.host)
+        if listed is not None:
+            instances = remembering({str(each["uuid"]): each for each in listed}, instances)
+        reserved = reservations.on_host(replica, record.uuid)
+        ended: list[Reservation] = []
+        if reserved:
+            gone = withdrawn(reserved, record)
+            puts += reservations.given_back(gone)
+            kept = [each for each in reserved if each not in gone]
+            use = _use_report(record, report, instances, now_s)
+            ended, left = settled(kept, use)
+            puts += reservations.absorbed(ended, now_s, self._remember_answers_s)
+            puts += reservations.changed(reserved, left)
+            guards += reservations.guards(replica, reserved)
+        if ended or listed is not None:
+            facts = {each.instance_uuid: _facts(each, instances) for each in ended}
+            puts.append(records.put_instances(record.host, {**instances, **facts}))
+        if ended and listed is None:
+            key = records.INSTANCES + record.host
+            guards.append(Guard(key, replica.version(key)))
+        return ended
+
+    def _follow(self, replica: ClusterReplica, uuids: tuple[str, str], now_s: float) -> Plan | None:
+        before, after = uuids
+        if replica.table.row_of(before) is not None:
+            return None
+        puts, guards = self._renamed(replica, before, after, now_s)
+        return Plan(Transaction(puts, guards)) if puts else None
+
+    def _renamed(
+        self, replica: ClusterReplica, before: str, after: str, now_s: float
+    ) -> tuple[list[Put], list[Guard]]:
+        return reservations.renamed(replica, before, after, now_s, self._remember_answers_s)
+
+
+def _use_report(
+    record: HostRecord, report: HostReport, instances: Facts, now_s: float
+) -> UseReport:
+    """What a report says of its host's use."""
+    fields = fields_of(report)
+    listed = isinstance(report.instances, list)
+    use, measured_at_s = None, fields.get("updated_at")
+    if USE_FIELDS & fields.keys():
+        use = reported_use(record)
+    elif "resource_providers" in fields:  # They may complete what the use showed before.
+        use, measured_at_s = reported_use(record), record.updated_at or 0.0
+    reads = record if record.resource_providers else None
+    return UseReport(now_s, measured_at_s, use, instances, listed, reads)
+
+
+def _facts(reservation: Reservation, known: Facts) -> Mapping[str, Any]:
+    """The facts of an instance from when its reservation is absorbed."""
+    uuid = reservation.instance_uuid
+    return {"uuid": uuid, **known.get(uuid, {}), TAKES: takes(reservation.resources)}
+
+
+def _is_newer(other: HostRecord, record: HostRecord) -> bool:
+    """Whether another record of a node was measured later than this one."""
+    if other.uuid == record.uuid or other.updated_at is None or record.updated_at is None:
+        return False
+    return other.updated_at > record.updated_at

@@ -1,0 +1,48 @@
+"""Alternates of a decision that was made already, from what is known of hosts since."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from scheduler_worker.errors import NoValidHost
+from scheduler_worker.model.decisions import Decision
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.scheduling.prefilters.capacity import Inventories
+from scheduler_worker.service.state.dependencies import Dependencies
+from scheduler_worker.service.state.lease import ClusterView
+
+
+def are_short(decision: Decision, request: Request) -> bool:
+    """Whether an instance has fewer alternates than asked for, and hosts lacked room for it."""
+    wanted = 1 + request.num_alternates
+    return any(len(each) < wanted for each in decision.selections) and any(
+        step.name == Inventories.__name__ and step.hosts_out < step.hosts_in
+        for step in decision.diagnosis.filters
+    )
+
+
+def renewed(
+    deps: Dependencies, decision: Decision, request: Request, cluster: str | None
+) -> Decision:
+    """The decision with the alternates that there are now; nothing is reserved for them.
+
+    ``cluster`` is where it was committed; None: in several. Raises StateUnavailable.
+    """
+    if cluster is None:
+        return decision
+    replica = deps.fleet.cluster(cluster)
+    with replica.lock:
+        replica.refresh(deps.fleet.store)
+        view = ClusterView.current(deps, replica)
+        try:
+            found = view.decide(request)  # the instances keep their hosts
+        except NoValidHost:
+            return decision
+        view.give_back(found.claims)
+    if _hosts(found) != _hosts(decision):
+        return decision
+    return structs.replace(decision, selections=found.selections, diagnosis=found.diagnosis)
+
+
+def _hosts(decision: Decision) -> list[str]:
+    return [each[0].compute_node_uuid for each in decision.selections]

@@ -1,0 +1,184 @@
+"""Which clusters may serve a request, and in which order."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from scheduler_worker.errors import NoValidHost, RequestError
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
+from scheduler_worker.service.placement.cluster_order import in_order
+from scheduler_worker.service.state.dependencies import Dependencies
+from scheduler_worker.service.state.idempotency import reserved_rows
+from scheduler_worker.service.state.lease import ClusterView
+from scheduler_worker.service.state.replica import ClusterReplica
+from scheduler_worker.service.state.routing import CLUSTER_HINT
+from scheduler_worker.service.state.white_list import migration_of
+
+_MAX_READS = 4
+"""How often all clusters are read while hosts move between them."""
+
+
+class Candidates(NamedTuple):
+    """The clusters to try for a request, the best first."""
+
+    clusters: Sequence[ClusterReplica]
+    is_split: bool = False
+    """Whether its instances are in several of them already."""
+    moves_seen: Mapping[str, int] = {}
+    """Cluster -> its count of host moves when it was read."""
+
+
+def refusal(
+    refused: NoValidHost, replicas: Sequence[ClusterReplica], spec: RequestSpec
+) -> NoValidHost:
+    """The refusal to answer: more specific where there are no hosts, or none of that name.
+
+    A destination or forced host that is in no cluster is reported in Nova's words.
+    """
+    destination = spec.requested_destination
+    host = (destination and destination.host) or next(iter(spec.force_hosts or ()), None)
+    node = (destination and destination.node) or next(iter(spec.force_nodes or ()), None)
+    if (host or node) and not any(_has(replica, host, node) for replica in replicas):
+        return NoValidHost(f"No such host - host: {host} node: {node} ", refused.diagnosis)
+    if refused.reason != NOT_ENOUGH_HOSTS or any(len(replica.table) for replica in replicas):
+        return refused
+    where = f" to cluster {replicas[0].scope}" if spec.hint(CLUSTER_HINT) else ""
+    return NoValidHost(f"There are no hosts: none has reported{where}.", refused.diagnosis)
+
+
+def _has(replica: ClusterReplica, host: str | None, node: str | None) -> bool:
+    with replica.lock:
+        records = replica.table.records
+        named = replica.table.rows_of([host], ignore_case=True).nonzero()[0] if host else None
+        rows = range(len(records)) if named is None else named.tolist()
+        return any(not node or records[row].nodename == node for row in rows)
+
+
+class ClusterChoice:
+    """Chooses the candidate clusters of requests from the clusters of the fleet."""
+
+    def __init__(self, deps: Dependencies) -> None:
+        self._deps = deps
+        self._globals_read_s = float("-inf")
+        self._has_known_several = False
+
+    def refresh_globals(self, *, anew: bool = False) -> None:
+        """Read aggregates and cluster names, unless that was done a short while ago.
+
+        ``anew``: then, too.
+        """
+        now_s = self._deps.clock.monotonic_s()
+        is_old = now_s - self._globals_read_s > self._deps.limits.globals_max_age_s
+        if anew or is_old or not self._deps.fleet.names():
+            self._deps.fleet.refresh_globals()
+            self._globals_read_s = now_s
+
+    def eligible(self, request: Request) -> Sequence[ClusterReplica]:
+        """The clusters that may serve the request: the one that it names, or all.
+
+        Raises:
+            RequestError: it names a cluster that does not exist.
+        """
+        fleet = self._deps.fleet
+        named = request.spec.hint(CLUSTER_HINT)
+        names = fleet.names()
+        if named is not None:
+            if not isinstance(named, str) or named not in names:
+                raise RequestError(
+                    "spec_obj.scheduler_hints.cluster",
+                    f"there is no cluster {named!r}; known are {', '.join(names) or 'none'}",
+                )
+            return [fleet.cluster(named)]
+        clusters = fleet.clusters()
+        self._has_known_several |= len(clusters) > 1
+        return self._decidable(clusters)
+
+    def _decidable(self, replicas: Sequence[ClusterReplica]) -> Sequence[ClusterReplica]:
+        """Those whose policy this worker has all units for; all of them if there are none such."""
+        pipelines = self._deps.pipelines()
+        return [each for each in replicas if pipelines.can_decide(each)] or replicas
+
+    def any_cluster(self, request: Request) -> bool:
+        """Whether the request may go to any of several clusters.
+
+        A fleet that had several clusters counts as having them still: after the store has lost its
+        data, clusters reappear one by one as their hosts report.
+        """
+        return self._has_known_several and request.spec.hint(CLUSTER_HINT) is None
+
+    def candidates(
+        self,
+        replicas: Sequence[ClusterReplica],
+        request: Request,
+        declared: Mapping[str, int] | None = None,
+    ) -> Candidates:
+        """The clusters that seem to have a host for the request, if any has; otherwise all.
+
+        First come the clusters where an instance has its host already or was declared to be decided
+        (by others than the request, which ``declared`` intents at these versions), then those with
+        the best weights. All clusters are read first, because an earlier delivery of the request
+        may have a reservation in any of them, made by another worker. Concurrent requests share
+        these reads.
+        """
+        if len(replicas) < 2:
+            return Candidates(replicas)
+        reserved, moves_seen = self._reserved(replicas, request)
+        # A VM that a balance moves stays in its cluster.
+        if moving := [each for each in replicas if _moves(each, request)]:
+            return Candidates(moving, moves_seen=moves_seen)
+        replicas = self._decidable(replicas)
+        intents = self._deps.placement_intents.by_others(request.instance_uuids, declared)
+        homes = {*(intents | reserved).values()}
+        fitting = self._in_order(replicas, request.spec)
+        at_home = [each for each in (*fitting, *replicas) if each.scope in homes]
+        ranked = list(dict.fromkeys((*at_home, *fitting))) or replicas
+        return Candidates(ranked, is_split=len(homes) > 1, moves_seen=moves_seen)
+
+    def _reserved(
+        self, replicas: Sequence[ClusterReplica], request: Request
+    ) -> tuple[dict[str, str], dict[str, int]]:
+        """Reads all clusters: instance uuid -> cluster of its reservation, and the move counts.
+
+        The counts are those before the read.
+        """
+        store, clock = self._deps.fleet.store, self._deps.clock
+        for _ in range(_MAX_READS):
+            found: dict[str, str] = {}
+            moves_seen = _moves_seen(replicas)
+            now_s = clock.monotonic_s()
+            for each in (self._deps.placement_intents, *replicas):
+                each.catch_up(store, clock, now_s)
+            # A reservation that leaves with its host is in no cluster until the host has arrived.
+            self._deps.moves.finish(instances=request.instance_uuids)
+            for replica in replicas:
+                with replica.lock:
+                    table = self._deps.fleet.prepare(replica)
+                    reserved = reserved_rows(replica, table, request)
+                found.update(dict.fromkeys(reserved, replica.scope))
+            nothing_moved = moves_seen == _moves_seen(replicas)
+            if nothing_moved or len(found) == len(request.instance_uuids):
+                break
+            # Otherwise one may have gone from a cluster not yet read to one read already.
+        return found, moves_seen
+
+    def _in_order(
+        self, replicas: Sequence[ClusterReplica], spec: RequestSpec
+    ) -> list[ClusterReplica]:
+        """Those with a host for the request, the best first, as known without their locks."""
+        with contextlib.ExitStack() as held:
+            for replica in replicas:
+                held.enter_context(replica.lock)
+            views = [ClusterView.current(self._deps, replica) for replica in replicas]
+            return [replicas[at] for at in in_order(views, spec)]
+
+
+def _moves(replica: ClusterReplica, request: Request) -> bool:
+    with replica.lock:
+        return migration_of(replica, request) is not None
+
+
+def _moves_seen(replicas: Sequence[ClusterReplica]) -> dict[str, int]:
+    return {replica.scope: replica.moves_seen for replica in replicas}

@@ -1,0 +1,186 @@
+"""Claims what was decided: the first selection of every instance, before the caller is answered.
+
+The reservations cover the claim until it is made, so no lock is held meanwhile, and no slot. A
+claim that cannot be answered is taken back after its reservation: a copy of the request that finds
+the one or the other before makes it its own, and then it stays.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Collection, Iterable
+from contextlib import nullcontext
+
+import msgspec
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.allocations import Consumer, consumer_of
+from scheduler_worker.model.decisions import Decision
+from scheduler_worker.placement import Allocations, NoReader, ProviderReader, Why
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.service.placement.claim_pool import (
+    ClaimJob,
+    ClaimPool,
+    ClaimRefused,
+    ClaimSettings,
+)
+from scheduler_worker.service.state.dependencies import Dependencies
+from scheduler_worker.waiters import YieldSlot, keep_slot
+
+_FOR_THE_ANSWER = 0.1
+"""The share of a caller's time that is left for the answer."""
+
+
+class HostsRefused(Exception):
+    """Placement does not take the claim at these hosts."""
+
+    def __init__(self, hosts: Collection[str], reason: str) -> None:
+        super().__init__(reason)
+        self.hosts = frozenset(hosts)
+
+
+class PlacementPorts(msgspec.Struct, frozen=True):
+    """What claiming needs of the outside."""
+
+    allocations: Allocations
+    reader: ProviderReader = NoReader()
+    settings: ClaimSettings = ClaimSettings()
+
+
+class Claiming:
+    """Claims decisions, and takes claims back."""
+
+    def __init__(self, deps: Dependencies, ports: PlacementPorts) -> None:
+        self._deps = deps
+        self._reader = ports.reader
+        self._settings = ports.settings
+        self._guard = threading.Lock()
+        self._yielding = 0
+        """How many requests wait without their slots. Each lets the worker take one more."""
+        self._pool = ClaimPool(ports.allocations, deps.clock, deps.observer, ports.settings)
+
+    def applies(self, request: Request) -> bool:
+        """Whether the request's hosts are to be claimed.
+
+        Raises RequestError: they are, and nobody would be their owner.
+        """
+        if request.spec.is_rebuild_check:
+            return False
+        if request.owner is None:
+            lacks = "user_id" if request.spec.project_id else "project_id"
+            problem = "is missing, and the context has none; a claim in Placement needs it"
+            raise RequestError(f"spec_obj.{lacks}", problem)
+        return True
+
+    def job(
+        self,
+        request: Request,
+        decision: Decision,
+        caller_deadline_s: float,
+        refused: ClaimJob | None = None,
+    ) -> ClaimJob:
+        """What is to be claimed for a decision; ``request`` is the one that the caller sent.
+
+        ``refused`` is its last claim, which Placement did not take.
+        """
+        now_s = self._deps.clock.monotonic_s()
+        left_s = caller_deadline_s - now_s
+        wait_s = self._settings.timeout_s
+        if math.isfinite(left_s):
+            wait_s = left_s * (1 - _FOR_THE_ANSWER)
+        return ClaimJob(
+            list(_consumers(request, decision)),
+            deadline_s=now_s + wait_s,
+            may_join=lambda found: self._is_evacuated(request, found),
+            empty=refused.empty if refused else (),
+        )
+
+    async def claim(
+        self, job: ClaimJob, decision: Decision, yield_slot: YieldSlot = keep_slot
+    ) -> None:
+        """Wait until Placement has it; inside ``yield_slot``, unless too many do so already.
+
+        Raises:
+            HostsRefused: another decision without these hosts may succeed.
+            AllocationUpdateFailed: an instance holds something that is in the way.
+            PlacementUnavailable: it may have been written or not.
+            PlacementRefused: the operator has to do something.
+            WorkerStops: nothing was written.
+        """
+        await self._settled(job, yield_slot)
+        observer, count = self._deps.observer, len(job.wanted)
+        if isinstance(job.error, ClaimRefused):
+            refusal = job.error.refusal
+            observer.claimed(refusal.why.value, count)
+            if refusal.why in {Why.FULL, Why.GONE}:
+                self._reader.read_again(refusal.providers or _providers(job))
+            raise HostsRefused(_hosts(decision, refusal.providers), refusal.message)
+        observer.claimed(type(job.error).__name__ if job.error else "claimed", count)
+        if job.error is not None:
+            raise job.error
+
+    async def _settled(self, job: ClaimJob, yield_slot: YieldSlot) -> None:
+        with self._guard:
+            yields = self._yielding < self._settings.batch * self._settings.workers
+            self._yielding += yields
+        try:
+            with yield_slot(blocks=False) if yields else nullcontext():
+                self._pool.submit(job)
+                await job.done
+        finally:
+            with self._guard:
+                self._yielding -= yields
+
+    def take_back(self, job: ClaimJob, instances: Collection[str]) -> None:
+        """Take back the claims of these instances, whose reservations were taken back."""
+        if job.may_be_written:
+            for consumer, wanted in zip(job.consumers, job.wanted, strict=True):
+                if consumer.uuid in instances:
+                    self._pool.undo(consumer, wanted)
+
+    def stop_waiting(self) -> None:
+        """Fail requests for which Placement is away, now and from now on."""
+        self._pool.stop_waiting()
+
+    def close(self, timeout_s: float) -> int:
+        """Stop; returns how many claims could not be taken back."""
+        return self._pool.close(timeout_s)
+
+    def _is_evacuated(self, request: Request, found: Consumer) -> bool:
+        """Whether what an instance holds is on hosts that its request leaves behind."""
+        left = {each.lower() for each in request.spec.ignore_hosts or ()}
+        hosts = {host.lower() for host in self._hosts_of(found.held)}
+        return bool(hosts) and hosts <= left
+
+    def _hosts_of(self, providers: Iterable[str]) -> list[str]:
+        """The hosts whose compute nodes are among the providers."""
+        found = []
+        for replica in self._deps.fleet.clusters():
+            with replica.lock:
+                rows = [replica.table.row_of(each) for each in providers]
+                found += [replica.table.records[row].host for row in rows if row is not None]
+        return found
+
+
+def _consumers(request: Request, decision: Decision) -> Iterable[Consumer]:
+    owner = request.owner
+    for uuid, selections in zip(request.instance_uuids, decision.selections, strict=True):
+        allocation = selections[0].allocation
+        if owner is not None and allocation is not None and allocation.allocations:
+            yield consumer_of(uuid, allocation, owner)
+
+
+def _providers(job: ClaimJob) -> set[str]:
+    return {provider for each in job.wanted for provider in each.held}
+
+
+def _hosts(decision: Decision, providers: Collection[str]) -> set[str]:
+    """The chosen hosts that take of these providers; all of them if none does."""
+    chosen = [some[0] for some in decision.selections]
+    hit = {
+        each.service_host
+        for each in chosen
+        if each.allocation and not each.allocation.allocations.keys().isdisjoint(providers)
+    }
+    return hit or {each.service_host for each in chosen}

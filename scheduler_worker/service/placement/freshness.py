@@ -1,0 +1,115 @@
+"""What decisions ask of a feed: that it is complete, and that it looks again before a refusal.
+
+The records of hosts are some time behind the source, which those who refuse by them must not be: a
+server was deleted, a host came, and the next request is for its place. So a request that no host
+passes waits for a look that began after it, and is decided again, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.ports import Clock, Store
+from scheduler_worker.scheduling.prefilters.amounts import amounts_of
+from scheduler_worker.scheduling.prefilters.groups import unsuffixed
+from scheduler_worker.service.state.looks import Amounts, LookRecords
+from scheduler_worker.service.state.replica import Replica
+from scheduler_worker.service.state.state_waiters import StateWaiters
+from scheduler_worker.waiters import YieldSlot
+
+_CPUS = {"VCPU", "PCPU"}
+
+
+class Feed(Protocol):
+    """The feed as this worker knows it."""
+
+    @property
+    def records(self) -> Replica:
+        """What all workers share of it."""
+
+    def unready(self) -> str | None:
+        """Why requests must not be decided; None: they may. Raises StateUnavailable."""
+
+    def is_ready(self) -> bool:
+        """Whether they may be, by what is known of :attr:`records`."""
+
+
+class Freshness:
+    """Waits for the feed, as long as a request may; ``timeouts`` are in seconds, 0: not at all."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        store: Store,
+        clock: Clock,
+        *,
+        ready_timeout_s: float,
+        look_timeout_s: float,
+    ) -> None:
+        self._feed = feed
+        self._store = store
+        self._clock = clock
+        self._ready_timeout_s = ready_timeout_s
+        self._look_timeout_s = look_timeout_s
+        self._records = LookRecords()
+        self._for_hosts = StateWaiters(feed.records, store, clock)
+        self._for_looks = StateWaiters(self._records, store, clock)
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for hosts or for a look."""
+        return self._for_hosts.waiting + self._for_looks.waiting
+
+    @property
+    def unready(self) -> Callable[[], str | None]:
+        """Why requests must not be decided now."""
+        return self._feed.unready
+
+    async def until_ready(self, deadline_s: float, yield_slot: YieldSlot) -> str | None:
+        """Wait until all hosts are known; returns why requests must not be decided, if they must
+        not even then. ``deadline_s`` is the caller's. Raises WorkerStops, StateUnavailable.
+        """
+        why = self._feed.unready()
+        until_s = self._until_s(self._ready_timeout_s, deadline_s)
+        if why is None or until_s is None:
+            return why
+        await self._for_hosts.wait(self._feed.is_ready, until_s=until_s, yield_slot=yield_slot)
+        return self._feed.unready()
+
+    async def look(self, spec: RequestSpec, deadline_s: float, yield_slot: YieldSlot) -> bool:
+        """Wait for a look at whatever may have changed for this request; False: it did not come.
+
+        Raises Conflict, WorkerStops, StateUnavailable.
+        """
+        until_s = self._until_s(self._look_timeout_s, deadline_s)
+        if until_s is None:
+            return False
+        number = self._records.ask(self._store, amounts_on_any_host(spec))
+        return await self._for_looks.wait(
+            lambda: self._records.book.done >= number, until_s=until_s, yield_slot=yield_slot
+        )
+
+    def close(self) -> None:
+        """End all waits, present and future: they fail with WorkerStops."""
+        self._for_hosts.close()
+        self._for_looks.close()
+
+    def _until_s(self, timeout_s: float, deadline_s: float) -> float | None:
+        """Until when to wait; half of the caller's time is left for what comes afterwards."""
+        now_s = self._clock.monotonic_s()
+        until_s = min(now_s + timeout_s, (now_s + deadline_s) / 2)
+        return until_s if until_s > now_s else None
+
+
+def amounts_on_any_host(spec: RequestSpec) -> Amounts:
+    """What a request needs of one host, as far as that is the same on every host.
+
+    Pinned CPUs are left out, which are of one class or another. Raises RequestError.
+    """
+    amounts = dict(amounts_of(spec))
+    if "PCPU" in amounts:
+        amounts = {name: each for name, each in amounts.items() if name not in _CPUS}
+    amounts |= {name: each for name, each in unsuffixed(spec.flavor).items() if each > 0}
+    return tuple(sorted(amounts.items()))

@@ -1,0 +1,243 @@
+"""Multi-cluster placement: a request for several instances that no single cluster can take whole.
+
+The locks of all candidate clusters are acquired in the order of their names, so that two such
+requests cannot deadlock. Then each instance goes to the best host, in whichever cluster it is. All
+instances are reserved, or none stays reserved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from scheduler_worker.errors import (
+    ClusterLockTimeout,
+    Conflict,
+    DeadlineExceeded,
+    NoValidHost,
+    SchedulerWorkerError,
+    StateUnavailable,
+)
+from scheduler_worker.model.claims import Claim
+from scheduler_worker.model.decisions import Decision, Diagnosis, Selection
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.pipeline import (
+    NOT_ENOUGH_HOSTS,
+    Request,
+    with_group_host,
+)
+from scheduler_worker.service.placement.cluster_order import in_order
+from scheduler_worker.service.placement.give_back import take_back
+from scheduler_worker.service.state.dependencies import Dependencies
+from scheduler_worker.service.state.intents import DecidedElsewhere, Intent
+from scheduler_worker.service.state.lease import ClusterView, Lease, Placement
+from scheduler_worker.service.state.replica import ClusterReplica
+from scheduler_worker.service.state.routing import Routing
+from scheduler_worker.service.state.trace import RequestTrace
+
+
+def place(
+    deps: Dependencies,
+    replicas: Sequence[ClusterReplica],
+    trace: RequestTrace,
+    routing: Routing,
+    *,
+    deadline_s: float,
+) -> Decision:
+    """Reserve hosts in all of these clusters at once, under all of their locks.
+
+    Raises:
+        NoValidHost: not every instance has a host, even over all clusters together.
+        DecidedElsewhere: another copy of the request was faster.
+        DeadlineExceeded: the caller no longer waits; nothing is reserved.
+        ClusterLockTimeout, Conflict, StateUnavailable: nothing stays reserved; try again.
+    """
+    trace.queued(None, deps.clock.monotonic_s())
+    in_order_of_names = sorted(replicas, key=lambda each: each.scope)
+    with contextlib.ExitStack() as held:
+        leases = _acquire(deps, in_order_of_names, held, deadline_s)
+        for lease in leases:
+            held.enter_context(lease.replica.lock)
+            lease.open()
+        trace.attempted(leases[-1].grant.token.number, deps.clock.monotonic_s())
+        _check_that_none_moved(leases, trace.request, routing)
+        homes = deps.placement_intents.read(deps.fleet.store, trace.request.instance_uuids, routing)
+        try:
+            decision = decide([each.view for each in leases], trace.request, homes)
+        except NoValidHost:
+            routing.refused_at.update(
+                {each.replica.scope: each.replica.capacity_version for each in leases}
+            )
+            raise
+        if deps.clock.monotonic_s() >= trace.caller_deadline_s:
+            give_back([each.view for each in leases], decision.claims)
+            raise DeadlineExceeded("The request was decided when its caller no longer waited.")
+        _declare(deps, leases, routing, decision)
+        trace.cluster = _commit(deps, leases, trace.request, routing, decision)
+        trace.hold_s = leases[0].held_s()
+        return decision
+
+
+def decide(
+    views: Sequence[ClusterView],
+    request: Request,
+    homes: Mapping[str, str] | None = None,
+) -> Decision:
+    """Choose hosts over all of these clusters and consume them; nothing on an error.
+
+    An instance in ``homes`` (instance uuid -> cluster) goes to no other cluster.
+
+    Raises:
+        NoValidHost: not every instance has a host, even over all clusters together.
+    """
+    if len(views) == 1:
+        return views[0].decide(request)
+    spec, claims, selections = request.spec, list[Claim](), list[tuple[Selection, ...]]()
+    diagnosis = Diagnosis()
+    kept = [view.reserved(request) for view in views]
+    bound = {
+        uuid: at
+        for uuid, home in (homes or {}).items()
+        for at, view in enumerate(views)
+        if view.replica.scope == home
+    }
+    try:
+        for uuid in request.instance_uuids:
+            at = next((n for n, rows in enumerate(kept) if uuid in rows), bound.get(uuid))
+            if at is None:
+                at = _best(views, spec)
+            one = msgspec.structs.replace(request, spec=spec, instance_uuids=(uuid,))
+            part = views[at].decide(one)
+            claims += part.claims
+            selections += part.selections
+            diagnosis = part.diagnosis
+            spec = with_group_host(spec, part.selections[0][0].service_host)
+    except BaseException:
+        give_back(views, claims)
+        raise
+    return Decision(selections=tuple(selections), claims=tuple(claims), diagnosis=diagnosis)
+
+
+def give_back(views: Iterable[ClusterView], claims: Sequence[Claim]) -> None:
+    """Give claims back, each in its cluster."""
+    for view in views:
+        view.give_back(_of(view, claims))
+
+
+def _acquire(
+    deps: Dependencies,
+    replicas: Sequence[ClusterReplica],
+    held: contextlib.ExitStack,
+    deadline_s: float,
+) -> list[Lease]:
+    """Acquire the locks of all clusters; ``held`` releases them.
+
+    A lease runs out while its holder waits for the next cluster's lock, and blocks that cluster for
+    nothing. So once half of the first lease is over, all are released and acquired anew.
+
+    Raises:
+        ClusterLockTimeout: at the deadline; no lock is held.
+    """
+    while True:
+        leases: list[Lease] = []
+        with contextlib.ExitStack() as acquired:
+            until_s = deadline_s
+            try:
+                for replica in replicas:
+                    leases.append(Lease.acquire(deps, replica, until_s=until_s))
+                    acquired.callback(leases[-1].release_quietly)
+                    until_s = min(until_s, leases[0].half_over_at_s)
+            except ClusterLockTimeout:
+                if until_s == deadline_s:
+                    raise
+                continue
+            held.push(acquired.pop_all())
+            return leases
+
+
+def _check_that_none_moved(leases: Sequence[Lease], request: Request, routing: Routing) -> None:
+    """Raise DecidedElsewhere if an instance with a reservation may have left with its host."""
+    kept = {uuid for lease in leases for uuid in lease.view.reserved(request)}
+    missing = [uuid for uuid in request.instance_uuids if uuid not in kept]
+    if any(lease.replica.has_lost(missing, routing.moves_seen) for lease in leases):
+        raise DecidedElsewhere
+
+
+def _declare(
+    deps: Dependencies, leases: Sequence[Lease], routing: Routing, decision: Decision
+) -> None:
+    """Declare where the instances go; gives the claims back when another copy was faster."""
+    views = [lease.view for lease in leases]
+    homes = {
+        claim.instance_uuid: view.replica.scope
+        for view in views
+        for claim in _of(view, decision.claims)
+    }
+    is_declared = False
+    try:
+        [is_declared] = deps.declare([Intent(routing, homes)], views[0].table.now_s)
+    finally:
+        if not is_declared:
+            give_back(views, decision.claims)
+    if not is_declared:
+        raise DecidedElsewhere
+
+
+def _commit(
+    deps: Dependencies,
+    leases: Sequence[Lease],
+    request: Request,
+    routing: Routing,
+    decision: Decision,
+) -> str:
+    """Reserve the claims in every cluster and return the clusters' names, joined by ``+``.
+
+    Clusters may be on different servers, so there is no commit over several: when one refuses, the
+    reservations in those before it are taken back.
+    """
+    parts = [
+        (lease, placement)
+        for lease in leases
+        if any(placement := lease.placement(request, _of(lease.view, decision.claims)))
+    ]
+    for at, (lease, placement) in enumerate(parts):
+        applied, failure = False, None
+        try:
+            [applied] = lease.commit([placement])
+        except SchedulerWorkerError as error:
+            failure = error
+        finally:
+            if not applied:
+                _undo(deps, parts[:at], parts[at + 1 :], routing)
+        if isinstance(failure, StateUnavailable):
+            raise failure
+        if not applied:
+            raise Conflict("A host changed while several clusters were decided; try again.")
+        routing.committed[lease.replica.scope] = lease.version
+    return "+".join(lease.replica.scope for lease, _ in parts)
+
+
+_Parts = Sequence[tuple[Lease, Placement]]
+
+
+def _undo(deps: Dependencies, reserved: _Parts, claimed: _Parts, routing: Routing) -> None:
+    """Give back what was only claimed, and take back what was reserved already."""
+    for lease, placement in claimed:
+        lease.view.give_back(placement.claims)
+    for lease, placement in reserved:
+        version = routing.committed.pop(lease.replica.scope)
+        ids = [claim.id for claim in placement.claims]
+        take_back(deps, ids, {lease.replica.scope: version})
+
+
+def _best(views: Sequence[ClusterView], spec: RequestSpec) -> int:
+    order = in_order(views, spec)
+    if not order:
+        raise NoValidHost(NOT_ENOUGH_HOSTS, Diagnosis())
+    return order[0]
+
+
+def _of(view: ClusterView, claims: Iterable[Claim]) -> list[Claim]:
+    return [claim for claim in claims if view.table.row_of(claim.host_uuid) is not None]

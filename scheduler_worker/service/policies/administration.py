@@ -1,0 +1,343 @@
+"""What administrators do with policies and units: create, change, enable and remove them.
+
+Each edit reads the stored policy with its version, makes a changed copy, checks it, and writes it
+if the version is still the same. The attached clusters get the changed policy in the same call
+(``attachments.py``).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+from msgspec import structs
+
+from scheduler_worker.errors import Conflict, EditConflict, Incomplete, Invalid, StateUnavailable
+from scheduler_worker.model.policies import (
+    NORMALIZED_SUM,
+    BalanceUse,
+    ClusterPolicy,
+    FilterUse,
+    Position,
+    SelectorUse,
+    WeightUse,
+    write_policy,
+)
+from scheduler_worker.policy_store import Attachment, PolicyStore, StoredPolicy
+from scheduler_worker.ports import Clock
+from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind
+from scheduler_worker.service.policies.attachments import Attachments
+from scheduler_worker.service.policies.audit import Actor, AuditLog
+from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
+from scheduler_worker.service.policies.policy_library import PolicyLibrary
+from scheduler_worker.service.policies.policy_rules import check_policy, check_unused, switchable
+from scheduler_worker.service.policies.policy_units import PolicyUnit, installed_units
+
+Change = Callable[[ClusterPolicy], ClusterPolicy]
+
+
+class PolicyFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a policy that an administrator sets; None leaves one unchanged."""
+
+    name: str | None = None
+    description: str | None = None
+    parameters: Mapping[str, str] | None = None
+    """All parameters: those not named are removed."""
+    selector: SelectorUse | None = None
+
+
+class PolicyAdministration:
+    """Changes policies and units; ``library`` reads them, ``attachments`` has their clusters.
+
+    Every method raises PolicyStoreUnavailable when the store fails. Changes that are refused raise
+    an AdministrationError and change nothing.
+    """
+
+    def __init__(
+        self,
+        store: PolicyStore,
+        *,
+        catalogue: Callable[[], Catalogue],
+        built_in: Callable[[], Sequence[StoredPolicy]],
+        in_force: ClusterPolicies,
+        clock: Clock,
+        compile_on_trial: Callable[[ClusterPolicy], object],
+        default_selector: str = NORMALIZED_SUM,
+    ) -> None:
+        """``built_in`` are the locked policies, among them ``nova`` and exactly one default.
+
+        ``default_selector`` is the unit of new policies that name no selector.
+        """
+        self._store = store
+        self._in_force = in_force
+        self._clock = clock
+        self._default_selector = SelectorUse(unit=default_selector)
+        self.library = PolicyLibrary(
+            store, catalogue=catalogue, built_in=built_in, compile_on_trial=compile_on_trial
+        )
+        self.audit_log = AuditLog(store, clock)
+        """Every change, and every attempt that was refused."""
+        self.attachments = Attachments(store, self.library, in_force, self.audit_log, clock)
+
+    # Policies
+
+    def create(self, fields: PolicyFields, actor: Actor) -> StoredPolicy:
+        """Create a policy without units.
+
+        Raises:
+            Incomplete: it has no name.
+            Invalid, NameTaken: as :meth:`add`.
+        """
+        if fields.name is None:
+            raise Incomplete("A policy", ["name"])
+        empty = ClusterPolicy(
+            id=str(uuid.uuid4()), name=fields.name, version=1, selector=self._default_selector
+        )
+        return self.add(_with_fields(empty, fields), actor)
+
+    def add(self, document: ClusterPolicy, actor: Actor) -> StoredPolicy:
+        """Store a whole document as a new policy; its version becomes 1.
+
+        Raises:
+            Invalid: it breaks a rule, or its id is a built-in policy's.
+            NameTaken, EditConflict: its name or its id is taken.
+        """
+        made = self._stored(structs.replace(document, version=1), actor)
+        self.check(made.document)
+        self._store.add(
+            made,
+            self.audit_log.entry(actor, "policy.create", document.id, None, _json(made.document)),
+        )
+        return made
+
+    def update(
+        self,
+        policy_id: str,
+        fields: PolicyFields,
+        actor: Actor,
+        *,
+        expected_version: int | None = None,
+    ) -> StoredPolicy:
+        """Change name, description, parameters or selector.
+
+        Raises:
+            NotFound: there is no such policy.
+            Invalid: it is locked, or would break a rule.
+            NameTaken: another policy has the name.
+            EditConflict: another edit was first, or the version is not the expected one.
+        """
+        return self._edit(policy_id, lambda now: _with_fields(now, fields), actor, expected_version)
+
+    def put(
+        self, document: ClusterPolicy, actor: Actor, *, expected_version: int | None = None
+    ) -> StoredPolicy:
+        """Replace the policy of the document's id by the document. Raises as :meth:`update`."""
+        return self._edit(document.id, lambda _: document, actor, expected_version)
+
+    def check(self, document: ClusterPolicy) -> None:
+        """Check a document as :meth:`add` and :meth:`put` do, and change nothing.
+
+        Raises:
+            Invalid, NameTaken: as those two.
+        """
+        if self.library.locked(document.id) is not None:
+            raise Invalid("id", f"{document.id} is the id of a built-in policy; choose another one")
+        self._check(document, self.attachments.of(document.id))
+
+    def remove(self, policy_id: str, actor: Actor, *, expected_version: int | None = None) -> None:
+        """Remove a policy.
+
+        Raises:
+            NotFound, Invalid, EditConflict: as :meth:`update`.
+            InUse: clusters are attached to it; names them.
+        """
+        before = self.library.editable(policy_id)
+        self._store.remove(
+            policy_id,
+            expected_version=expected_version,
+            audit=self.audit_log.entry(
+                actor, "policy.remove", policy_id, _json(before.document), None
+            ),
+        )
+
+    # Units of a policy
+
+    def add_filter(
+        self, policy_id: str, unit_id: str, actor: Actor, *, position: Position = "none"
+    ) -> StoredPolicy:
+        """Add a filter. Raises as :meth:`update`."""
+        unit = self.library.unit_as(unit_id, UnitKind.FILTER)
+        use = FilterUse(unit=unit.name, position=position)
+        return self._edit(
+            policy_id, lambda now: structs.replace(now, filters=(*now.filters, use)), actor
+        )
+
+    def add_weight(
+        self, policy_id: str, unit_id: str, actor: Actor, *, factor: float = 1.0
+    ) -> StoredPolicy:
+        """Add a weight. Raises as :meth:`update`."""
+        unit = self.library.unit_as(unit_id, UnitKind.WEIGHT)
+        use = WeightUse(unit=unit.name, factor=factor)
+        return self._edit(
+            policy_id, lambda now: structs.replace(now, weights=(*now.weights, use)), actor
+        )
+
+    def set_balance(self, policy_id: str, unit_id: str, actor: Actor) -> StoredPolicy:
+        """Set the balance, in place of any other. Raises as :meth:`update`."""
+        use = BalanceUse(unit=self.library.unit_as(unit_id, UnitKind.BALANCE).name)
+        return self._edit(policy_id, lambda now: structs.replace(now, balance=use), actor)
+
+    def remove_unit_use(
+        self, policy_id: str, kind: UnitKind, unit_id: str, actor: Actor
+    ) -> StoredPolicy:
+        """Remove a filter, weight or balance; one that the policy does not use is no error.
+
+        Raises as :meth:`update`: a parameter that only this unit declares must be removed first.
+        """
+        unit = self.library.units().find(unit_id)
+        if unit is None or unit.kind != kind:
+            return self.library.editable(policy_id)
+
+        def without(now: ClusterPolicy) -> ClusterPolicy:
+            if kind is UnitKind.FILTER:
+                left = tuple(each for each in now.filters if each.unit != unit.name)
+                return structs.replace(now, filters=left)
+            if kind is UnitKind.WEIGHT:
+                kept = tuple(each for each in now.weights if each.unit != unit.name)
+                return structs.replace(now, weights=kept)
+            is_used = now.balance is not None and now.balance.unit == unit.name
+            return structs.replace(now, balance=None) if is_used else now
+
+        return self._edit(policy_id, without, actor)
+
+    # Units
+
+    def register_units(self) -> None:
+        """Store the user units that are installed; others that are stored count as disabled."""
+        known = {each.id: each for each in self._store.units()}
+        installed = installed_units(self.library.units().catalogue)
+        if changed := [each for each in installed if known.get(each.id) != each]:
+            self._store.put_units(changed)
+
+    def switch_unit(self, name: str, actor: Actor, *, is_enabled: bool) -> list[PolicyUnit]:
+        """Enable or disable a unit from a file: the one with this id, or all kinds of this name.
+
+        Raises:
+            NotFound: there is no such unit.
+            Invalid: it does not need to be enabled, or cannot be used.
+            InUse: it is to be disabled, and policies use it; names them, or the clusters that have
+                such a policy over RPC.
+            StateUnavailable, Conflict: it is stored, and not in force yet for policies over RPC.
+        """
+        self.register_units()
+        stored = {each.id: each for each in self._store.units()}
+        found = switchable(self.library.units(), name)
+        if not is_enabled:
+            self._check_unused(found)
+        for each in found:
+            if stored[each.id].is_enabled != is_enabled:
+                self._store.put_units([structs.replace(stored[each.id], is_enabled=is_enabled)])
+                action = "unit.enable" if is_enabled else "unit.disable"
+                self._store.record(self.audit_log.entry(actor, action, each.id, None, None))
+        self._settle_units_now()
+        units = self.library.units()
+        return [unit for each in found if (unit := units.find(each.id)) is not None]
+
+    def remove_unit(self, unit_id: str, actor: Actor) -> None:
+        """Remove a user unit.
+
+        Raises:
+            NotFound: there is no such unit.
+            Invalid: it comes with the worker.
+            InUse, StateUnavailable, Conflict: as :meth:`switch_unit`.
+        """
+        found = self.library.unit(unit_id)
+        if found.is_internal:
+            raise Invalid("unit", f"{found.name} comes with the worker and cannot be removed")
+        self._check_unused([found])
+        before = msgspec.json.encode({"name": found.name, "kind": found.kind}).decode()
+        self._store.remove_unit(
+            unit_id, self.audit_log.entry(actor, "unit.remove", unit_id, before, None)
+        )
+        self._settle_units_now()
+
+    def settle_units(self) -> bool:
+        """Put in force which units policies over RPC may use; whether that was not so already.
+
+        Raises:
+            StateUnavailable, Conflict: the shared state cannot be written now.
+        """
+        return self._in_force.settle_units(
+            lambda: {each.id for each in self._store.units() if each.is_enabled}
+        )
+
+    # Parts
+
+    def _settle_units_now(self) -> None:
+        try:
+            self.settle_units()
+        except (StateUnavailable, Conflict) as error:
+            raise type(error)(
+                "The change is stored, and takes effect for policies over RPC within a minute "
+                f"after the shared state can be written: {error}"
+            ) from None
+
+    def _check_unused(self, units: Sequence[PolicyUnit]) -> None:
+        """Raises InUse, and StateUnavailable: policies over RPC are in the shared state alone."""
+        stored = [each.document for each in self._store.policies()]
+        check_unused(units, {each.name: each for each in stored})
+        clusters = self._in_force.clusters()
+        check_unused(units, {f"cluster {name}": self._in_force.in_force(name) for name in clusters})
+
+    def _edit(
+        self,
+        policy_id: str,
+        change: Change,
+        actor: Actor,
+        expected_version: int | None = None,
+    ) -> StoredPolicy:
+        before = self.library.editable(policy_id)
+        now = before.document
+        if expected_version not in {None, now.version}:
+            raise EditConflict(f"Policy {now.name}", before.changed_by, now.version)
+        document = structs.replace(change(now), id=now.id, version=now.version)
+        if document == now:
+            return before
+        after = self._stored(structs.replace(document, version=now.version + 1), actor)
+        attached = self.attachments.of(policy_id)
+        self._check(after.document, attached)
+        self._store.replace(
+            after,
+            expected_version=now.version,
+            audit=self.audit_log.entry(
+                actor, "policy.update", policy_id, _json(now), _json(after.document)
+            ),
+        )
+        self.attachments.settle(each.cluster for each in attached)
+        return after
+
+    def _check(self, document: ClusterPolicy, attached: Sequence[Attachment]) -> None:
+        units = self.library.units()
+        names = {each.document.id: each.document.name for each in self.library.policies()}
+        check_policy(document, units, names)
+        self.library.compile(document)
+        for each in attached:
+            try:
+                self.library.for_cluster(document, each.parameters, units)
+            except Invalid as error:
+                raise Invalid(f"cluster {each.cluster}: {error.field}", error.problem) from None
+
+    def _stored(self, document: ClusterPolicy, actor: Actor) -> StoredPolicy:
+        return StoredPolicy(
+            document=document, changed_by=actor.user, changed_at_s=self._clock.time_s()
+        )
+
+
+def _with_fields(policy: ClusterPolicy, fields: PolicyFields) -> ClusterPolicy:
+    given = {name: value for name, value in structs.asdict(fields).items() if value is not None}
+    return structs.replace(policy, **given)
+
+
+def _json(document: ClusterPolicy) -> str:
+    return write_policy(document).decode()

@@ -1,0 +1,54 @@
+"""The tokens of the REST API, as records of the shared state's scope ``@tokens``.
+
+Every API process sees a new or revoked token with its next request, a restart ends none, and the
+store deletes those that have expired. ``k:`` and a token's digest is the token.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from scheduler_worker.ports import ApiToken, Put, Store, Transaction
+from scheduler_worker.service.state.replica import Replica
+
+SCOPE = "@tokens"
+_TOKEN = "k:"  # noqa: S105 - the beginning of a key
+MAX_TOKENS = 1000
+"""Upper bound of a user's tokens; one more ends the one that would expire first."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(ApiToken).decode
+
+
+class SharedApiTokens(Replica):
+    """Implements ``ports.ApiTokens``; each method raises StateUnavailable."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(SCOPE)
+        self._store = store
+        self._tokens: dict[str, ApiToken] = {}
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        digest = key.removeprefix(_TOKEN)
+        if value is None:
+            self._tokens.pop(digest, None)
+        else:
+            self._tokens[digest] = _decode(value)
+
+    def add(self, token: ApiToken) -> None:
+        with self.lock:
+            self.refresh(self._store)
+            own = [each for each in self._tokens.values() if each.user == token.user]
+            own.sort(key=lambda each: each.expires_at_s)
+            too_many = own[: max(0, len(own) - MAX_TOKENS + 1)]
+        puts = [Put(_TOKEN + each.digest, None) for each in too_many]
+        puts.append(Put(_TOKEN + token.digest, _encode(token), token.expires_at_s))
+        self._store.write(SCOPE, [Transaction(puts)])
+
+    def find(self, digest: str) -> ApiToken | None:
+        with self.lock:
+            self.refresh(self._store)
+            return self._tokens.get(digest)
+
+    def remove(self, digest: str) -> None:
+        self._store.write(SCOPE, [Transaction([Put(_TOKEN + digest, None)])])

@@ -1,0 +1,95 @@
+"""The audit of what administrators do: who, from where, what, and what was there before and after.
+
+An edit of a policy writes its entry in the same transaction. A change of the shared state cannot:
+its entry is written first, so nothing changes without one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec import structs
+
+from scheduler_worker.errors import BackendError, SchedulerWorkerError
+from scheduler_worker.policy_store import EVERYTHING, AuditEntry, AuditFilter, PolicyStore
+from scheduler_worker.ports import Clock
+
+_DAY_S = 86_400.0
+PURGED_AT_ONCE = 1000
+"""Upper bound of the entries that one transaction deletes."""
+_MAX_BATCHES = 50
+
+
+class Actor(msgspec.Struct, frozen=True):
+    """Who changes something, and from where: an address, or the name of a command."""
+
+    user: str
+    origin: str = ""
+
+
+class AuditLog:
+    """Reads and writes the audit. Every method raises PolicyStoreUnavailable."""
+
+    def __init__(self, store: PolicyStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def entry(
+        self, actor: Actor, action: str, subject: str, before: str | None, after: str | None
+    ) -> AuditEntry:
+        """The entry of a change that is made now; ``before`` and ``after`` are JSON."""
+        return AuditEntry(
+            at_s=self._clock.time_s(),
+            user=actor.user,
+            origin=actor.origin,
+            action=action,
+            subject=subject,
+            before=before,
+            after=after,
+        )
+
+    def entries(
+        self, wanted: AuditFilter = EVERYTHING, *, after: str | None = None, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """Changes and refused attempts, oldest first; ``after`` is the id of an entry.
+
+        Raises Invalid for a marker that is no such id.
+        """
+        return self._store.audit(wanted, after=after, limit=limit)
+
+    def refused(self, actor: Actor, action: str, subject: str, reason: str) -> None:
+        """Record an attempt that was refused."""
+        self._record_refused(self.entry(actor, action, subject, None, None), reason)
+
+    @contextlib.contextmanager
+    def changing(
+        self, actor: Actor, action: str, subject: str, *, before: str | None, after: str | None
+    ) -> Iterator[None]:
+        """Record a change, which the block makes; a block that fails is recorded as refused too."""
+        entry = self.entry(actor, action, subject, before, after)
+        self._store.record(entry)
+        try:
+            yield
+        except SchedulerWorkerError as error:
+            with contextlib.suppress(BackendError):
+                self._record_refused(entry, f"it was recorded and then failed: {error}")
+            raise
+
+    def purge(self, days: float) -> int:
+        """Delete entries older than so many days, in small batches; returns how many.
+
+        A large backlog takes several calls.
+        """
+        before_s = self._clock.time_s() - days * _DAY_S
+        deleted = 0
+        for _ in range(_MAX_BATCHES):
+            batch = self._store.purge_audit(before_s=before_s, limit=PURGED_AT_ONCE)
+            deleted += batch
+            if batch < PURGED_AT_ONCE:
+                break
+        return deleted
+
+    def _record_refused(self, entry: AuditEntry, reason: str) -> None:
+        self._store.record(structs.replace(entry, result="refused", reason=reason))

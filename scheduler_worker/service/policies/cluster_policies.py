@@ -1,0 +1,169 @@
+"""Attach, read and detach the policies of clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from scheduler_worker.errors import ClusterPolicyError, Conflict, RequestError
+from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.observer import Observer
+from scheduler_worker.ports import ABSENT, Guard, Put, Transaction
+from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.policies.policy_rules import uses
+from scheduler_worker.service.state import records
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.state.writing import Plan, Writer
+
+_MAX_ATTEMPTS = 8
+
+
+class ClusterPolicies:
+    """Attaches, reads and detaches policies.
+
+    The policy is a record of the cluster's own scope: every worker receives it with the next grant
+    of the cluster's lock, and each commit is guarded by its version. So every decision that is
+    stored after a change was made under the new policy.
+    """
+
+    def __init__(
+        self, fleet: Fleet, pipelines: Callable[[], Pipelines], observer: Observer | None = None
+    ) -> None:
+        self._fleet = fleet
+        self._pipelines = pipelines
+        self._writer = Writer(fleet.store, observer or Observer())
+
+    def attach(self, cluster: str, policy: ClusterPolicy) -> None:
+        """Put a policy in force; attaching the same document again is a no-op.
+
+        Raises:
+            RequestError: there is no such cluster, the policy cannot be compiled, or a unit that it
+                uses is not enabled.
+            Conflict: another document has this id and version, or a later version is in force.
+            StateUnavailable: the store cannot be reached.
+        """
+        replica = self._fleet.known_cluster(cluster)
+        self._compile(policy)
+        self._check_enabled(policy)
+
+        def put(now: ClusterPolicy | None) -> Put | None:
+            if now == policy:
+                return None
+            if now is not None and now.id == policy.id and now.version >= policy.version:
+                raise Conflict(
+                    f"Cluster {cluster} has policy {now.reference} already; a changed policy needs "
+                    f"a version above {now.version}."
+                )
+            return records.put_policy(policy)
+
+        self._write(replica, put)
+
+    def detach(self, cluster: str) -> None:
+        """Return to the policy ``nova``. Raises as :meth:`attach` does."""
+        self._write(
+            self._fleet.known_cluster(cluster),
+            lambda now: records.gone(records.POLICY_IN_FORCE) if now else None,
+        )
+
+    def clusters(self) -> Sequence[str]:
+        """The names of the clusters that have hosts, or had some. Raises StateUnavailable."""
+        self._fleet.refresh_globals()
+        return self._fleet.names()
+
+    def settle(self, cluster: str, wanted: Callable[[], ClusterPolicy | None]) -> bool:
+        """Put the document of a system of record in force; whether it was not already.
+
+        ``wanted`` reads that record (None: the policy ``nova``) each time *after* the version of
+        what is in force was read, which the write then guards. So of two callers, the one whose
+        document is outdated is refused and reads again: the last one in force is the last one
+        recorded. The cluster need not be a known one, so that an empty state gets its policies
+        back before its hosts.
+
+        Raises:
+            RequestError: the policy cannot be compiled; the old one stays in force.
+            Conflict: other documents were put in force during each of several attempts.
+            StateUnavailable: the store cannot be reached.
+        """
+        replica = self._fleet.cluster(cluster)
+        key = records.POLICY_IN_FORCE
+        for _ in range(_MAX_ATTEMPTS):
+            with replica.lock:
+                replica.refresh(self._fleet.store)
+                version, now = replica.version(key), replica.policy
+            policy = wanted()
+            if policy == now:
+                return False
+            self._compile(policy)
+            put = records.put_policy(policy) if policy else records.gone(key)
+            write = Transaction([put], [Guard(key, version)])
+            if self._fleet.store.write(cluster, [write]).applied[0]:
+                return True
+        raise Conflict(
+            f"The policy of {cluster} changed during each of {_MAX_ATTEMPTS} attempts; try again."
+        )
+
+    def settle_units(self, wanted: Callable[[], Collection[str]]) -> bool:
+        """Put in force which units are enabled; whether that was not so already.
+
+        ``wanted`` reads their ids from a system of record, when and why as in :meth:`settle`.
+
+        Raises:
+            Conflict: others switched the same units during each of several attempts.
+            StateUnavailable: the store cannot be reached.
+        """
+        known = self._fleet.globals
+        for _ in range(_MAX_ATTEMPTS):
+            with known.lock:
+                known.refresh(self._fleet.store)
+                now, versions = known.units, dict(known.versions)
+            enabled = frozenset(wanted())
+            if enabled == now:
+                return False
+            puts = [
+                *(records.put_unit(each) for each in sorted(enabled - now)),
+                *(records.gone(records.UNIT + each) for each in sorted(now - enabled)),
+            ]
+            guards = [Guard(put.key, versions.get(put.key, ABSENT)) for put in puts]
+            if self._fleet.store.write(known.scope, [Transaction(puts, guards)]).applied[0]:
+                return True
+        raise Conflict(
+            f"The enabled units changed during each of {_MAX_ATTEMPTS} attempts; try again."
+        )
+
+    def in_force(self, cluster: str) -> ClusterPolicy:
+        """The policy in force for a cluster. Raises as :meth:`attach` does."""
+        replica = self._fleet.known_cluster(cluster)
+        with replica.lock:
+            replica.refresh(self._fleet.store)
+            return replica.policy or self._pipelines().nova_policy
+
+    def _check_enabled(self, policy: ClusterPolicy) -> None:
+        """Raises RequestError where the policy, which compiles, uses units that are not enabled."""
+        catalogue = self._pipelines().catalogue.limited_to(self._fleet.globals.units)
+        problems = [
+            f"{kind} {use.unit} {problem}"
+            for kind, use in uses(policy)
+            if (problem := catalogue.problem(use.unit, kind)) is not None
+        ]
+        if problems:
+            raise RequestError("policy", "; ".join(problems))
+
+    def _compile(self, policy: ClusterPolicy | None) -> None:
+        """Raises RequestError when the policy cannot be compiled."""
+        try:
+            if policy is not None:
+                self._pipelines().compile(policy)
+        except ClusterPolicyError as error:
+            raise RequestError("policy", str(error)) from None
+
+    def _write(
+        self, replica: ClusterReplica, change: Callable[[ClusterPolicy | None], Put | None]
+    ) -> None:
+        key = records.POLICY_IN_FORCE
+
+        def plan(_: str, _now_s: float) -> Plan | None:
+            put = change(replica.policy)
+            if put is None:
+                return None
+            return Plan(Transaction([put], [Guard(key, replica.version(key))]))
+
+        self._writer.write(replica, [key], plan)

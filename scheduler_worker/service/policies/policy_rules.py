@@ -1,0 +1,235 @@
+"""What a policy must fulfil before it is stored: oVirt's checks, in oVirt's order.
+
+All of them are pure. The first that fails raises :class:`~scheduler_worker.errors.Invalid`, which
+names the field, or NameTaken.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from msgspec import structs
+
+from scheduler_worker.errors import ClusterPolicyError, InUse, Invalid, NameTaken, NotFound
+from scheduler_worker.model.policies import (
+    MAX_VALUE,
+    ClusterPolicy,
+    UnitUse,
+    from_plain,
+    to_plain,
+)
+from scheduler_worker.scheduling.catalogue import Parameter, UnitKind, parameter_values
+from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits
+from scheduler_worker.wording import cut, listed
+
+_PARAMETER_NAME = re.compile(r"[a-z_A-Z0-9]{1,128}")
+_UNSTORABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+"""Characters that not every database and no XML document can carry; newlines and tabs are fine."""
+
+
+def check_policy(policy: ClusterPolicy, units: PolicyUnits, names: Mapping[str, str]) -> None:
+    """Check a policy before it is stored.
+
+    ``names`` has the names of all policies, by id. Raises Invalid or NameTaken.
+    """
+    _check_texts(policy)
+    _check_name(policy, names)
+    filters = [(UnitKind.FILTER, each) for each in policy.filters]
+    weights = [(UnitKind.WEIGHT, each) for each in policy.weights]
+    _check_units("filters", filters, units)
+    _check_positions(policy)
+    _check_units("weights", weights, units)
+    _check_factors(policy, units)
+    if policy.balance is not None:
+        _check_units("balance", [(UnitKind.BALANCE, policy.balance)], units)
+    _check_units("selector", [(UnitKind.SELECTOR, policy.selector)], units)
+    check_parameters(policy, policy.parameters, units)
+
+
+def check_parameters(
+    policy: ClusterPolicy,
+    parameters: Mapping[str, str],
+    units: PolicyUnits,
+    *,
+    known: Collection[str] = (),
+) -> None:
+    """Check values of the policy's parameters, its own or a cluster's.
+
+    Names that are ``known`` need not be declared.
+
+    Raises:
+        Invalid: no unit of the policy declares one of them, or a value does not fit.
+    """
+    declared = declarations(policy, units)
+    for name, value in sorted(parameters.items()):
+        field = f"properties.{cut(name)}"
+        if not _PARAMETER_NAME.fullmatch(name):
+            raise Invalid(field, "a name consists of up to 128 letters a-z and A-Z, digits and _")
+        _check_value(field, value)
+        if name not in declared and name not in known:
+            names = listed(sorted(declared), 20) or "none, for the policy has no such unit"
+            raise Invalid(field, f"no unit of the policy declares it; declared are: {names}")
+        for each in declared.get(name, ()):
+            each.check(field, value)
+
+
+def cluster_parameters(
+    policy: ClusterPolicy, own: Mapping[str, str], units: PolicyUnits
+) -> dict[str, str]:
+    """A cluster's parameters under a policy: its own values, else the policy's.
+
+    Names that the policy does not know are dropped. It knows those that its units declare, and
+    those that it sets: a built-in one may set what a unit of a later version reads.
+    """
+    known = declarations(policy, units).keys() | policy.parameters.keys()
+    return {name: value for name, value in {**policy.parameters, **own}.items() if name in known}
+
+
+class Declaration:
+    """A parameter as one unit declares it."""
+
+    def __init__(self, unit: str, parameter: Parameter, declared_in: type | None) -> None:
+        self._unit = unit
+        self._parameter = parameter
+        self._declared_in = declared_in
+
+    def check(self, field: str, value: str) -> None:
+        """Raises Invalid when the value does not fit."""
+        regex = self._parameter.regex
+        if regex is not None and not re.fullmatch(regex, value):
+            raise Invalid(field, f"{cut(value)!r} does not match {regex}, as {self._unit} demands")
+        if self._declared_in is None:
+            return
+        try:
+            parameter_values(self._declared_in, [{self._parameter.name: value}])
+        except ValueError as error:
+            raise Invalid(field, f"{cut(value)!r} is refused by {self._unit}: {error}") from None
+
+
+def declarations(policy: ClusterPolicy, units: PolicyUnits) -> dict[str, list[Declaration]]:
+    """The parameters that units of the policy declare, by name."""
+    found: dict[str, list[Declaration]] = {}
+    for kind, use in uses(policy):
+        unit = units.used(use.unit, kind)
+        if unit is None:
+            continue
+        entry = units.catalogue.find(use.unit, kind)
+        for parameter in unit.parameters:
+            declared_in = None if entry is None else entry.unit.parameters_type
+            found.setdefault(parameter.name, []).append(
+                Declaration(use.unit, parameter, declared_in)
+            )
+    return found
+
+
+def switchable(units: PolicyUnits, name: str) -> list[PolicyUnit]:
+    """The units of this id or name, all of which an administrator may enable and disable.
+
+    Raises:
+        NotFound: there is none.
+        Invalid: one is always enabled, or cannot be used.
+    """
+    found = [each for each in units if name in {each.id, each.name}]
+    if not found:
+        raise NotFound("unit", name)
+    for each in found:
+        entry = units.catalogue.find(each.name, each.kind)
+        if entry is None:
+            raise Invalid("unit", f"{each.name} is not installed any more")
+        if entry.problem is not None:
+            raise Invalid("unit", each.description)
+        if not entry.unit.needs_enabling:
+            raise Invalid("unit", f"{each.name} comes from no file and is always enabled")
+    return found
+
+
+def check_unused(units: Iterable[PolicyUnit], policies: Mapping[str, ClusterPolicy]) -> None:
+    """Raises InUse where policies use one of the units; names them by their keys."""
+    for unit in units:
+        users = [
+            name
+            for name, policy in policies.items()
+            if (unit.kind, unit.name) in {(kind, use.unit) for kind, use in uses(policy)}
+        ]
+        if users:
+            raise InUse(f"Unit {unit.name}", users)
+
+
+def uses(policy: ClusterPolicy) -> Iterator[tuple[UnitKind, UnitUse]]:
+    """Every use of a unit in the policy, with the kind that it is used as."""
+    yield from ((UnitKind.FILTER, each) for each in policy.filters)
+    yield from ((UnitKind.WEIGHT, each) for each in policy.weights)
+    if policy.balance is not None:
+        yield UnitKind.BALANCE, policy.balance
+    yield UnitKind.SELECTOR, policy.selector
+
+
+def _check_texts(policy: ClusterPolicy) -> None:
+    texts = [("id", policy.id), ("name", policy.name), ("description", policy.description)]
+    for _, use in uses(policy):
+        texts += [(f"{use.unit} name", use.name or "")]
+        for name, value in use.parameters.items():
+            _check_value(f"{use.unit}.{name}", value)
+    for field, text in texts:
+        _check_characters(field, text)
+    try:
+        # A struct that was made by hand may be out of bounds; parameters have their turn later.
+        from_plain(to_plain(structs.replace(policy, parameters={})))
+    except ClusterPolicyError as error:
+        raise Invalid("policy", str(error)) from None
+    if policy.name != policy.name.strip():
+        raise Invalid("name", "begins or ends with a space")
+
+
+def _check_characters(field: str, text: str) -> None:
+    if found := _UNSTORABLE.search(text):
+        raise Invalid(field, f"contains the character {found.group()!r}, which cannot be stored")
+
+
+def _check_value(field: str, value: str) -> None:
+    _check_characters(field, value)
+    if len(value) > MAX_VALUE:
+        raise Invalid(field, f"is longer than {MAX_VALUE} characters")
+    if ";" in value:
+        raise Invalid(field, f"{cut(value)!r} contains a semicolon, which no value may")
+
+
+def _check_name(policy: ClusterPolicy, names: Mapping[str, str]) -> None:
+    for policy_id, name in names.items():
+        if policy_id != policy.id and name.casefold() == policy.name.casefold():
+            raise NameTaken(policy.name)
+
+
+def _check_units(field: str, used: Iterable[tuple[UnitKind, UnitUse]], units: PolicyUnits) -> None:
+    seen: Counter[str] = Counter()
+    for kind, use in used:
+        name = f"{field}.{cut(use.unit)}"
+        seen[use.unit] += 1
+        if seen[use.unit] > 1:
+            raise Invalid(name, f"the unit is used twice; a policy uses a {kind} once")
+        if (problem := units.catalogue.problem(use.unit, kind)) is not None:
+            raise Invalid(name, problem)
+        if units.used(use.unit, kind) is None:
+            raise Invalid(name, "the unit was removed; restart the API to register it again")
+
+
+def _check_positions(policy: ClusterPolicy) -> None:
+    for position in ("first", "last"):
+        some = [each.unit for each in policy.filters if each.position == position]
+        if len(some) > 1:
+            raise Invalid("filters", f"only one filter can be {position}, not {listed(some)}")
+
+
+def _check_factors(policy: ClusterPolicy, units: PolicyUnits) -> None:
+    """A negative factor inverts one of Nova's weighers; of a cost it would prefer the worst."""
+    for each in policy.weights:
+        field = f"weights.{cut(each.unit)}"
+        if not math.isfinite(each.factor):
+            raise Invalid(field, f"factor {each.factor} is no finite number")
+        entry = units.catalogue.find(each.unit, UnitKind.WEIGHT)
+        is_cost = entry is None or getattr(entry.unit, "lower_is_better", False)
+        if each.factor < 0 and is_cost:
+            raise Invalid(field, f"factor {each.factor:g} of a cost is not 0 or above")

@@ -1,0 +1,109 @@
+"""Repairs differences between the policy store and what is in force, at start and regularly.
+
+A difference remains when a process dies, or the shared state is down, between the commit in the
+store and the write into the state; and when the state has lost its data. Entries of the audit that
+are too old are deleted on the way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from scheduler_worker.errors import AdministrationError, BackendError, Conflict, RequestError
+from scheduler_worker.service.policies.administration import PolicyAdministration
+
+INTERVAL_S = 60.0
+
+_UNITS = "@units"
+"""Stands for the units among the names of clusters, none of which begins so."""
+
+
+class Reconciler:
+    """Compares in a thread of its own. Several processes may do so at a time."""
+
+    def __init__(
+        self,
+        administration: PolicyAdministration,
+        *,
+        report: Callable[[str], None],
+        interval_s: float = INTERVAL_S,
+        audit_retention_days: float = 0.0,
+    ) -> None:
+        """``report`` gets a sentence for each repair, and for each problem when it appears.
+
+        Entries of the audit are kept for so many days; 0: for ever.
+        """
+        self._administration = administration
+        self._report = report
+        self._interval_s = interval_s
+        self._retention_days = audit_retention_days
+        self._problems: dict[str, str] = {}
+        """What could not be repaired last time, by cluster; the store's own problem under '', that
+        of units under :data:`_UNITS`."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="policy-reconciler", daemon=True)
+
+    def reconcile(self) -> list[str]:
+        """Put in force which units are enabled, and the policy of each cluster, as it is stored.
+
+        A cluster whose policy cannot be put in force keeps its old one and does not stop the
+        others. Returns the clusters that differed.
+        """
+        try:
+            clusters = [each.cluster for each in self._administration.attachments.all()]
+        except BackendError as error:
+            self._say({**self._problems, "": str(error)})
+            return []
+        repaired: list[str] = []
+        problems = self._settle_units()
+        for cluster in clusters:
+            try:
+                if self._administration.attachments.put_in_force(cluster):
+                    repaired.append(cluster)
+            except (AdministrationError, BackendError, Conflict, RequestError) as error:
+                problems[cluster] = f"The policy of cluster {cluster} is not in force: {error}"
+        for cluster in repaired:
+            self._report(f"The policy of cluster {cluster} was put in force as it is stored")
+        self._say(problems)
+        return repaired
+
+    def _say(self, problems: dict[str, str]) -> None:
+        """Report the problems that are new, and remember all."""
+        for subject, problem in problems.items():
+            if self._problems.get(subject) != problem:
+                self._report(problem)
+        self._problems = problems
+
+    def _settle_units(self) -> dict[str, str]:
+        """Put in force which units are enabled; the problem, if there is one."""
+        try:
+            if self._administration.settle_units():
+                self._report("The units that are enabled were put in force as they are stored")
+        except (BackendError, Conflict) as error:
+            return {_UNITS: f"Which units are enabled is not in force for RPC: {error}"}
+        return {}
+
+    def purge(self) -> int:
+        """Delete a bounded number of the entries of the audit that are too old; how many."""
+        if not self._retention_days:
+            return 0
+        try:
+            return self._administration.audit_log.purge(self._retention_days)
+        except BackendError as error:
+            self._report(f"Old entries of the audit are not deleted yet: {error}")
+            return 0
+
+    def start(self) -> None:
+        """Compare once, then again after each interval, in a thread."""
+        self.reconcile()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; a comparison in progress ends by its own timeouts."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._interval_s):
+            self.reconcile()
+            self.purge()

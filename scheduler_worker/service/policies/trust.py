@@ -1,0 +1,98 @@
+"""The trust levels of all nodes, polled in the background so that no request waits for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from scheduler_worker.errors import BackendError, StateUnavailable
+from scheduler_worker.ports import Attestation, Clock
+from scheduler_worker.scheduling.filters.trusted import TrustLevels, TrustSource
+from scheduler_worker.service.state.replica import Fleet
+
+
+class AttestationService(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach an attestation service; ``auth_blob`` is a secret."""
+
+    server: str
+    port: int = 8443
+    api_url: str = "/OpenAttestationWebServices/V1.0"
+    auth_blob: str | None = None
+    ca_file: str | None = None
+    insecure: bool = False
+    """Accept any certificate: a man in the middle can make every host trusted."""
+    lasts_s: float = 60.0
+    """How long a polled level is valid."""
+    timeout_s: float = 5.0
+    """For connecting, and for each read of the response."""
+
+
+_NO_LEVELS = TrustLevels(number=-1)
+"""The levels when the service has not answered for too long."""
+
+
+class Trust(TrustSource):
+    """Polls an attestation service twice per validity period of a level."""
+
+    def __init__(
+        self,
+        attestation: Attestation,
+        fleet: Fleet,
+        clock: Clock,
+        *,
+        lasts_s: float,
+        report: Callable[[str], None],
+    ) -> None:
+        self._attestation = attestation
+        self._fleet = fleet
+        self._clock = clock
+        self._lasts_s = lasts_s
+        self._report = report
+        self._levels = TrustLevels()
+        self._polled_s = float("-inf")
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="attestation", daemon=True)
+
+    def levels(self) -> TrustLevels:
+        """The levels that are valid now."""
+        age_s = self._clock.monotonic_s() - self._polled_s
+        return self._levels if age_s < self._lasts_s else _NO_LEVELS
+
+    def poll(self) -> None:
+        """Read the levels of all nodes; on a failure, report it and keep the old ones."""
+        polled_s = self._clock.monotonic_s()
+        try:
+            nodes = self._nodes(polled_s)
+            found = self._attestation.levels(nodes) if nodes else {}
+        except StateUnavailable:
+            return  # the state backend reports its outages itself
+        except BackendError as error:
+            self._report(str(error))
+            return
+        if found != self._levels.of:
+            self._levels = TrustLevels(self._levels.number + 1, found)
+        self._polled_s = polled_s
+
+    def start(self) -> None:
+        """Poll once, then keep polling in a thread."""
+        self.poll()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop polling; a poll in progress ends by its own timeout."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._lasts_s / 2):
+            self.poll()
+
+    def _nodes(self, now_s: float) -> list[str]:
+        found: set[str] = set()
+        self._fleet.refresh_globals()
+        for replica in self._fleet.clusters():
+            replica.catch_up(self._fleet.store, self._clock, now_s)
+            with replica.lock:
+                found.update(record.nodename for record in replica.table.records)
+        return sorted(found)

@@ -1,0 +1,163 @@
+"""Loads the units named in the configuration into the catalogue and the policy ``nova``.
+
+A name is an entry point, a ``module.Class`` path, or a group that means all entry points, in our
+spelling or Nova's.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from scheduler_worker.errors import ConfigError
+from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.scheduling.catalogue import Catalogue, entry
+from scheduler_worker.scheduling.compiler import MANDATORY, compile_policy, nova_policy
+from scheduler_worker.scheduling.options import (
+    ALL_FILTERS,
+    ALL_WEIGHERS,
+    NOVA_ALL_FILTERS,
+    NOVA_ALL_WEIGHERS,
+    Options,
+)
+from scheduler_worker.scheduling.pipeline import Pipeline
+from scheduler_worker.scheduling.plugin import Filter, Unit, Weigher
+from scheduler_worker.scheduling.selectors import (
+    BasicWeighting,
+    NormalizedSum,
+    RankSelector,
+    RankSum,
+    WeightedSum,
+)
+
+AnyUnit = TypeVar("AnyUnit", bound=Unit)
+Registered = Mapping[str, type]
+"""Unit name -> class, as the installed packages declare them."""
+
+SELECTORS = (NormalizedSum, WeightedSum, RankSum, BasicWeighting, RankSelector)
+
+
+def load_units(
+    options: Options, filters: Registered, weighers: Registered, *others: Registered
+) -> tuple[Catalogue, ClusterPolicy]:
+    """The catalogue of all available units, and the policy ``nova``.
+
+    ``others`` are units that only policies may name, never the options of ``nova``.
+
+    Raises:
+        ConfigError: names are unknown or no filter or weigher; the message lists all of them.
+    """
+    problems: list[str] = []
+    available = _classes(
+        "[filter_scheduler] available_filters",
+        options.available_filters,
+        filters,
+        (ALL_FILTERS, NOVA_ALL_FILTERS),
+        Filter,
+        problems,
+    )
+    weighing = _classes(
+        "[filter_scheduler] weight_classes",
+        options.weight_classes,
+        weighers,
+        (ALL_WEIGHERS, NOVA_ALL_WEIGHERS),
+        Weigher,
+        problems,
+    )
+    enabled = options.enabled_filters
+    if unknown := [name for name in enabled if name not in available]:
+        problems.append(_unknown("[filter_scheduler] enabled_filters", unknown, available))
+    if problems:
+        raise ConfigError("; ".join(problems))
+    catalogue = unit_catalogue({**filters, **available}, {**weighers, **weighing}, *others)
+    return catalogue, nova_policy(enabled, tuple(weighing), options, catalogue)
+
+
+def nova_pipeline(
+    options: Options,
+    filters: Registered,
+    weighers: Registered,
+    collaborators: Mapping[type, Any] | None = None,
+) -> Pipeline:
+    """The pipeline of the policy ``nova``, compiled from the options.
+
+    Raises:
+        ConfigError: as :func:`load_units`.
+        ClusterPolicyError: an option has a value that a unit refuses.
+    """
+    catalogue, nova = load_units(options, filters, weighers)
+    return compile_policy(nova, catalogue, options, collaborators)
+
+
+def unit_catalogue(*units: Registered) -> Catalogue:
+    """The catalogue of these units, the selectors, and the units that every policy has.
+
+    Each mapping has names of its own: the same name may be a filter in one, a weight in another.
+
+    Raises:
+        ConfigError: a class is not a unit, or declares invalid parameters.
+    """
+    selectors = {unit.__name__: unit for unit in SELECTORS}
+    found = dict.fromkeys(item for some in (*units, selectors, MANDATORY) for item in some.items())
+    try:
+        return Catalogue(
+            entry(name, unit, is_mandatory=name in MANDATORY and MANDATORY[name] is unit)
+            for name, unit in found
+        )
+    except TypeError as error:
+        raise ConfigError(f"A unit cannot be used: {error}") from None
+
+
+def _classes(
+    option: str,
+    names: Sequence[str],
+    registered: Registered,
+    groups: tuple[str, str],
+    kind: type[AnyUnit],
+    problems: list[str],
+) -> dict[str, type[AnyUnit]]:
+    """Name -> class, for the valid names; adds what is wrong with the others to ``problems``."""
+    found: dict[str, type] = {}
+    unknown: list[str] = []
+    for name in names:
+        if name in groups:
+            found.update(registered)
+        elif name in registered:
+            found[name] = registered[name]
+        elif (imported := _imported(name)) is not None:
+            found[imported.__name__] = imported
+        else:
+            unknown.append(name)
+    if unknown:
+        problems.append(_unknown(option, unknown, registered))
+    problems += [
+        f"{option}: {each.__module__}.{each.__name__} is not a {kind.__name__}; "
+        f"derive it from scheduler_worker.scheduling.plugin.{kind.__name__}"
+        for each in found.values()
+        if not issubclass(each, kind)
+    ]
+    return {name: each for name, each in found.items() if issubclass(each, kind)}
+
+
+def _imported(path: str) -> type | None:
+    module, _, name = path.rpartition(".")
+    if not module:
+        return None
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+    return found if isinstance(found, type) else None
+
+
+def _unknown(option: str, names: Sequence[str], known: Mapping[str, type]) -> str:
+    hints = []
+    for name in names:
+        near = difflib.get_close_matches(name, known, n=1)
+        hints.append(f"{name} (did you mean {near[0]}?)" if near else name)
+    return (
+        f"{option}: nothing is known under {', '.join(hints)}; known are {', '.join(sorted(known))}"
+        " and importable module.Class paths"
+    )

@@ -1,0 +1,52 @@
+"""Idempotency: a repeated request is answered with the hosts it has already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from scheduler_worker.model.claims import Reservation
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.destination import RequestedDestination, may_use
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.scheduling.selections import resources_of
+from scheduler_worker.service.state.replica import ClusterReplica
+
+_DESTINATION = RequestedDestination()
+
+
+def reserved_rows(replica: ClusterReplica, table: HostTable, request: Request) -> Mapping[str, int]:
+    """Instance uuid -> row of its host, for those that have one which still suits the request."""
+    kept: dict[str, int] = {}
+    for uuid in request.instance_uuids:
+        for reservation in _earlier(replica, uuid, request.request_id):
+            row = table.row_of_reservation(reservation)
+            if (
+                row is not None
+                and reservation.resources.of_flavor == resources_of(request.spec.flavor)
+                and _still_suits(table, row, request.spec)
+            ):
+                kept[uuid] = row
+                break
+    return kept
+
+
+def _earlier(replica: ClusterReplica, uuid: str, request_id: str) -> Iterator[Reservation]:
+    """Live reservations of the instance, then the remembered answer to this very request.
+
+    An absorbed instance may be in another request too, to be moved or resized: that request is
+    decided anew.
+    """
+    yield from replica.reservations_of(uuid)
+    answer = replica.answers.get(uuid)
+    if answer is not None and answer.answers(request_id):
+        yield answer
+
+
+def _still_suits(table: HostTable, row: int, spec: RequestSpec) -> bool:
+    """False if the caller excludes the host: ignored, not the destination, or tried and failed."""
+    record = table.records[row]
+    tried = spec.retry.hosts if spec.retry else ()
+    return may_use(_DESTINATION, table.state(row), spec) and not any(
+        (each.host, each.hypervisor_hostname) == (record.host, record.nodename) for each in tried
+    )

@@ -1,0 +1,111 @@
+"""In which cluster an instance is being decided, for requests that may go to any of several.
+
+A cluster's lock guards the reservations of that cluster only: two copies of a request could get a
+host each, in different clusters. So a leader, under its cluster's lock and before it decides an
+instance there, declares so in a scope that belongs to no cluster. It may declare if
+
+* nobody has declared anything for the instance, or
+* the instance was declared to be in that cluster already, or
+* the last declaration is its own, and the request was refused there under a valid lease.
+
+Otherwise another copy may have a host in the declared cluster, and the request must look there
+first. Each declaration gives the record a new version. So no request draws an instance away from a
+cluster where another copy is being decided, and one that lost its lease meanwhile cannot commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from scheduler_worker.ports import Guard, Store, Transaction, Written
+from scheduler_worker.service.state import records
+from scheduler_worker.service.state.replica import Replica
+from scheduler_worker.service.state.routing import Routing
+
+SCOPE = "@whereabouts"
+
+
+class DecidedElsewhere(Exception):
+    """The request cannot be decided here: it must look again where its instances are."""
+
+
+class Intent(NamedTuple):
+    """A request that is about to decide instances, each in a cluster."""
+
+    routing: Routing
+    homes: Mapping[str, str]
+    """Instance uuid -> cluster."""
+
+
+class PlacementIntents(Replica):
+    """The intents declared a short while ago by all workers, as this process knows them."""
+
+    def __init__(self) -> None:
+        super().__init__(SCOPE)
+        self._homes: dict[str, str] = {}
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        uuid = key.removeprefix(records.HOME)
+        if value is None:
+            self._homes.pop(uuid, None)
+        else:
+            self._homes[uuid] = value.decode()
+
+    def by_others(
+        self, uuids: Collection[str], declared: Mapping[str, int] | None = None
+    ) -> dict[str, str]:
+        """Instance uuid -> cluster, without the records that have the version in ``declared``."""
+        own = declared or {}
+        with self.lock:
+            return {
+                uuid: self._homes[uuid]
+                for uuid in uuids
+                if uuid in self._homes and self.version(records.HOME + uuid) != own.get(uuid)
+            }
+
+    def read(self, store: Store, uuids: Collection[str], routing: Routing) -> dict[str, str]:
+        """Like :meth:`by_others`, after a read of the store. Raises StateUnavailable."""
+        with self.lock:
+            self.refresh(store)
+            return self.by_others(uuids, routing.declared)
+
+    def declare(self, store: Store, intents: Sequence[Intent], *, until_s: float) -> list[bool]:
+        """Declare where instances are decided; returns for each intent whether that is allowed.
+
+        The callers hold the locks of the clusters. The records expire ``until_s`` of the store's
+        clock. Raises StateUnavailable.
+        """
+        declared = self._declare(store, intents, until_s)
+        if not all(declared):
+            # What this process knew may have been out of date: read once, and try those again.
+            with self.lock:
+                self.refresh(store)
+            left = [
+                intent
+                for intent, is_declared in zip(intents, declared, strict=True)
+                if not is_declared
+            ]
+            again = iter(self._declare(store, left, until_s))
+            declared = [is_declared or next(again) for is_declared in declared]
+        return declared
+
+    def _declare(self, store: Store, intents: Sequence[Intent], until_s: float) -> list[bool]:
+        """Declare on what this process knows; guards refuse what is out of date."""
+        with self.lock:
+            transactions = [self._transaction(intent, until_s) for intent in intents]
+        writing = [each for each in transactions if each]
+        written = store.write(self.scope, writing) if writing else Written(0, ())
+        applied = iter(written.applied)
+        declared = [each is not None and next(applied) for each in transactions]
+        for intent, is_declared in zip(intents, declared, strict=True):
+            if is_declared:
+                intent.routing.declared.update(dict.fromkeys(intent.homes, written.version))
+        return declared
+
+    def _transaction(self, intent: Intent, until_s: float) -> Transaction | None:
+        others = self.by_others(intent.homes, intent.routing.declared)
+        if any(intent.homes[uuid] != home for uuid, home in others.items()):
+            return None
+        puts = [records.put_home(uuid, home, until_s) for uuid, home in intent.homes.items()]
+        return Transaction(puts, [Guard(put.key, self.version(put.key)) for put in puts])

@@ -1,0 +1,279 @@
+"""A cluster's lock while this process holds it, and the view of the cluster that it decides on.
+
+Claims are consumed in the host table as they are decided. :meth:`Lease.commit` stores them as
+reservations under the fencing token, or gives them back. Callers hold the replica's lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from scheduler_worker.errors import NoValidHost, SchedulerWorkerError, StaleFencingToken
+from scheduler_worker.model.claims import Claim, Reservation, reservation_id
+from scheduler_worker.model.decisions import Decision
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.ports import Grant, Guard, Seen, Transaction
+from scheduler_worker.scheduling.pipeline import Pipeline, Request
+from scheduler_worker.service.state import records, reservations
+from scheduler_worker.service.state.dependencies import Dependencies
+from scheduler_worker.service.state.idempotency import reserved_rows
+from scheduler_worker.service.state.replica import ClusterReplica
+from scheduler_worker.service.state.seeded_random import random_source
+from scheduler_worker.service.state.white_list import narrowed
+
+
+class ClusterView(NamedTuple):
+    """A cluster's host table, reservations consumed, with the pipeline of its policy."""
+
+    replica: ClusterReplica
+    table: HostTable
+    pipeline: Pipeline
+    max_reservations: int
+
+    @classmethod
+    def current(cls, deps: Dependencies, replica: ClusterReplica) -> ClusterView:
+        """The cluster as this process knows it now.
+
+        Raises:
+            ClusterPolicyError: the cluster's policy cannot be compiled here.
+        """
+        table = deps.fleet.prepare(replica)
+        return cls(replica, table, deps.pipelines().of(replica), deps.limits.max_reservations)
+
+    def without_unannounced(self) -> ClusterView | None:
+        """The view if all unannounced reservations were released; None if there are none."""
+        table = self.table.without_unannounced()
+        return None if table is None else self._replace(table=table)
+
+    def reserved(self, request: Request) -> Mapping[str, int]:
+        """Instance uuid -> row of its host, for instances that have a host already."""
+        return reserved_rows(self.replica, self.table, narrowed(self.replica, request))
+
+    def decide(self, request: Request) -> Decision:
+        """Choose hosts and consume them in the table; instances that have a host keep it.
+
+        Raises:
+            NoValidHost: nothing stays consumed.
+        """
+        request = narrowed(self.replica, request)
+        decision = self.pipeline.decide(
+            self.table, request, random_source(request), self.reserved(request)
+        )
+        if decision.claims and self.table.num_reservations > self.max_reservations:
+            self.give_back(decision.claims)
+            raise NoValidHost(
+                f"Cluster {self.replica.scope} has {self.max_reservations} reservations already, "
+                "which is as many as [pending] max_per_cluster allows.",
+                decision.diagnosis,
+            )
+        return decision
+
+    def give_back(self, claims: Iterable[Claim]) -> None:
+        """Return the resources of claims; a stored reservation that one replaced is restored."""
+        for claim in claims:
+            stored = self.replica.reservations.get(claim.id)
+            # The table of `without_unannounced` did not have the unannounced ones to begin with.
+            is_other_table = self.table is not self.replica.table
+            if stored is None or (stored.is_unannounced and is_other_table):
+                self.table.give_back(claim.id)
+            else:
+                self.table.consume(stored)
+
+
+class Placement(NamedTuple):
+    """What is written for one decision, all of it or nothing."""
+
+    claims: Sequence[Claim]
+    repeated: Sequence[Reservation] = ()
+    """Existing reservations that the decision answers again.
+
+    They are renewed and so get a new version. A worker that made them and then finds its caller
+    gone takes back only the version it wrote, so it leaves them alone.
+    """
+
+
+class Lease:
+    """One grant of a cluster's lock."""
+
+    def __init__(self, grant: Grant, replica: ClusterReplica, deps: Dependencies) -> None:
+        self.grant = grant
+        self.replica = replica
+        self.view: ClusterView
+        """Set by :meth:`open`."""
+        self.ended = False
+        self.version = 0
+        """The version of the last commit."""
+        self._deps = deps
+
+    @classmethod
+    def acquire(
+        cls,
+        deps: Dependencies,
+        replica: ClusterReplica,
+        *,
+        until_s: float,
+        priority_boost_s: float = 0.0,
+    ) -> Lease:
+        """Wait for the cluster's lock, at most until ``until_s`` of the monotonic clock.
+
+        Raises as :meth:`ClusterLock.acquire` does.
+        """
+        with replica.lock:
+            seen = replica.seen
+        grant = deps.lock.acquire(
+            replica.scope,
+            timeout_s=max(0.0, until_s - deps.clock.monotonic_s()),
+            seen=seen,
+            priority_boost_s=priority_boost_s,
+        )
+        deps.observer.lock_granted(replica.scope, grant.waited_s)
+        deps.grants[replica.scope] = grant
+        return cls(grant, replica, deps)
+
+    def open(self) -> None:
+        """Apply the changes that came with the grant, and build :attr:`view` from them.
+
+        Raises StateUnavailable.
+        """
+        # A kept lease has no changes: it is kept only if none came that this process missed.
+        if self.grant.turn == 0 and not self.replica.apply(self.grant.changes):
+            self.replica.refresh(self._deps.fleet.store)
+        self.view = ClusterView.current(self._deps, self.replica)
+        self.view.table.now_s = self._store_time_s()
+
+    def held_s(self) -> float:
+        """Seconds since the grant."""
+        return self._deps.held_s(self.grant)
+
+    @property
+    def half_over_at_s(self) -> float:
+        """When half of the lease is over, by the monotonic clock."""
+        return self.grant.ends_at_s - self._deps.limits.hold_timeout_s / 2
+
+    def is_half_over(self) -> bool:
+        """Whether to stop deciding: the second half of a lease is left for the commit."""
+        return self._deps.clock.monotonic_s() > self.half_over_at_s
+
+    def placement(self, request: Request, claims: Sequence[Claim]) -> Placement:
+        """What is to be written for a request with these claims."""
+        claimed = {claim.instance_uuid for claim in claims}
+        if claimed.issuperset(request.instance_uuids):
+            return Placement(claims)
+        ids = {
+            reservation_id(uuid, self.view.table.records[row].uuid)
+            for uuid, row in self.view.reserved(request).items()
+            if uuid not in claimed
+        }
+        found = [
+            self.replica.reservations[each].repeated(request.request_id)
+            for each in sorted(ids & self.replica.reservations.keys())
+        ]
+        return Placement(claims, found)
+
+    def commit(self, placements: Sequence[Placement], *, keep: bool = False) -> list[bool]:
+        """Reserve each placement whole, or give its claims back; then hand the lock on.
+
+        With ``keep``, and if no other worker waits for the lock, the lease has not :attr:`ended`
+        afterwards. Returns for each placement whether it was applied. Raises as
+        :meth:`ClusterLock.commit` does; then all claims are given back.
+        """
+        now_s = self._store_time_s()
+        made = [
+            [
+                *(self._reservation(claim, now_s) for claim in each.claims),
+                *(self._renewed(reservation, now_s) for reservation in each.repeated),
+            ]
+            for each in placements
+        ]
+        transactions = [
+            Transaction(
+                [records.put_reservation(reservation) for reservation in some],
+                [*self._guards(each.claims), *reservations.guards(self.replica, each.repeated)],
+            )
+            for each, some in zip(placements, made, strict=True)
+        ]
+        keep_at = self.replica.seen.version if keep and not self.is_half_over() else None
+        try:
+            written = self._deps.lock.commit(self.grant, transactions, keep_at=keep_at)
+        except BaseException as error:
+            for each in placements:
+                self.view.give_back(each.claims)
+            if isinstance(error, StaleFencingToken):
+                self._deps.observer.commit_fenced(self.replica.scope)
+                self._end()
+            raise
+        self.version = written.version
+        for each, some, applied in zip(placements, made, written.applied, strict=True):
+            if applied:
+                self.replica.keep_all(some, written.version)
+            else:
+                self._deps.observer.commit_conflicted(self.replica.scope)
+                self.view.give_back(each.claims)
+        if written.before == self.replica.seen.version:
+            # Nobody wrote in between, so our own writes are all that changed: no need to read.
+            self.replica.seen = Seen(self.replica.seen.epoch, written.version)
+        if written.kept:
+            self.grant = msgspec.structs.replace(self.grant, turn=self.grant.turn + 1)
+        else:
+            self._end()
+        return list(written.applied)
+
+    def release(self) -> None:
+        """Hand the lock on without writing. Raises StateUnavailable."""
+        if not self.ended:
+            self._deps.lock.release(self.grant)
+            self._end()
+
+    def release_quietly(self) -> None:
+        """Release; if the store cannot be reached, let the lease expire."""
+        with contextlib.suppress(SchedulerWorkerError):
+            self.release()
+        if not self.ended:
+            self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        deps, scope = self._deps, self.replica.scope
+        held = deps.grants.get(scope)
+        if held is not None and held.owner == self.grant.owner:
+            deps.grants.pop(scope, None)
+        deps.observer.lock_ended(scope, self.held_s())
+        if deps.clock.monotonic_s() > self.grant.ends_at_s:
+            deps.observer.lease_expired(scope)
+
+    def _reservation(self, claim: Claim, now_s: float) -> Reservation:
+        row = self.view.table.row_of(claim.host_uuid)
+        return Reservation(
+            instance_uuid=claim.instance_uuid,
+            host_uuid=claim.host_uuid,
+            host=claim.host,
+            nodename=claim.nodename,
+            resources=claim.resources,
+            created_at_s=now_s,
+            expires_at_s=now_s + self._deps.limits.reservation_ttl_s,
+            token=self.grant.token.number,
+            request_id=claim.request_id,
+            project_id=claim.project_id,
+            # The commit is guarded by the host's version, so this is what was decided on.
+            other_use=None if row is None else reservations.other_use(self.replica, row),
+        )
+
+    def _renewed(self, reservation: Reservation, now_s: float) -> Reservation:
+        until_s = max(reservation.expires_at_s, now_s + self._deps.limits.reservation_ttl_s)
+        return msgspec.structs.replace(
+            reservation, expires_at_s=until_s, token=self.grant.token.number
+        )
+
+    def _guards(self, claims: Iterable[Claim]) -> list[Guard]:
+        """Require the hosts and the policy to be those the claims were decided on."""
+        versions = {records.HOST + claim.host_uuid: claim.host_version for claim in claims}
+        versions[records.POLICY_IN_FORCE] = self.replica.version(records.POLICY_IN_FORCE)
+        return [Guard(key, version) for key, version in versions.items()]
+
+    def _store_time_s(self) -> float:
+        """The store's clock now: its time at the grant plus what has passed since."""
+        return self.grant.changes.now_s + self.held_s()

@@ -1,0 +1,122 @@
+"""Requests for a look at the source of hosts: scope ``@looks``, one record under ``n:looks``.
+
+Looks are numbered. Whoever needs one that begins from now on asks for the number after the last
+that has begun, so all that wait at a moment share one, and one that was under way counts for none
+of them. The worker that feeds begins looks and says when they are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from scheduler_worker.errors import Conflict
+from scheduler_worker.ports import Guard, Put, Store, Transaction
+from scheduler_worker.service.state.replica import Replica
+
+SCOPE = "@looks"
+_KEY = "n:looks"
+_ATTEMPTS = 32
+_MOST_AMOUNTS = 16
+"""Different amounts that one look asks Placement about."""
+
+Amounts = tuple[tuple[str, int], ...]
+"""Resource class and amount, sorted."""
+
+
+class LookBook(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which looks were asked for, begun, and done."""
+
+    wanted: int = 0
+    begun: int = 0
+    done: int = 0
+    amounts: dict[str, int] = {}
+    """What a request that waits needs of a host, as JSON -> the last look that it waits for."""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(LookBook).decode
+_read_amounts = msgspec.json.Decoder(Amounts).decode
+
+
+class LookRecords(Replica):
+    """A replica of the record. Methods raise StateUnavailable, and Conflict after many tries."""
+
+    def __init__(self) -> None:
+        super().__init__(SCOPE)
+        self.book = LookBook()
+        """Replaced, never changed."""
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        if key == _KEY:
+            self.book = LookBook() if value is None else _decode(value)
+
+    def ask(self, store: Store, amounts: Amounts) -> int:
+        """Ask for a look that begins from now on; returns its number.
+
+        ``amounts`` are what the request needs of a host; without any, use is not asked for.
+        """
+        number = 0
+
+        def asked(book: LookBook) -> LookBook:
+            nonlocal number
+            number = book.begun + 1
+            wanted = book.amounts
+            text = _encode(amounts).decode()
+            if amounts and (text in wanted or len(wanted) < _MOST_AMOUNTS):
+                wanted = wanted | {text: number}
+            return msgspec.structs.replace(book, wanted=max(book.wanted, number), amounts=wanted)
+
+        self._change(store, asked)
+        return number
+
+    def begin(self, store: Store) -> tuple[int, Collection[Amounts]] | None:
+        """Begin a look if one is asked for, or was begun and not finished.
+
+        Returns its number, and what it is to ask for.
+        """
+
+        def begun(book: LookBook) -> LookBook:
+            if book.wanted <= book.done:
+                return book
+            number = book.begun + 1
+            return msgspec.structs.replace(book, begun=number, wanted=max(book.wanted, number))
+
+        before, after = self._change(store, begun)
+        if after == before:
+            return None
+        return after.begun, [_read_amounts(each) for each in after.amounts]
+
+    def finish(self, store: Store, number: int) -> None:
+        """The look is done: what it found is stored."""
+
+        def finished(book: LookBook) -> LookBook:
+            left = {text: last for text, last in book.amounts.items() if last > number}
+            # One whose worker was held up ends what was begun before it, and so this one, too.
+            wanted = book.wanted if book.wanted > book.begun else max(book.done, number)
+            return msgspec.structs.replace(
+                book, done=max(book.done, number), wanted=wanted, amounts=left
+            )
+
+        self._change(store, finished)
+
+    def _change(
+        self, store: Store, change: Callable[[LookBook], LookBook]
+    ) -> tuple[LookBook, LookBook]:
+        """Compare-and-set the record; returns it as it was and as it is."""
+        for _ in range(_ATTEMPTS):
+            with self.lock:
+                self.refresh(store)
+                before = self.book
+                after = change(before)
+                if after == before:
+                    return before, after
+                guard = Guard(_KEY, self.version(_KEY))
+                written = store.write(
+                    self.scope, [Transaction([Put(_KEY, _encode(after))], [guard])]
+                )
+                if written.applied[0]:
+                    self.refresh(store)
+                    return before, after
+        raise Conflict("Others asked for looks at the source of hosts at the same time; try again.")

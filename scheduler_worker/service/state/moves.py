@@ -1,0 +1,446 @@
+"""Moves hosts between clusters, with all reservations on them.
+
+Two clusters may lie on two servers, so no single write can take a host out of one and put it into
+the other. A move is a sequence of guarded writes, each in one scope; no worker can reserve the
+host between the first and the last that concern it:
+
+1. **begin**: record the move, in a scope of its own. A host has at most one unfinished move, so a
+   worker that wants to move it elsewhere has to finish this one first.
+2. **leave**: put a *departure* in place of the host in its old cluster. From then on no commit
+   there can reserve it, since commits are guarded by the host's record.
+3. **pack**: move its reservations, remembered answers and instances into the departure.
+4. **arrive**: write host, reservations and all else to the new cluster, in one transaction that
+   stores the move's id there. So it happens once, however late it is tried again.
+5. **drop** the departure, then **end** the move.
+
+Each step is planned on what its cluster contains; then the move is checked to be unfinished; then
+the step is written if nothing has changed since. So any worker may take any step at any time, and a
+move whose worker died is finished by others: with the next report of that host, by a request or a
+release that concerns its reservations, or, after :data:`ABANDONED_AFTER_S`, with the next report of
+any host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from scheduler_worker.errors import Conflict
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.moves import Departure, Move
+from scheduler_worker.observer import Observer
+from scheduler_worker.ports import ABSENT, Guard, Put, Transaction
+from scheduler_worker.service.state import records, reservations
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet, Replica
+from scheduler_worker.unique import unique_hex
+
+SCOPE = "@moves"
+
+ABANDONED_AFTER_S = 2.0
+"""A move takes milliseconds; an older one was abandoned, its worker being dead or stalled."""
+REMEMBERED_S = 600.0
+"""How long the record of a move lasts that left nothing else, and a finished move is recognised."""
+_ROUNDS = 16
+_CHUNK = 500
+"""Hosts moved by one sequence of writes."""
+
+NewHosts = Mapping[str, HostRecord]
+"""Host uuid -> its record, used for hosts that no cluster has yet."""
+
+
+class _OpenMove(NamedTuple):
+    """An unfinished move, and the version of its record."""
+
+    move: Move
+    version: int
+
+
+_OpenMoves = Mapping[str, _OpenMove]
+"""By the host's uuid."""
+_Planner = Callable[[ClusterReplica, Move, float], Transaction | None]
+
+
+class _MoveRecords(Replica):
+    """The records of unfinished moves, as this process knows them."""
+
+    def __init__(self) -> None:
+        super().__init__(SCOPE)
+        self.moves: dict[str, Move] = {}
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        uuid = key.removeprefix(records.MOVE)
+        if value is None:
+            self.moves.pop(uuid, None)
+        else:
+            self.moves[uuid] = records.read_move(value)
+
+    def of(self, uuids: Iterable[str]) -> dict[str, _OpenMove]:
+        """The moves of these hosts."""
+        return {
+            uuid: _OpenMove(self.moves[uuid], self.version(records.MOVE + uuid))
+            for uuid in uuids
+            if uuid in self.moves
+        }
+
+
+class _MovingHosts:
+    """What all clusters contain of the hosts that move."""
+
+    def __init__(self) -> None:
+        self.held: set[str] = set()
+        """Hosts still in a cluster that they have to leave."""
+        self.departures: dict[str, list[Departure]] = {}
+        self.finished: set[str] = set()
+        """Ids of the moves whose hosts have arrived."""
+
+    def add(self, replica: ClusterReplica, moves: _OpenMoves) -> None:
+        with replica.lock:
+            self.finished |= replica.finished
+            for uuid, (move, _) in moves.items():
+                if replica.scope != move.to and replica.table.row_of(uuid) is not None:
+                    self.held.add(uuid)
+                if uuid in replica.departures:
+                    self.departures.setdefault(uuid, []).append(replica.departures[uuid])
+
+    def arriving(self, uuid: str) -> list[Departure]:
+        """The departures of a host whose moves have not arrived."""
+        return [each for each in self.departures.get(uuid, ()) if each.move.id not in self.finished]
+
+
+class Moves:
+    """Moves hosts between the clusters of a fleet; safe for threads and any number of workers.
+
+    Remembered answers move along and expire ``remember_answers_s`` after their reservations were
+    made.
+    """
+
+    def __init__(self, fleet: Fleet, observer: Observer, *, remember_answers_s: float) -> None:
+        self._fleet = fleet
+        self._observer = observer
+        self._remember_answers_s = remember_answers_s
+        self._moves = _MoveRecords()
+
+    def bring(self, to: str, hosts: NewHosts) -> None:
+        """Make ``to`` the only cluster of these hosts, and move what other clusters have of them.
+
+        A host that no cluster has starts with the given record. Another worker may have moved a
+        host on by the time this returns.
+
+        Raises:
+            Conflict: others moved the same hosts again and again.
+            StateUnavailable: the store cannot be reached; the next worker continues.
+        """
+        for chunk in _chunks(hosts):
+            left: NewHosts = {uuid: hosts[uuid] for uuid in chunk}
+            for _ in range(_ROUNDS):
+                ours = self._begin(to, left)
+                self._finish(left, left)
+                left = {uuid: each for uuid, each in left.items() if uuid not in ours}
+                if not left:
+                    break
+            else:
+                raise _conflict(left)
+
+    def finish(self, *, hosts: Collection[str] = (), instances: Collection[str] = ()) -> None:
+        """Finish the moves of these host names, those with these instances, and abandoned ones.
+
+        It finds them in what this process knows of the clusters. Raises as :meth:`bring` does.
+        """
+        uuids = {
+            uuid
+            for replica in self._fleet.clusters()
+            if replica.departures
+            for uuid in _concerned(replica, set(hosts), instances)
+        }
+        for chunk in _chunks(sorted(uuids)):
+            self._restore(chunk)
+            self._finish(chunk, {})
+
+    # The steps
+
+    def _begin(self, to: str, uuids: Collection[str]) -> set[str]:
+        """Record the moves; returns the hosts whose open move leads there. Others are to finish."""
+        moves = [Move(id=unique_hex(), host_uuid=uuid, to=to) for uuid in uuids]
+        return {uuid for uuid, (move, _) in self._record(moves, uuids).items() if move.to == to}
+
+    def _restore(self, uuids: Collection[str]) -> None:
+        """Record those moves again of which the store has lost all but the departure."""
+        lost = set(uuids) - self._open_moves(uuids).keys()
+        orphans = {}
+        for replica in self._fleet.clusters() if lost else ():
+            with replica.lock:
+                replica.refresh(self._fleet.store)
+                known = replica.departures.items()
+                orphans.update({uuid: each.move for uuid, each in known if uuid in lost})
+        if orphans:
+            self._record(orphans.values(), orphans)
+
+    def _record(self, moves: Iterable[Move], uuids: Collection[str]) -> _OpenMoves:
+        with self._moves.lock:
+            now_s = self._moves.refresh(self._fleet.store).now_s
+            until_s = now_s + REMEMBERED_S
+            new = [
+                Transaction(
+                    [records.put_move(move, until_s)], [_guard(self._moves, records.MOVE, move)]
+                )
+                for move in moves
+                if move.host_uuid not in self._moves.moves
+            ]
+            if new:
+                written = self._fleet.store.write(SCOPE, new)
+                self._moves.apply_written(new, written, now_s)
+                if not all(written.applied):
+                    self._moves.refresh(self._fleet.store)
+            return self._moves.of(uuids)
+
+    def _finish(self, uuids: Collection[str], new_hosts: NewHosts) -> None:
+        for _ in range(_ROUNDS):
+            moves = self._open_moves(uuids)
+            if not moves:
+                return
+            self._advance(moves, new_hosts)
+        raise _conflict(uuids)
+
+    def _advance(self, moves: _OpenMoves, new_hosts: NewHosts) -> None:
+        """Take every step that can be taken now."""
+        self._fleet.refresh_globals()
+        targets = {move.to for move, _ in moves.values()}
+        # The targets first: a host that has arrived must not leave again.
+        scopes = sorted(
+            {*self._fleet.names(), *targets}, key=lambda each: (each not in targets, each)
+        )
+        clusters = [self._fleet.cluster(scope) for scope in scopes]
+        view = _MovingHosts()
+        for replica in clusters:
+            self._leave(replica, moves, new_hosts)
+            view.add(replica, moves)
+        for replica in clusters[: len(targets)]:
+            self._write(replica, moves, partial(self._plan_arrival, view=view, new_hosts=new_hosts))
+            view.finished |= replica.finished
+        left = [each for each in clusters if not moves.keys().isdisjoint(each.departures)]
+        if left:
+            view.finished = self._finished(clusters)
+        for replica in left:
+            self._write(replica, moves, partial(_plan_drop, view=view))
+        self._end([
+            standing
+            for uuid, standing in moves.items()
+            if standing.move.id in view.finished
+            and not any(uuid in replica.departures for replica in clusters)
+        ])  # fmt: skip
+
+    def _leave(self, replica: ClusterReplica, moves: _OpenMoves, new_hosts: NewHosts) -> None:
+        self._write(replica, moves, partial(self._plan_leave, new_hosts=new_hosts))
+        if any(not each.is_packed for each in replica.departures.values()):
+            packed = self._write(replica, moves, _plan_pack)
+            found = [replica.departures[uuid] for uuid in packed if uuid in replica.departures]
+            if count := sum(len(each.reservations) for each in found):
+                self._observer.reservations_ended(replica.scope, "moved", count)
+
+    def _finished(self, clusters: Iterable[ClusterReplica]) -> set[str]:
+        """The ids of the moves that have arrived, read anew.
+
+        A server that fails over forgets its last writes, an arrival that was seen among them: the
+        departure is all that is left of host and reservations then.
+        """
+        found: set[str] = set()
+        for replica in clusters:
+            with replica.lock:
+                replica.refresh(self._fleet.store)
+                found |= replica.finished
+        return found
+
+    def _end(self, ended: Sequence[_OpenMove]) -> None:
+        if ended:
+            self._fleet.store.write(
+                SCOPE,
+                [
+                    Transaction([records.gone(key)], [Guard(key, version)])
+                    for (move, version) in ended
+                    for key in [records.MOVE + move.host_uuid]
+                ],
+            )
+
+    def _open_moves(self, uuids: Iterable[str]) -> _OpenMoves:
+        with self._moves.lock:
+            self._moves.refresh(self._fleet.store)
+            return self._moves.of(uuids)
+
+    def _write(self, replica: ClusterReplica, moves: _OpenMoves, plan: _Planner) -> list[str]:
+        """Write a step of those moves that are unfinished; returns the hosts it was written for."""
+        store = self._fleet.store
+        with replica.lock:
+            now_s = replica.refresh(store).now_s
+            plans = {
+                uuid: planned
+                for uuid, (move, _) in moves.items()
+                if (planned := plan(replica, move, now_s))
+            }
+            # In this order: a move that is unfinished now was unfinished when the cluster was read.
+            unfinished = self._open_moves(plans) if plans else {}
+            plans = {
+                uuid: each for uuid, each in plans.items() if unfinished.get(uuid) == moves[uuid]
+            }
+            if not plans:
+                return []
+            transactions = list(plans.values())
+            written = store.write(replica.scope, transactions)
+            replica.apply_written(transactions, written, now_s)
+        return [uuid for uuid, applied in zip(plans, written.applied, strict=True) if applied]
+
+    # Plans of the steps; the caller holds the replica's lock
+
+    def _plan_leave(
+        self, replica: ClusterReplica, move: Move, now_s: float, *, new_hosts: NewHosts
+    ) -> Transaction | None:
+        """Plan a departure in place of the host, or of instances that wait for its first report."""
+        uuid = move.host_uuid
+        has_arrived = move.id in self._fleet.cluster(move.to).finished
+        if replica.scope == move.to or has_arrived or uuid in replica.departures:
+            return None
+        departure = Departure(move=move, since_s=now_s)
+        row = replica.table.row_of(uuid)
+        if row is not None:
+            key = records.HOST + uuid
+            puts = [
+                records.gone(key),
+                records.put_departure(
+                    msgspec.structs.replace(departure, host=replica.table.records[row])
+                ),
+            ]
+            return Transaction(
+                puts, [Guard(key, replica.version(key)), _guard(replica, records.DEPARTURE, move)]
+            )
+        host = new_hosts[uuid].host if uuid in new_hosts else None
+        if host is None or replica.table.find(host) or not replica.table.reported_instances(host):
+            return None
+        return _packed(replica, departure, host)
+
+    def _plan_arrival(
+        self,
+        replica: ClusterReplica,
+        move: Move,
+        now_s: float,
+        *,
+        view: _MovingHosts,
+        new_hosts: NewHosts,
+    ) -> Transaction | None:
+        """Plan the arrival of the host with its departures; records here are newer, and stay."""
+        uuid = move.host_uuid
+        brought = view.arriving(uuid)
+        if (
+            replica.scope != move.to
+            or move.id in replica.finished
+            or uuid in view.held
+            or not all(each.is_packed for each in brought)
+        ):
+            return None
+        row = replica.table.row_of(uuid)
+        record = None
+        if row is None:
+            record = next((each.host for each in brought if each.host), new_hosts.get(uuid))
+        if row is None and record is None:
+            return None
+        puts = [records.put_finished(move, now_s + REMEMBERED_S)]
+        # A node created anew is there already: it counts what comes along under the former uuid.
+        anew = replica.table.find(record.host, record.nodename) if record is not None else []
+        if record is not None and not anew:
+            puts.append(records.put_host(msgspec.structs.replace(record, cluster=move.to)))
+            puts.append(records.put_node(record, now_s + REMEMBERED_S))
+        puts += self._reserved(replica, brought, now_s)
+        host = record.host if record is not None else replica.table.records[row or 0].host
+        known = {key: dict(facts) for key, facts in replica.table.reported_instances(host).items()}
+        instances = {key: facts for each in brought for key, facts in each.instances.items()}
+        if not instances.keys() <= known.keys():
+            puts.append(records.put_instances(host, {**instances, **known}))
+        if uuid in replica.departures:
+            puts.append(records.gone(records.DEPARTURE + uuid))
+        keys = {put.key for put in puts} | {records.HOST + uuid, records.INSTANCES + host}
+        keys |= {records.HOST + each.uuid for each in anew}
+        return Transaction(puts, [Guard(key, replica.version(key)) for key in sorted(keys)])
+
+    def _reserved(
+        self, replica: ClusterReplica, brought: Iterable[Departure], now_s: float
+    ) -> list[Put]:
+        puts = {}
+        for departure in brought:
+            for each in departure.reservations:
+                puts[each.id] = records.put_reservation(each)
+            for each in departure.answers:
+                until_s = each.created_at_s + self._remember_answers_s
+                if until_s > now_s:
+                    puts[each.instance_uuid] = records.put_answer(each, until_s)
+        return [put for put in puts.values() if replica.version(put.key) == ABSENT]
+
+
+def _plan_pack(replica: ClusterReplica, move: Move, _: float) -> Transaction | None:
+    departure = replica.departures.get(move.host_uuid)
+    if departure is None or departure.is_packed or departure.host is None:
+        return None
+    return _packed(replica, departure, departure.host.host)
+
+
+def _packed(replica: ClusterReplica, departure: Departure, host: str) -> Transaction:
+    """Plan to move reservations, answers and instances of the host into its departure."""
+    uuid = departure.move.host_uuid
+    reserved = reservations.on_host(replica, uuid)
+    answers = [each for each in replica.answers.values() if each.host_uuid == uuid]
+    instances = replica.table.reported_instances(host)
+    packed = msgspec.structs.replace(
+        departure,
+        is_packed=True,
+        reservations=tuple(reserved),
+        answers=tuple(answers),
+        instances={key: dict(facts) for key, facts in instances.items()},
+    )
+    keys = [records.RESERVATION + each.id for each in reserved]
+    keys += [records.ANSWER + each.instance_uuid for each in answers]
+    guards = [Guard(key, replica.version(key)) for key in (*keys, records.INSTANCES + host)]
+    if instances and not replica.table.find(host):  # else another node of that name needs them
+        keys.append(records.INSTANCES + host)
+    puts = [records.put_departure(packed), *map(records.gone, keys)]
+    return Transaction(puts, [*guards, _guard(replica, records.DEPARTURE, departure.move)])
+
+
+def _plan_drop(
+    replica: ClusterReplica, move: Move, _: float, *, view: _MovingHosts
+) -> Transaction | None:
+    departure = replica.departures.get(move.host_uuid)
+    if departure is None or view.finished.isdisjoint({move.id, departure.move.id}):
+        return None
+    key = records.DEPARTURE + move.host_uuid
+    return Transaction([records.gone(key)], [_guard(replica, records.DEPARTURE, move)])
+
+
+def _concerned(
+    replica: ClusterReplica, hosts: Collection[str], instances: Iterable[str]
+) -> set[str]:
+    """The uuids of moving hosts that were asked for or whose moves are abandoned."""
+    with replica.lock:
+        concerned = {uuid for each in instances for uuid in replica.departing(each)}
+        for uuid, departure in replica.departures.items():
+            is_old = departure.since_s + ABANDONED_AFTER_S < replica.table.now_s
+            named = departure.host is not None and departure.host.host in hosts
+            # Only its first report can finish the move of a host that was nowhere.
+            if departure.host is not None and (named or is_old):
+                concerned.add(uuid)
+        return concerned
+
+
+def _chunks(uuids: Iterable[str]) -> Iterator[list[str]]:
+    some = list(uuids)
+    for start in range(0, len(some), _CHUNK):
+        yield some[start : start + _CHUNK]
+
+
+def _guard(replica: Replica, kind: str, move: Move) -> Guard:
+    key = kind + move.host_uuid
+    return Guard(key, replica.version(key))
+
+
+def _conflict(uuids: Iterable[str]) -> Conflict:
+    shown = ", ".join(sorted(uuids)[:3])
+    return Conflict(f"Other workers keep moving the same hosts ({shown}, ...); try again.")

@@ -1,0 +1,98 @@
+"""Which workers there are: scope ``@workers``, one record under ``w:`` and the name of each.
+
+A worker renews its record while it serves, and removes it when it stops; that of one that was
+killed expires. Nothing depends on it but what operators are told.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.observer import Observer
+from scheduler_worker.ports import Put, Seen, Store, Transaction
+from scheduler_worker.service.state.replica import Replica
+from scheduler_worker.service.state.turns import Periodic
+
+LOG = logging.getLogger(__name__)
+
+SCOPE = "@workers"
+_KEY = "w:"
+RENEW_S = 10.0
+LASTS_S = 30.0
+"""How long a record outlives its last renewal."""
+
+
+class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says of itself."""
+
+    name: str
+    """``[DEFAULT] host``, unique among the workers of a topic."""
+    version: str
+    topic: str
+    is_claiming: bool = False
+    """Whether it claims in Placement."""
+    is_feeding: bool = False
+    """Whether its hosts come from Nova's databases."""
+    is_dry_run: bool = False
+    """Whether it decides on copies of requests, and answers none."""
+
+
+class WorkerRecords(Replica):
+    """A replica of the records."""
+
+    def __init__(self) -> None:
+        super().__init__(SCOPE)
+        self.workers: dict[str, WorkerFacts] = {}
+        """By name."""
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        name = key.removeprefix(_KEY)
+        if value is None:
+            self.workers.pop(name, None)
+        else:
+            self.workers[name] = msgspec.json.decode(value, type=WorkerFacts)
+
+
+def workers(store: Store) -> list[WorkerFacts]:
+    """The workers that serve now, by name. Raises StateUnavailable."""
+    records = WorkerRecords()
+    with records.lock:
+        records.refresh(store)
+        return [records.workers[name] for name in sorted(records.workers)]
+
+
+class Presence:
+    """Keeps the record of one worker from ``task.start`` until :meth:`stop`."""
+
+    def __init__(self, store: Store, facts: WorkerFacts, observer: Observer) -> None:
+        self._store = store
+        self._facts = facts
+        self._observer = observer
+        self.task = Periodic("presence", self.renew, RENEW_S)
+        """The thread."""
+
+    def renew(self) -> float:
+        """Write the record; returns the seconds until the next time. Raises nothing."""
+        try:
+            now_s = self._store.changes(SCOPE, Seen()).now_s
+            self._write(msgspec.json.encode(self._facts), now_s + LASTS_S)
+        except StateUnavailable:
+            self._observer.state_failed()
+        return RENEW_S
+
+    def stop(self) -> None:
+        """End the thread, and remove the record."""
+        was_running = self.task.is_running
+        self.task.stop()
+        if was_running:
+            try:
+                self._write(None, None)
+            except StateUnavailable:
+                LOG.debug("The record of this worker was not removed; it expires", exc_info=True)
+
+    def _write(self, value: bytes | None, expires_at_s: float | None) -> None:
+        put = Put(_KEY + self._facts.name, value, expires_at_s)
+        self._store.write(SCOPE, [Transaction([put])])

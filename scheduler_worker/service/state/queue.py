@@ -1,0 +1,347 @@
+"""One queue per cluster: the requests of this process share leases and commits.
+
+Every request for a cluster joins its queue. The first becomes the leader: it acquires the cluster's
+lock on behalf of all, decides a batch of at most ``max_batch`` requests in the order of their rank,
+and commits their claims in one call (group commit). Then leadership goes to the next request in the
+queue. A request that is alone is a batch of one and costs nothing extra.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scheduler_worker.errors import (
+    ClusterLockTimeout,
+    Conflict,
+    DeadlineExceeded,
+    NoValidHost,
+    SchedulerWorkerError,
+    StaleFencingToken,
+    StateUnavailable,
+)
+from scheduler_worker.model.decisions import Decision
+from scheduler_worker.service.state.dependencies import Dependencies
+from scheduler_worker.service.state.intents import DecidedElsewhere, Intent
+from scheduler_worker.service.state.lease import Lease, Placement
+from scheduler_worker.service.state.recent import RecentDurations
+from scheduler_worker.service.state.replica import ClusterReplica
+from scheduler_worker.service.state.routing import CLUSTER_HINT, Routing
+from scheduler_worker.service.state.trace import RequestTrace
+from scheduler_worker.service.state.waiting_list import QueuedRequest, WaitingList
+
+LOG = logging.getLogger(__name__)
+
+_Refused = list[tuple[QueuedRequest, NoValidHost]]
+
+
+class _Placed(NamedTuple):
+    """A request that got its hosts, and what is to be written for it."""
+
+    queued: QueuedRequest
+    decision: Decision
+    placement: Placement
+
+
+class ClusterQueue:
+    """The requests of this process for one cluster, with their leader; safe for threads."""
+
+    def __init__(self, replica: ClusterReplica, deps: Dependencies) -> None:
+        self._replica = replica
+        self._deps = deps
+        self._waiting = WaitingList()
+        self._has_leader = False
+        self._guard = threading.Lock()
+        """Guards the waiting list and the leadership; all below belongs to the leader alone."""
+        self._deciding = RecentDurations()
+        self._committing = RecentDurations()
+        self._kept_lease: Lease | None = None
+        """A lease that the last commit kept for the next leader."""
+
+    async def decide(
+        self,
+        trace: RequestTrace,
+        routing: Routing,
+        *,
+        deadline_s: float,
+        priority_boost_s: float = 0.0,
+    ) -> Decision:
+        """Wait for the request's turn and decide it; its hosts are reserved when this returns.
+
+        Raises:
+            DecidedElsewhere: another copy of the request may have a host in another cluster.
+            NoValidHost, ClusterLockTimeout, Conflict, StateUnavailable: nothing is reserved.
+        """
+        trace.queued(self._replica.scope, self._now_s())
+        queued = QueuedRequest(
+            trace, routing, deadline_s=deadline_s, priority_boost_s=priority_boost_s
+        )
+        with self._guard:
+            self._waiting.add(queued)
+            if not self._has_leader:
+                self._has_leader = True
+                queued.lead()
+        # A leader gives way too: the requests that arrived with it join the queue first.
+        await queued.turn
+        while not queued.done:
+            self._serve_batch()
+        if queued.leads:
+            self._hand_on_leadership()
+        return queued.result()
+
+    def arrivals_s(self) -> list[float]:
+        """When the queued requests arrived; takes no lock."""
+        return [queued.trace.arrived_s for queued in list(self._waiting)]
+
+    def _now_s(self) -> float:
+        return self._deps.clock.monotonic_s()
+
+    # Leading
+
+    def _serve_batch(self) -> None:
+        """Decide and commit one batch under one lease; unsettled requests return to the queue."""
+        batch: Sequence[QueuedRequest] = ()
+        try:
+            lease = self._lease()
+            if lease is not None:
+                try:
+                    batch = self._take_batch()
+                    self._decide_and_commit(lease, batch)
+                except BaseException:
+                    lease.release_quietly()
+                    raise
+        except BaseException as error:
+            self._fail(batch, error)
+        with self._guard:
+            for queued in reversed(batch):
+                if not queued.done:
+                    self._waiting.put_back(queued)
+
+    def _take_batch(self) -> Sequence[QueuedRequest]:
+        with self._guard:
+            return self._waiting.take(self._deps.limits.max_batch)
+
+    def _fail(self, batch: Sequence[QueuedRequest], error: BaseException) -> None:
+        """Fail the batch; an error before it was taken, such as no store, fails the whole queue."""
+        with self._guard:
+            failed = batch or self._waiting.take(len(self._waiting))
+        for queued in failed:
+            if not queued.done:
+                queued.fail(error)
+
+    def _hand_on_leadership(self) -> None:
+        with self._guard:
+            following = next(iter(self._waiting), None)
+            if following is not None:
+                following.lead()
+            else:
+                self._has_leader = False
+
+    def _is_waited_for(self) -> bool:
+        """Whether requests are queued; then one of them leads next."""
+        return bool(self._waiting)
+
+    # The lease
+
+    def _lease(self) -> Lease | None:
+        """The kept lease or a new one; None when the lock was not granted in time.
+
+        Then the requests whose deadline has passed have been failed.
+        """
+        kept, self._kept_lease = self._kept_lease, None
+        if kept is not None:
+            # After a restart or failover of the store its token would be refused.
+            if not kept.ended and kept.grant.changes.epoch == self._replica.seen.epoch:
+                return kept
+            kept.release_quietly()
+        until_s, priority_boost_s = self._urgency()
+        try:
+            return Lease.acquire(
+                self._deps, self._replica, until_s=until_s, priority_boost_s=priority_boost_s
+            )
+        except ClusterLockTimeout:
+            with self._guard:
+                overdue = self._waiting.take_overdue(self._now_s())
+            for queued in overdue:
+                self._time_out(queued)
+            return None
+
+    def _urgency(self) -> tuple[float, float]:
+        """The earliest deadline in the queue, and the priority boost of its first request.
+
+        The lock is waited for no longer than the least patient request would wait.
+        """
+        with self._guard:
+            earliest_s = min((queued.deadline_s for queued in self._waiting), default=math.inf)
+            return earliest_s, next((queued.priority_boost_s for queued in self._waiting), 0.0)
+
+    def _time_out(self, queued: QueuedRequest) -> None:
+        now_s = self._now_s()
+        waited_s = queued.trace.dequeued(now_s)
+        if now_s < queued.deadline_s or now_s >= queued.trace.caller_deadline_s:
+            queued.fail(DeadlineExceeded("The request cannot be decided while its caller waits."))
+            return
+        self._deps.observer.lock_timed_out(self._replica.scope)
+        queued.fail(
+            ClusterLockTimeout(
+                f"The lock of cluster {self._replica.scope} was not granted within {waited_s:g} s; "
+                "try again."
+            )
+        )
+
+    # Deciding
+
+    def _decide_and_commit(self, lease: Lease, batch: Sequence[QueuedRequest]) -> None:
+        with self._replica.lock:
+            lease.open()
+            self._declare(lease, list(filter(self._may_be_elsewhere, batch)))
+            placed, refused = self._decide_all(lease, [each for each in batch if not each.done])
+            placed, late = self._split_late(lease, placed)
+            stands = self._commit(lease, [each for each in placed if any(each.placement)], refused)
+        for each in placed:
+            if not any(each.placement):
+                each.queued.succeed(each.decision)
+        if stands and not late:
+            # Otherwise hosts that a refused request lacked were not reserved after all, so the
+            # refused ones stay unsettled and are decided again.
+            for queued, error in refused:
+                queued.fail(error)
+        self._bound_attempts(batch)
+
+    def _may_be_elsewhere(self, queued: QueuedRequest) -> bool:
+        """Whether a copy may be decided in another cluster, one that came since it was queued too.
+
+        For who learns of that cluster earlier decides there, by an intent that is declared.
+        """
+        routing, spec = queued.routing, queued.trace.request.spec
+        routing.any_cluster |= len(self._deps.fleet.names()) > 1 and spec.hint(CLUSTER_HINT) is None
+        return routing.any_cluster
+
+    def _declare(self, lease: Lease, batch: Sequence[QueuedRequest]) -> None:
+        """Declare that these requests are decided here; fail those that are decided elsewhere."""
+        declaring: list[tuple[QueuedRequest, Intent]] = []
+        for queued in batch:
+            request = queued.trace.request
+            reserved = lease.view.reserved(request)
+            missing = [uuid for uuid in request.instance_uuids if uuid not in reserved]
+            if self._replica.has_lost(missing, queued.routing.moves_seen):
+                queued.fail(DecidedElsewhere())
+            elif missing:
+                homes = dict.fromkeys(missing, self._replica.scope)
+                declaring.append((queued, Intent(queued.routing, homes)))
+        if declaring:
+            intents = [intent for _, intent in declaring]
+            declared = self._deps.declare(intents, lease.view.table.now_s)
+            for (queued, _), is_declared in zip(declaring, declared, strict=True):
+                if not is_declared:
+                    queued.fail(DecidedElsewhere())
+
+    def _decide_all(
+        self, lease: Lease, batch: Sequence[QueuedRequest]
+    ) -> tuple[list[_Placed], _Refused]:
+        """Decide the batch in order, as far as lease and callers' deadlines leave time for."""
+        placed: list[_Placed] = []
+        refused: _Refused = []
+        instances: set[str] = set()
+        earliest_s = math.inf
+        for number, queued in enumerate(batch):
+            trace = queued.trace
+            now_s = self._now_s()
+            ready_s = now_s + self._deciding.typical_s(now_s) + self._committing.typical_s(now_s)
+            if number and (lease.is_half_over() or (placed and ready_s > earliest_s)):
+                break
+            if queued.deadline_s <= now_s or trace.caller_deadline_s <= ready_s:
+                self._time_out(queued)
+                continue
+            if not instances.isdisjoint(trace.request.instance_uuids):
+                # A copy of a request in this batch: the next lease finds what this one reserves.
+                continue
+            instances.update(trace.request.instance_uuids)
+            queued.attempts += 1
+            trace.attempted(lease.grant.token.number, self._now_s())
+            try:
+                decision = lease.view.decide(trace.request)
+                placement = lease.placement(trace.request, decision.claims)
+                placed.append(_Placed(queued, decision, placement))
+                earliest_s = min(earliest_s, trace.caller_deadline_s)
+            except NoValidHost as error:
+                queued.routing.refused_at[self._replica.scope] = self._replica.capacity_version
+                queued.routing.is_partly_reserved = bool(lease.view.reserved(trace.request))
+                refused.append((queued, error))
+            except SchedulerWorkerError as error:
+                queued.fail(error)
+            except Exception as error:
+                LOG.exception("A filter or weigher failed for request %s", trace.request.request_id)
+                queued.fail(error)
+            self._deciding.add(self._now_s() - now_s, self._now_s())
+        return placed, refused
+
+    def _split_late(
+        self, lease: Lease, placed: Sequence[_Placed]
+    ) -> tuple[list[_Placed], list[_Placed]]:
+        """Those that can be answered in time; and the others, whose claims are given back."""
+        now_s = self._now_s()
+        ready_s = now_s + self._committing.typical_s(now_s)
+        late = [each for each in placed if each.queued.trace.caller_deadline_s <= ready_s]
+        for each in late:
+            lease.view.give_back(each.placement.claims)
+            self._time_out(each.queued)
+        return [each for each in placed if not each.queued.done], late
+
+    # Committing
+
+    def _commit(self, lease: Lease, placed: Sequence[_Placed], refused: _Refused) -> bool:
+        """Reserve what was decided; returns whether all of it was, so that refusals stand."""
+        if not placed and not refused:
+            lease.release_quietly()  # nothing to write: the reservations that were found stand
+            return True
+        placements = [each.placement for each in placed]
+        if refused:
+            # Writes nothing, but checks that the policy which refused is still in force.
+            placements.append(Placement(()))
+        begun_s = self._now_s()
+        try:
+            applied = lease.commit(placements, keep=self._is_waited_for())
+        except (StaleFencingToken, StateUnavailable) as error:
+            return self._refusals_stand(lease, error, placed, refused)
+        self._committing.add(self._now_s() - begun_s, self._now_s())
+        if not lease.ended:
+            self._kept_lease = lease
+        for (queued, decision, _), is_reserved in zip(placed, applied, strict=False):
+            if is_reserved:
+                queued.trace.hold_s = lease.held_s()
+                queued.routing.committed[self._replica.scope] = lease.version
+                queued.succeed(decision)
+        return all(applied)
+
+    def _refusals_stand(
+        self, lease: Lease, error: Exception, placed: Sequence[_Placed], refused: _Refused
+    ) -> bool:
+        """Whether refusals stand though the commit failed; raises ``error`` without the store.
+
+        A request that may go on to another cluster needs a refusal under a valid lease, or a copy
+        of it could get a host here at the same time. Others do not.
+        """
+        if not placed and not any(queued.routing.any_cluster for queued, _ in refused):
+            lease.release_quietly()
+            return True
+        if isinstance(error, StateUnavailable):
+            raise error
+        LOG.warning(
+            "The lease of cluster %s expired before the commit; deciding again.",
+            self._replica.scope,
+        )
+        return False
+
+    def _bound_attempts(self, batch: Sequence[QueuedRequest]) -> None:
+        for queued in batch:
+            if not queued.done and queued.attempts >= self._deps.limits.max_attempts_to_commit:
+                queued.fail(
+                    Conflict(
+                        f"The chosen hosts changed during each of {queued.attempts} attempts; "
+                        "try again."
+                    )
+                )

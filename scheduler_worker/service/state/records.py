@@ -1,0 +1,191 @@
+"""How values are encoded in the records of the shared state.
+
+A key begins with one letter and a colon, the kind of the record:
+
+=================  ========  ================================================================
+scope              key       value
+=================  ========  ================================================================
+a cluster          ``h:``    a host, by its uuid
+a cluster          ``i:``    the instances of a host, by the host's name
+a cluster          ``p:``    a reservation, by its id
+a cluster          ``r:``    the remembered answer for an instance: its absorbed reservation
+a cluster          ``e:``    an instance whose reservations were released a short while ago
+a cluster          ``y:``    the policy in force, with the key ``y:policy``
+a cluster          ``d:``    a host that leaves for another cluster, by its uuid
+a cluster          ``f:``    a move that brought a host here, by the move's id
+a cluster          ``n:``    that a node came here a short while ago, by the names of host and node
+a cluster          ``b:``    its balancing: ``b:ledger`` the migrations, ``b:power`` the power
+                             actions, ``b:switch`` the mode
+``@global``        ``a:``    an aggregate, by its id
+``@global``        ``c:``    a cluster's name
+``@global``        ``u:``    that a unit is enabled, by the unit's id
+``@whereabouts``   ``w:``    the cluster where an instance is being decided
+``@moves``         ``m:``    a move, by its host's uuid
+``@verdicts``      ``v:``    whether a request by cast got hosts, by the request's digest
+=================  ========  ================================================================
+
+The value of ``w:`` is the name itself; all others are JSON. Readers ignore fields and kinds of
+records that a newer release added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from scheduler_worker.model import policies
+from scheduler_worker.model.aggregates import Aggregate
+from scheduler_worker.model.balancing import BalancingSwitch
+from scheduler_worker.model.claims import Reservation
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.migration_ledger import MigrationLedger
+from scheduler_worker.model.moves import Departure, Move
+from scheduler_worker.model.policies import ClusterPolicy, write_policy
+from scheduler_worker.model.power_ledger import PowerLedger
+from scheduler_worker.ports import Put
+
+HOST, INSTANCES, RESERVATION, ANSWER = "h:", "i:", "p:", "r:"
+POLICY = "y:"
+POLICY_IN_FORCE = POLICY + "policy"
+"""The key of the policy in force."""
+DEPARTURE, FINISHED, NODE = "d:", "f:", "n:"
+BALANCING = "b:"
+LEDGER, POWER, SWITCH = BALANCING + "ledger", BALANCING + "power", BALANCING + "switch"
+"""The keys of the migrations and power actions that the balance asked for, and of the mode that was
+set."""
+AGGREGATE, CLUSTER, UNIT = "a:", "c:", "u:"
+RELEASED = "e:"
+HOME = "w:"
+MOVE = "m:"
+VERDICT = "v:"
+
+Instances = dict[str, dict[str, Any]]
+"""Instance uuid -> its facts."""
+
+_encode = msgspec.json.Encoder().encode
+_host = msgspec.json.Decoder(HostRecord)
+_instances = msgspec.json.Decoder(Instances)
+_reservation = msgspec.json.Decoder(Reservation)
+_aggregate = msgspec.json.Decoder(Aggregate)
+_move = msgspec.json.Decoder(Move)
+_departure = msgspec.json.Decoder(Departure)
+_ledger = msgspec.json.Decoder(MigrationLedger)
+_power = msgspec.json.Decoder(PowerLedger)
+_switch = msgspec.json.Decoder(BalancingSwitch)
+
+
+def put_host(record: HostRecord) -> Put:
+    """A host."""
+    return Put(HOST + record.uuid, _encode(record))
+
+
+def put_instances(host: str, instances: Mapping[str, Mapping[str, Any]]) -> Put:
+    """The instances of a host name."""
+    return Put(INSTANCES + host, _encode(instances))
+
+
+def put_reservation(reservation: Reservation) -> Put:
+    """A reservation, which the store deletes when it expires."""
+    return Put(RESERVATION + reservation.id, _encode(reservation), reservation.expires_at_s)
+
+
+def put_answer(reservation: Reservation, until_s: float) -> Put:
+    """An absorbed reservation, remembered for a repeated request."""
+    return Put(ANSWER + reservation.instance_uuid, _encode(reservation), until_s)
+
+
+def put_policy(policy: ClusterPolicy) -> Put:
+    """The cluster's policy in force."""
+    return Put(POLICY_IN_FORCE, write_policy(policy))
+
+
+def put_ledger(ledger: MigrationLedger) -> Put:
+    """The migrations that the cluster's balance has asked for."""
+    return Put(LEDGER, _encode(ledger))
+
+
+def put_power(ledger: PowerLedger) -> Put:
+    """The power actions that the cluster's balance has asked for."""
+    return Put(POWER, _encode(ledger))
+
+
+def put_switch(switch: BalancingSwitch | None) -> Put:
+    """The mode that was set for the cluster's balance; None: none is set any more."""
+    return gone(SWITCH) if switch is None else Put(SWITCH, _encode(switch))
+
+
+def put_aggregate(aggregate: Aggregate) -> Put:
+    """An aggregate."""
+    return Put(f"{AGGREGATE}{aggregate.id}", _encode(aggregate))
+
+
+def put_cluster(name: str) -> Put:
+    """A cluster's name."""
+    return Put(CLUSTER + name, b"{}")
+
+
+def put_unit(unit_id: str) -> Put:
+    """That a unit is enabled."""
+    return Put(UNIT + unit_id, b"{}")
+
+
+def put_home(instance_uuid: str, cluster: str, until_s: float) -> Put:
+    """The cluster where an instance is being decided."""
+    return Put(HOME + instance_uuid, cluster.encode(), until_s)
+
+
+def put_move(move: Move, until_s: float) -> Put:
+    """A host that changes its cluster."""
+    return Put(MOVE + move.host_uuid, _encode(move), until_s)
+
+
+def put_departure(departure: Departure) -> Put:
+    """A host that has left its cluster and not arrived in the next."""
+    return Put(DEPARTURE + departure.move.host_uuid, _encode(departure))
+
+
+def put_finished(move: Move, until_s: float) -> Put:
+    """A move that has brought its host here, and must not do so again."""
+    return Put(FINISHED + move.id, b"{}", until_s)
+
+
+def put_node(record: HostRecord, until_s: float) -> Put:
+    """That a node came here. Whoever brings it under another uuid meanwhile writes the same key."""
+    return Put(f"{NODE}{record.host}/{record.nodename}", b"{}", until_s)
+
+
+def put_released(instance_uuid: str, until_s: float) -> Put:
+    """An instance whose reservations were released; a repeated release is answered alike."""
+    return Put(RELEASED + instance_uuid, b"{}", until_s)
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """Whether a request got hosts."""
+
+    refusal: str | None = None
+    """The reason why it got none."""
+
+
+def put_verdict(digest: str, verdict: Verdict, until_s: float) -> Put:
+    """The verdict on a request by cast."""
+    return Put(VERDICT + digest, _encode(verdict), until_s)
+
+
+def gone(key: str) -> Put:
+    """Delete the record under a key."""
+    return Put(key, None)
+
+
+read_host = _host.decode
+read_instances = _instances.decode
+read_reservation = _reservation.decode
+read_aggregate = _aggregate.decode
+read_move = _move.decode
+read_departure = _departure.decode
+read_ledger = _ledger.decode
+read_power = _power.decode
+read_switch = _switch.decode
+read_verdict = msgspec.json.Decoder(Verdict).decode
+read_policy = policies.read_policy

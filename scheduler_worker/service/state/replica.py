@@ -1,0 +1,381 @@
+"""Replicas: what this process knows of each scope, kept current from the change index.
+
+A :class:`ClusterReplica` owns the cluster's :class:`HostTable`. Its ``lock`` guards the table: hold
+it to decide, read or update. Changes are states, not events: applying one twice, or a newer before
+an older, is harmless as long as :attr:`Replica.seen` only grows.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.aggregates import Aggregate, by_host
+from scheduler_worker.model.balancing import BalancingSwitch
+from scheduler_worker.model.claims import Reservation
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.migration_ledger import MigrationLedger
+from scheduler_worker.model.moves import Departure
+from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.model.power_ledger import PowerLedger
+from scheduler_worker.observer import Observer
+from scheduler_worker.ports import GLOBAL, Change, Changes, Clock, Seen, Store, Transaction, Written
+from scheduler_worker.service.state import records
+
+LOG = logging.getLogger(__name__)
+
+PROGRESS_S = 1.0
+"""How often the progress of loading is logged."""
+
+
+class Replica:
+    """The records of one scope as this process knows them."""
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        self.seen = Seen()
+        self.lock = threading.RLock()
+        self.versions: dict[str, int] = {}
+        self._catching_up = threading.Lock()
+        self._current_at_s = float("-inf")
+
+    def catch_up(self, store: Store, clock: Clock, since_s: float) -> None:
+        """Be as current as the store was at ``since_s`` of the monotonic clock.
+
+        Concurrent callers share one read; call it without ``lock``. Raises StateUnavailable.
+        """
+        with self._catching_up:
+            if self._current_at_s > since_s:
+                return
+            reading_s = clock.monotonic_s()
+            changes = store.changes(self.scope, self.seen)
+            with self.lock:
+                if not self.apply(changes):
+                    self.refresh(store)
+            self._current_at_s = reading_s
+
+    def refresh(self, store: Store) -> Changes:
+        """Apply the store's changes; the caller holds ``lock``. Raises StateUnavailable."""
+        changes = store.changes(self.scope, self.seen)
+        self.apply(changes)
+        return changes
+
+    def apply(self, changes: Changes) -> bool:
+        """Apply changes, unless this replica is newer already; whether it is as new as they are.
+
+        It is not where they follow on what it does not have: another thread's reply, to a question
+        that was asked before the store lost data, may have come in between. Read again then.
+        """
+        is_same = changes.epoch == self.seen.epoch
+        if is_same and changes.version < self.seen.version:
+            return True
+        if not changes.reset and not (is_same and changes.since <= self.seen.version):
+            return False
+        if changes.reset:
+            self._drop(self.versions.keys() - {change.key for change in changes.entries})
+        for change in changes.entries:
+            # What this process wrote itself is in already; only a reset may reuse versions.
+            is_known = self.versions.get(change.key) == change.version
+            if changes.reset or change.value is None or not is_known:
+                self._take(change)
+        self.seen = Seen(changes.epoch, changes.version)
+        return True
+
+    def apply_written(
+        self, transactions: Sequence[Transaction], written: Written, now_s: float
+    ) -> None:
+        """Take in what this process has just written, instead of reading it back.
+
+        ``now_s`` is of the store's clock; the caller holds ``lock``. :attr:`seen` goes on only if
+        nobody else wrote in between; otherwise the next look brings the changes of others.
+        """
+        entries = [
+            Change(put.key, written.version, put.value)
+            for transaction, is_applied in zip(transactions, written.applied, strict=True)
+            if is_applied
+            for put in transaction.puts
+        ]
+        version = self.seen.version
+        if written.before == version:
+            version = written.version
+        self.apply(Changes(epoch=self.seen.epoch, version=version, now_s=now_s, entries=entries))
+
+    def version(self, key: str) -> int:
+        """The version of a record, 0 when it does not exist."""
+        return self.versions.get(key, 0)
+
+    def _drop(self, keys: Iterable[str]) -> None:
+        for key in sorted(keys):
+            self._take(Change(key, 0, None))
+
+    def _take(self, change: Change) -> None:
+        if change.value is None:
+            self.versions.pop(change.key, None)
+        else:
+            self.versions[change.key] = change.version
+        self.take(change.key, change.version, change.value)
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        """Apply one record as it is now; ``value`` is None if it was deleted."""
+        raise NotImplementedError
+
+
+class GlobalReplica(Replica):
+    """Aggregates, the names of the clusters, and the ids of the units that are enabled."""
+
+    def __init__(self) -> None:
+        super().__init__(GLOBAL)
+        self.aggregates: dict[int, Aggregate] = {}
+        self.clusters: set[str] = set()
+        # These are replaced and never changed, so they can be read without the lock.
+        self.names: tuple[str, ...] = ()
+        self.by_host: Mapping[str, tuple[Aggregate, ...]] = {}
+        self.units: frozenset[str] = frozenset()
+        """The ids of the units that are enabled."""
+
+    def apply(self, changes: Changes) -> bool:
+        is_current = super().apply(changes)
+        kinds = {change.key[:2] for change in changes.entries}
+        if changes.reset or records.AGGREGATE in kinds:
+            self.by_host = by_host(self.aggregates.values())
+        if changes.reset or records.CLUSTER in kinds:
+            self.names = tuple(sorted(self.clusters))
+        return is_current
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        kind, name = key[:2], key[2:]
+        if kind == records.CLUSTER:
+            self.clusters.discard(name) if value is None else self.clusters.add(name)
+        elif kind == records.AGGREGATE and value is None:
+            self.aggregates.pop(int(name), None)
+        elif kind == records.AGGREGATE and value is not None:
+            self.aggregates[int(name)] = records.read_aggregate(value)
+        elif kind == records.UNIT:
+            self.units = self.units - {name} if value is None else self.units | {name}
+
+
+class ClusterReplica(Replica):
+    """One cluster: hosts, instances, reservations, remembered answers, policy, moves, balancing."""
+
+    def __init__(self, scope: str, observer: Observer) -> None:
+        super().__init__(scope)
+        self.table = HostTable()
+        self.reservations: dict[str, Reservation] = {}
+        self.answers: dict[str, Reservation] = {}
+        """Instance uuid -> its reservation that was absorbed a short while ago."""
+        self.released: set[str] = set()
+        """The instances whose reservations were released a short while ago."""
+        self.policy: ClusterPolicy | None = None
+        """The policy in force; None for the one compiled from the options."""
+        self.compiled: tuple[Any, Any] | None = None
+        """The :class:`~scheduler_worker.service.policies.pipelines.Pipelines` and its pipeline."""
+        self.capacity_version = 0
+        """Grows with every change after which a refused request might fit.
+
+        New reservations are the exception: they only take capacity.
+        """
+        self.departures: dict[str, Departure] = {}
+        """Host uuid -> the host on its way to another cluster."""
+        self.finished: set[str] = set()
+        """The ids of the moves that brought a host here a short while ago."""
+        self.moves_seen = 0
+        """Grows whenever a host came or went by a move, even if some of its steps were missed."""
+        self.ledger = MigrationLedger()
+        """The migrations that the cluster's balance has asked for."""
+        self.power = PowerLedger()
+        """The power actions that the cluster's balance has asked for."""
+        self.switch: BalancingSwitch | None = None
+        """The mode that was set for the cluster's balance; None: the workers' own applies."""
+        self._observer = observer
+        self._expired = 0
+
+    def apply(self, changes: Changes) -> bool:
+        self.table.now_s = changes.now_s
+        is_current = super().apply(changes)
+        if self._expired:
+            self._observer.reservations_ended(self.scope, "expired", self._expired)
+            self._expired = 0
+        return is_current
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        kind, name = key[:2], key[2:]
+        self.capacity_version += kind in {records.HOST, records.INSTANCES, records.POLICY}
+        if kind in {records.HOST, records.INSTANCES, records.RESERVATION}:
+            self._take_of_table(kind, name, version, value)
+        elif kind in {records.ANSWER, records.RELEASED}:
+            self._take_answer(kind, name, value)
+        elif kind in {records.DEPARTURE, records.FINISHED}:
+            self.moves_seen += 1
+            self._take_move(kind, name, value)
+        elif kind == records.POLICY:
+            self.policy = None if value is None else records.read_policy(value)
+            self.compiled = None
+        elif key == records.LEDGER:
+            self.ledger = MigrationLedger() if value is None else records.read_ledger(value)
+        elif key == records.POWER:
+            self.power = PowerLedger() if value is None else records.read_power(value)
+            self.capacity_version += 1
+        elif key == records.SWITCH:
+            self.switch = None if value is None else records.read_switch(value)
+
+    def _take_of_table(self, kind: str, name: str, version: int, value: bytes | None) -> None:
+        if kind == records.RESERVATION:
+            self._take_reservation(name, value)
+        elif kind == records.INSTANCES:
+            found = None if value is None else records.read_instances(value)
+            self.table.set_instances(name, found)
+        elif value is None:
+            self.table.remove(name)
+        else:
+            self.table.put(records.read_host(value), version)
+
+    def _take_answer(self, kind: str, name: str, value: bytes | None) -> None:
+        if kind == records.RELEASED:
+            self.released.discard(name) if value is None else self.released.add(name)
+        elif value is None:
+            self.answers.pop(name, None)
+        else:
+            self.answers[name] = records.read_reservation(value)
+
+    def _take_move(self, kind: str, name: str, value: bytes | None) -> None:
+        if kind == records.FINISHED:
+            self.finished.discard(name) if value is None else self.finished.add(name)
+        elif value is None:
+            self.departures.pop(name, None)
+        else:
+            self.departures[name] = records.read_departure(value)
+
+    def _take_reservation(self, reservation_id: str, value: bytes | None) -> None:
+        if value is None:
+            ended = self.reservations.pop(reservation_id, None)
+            self._expired += ended is not None and ended.expires_at_s <= self.table.now_s
+            self.capacity_version += 1
+            self.table.give_back(reservation_id)
+        else:
+            reservation = records.read_reservation(value)
+            self.capacity_version += not reservation.is_unannounced
+            self._keep(reservation_id, reservation)
+
+    def keep_all(self, reservations: Iterable[Reservation], version: int) -> None:
+        """Add reservations that this process has just written, at the version of that write."""
+        for each in reservations:
+            reservation_id = each.id
+            self._keep(reservation_id, each)
+            self.versions[records.RESERVATION + reservation_id] = version
+
+    def _keep(self, reservation_id: str, reservation: Reservation) -> None:
+        self.reservations[reservation_id] = reservation
+        self.table.consume(reservation)
+
+    def reservations_of(self, instance_uuid: str) -> list[Reservation]:
+        """The stored reservations of an instance."""
+        found = self.table.reservations_of_instance(instance_uuid)
+        return [self.reservations[each.id] for each in found if each.id in self.reservations]
+
+    def has_lost(self, instance_uuids: Collection[str], moves_seen: Mapping[str, int]) -> bool:
+        """Whether an instance without a reservation here may have left with its host.
+
+        ``moves_seen`` is :attr:`moves_seen` of each cluster when all were read. If it has grown, a
+        reservation that was made after that read may have left with its host too.
+        """
+        has_moved = moves_seen.get(self.scope, self.moves_seen) != self.moves_seen
+        return (has_moved and bool(instance_uuids)) or any(map(self.departing, instance_uuids))
+
+    def departing(self, instance_uuid: str) -> list[str]:
+        """The uuids of hosts on their way to another cluster that carry the instance."""
+        found = {each.host_uuid for each in self.reservations_of(instance_uuid)}
+        return [
+            uuid
+            for uuid, departure in self.departures.items()
+            if uuid in found or departure.carries(instance_uuid)
+        ]
+
+
+class Fleet:
+    """All replicas of this process, made when a cluster is first named.
+
+    Reports expired reservations to the observer. Every process reports all that it learns of, so
+    the counts of several processes must not be added up.
+    """
+
+    def __init__(
+        self, store: Store, *, default_cluster: str, observer: Observer | None = None
+    ) -> None:
+        self.store = store
+        self._observer = observer or Observer()
+        self.default_cluster = default_cluster
+        self.globals = GlobalReplica()
+        self._clusters: dict[str, ClusterReplica] = {}
+        self._lock = threading.Lock()
+
+    def refresh_globals(self) -> None:
+        """Read the aggregates, cluster names and enabled units. Raises StateUnavailable."""
+        with self.globals.lock:
+            self.globals.refresh(self.store)
+
+    def load(self, clock: Clock) -> None:
+        """Load all scopes before requests wait for them; logs the progress.
+
+        Raises StateUnavailable.
+        """
+        began_s = logged_s = clock.monotonic_s()
+        self.refresh_globals()
+        clusters = self.clusters()
+        hosts = reservations = 0
+        for number, replica in enumerate(clusters):
+            now_s = clock.monotonic_s()
+            if number == 0 or now_s - logged_s >= PROGRESS_S:
+                logged_s = now_s
+                LOG.info("Loading cluster %d of %d, %s", number + 1, len(clusters), replica.scope)
+            replica.catch_up(self.store, clock, now_s)
+            with replica.lock:
+                self.prepare(replica)
+                hosts, reservations = (
+                    hosts + len(replica.table),
+                    reservations + len(replica.reservations),
+                )
+        LOG.info(
+            "Loaded %d clusters with %d hosts and %d reservations in %.1f s",
+            len(clusters),
+            hosts,
+            reservations,
+            clock.monotonic_s() - began_s,
+        )
+
+    def names(self) -> Sequence[str]:
+        """The names of all known clusters, sorted."""
+        return self.globals.names
+
+    def cluster(self, name: str) -> ClusterReplica:
+        """The replica of a cluster, which need not be a known one."""
+        with self._lock:
+            if name not in self._clusters:
+                self._clusters[name] = ClusterReplica(name, self._observer)
+            return self._clusters[name]
+
+    def known_cluster(self, name: str) -> ClusterReplica:
+        """The replica of a cluster that has hosts, or had some.
+
+        Raises:
+            RequestError: there is no such cluster.
+            StateUnavailable: the store cannot be reached.
+        """
+        self.refresh_globals()
+        if name not in self.names():
+            known = ", ".join(self.names()) or "none"
+            raise RequestError("cluster", f"there is no cluster {name!r}; known are {known}")
+        return self.cluster(name)
+
+    def clusters(self) -> list[ClusterReplica]:
+        """The replicas of all known clusters."""
+        return [self.cluster(name) for name in self.names()]
+
+    def prepare(self, replica: ClusterReplica) -> HostTable:
+        """The cluster's table with the current aggregates; the caller holds the replica's lock."""
+        if replica.table.aggregates is not self.globals.by_host:
+            known = self.globals.aggregates.values()
+            replica.table.set_aggregates(self.globals.by_host, known)
+        return replica.table

@@ -1,0 +1,170 @@
+"""How reservations end: what to write when they are absorbed, confirmed or released.
+
+Each function returns puts, guards or a :class:`Plan`, and writes nothing. Callers hold the
+replica's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from scheduler_worker.model.claims import ReportedUse, Reservation
+from scheduler_worker.model.host_records import reported_use
+from scheduler_worker.ports import Guard, Put, Transaction
+from scheduler_worker.scheduling import absorption
+from scheduler_worker.service.state import records
+from scheduler_worker.service.state.replica import ClusterReplica
+from scheduler_worker.service.state.writing import Plan
+
+
+def on_host(replica: ClusterReplica, host_uuid: str) -> list[Reservation]:
+    """The stored reservations on a host."""
+    found = replica.table.reservations_of_host(host_uuid)
+    return [replica.reservations[each.id] for each in found if each.id in replica.reservations]
+
+
+def guards(replica: ClusterReplica, reservations: Iterable[Reservation]) -> list[Guard]:
+    """Guards that the reservations have not changed."""
+    keys = [records.RESERVATION + each.id for each in reservations]
+    return [Guard(key, replica.version(key)) for key in keys]
+
+
+def announced(reservations: Iterable[Reservation], seen: Iterable[str], now_s: float) -> list[Put]:
+    """Mark the reservations whose instances are announced on their host for the first time."""
+    present = set(seen)
+    return [
+        records.put_reservation(msgspec.structs.replace(each, announced_at_s=now_s))
+        for each in reservations
+        if each.announced_at_s is None and each.instance_uuid in present
+    ]
+
+
+def changed(before: Iterable[Reservation], after: Iterable[Reservation]) -> list[Put]:
+    """Write those that are not what they were."""
+    known = {each.id: each for each in before}
+    return [records.put_reservation(each) for each in after if each != known[each.id]]
+
+
+def other_use(replica: ClusterReplica, row: int) -> ReportedUse:
+    """The use of a host that no instance explains that is known to be on it."""
+    record = replica.table.records[row]
+    use = reported_use(record)
+    instances = replica.table.reported_instances(record.host)
+    if not instances:
+        return use
+    reserved = {each.instance_uuid for each in replica.table.reservations_of_host(record.uuid)}
+    return absorption.other_use(use, instances, reserved)
+
+
+def absorbed(reservations: Iterable[Reservation], now_s: float, remember_s: float) -> list[Put]:
+    """Delete reservations whose resources are in the use that the host reports.
+
+    Until ``remember_s`` after it was made, a reservation is remembered as the answer to a repeated
+    request.
+    """
+    puts: list[Put] = []
+    for each in reservations:
+        puts.append(records.gone(records.RESERVATION + each.id))
+        until_s = each.created_at_s + remember_s
+        if (each.request_id or each.repeated_for) and until_s > now_s:
+            puts.append(records.put_answer(each, until_s))
+    return puts
+
+
+def confirmed(
+    replica: ClusterReplica, instance_uuid: str, now_s: float, *, ttl_s: float
+) -> Plan | None:
+    """Extend the reservations of an existing instance by ``ttl_s``, until its use is reported."""
+    reservations = replica.reservations_of(instance_uuid)
+    puts = [
+        records.put_reservation(
+            msgspec.structs.replace(
+                each,
+                state="confirmed",
+                announced_at_s=each.announced_at_s or now_s,
+                expires_at_s=now_s + ttl_s,
+            )
+        )
+        for each in reservations
+    ]
+    return _plan(replica, reservations, puts, "confirmed")
+
+
+def released(
+    replica: ClusterReplica,
+    instance_uuid: str,
+    now_s: float,
+    *,
+    remember_s: float,
+    only: Reservation | None = None,
+) -> Plan | None:
+    """Delete the reservations and the remembered answer of an instance that will not be created.
+
+    That there were reservations is remembered for ``remember_s``, to answer a repeated release.
+    With ``only`` this one alone ends, and only if it has not changed.
+    """
+    known = replica.reservations_of(instance_uuid)
+    reservations = [each for each in known if only is None or each == only]
+    if only is not None and not reservations:
+        return None
+    host = None if only is None else only.host
+    puts = [*given_back(reservations), *forgotten(replica, instance_uuid, host=host)]
+    if reservations and len(reservations) == len(known):
+        puts.append(records.put_released(instance_uuid, now_s + remember_s))
+    return _plan(replica, reservations, puts, "released")
+
+
+def taken_back(replica: ClusterReplica, reservation: str, version: int) -> Plan | None:
+    """Delete a reservation that was never answered; None if it has another version by now.
+
+    Then another request was answered with it, or its instance was announced.
+    """
+    key = records.RESERVATION + reservation
+    if replica.version(key) != version:
+        return None
+    return Plan(Transaction([records.gone(key)], [Guard(key, version)]), {"released": 1})
+
+
+def given_back(reservations: Iterable[Reservation]) -> list[Put]:
+    """Delete reservations."""
+    return [records.gone(records.RESERVATION + each.id) for each in reservations]
+
+
+def forgotten(replica: ClusterReplica, instance_uuid: str, *, host: str | None = None) -> list[Put]:
+    """Delete the remembered answer of an instance, if it has one (on ``host``, where given)."""
+    answer = replica.answers.get(instance_uuid)
+    if answer is None or host not in {None, answer.host}:
+        return []
+    return [records.gone(records.ANSWER + instance_uuid)]
+
+
+def renamed(
+    replica: ClusterReplica, before: str, after: str, now_s: float, remember_s: float
+) -> tuple[list[Put], list[Guard]]:
+    """Carry reservations and answers over to a node that was created anew, with another uuid."""
+    puts: list[Put] = []
+    reserved = on_host(replica, before)
+    for each in reserved:
+        puts.append(records.gone(records.RESERVATION + each.id))
+        puts.append(records.put_reservation(msgspec.structs.replace(each, host_uuid=after)))
+    for each in replica.answers.values():
+        until_s = each.created_at_s + remember_s
+        if each.host_uuid == before and until_s > now_s:
+            answer = msgspec.structs.replace(each, host_uuid=after)
+            puts.append(records.put_answer(answer, until_s))
+    # Guard the answers too: one that was released meanwhile must not come back.
+    keys = [put.key for put in puts if put.key.startswith(records.ANSWER)]
+    return puts, [
+        *guards(replica, reserved),
+        *(Guard(key, replica.version(key)) for key in keys),
+    ]
+
+
+def _plan(
+    replica: ClusterReplica, reservations: Sequence[Reservation], puts: Sequence[Put], how: str
+) -> Plan | None:
+    if not puts:
+        return None
+    return Plan(Transaction(puts, guards(replica, reservations)), {how: len(reservations)})

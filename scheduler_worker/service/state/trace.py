@@ -1,0 +1,106 @@
+"""What is observed of one request on its way; reported as an :class:`Outcome` when it ends."""
+
+from __future__ import annotations
+
+import math
+
+from scheduler_worker.errors import NoValidHost, SchedulerWorkerError
+from scheduler_worker.model.decisions import Decision, Diagnosis
+from scheduler_worker.observer import Outcome
+from scheduler_worker.scheduling.pipeline import Request
+
+
+class RequestTrace:
+    """A request, its deadline, and the facts gathered while it is decided. Seconds, monotonic."""
+
+    def __init__(
+        self, request: Request, arrived_s: float, caller_deadline_s: float = math.inf
+    ) -> None:
+        self.request = request
+        self.arrived_s = arrived_s
+        self.caller_deadline_s = caller_deadline_s
+        """When the caller stops waiting for the answer."""
+        self.cluster: str | None = None
+        self.attempts = 0
+        self.lock_wait_s = 0.0
+        self.hold_s = 0.0
+        self.token: int | None = None
+        self.waited_for_pending_s = 0.0
+        self.claim_s = 0.0
+        self.look: str | None = None
+        """Whether hosts were looked at once more before a refusal: ``done``, or ``late``."""
+        self._queued_s = arrived_s
+
+    def queued(self, cluster: str | None, now_s: float) -> None:
+        """Record that the wait for a cluster's lock begins; None for those of several."""
+        self.cluster = cluster
+        self._queued_s = now_s
+
+    def dequeued(self, now_s: float) -> float:
+        """Record the end of a wait for the lock; returns its seconds."""
+        waited_s = now_s - self._queued_s
+        self._queued_s = now_s
+        self.lock_wait_s += waited_s
+        return waited_s
+
+    def attempted(self, token: int, now_s: float) -> None:
+        """Record that the request is decided now, under this fencing token."""
+        self.dequeued(now_s)
+        self.attempts += 1
+        self.token = token
+
+    def placed(self, decision: Decision, now_s: float) -> Outcome:
+        """The outcome of a request that got its hosts."""
+        is_check = self.request.spec.is_rebuild_check
+        return self._outcome(
+            "placed",
+            decision.diagnosis,
+            now_s,
+            hosts=tuple(some[0].service_host for some in decision.selections),
+            repeated=0 if is_check else len(decision.selections) - len(decision.claims),
+        )
+
+    def failed(self, error: Exception, now_s: float) -> Outcome:
+        """The outcome of a request that is answered with an error."""
+        is_ours = isinstance(error, SchedulerWorkerError)
+        diagnosis = error.diagnosis if isinstance(error, NoValidHost) else None
+        result = type(error).__name__ if is_ours else "InternalError"
+        reason = error.reason if isinstance(error, NoValidHost) else str(error)
+        return self._outcome(
+            result, diagnosis or Diagnosis(), now_s, reason=reason if is_ours else None
+        )
+
+    def _outcome(
+        self,
+        result: str,
+        diagnosis: Diagnosis,
+        now_s: float,
+        *,
+        reason: str | None = None,
+        hosts: tuple[str, ...] = (),
+        repeated: int = 0,
+    ) -> Outcome:
+        steps = diagnosis.filters
+        return Outcome(
+            request_id=self.request.request_id,
+            global_request_id=self.request.global_request_id,
+            project_id=self.request.spec.project_id,
+            result=result,
+            reason=reason,
+            instance_uuids=self.request.instance_uuids,
+            cluster=self.cluster,
+            policy=str(diagnosis.policy) if diagnosis.policy else None,
+            instances=len(self.request.instance_uuids),
+            hosts=hosts,
+            repeated=repeated,
+            candidates=diagnosis.hosts,
+            passed=steps[-1].hosts_out if steps else diagnosis.hosts,
+            rejections=tuple((step.name, step.hosts_in - step.hosts_out) for step in steps),
+            attempts=self.attempts,
+            lock_wait_s=self.lock_wait_s,
+            hold_s=self.hold_s,
+            waited_for_pending_s=self.waited_for_pending_s,
+            claim_s=self.claim_s,
+            token=self.token,
+            duration_s=now_s - self.arrived_s,
+        )

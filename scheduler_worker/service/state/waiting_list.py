@@ -1,0 +1,101 @@
+"""Requests of one process that wait for a cluster's lock, ordered by rank. Pure.
+
+A request's rank is its arrival time less its priority boost. Ranks do not change while requests
+wait, so a request is overtaken only by requests that arrive at most the largest priority boost
+after it: none starves.
+"""
+
+from __future__ import annotations
+
+from bisect import insort_left, insort_right
+from collections.abc import Iterator
+from typing import cast
+
+from scheduler_worker.model.decisions import Decision
+from scheduler_worker.service.state.routing import Routing
+from scheduler_worker.service.state.trace import RequestTrace
+from scheduler_worker.waiters import Waiter
+
+
+class QueuedRequest:
+    """A request in a cluster queue, and its result once it has one. Monotonic clock, seconds."""
+
+    def __init__(
+        self,
+        trace: RequestTrace,
+        routing: Routing,
+        *,
+        deadline_s: float,
+        priority_boost_s: float = 0.0,
+    ) -> None:
+        self.trace = trace
+        self.routing = routing
+        self.deadline_s = deadline_s
+        """Until when it waits for its turn."""
+        self.priority_boost_s = priority_boost_s
+        self.rank_s = trace.arrived_s - priority_boost_s
+        self.attempts = 0
+        self.leads = False
+        self.done = False
+        self.turn = Waiter()
+        """Ends when the request is settled or becomes the leader."""
+        self._decision: Decision | None = None
+        self._error: BaseException | None = None
+
+    def succeed(self, decision: Decision) -> None:
+        """Settle the request with its decision."""
+        self._decision, self.done = decision, True
+        self.turn.end()
+
+    def fail(self, error: BaseException) -> None:
+        """Settle the request with an error."""
+        self._error, self.done = error, True
+        self.turn.end()
+
+    def lead(self) -> None:
+        """Make the request the leader of its queue."""
+        self.leads = True
+        self.turn.end()
+
+    def result(self) -> Decision:
+        """Return the decision or raise the error; only for a settled request."""
+        if self._error is not None:
+            raise self._error
+        return cast("Decision", self._decision)
+
+
+class WaitingList:
+    """Queued requests by rank, those of equal rank in the order of their arrival."""
+
+    def __init__(self) -> None:
+        self._requests: list[QueuedRequest] = []
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[QueuedRequest]:
+        return iter(self._requests)
+
+    def add(self, queued: QueuedRequest) -> None:
+        """Insert a new request, behind those of its rank."""
+        insort_right(self._requests, queued, key=_rank_s)
+
+    def put_back(self, queued: QueuedRequest) -> None:
+        """Insert a request that was taken, before those of its rank."""
+        insort_left(self._requests, queued, key=_rank_s)
+
+    def take(self, count: int) -> list[QueuedRequest]:
+        """Remove and return the first requests, at most ``count``."""
+        taken = self._requests[:count]
+        del self._requests[:count]
+        return taken
+
+    def take_overdue(self, now_s: float) -> list[QueuedRequest]:
+        """Remove and return the requests whose deadline has passed."""
+        overdue = [queued for queued in self._requests if queued.deadline_s <= now_s]
+        self._requests = [queued for queued in self._requests if queued.deadline_s > now_s]
+        return overdue
+
+
+def _rank_s(queued: QueuedRequest) -> float:
+    return queued.rank_s

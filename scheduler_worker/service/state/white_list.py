@@ -1,0 +1,51 @@
+"""The hosts that requests may choose from while a balance moves VMs or switches hosts off.
+
+They are in the cluster's ledgers, which come with each grant of its lock: so whoever asks for a
+destination of a VM that is to migrate, our agent or Nova, gets none that the balance has not named,
+and nobody gets a host that it is putting into maintenance.
+"""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from scheduler_worker.model.migration_ledger import AskedMigration
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.service.state.replica import ClusterReplica
+
+
+def migration_of(replica: ClusterReplica, request: Request) -> AskedMigration | None:
+    """The migration under way of the VM that a request is about; the caller holds the lock.
+
+    One that is overdue binds nobody any more, even if no worker runs to say that it failed.
+    """
+    if not replica.ledger.under_way or len(request.instance_uuids) != 1:
+        return None
+    asked = replica.ledger.under_way.get(request.instance_uuids[0])
+    is_due = asked is not None and asked.overdue_at_s > replica.table.now_s
+    return asked if is_due else None
+
+
+def narrowed(replica: ClusterReplica, request: Request) -> Request:
+    """The request, limited to the hosts that its VM's migration may choose from, if there is one.
+
+    A host that is being put into maintenance, or switched off, is left out in any case. The caller
+    holds the replica's lock.
+    """
+    spec = request.spec
+    asked = migration_of(replica, request)
+    if asked is not None:
+        allowed = tuple(
+            host for host in asked.candidates if spec.only_hosts is None or host in spec.only_hosts
+        )
+        spec = structs.replace(spec, only_hosts=allowed)
+    if closing := _closing(replica):
+        spec = structs.replace(spec, closing_hosts=closing)
+    return request if spec is request.spec else structs.replace(request, spec=spec)
+
+
+def _closing(replica: ClusterReplica) -> tuple[str, ...]:
+    """The host that takes no VM any more. One that is overdue does again, as with migrations."""
+    asked = replica.power.under_way
+    is_due = asked is not None and asked.overdue_at_s > replica.table.now_s
+    return (asked.host,) if asked is not None and is_due and asked.closes else ()

@@ -1,0 +1,107 @@
+"""Compare-and-set writes without the cluster's lock, retried on version conflict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_attempt
+
+from scheduler_worker.errors import Conflict
+from scheduler_worker.observer import Observer
+from scheduler_worker.ports import Store, Transaction
+from scheduler_worker.service.state.replica import ClusterReplica
+
+T = TypeVar("T")
+
+_MAX_ATTEMPTS = 8
+
+
+class Plan(NamedTuple):
+    """A transaction, and how many reservations end by it in which way."""
+
+    transaction: Transaction
+    ended: Mapping[str, int] = {}
+    """``how`` of :meth:`Observer.reservations_ended` -> count."""
+
+
+class Writer:
+    """Plans writes on a current replica, and applies them."""
+
+    def __init__(self, store: Store, observer: Observer) -> None:
+        self._store = store
+        self._observer = observer
+
+    def write(
+        self,
+        replica: ClusterReplica,
+        items: Sequence[T],
+        plan: Callable[[T, float], Plan | None],
+        *,
+        once: str | None = None,
+        is_current: bool = False,
+    ) -> int:
+        """Write the plan of each item; returns the cluster's version afterwards.
+
+        ``plan`` gets an item and the store's time, and is called again after a version conflict;
+        it returns None if there is nothing to write. ``once`` makes a repeated write a no-op, as
+        in :meth:`Store.write`. A caller that has just read the cluster passes ``is_current`` and
+        saves a read: the guards find out what it missed.
+
+        Raises:
+            Conflict: there was a version conflict in every attempt.
+            StateUnavailable: the store cannot be reached.
+        """
+        left = list(items)
+        looks = not is_current
+        version = 0
+
+        def attempt() -> bool:
+            nonlocal left, looks, version
+            with replica.lock:
+                now_s = replica.refresh(self._store).now_s if looks else replica.table.now_s
+                looks = True
+                plans = [(item, plan(item, now_s)) for item in left]
+                writing = [(item, each) for item, each in plans if each]
+                left, written = self._attempt(replica, writing, once, now_s)
+                version = max(written, replica.seen.version)
+            return bool(left)
+
+        try:
+            Retrying(stop=stop_after_attempt(_MAX_ATTEMPTS), retry=retry_if_result(bool))(attempt)
+        except RetryError:
+            raise Conflict(
+                f"{len(left)} records of {replica.scope} changed during each of {_MAX_ATTEMPTS} "
+                "attempts; try again."
+            ) from None
+        return version
+
+    def _attempt(
+        self,
+        replica: ClusterReplica,
+        writing: Sequence[tuple[T, Plan]],
+        once: str | None,
+        now_s: float,
+    ) -> tuple[list[T], int]:
+        """Write all plans in one call; returns the items not applied, and the version."""
+        if not writing:
+            return [], 0
+        transactions = [plan.transaction for _, plan in writing]
+        written = self._store.write(replica.scope, transactions, once=once)
+        is_first = written.before >= 0  # else another call with this ``once`` wrote it
+        if is_first:
+            replica.apply_written(transactions, written, now_s)
+        else:
+            replica.refresh(self._store)
+        left: list[T] = []
+        ended: Counter[str] = Counter()
+        for (item, plan), is_applied in zip(writing, written.applied, strict=True):
+            if is_applied:
+                ended.update(plan.ended)
+            else:
+                left.append(item)
+        if is_first:  # a repeated write was counted the first time
+            for how, count in (+ended).items():
+                self._observer.reservations_ended(replica.scope, how, count)
+        return left, written.version

@@ -1,0 +1,176 @@
+"""One tuning cycle of a cluster: read reports, evaluate, send values to the agents, write state.
+
+Values are sent before the state is written. If the worker dies in between, the next one evaluates
+from the old state and sends the same values again. Values that could not be sent do not count as
+emitted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from scheduler_worker.errors import BusUnavailable, Undeliverable
+from scheduler_worker.model.host_records import HostRecord, is_silent
+from scheduler_worker.observer import Observer
+from scheduler_worker.ports import Clock, Publisher
+from scheduler_worker.service.state.replica import Fleet
+from scheduler_worker.service.tuning.host_states import HostState, HostStates, evaluator_state
+from scheduler_worker.service.tuning.inputs import HostOutputs, cluster_inputs
+from scheduler_worker.service.tuning.records import TuningTurn
+from scheduler_worker.tuning.averages import MovingAverages
+from scheduler_worker.tuning.evaluate import Diagnostic, Options, evaluate
+from scheduler_worker.tuning.program import Program
+from scheduler_worker.tuning.samples import Sample, Value, entity_groups
+
+LOG = logging.getLogger(__name__)
+
+METHOD = "apply_tuning"
+_MAX_INTERVALS = 3
+"""Bounds the elapsed time of a cycle, in intervals: after a gap no output jumps."""
+
+
+class TuningSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of tuning; times in seconds."""
+
+    interval_s: float = 0.0
+    """From one cycle to the next; 0: tuning is off."""
+    samples: int = 10
+    """Reports in the window of an average."""
+    agent_topic: str = "tuning_agent"
+    policy_files: tuple[str, ...] = ()
+    clusters_file: str | None = None
+    silent_after_s: float = 60.0
+    """Hosts without a report for this long are not tuned."""
+
+
+class Dependencies(NamedTuple):
+    """The collaborators of all clusters' tuning."""
+
+    fleet: Fleet
+    publisher: Publisher
+    clock: Clock
+    observer: Observer
+    settings: TuningSettings
+
+
+class ClusterTuning:
+    """Tunes one cluster on behalf of this process."""
+
+    def __init__(self, cluster: str, deps: Dependencies) -> None:
+        self._cluster = cluster
+        self._deps = deps
+        self._states = HostStates(cluster)
+
+    def refresh(self) -> None:
+        """Read the host states that other workers wrote. Raises StateUnavailable."""
+        with self._states.lock:
+            self._states.refresh(self._deps.fleet.store)
+
+    def sample(
+        self, record: HostRecord, program: Program | None, parameters: Mapping[str, Value]
+    ) -> Sample:
+        """Return a host's sample as the evaluator sees it, by the states last read."""
+        state = self._states.hosts.get(record.uuid)
+        states = {record.uuid: state} if state else {}
+        inputs = cluster_inputs([record], states, self._averages(program), parameters)
+        return inputs.samples[record.uuid]
+
+    def tune(
+        self, program: Program, parameters: Mapping[str, Value], turn: TuningTurn
+    ) -> list[Diagnostic]:
+        """Run one cycle: evaluate, send the changes to the agents, write the new states.
+
+        Returns the diagnostics of the evaluation. Raises StateUnavailable.
+        """
+        settings = self._deps.settings
+        until_s = self._deps.clock.monotonic_s() + settings.interval_s
+        records = self._records()
+        self.refresh()
+        states = dict(self._states.hosts)
+        alive = (each for each in records if not self._is_silent(each, turn.at_s))
+        inputs = cluster_inputs(alive, states, self._averages(program), parameters)
+        before = evaluator_state(states.values())
+        options = Options(max_elapsed_s=_MAX_INTERVALS * settings.interval_s)
+        groups = entity_groups(inputs.samples, program.plans)
+        cycle = evaluate(program, groups, before, turn.at_s, options)
+        notified_at_s = {
+            host: states[host].notified_at_s if host in states else 0.0 for host in inputs.records
+        }
+        outputs = inputs.outputs(cycle.changes)
+        unsent = self._send(inputs.records, outputs, notified_at_s, turn, until_s)
+        written: dict[str, HostState | None] = {
+            host: inputs.host_state(host, before, notified_at_s[host])
+            if host in unsent
+            else inputs.host_state(host, cycle.state, turn.at_s)
+            for host in inputs.records
+        }
+        # Silent hosts keep their states; those of removed hosts are deleted.
+        written |= dict.fromkeys(states.keys() - {each.uuid for each in records})
+        self._states.write(self._deps.fleet.store, written, turn.at_s)
+        return cycle.diagnostics
+
+    def _averages(self, program: Program | None) -> MovingAverages:
+        return MovingAverages.read_by(program, self._deps.settings.samples)
+
+    def _records(self) -> list[HostRecord]:
+        fleet, clock = self._deps.fleet, self._deps.clock
+        replica = fleet.cluster(self._cluster)
+        replica.catch_up(fleet.store, clock, clock.monotonic_s())
+        with replica.lock:
+            return list(replica.table.records)
+
+    def _is_silent(self, record: HostRecord, now_s: float) -> bool:
+        return is_silent(record, now_s, self._deps.settings.silent_after_s)
+
+    # Agents
+
+    def _send(
+        self,
+        records: Mapping[str, HostRecord],
+        outputs: Mapping[str, HostOutputs],
+        notified_at_s: Mapping[str, float],
+        turn: TuningTurn,
+        until_s: float,
+    ) -> set[str]:
+        """Send each agent its values; returns the hosts whose agents did not get theirs.
+
+        Hosts that were notified longest ago come first, since the time may not suffice for all.
+        """
+        unsent = dict.fromkeys(sorted(outputs, key=notified_at_s.__getitem__))
+        results: Counter[str] = Counter()
+        for host in list(unsent):
+            if self._deps.clock.monotonic_s() > until_s:
+                results["late"] = len(outputs) - results.total()
+                break
+            try:
+                self._cast(records[host].host, outputs[host], turn)
+            except Undeliverable:
+                results["Undeliverable"] += 1
+            except BusUnavailable as error:
+                LOG.warning("Tuning cannot reach the agents of %s: %s", self._cluster, error)
+                results["BusUnavailable"] = len(outputs) - results.total()
+                break
+            else:
+                results["ok"] += 1
+                del unsent[host]
+        for result, count in results.items():
+            self._deps.observer.tuning_notified(result, count)
+        return set(unsent)
+
+    def _cast(self, host: str, outputs: HostOutputs, turn: TuningTurn) -> None:
+        self._deps.publisher.cast(
+            topic=self._deps.settings.agent_topic,
+            server=host,
+            method=METHOD,
+            arguments={
+                "host": host,
+                "cluster": self._cluster,
+                "cycle": turn.cycle,
+                **msgspec.structs.asdict(outputs),
+            },
+        )

@@ -1,0 +1,136 @@
+"""The tuning state of hosts, in the shared state: what one tuning cycle hands to the next.
+
+The states of a cluster have a scope of their own, so that no decision has to read them: one record
+for each host, ``m:`` and its uuid. The worker that has the cluster's turn reads what other
+workers wrote and continues from there. The store expires the records of hosts that have not been
+tuned for a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+
+from scheduler_worker.ports import Guard, Put, Seen, Store, Transaction
+from scheduler_worker.service.state.replica import Replica
+from scheduler_worker.tuning.averages import Windows
+from scheduler_worker.tuning.samples import Entity
+from scheduler_worker.tuning.state import EvaluatorState, HeldChange
+
+HOST_KEY = "m:"
+KEEP_S = 86_400.0
+_CHUNK = 200
+"""Hosts written in one call to the store, which serves no other client meanwhile."""
+
+
+class EntityState(msgspec.Struct, frozen=True, array_like=True):
+    """The state of a host, a VM or a disk; stored as an array, so the order of fields counts."""
+
+    entity: Entity
+    evaluated_at_s: float | None = None
+    emitted: dict[str, float] = {}
+    """By output: the last value that was emitted."""
+    held: dict[str, HeldChange] = {}
+    """By rule."""
+    windows: Windows = {}
+    """Values of the last reports, for averages."""
+
+
+class HostState(msgspec.Struct, frozen=True):
+    """The state of a host and of everything on it."""
+
+    reported_at_s: float
+    """The time of the last report that is in the averages."""
+    notified_at_s: float = msgspec.field(name="told_at_s")
+    """When the agent was last sent its values, or none had to be sent."""
+    entities: list[EntityState]
+
+
+_Kept = TypeVar("_Kept")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(HostState).decode
+
+
+class HostStates(Replica):
+    """A replica of the states of a cluster's hosts."""
+
+    def __init__(self, cluster: str) -> None:
+        super().__init__(f"@tuning/{cluster}")
+        self.hosts: dict[str, HostState] = {}
+        """By the uuid of the host."""
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        uuid = key.removeprefix(HOST_KEY)
+        if value is None:
+            self.hosts.pop(uuid, None)
+        else:
+            self.hosts[uuid] = _decode(value)
+
+    def write(self, store: Store, hosts: Mapping[str, HostState | None], now_s: float) -> None:
+        """Write states, or delete those that are None; skips those that another worker changed.
+
+        Raises StateUnavailable.
+        """
+        remaining = iter(hosts.items())
+        while chunk := dict(islice(remaining, _CHUNK)):
+            with self.lock:
+                transactions = [self._transaction(*each, now_s) for each in chunk.items()]
+                written = store.write(self.scope, transactions)
+                for (uuid, state), applied in zip(chunk.items(), written.applied, strict=True):
+                    if applied:
+                        self._keep(uuid, state, written.version)
+                if all(written.applied) and written.before == self.seen.version:
+                    # Nothing else was written in between, so this need not be read back.
+                    self.seen = Seen(self.seen.epoch, written.version)
+
+    def _transaction(self, uuid: str, state: HostState | None, now_s: float) -> Transaction:
+        key = HOST_KEY + uuid
+        put = Put(key, None) if state is None else Put(key, _encode(state), now_s + KEEP_S)
+        return Transaction([put], [Guard(key, self.version(key))])
+
+    def _keep(self, uuid: str, state: HostState | None, version: int) -> None:
+        if state is None:
+            self.hosts.pop(uuid, None)
+            self.versions.pop(HOST_KEY + uuid, None)
+        else:
+            self.hosts[uuid] = state
+            self.versions[HOST_KEY + uuid] = version
+
+
+def evaluator_state(hosts: Iterable[HostState]) -> EvaluatorState:
+    """Return the state of the entities of all hosts, as the evaluator takes it."""
+    state = EvaluatorState({}, {}, {})
+    for each in (entity for host in hosts for entity in host.entities):
+        if each.evaluated_at_s is not None:
+            state.evaluated_at_s[each.entity] = each.evaluated_at_s
+        for output, value in each.emitted.items():
+            state.emitted.setdefault(output, {})[each.entity] = value
+        for rule, held in each.held.items():
+            state.held.setdefault(rule, {})[each.entity] = held
+    return state
+
+
+def entity_states(state: EvaluatorState, windows: Mapping[Entity, Windows]) -> list[EntityState]:
+    """Return the states to keep of the entities that have windows; all others are dropped."""
+    return [
+        EntityState(
+            entity,
+            state.evaluated_at_s.get(entity),
+            _of(entity, state.emitted),
+            _of(entity, state.held),
+            kept,
+        )
+        for entity, kept in windows.items()
+    ]
+
+
+def windows_of(hosts: Iterable[HostState]) -> dict[Entity, Windows]:
+    """Return the windows of the entities of all hosts."""
+    return {each.entity: each.windows for host in hosts for each in host.entities}
+
+
+def _of(entity: Entity, by_name: Mapping[str, Mapping[Entity, _Kept]]) -> dict[str, _Kept]:
+    return {name: of[entity] for name, of in by_name.items() if entity in of}

@@ -1,0 +1,83 @@
+"""The evaluator's inputs for a cluster, and its outputs for each host. Values only, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.service.tuning.host_states import HostState, entity_states, windows_of
+from scheduler_worker.service.tuning.statistics import sample_of, vms_of
+from scheduler_worker.tuning.averages import MovingAverages, Windows
+from scheduler_worker.tuning.samples import Entity, Sample, Value
+from scheduler_worker.tuning.state import EvaluatorState
+from scheduler_worker.tuning.tuning_policy import Scope
+
+Values = dict[str, float]
+"""Output -> the value to set."""
+
+
+class HostOutputs(msgspec.Struct, frozen=True):
+    """The values that a host's agent is to set; the fields are arguments of the cast."""
+
+    outputs: Values
+    vms: dict[str, Values]
+    disks: dict[str, dict[str, Values]]
+
+
+class ClusterInputs(NamedTuple):
+    """The inputs of a cluster's evaluation, by the uuid of the host."""
+
+    records: dict[str, HostRecord]
+    samples: dict[str, Sample]
+    windows: dict[str, dict[Entity, Windows]]
+    """The windows of averages; every entity of the host has an entry, if an empty one."""
+
+    def outputs(self, changes: Mapping[Entity, Values]) -> dict[str, HostOutputs]:
+        """Return the changes by host; a host without changes has no entry."""
+        found: dict[str, HostOutputs] = {}
+        for host, windows in self.windows.items():
+            for entity in windows.keys() & changes.keys():
+                made = found.setdefault(host, HostOutputs({}, {}, {}))
+                if entity.scope == Scope.HOST:
+                    made.outputs.update(changes[entity])
+                elif entity.scope == Scope.VM:
+                    made.vms[entity.name] = changes[entity]
+                else:
+                    made.disks.setdefault(entity.name, {})[entity.device] = changes[entity]
+        return found
+
+    def host_state(self, host: str, state: EvaluatorState, notified_at_s: float) -> HostState:
+        """Return the state to keep of a host; entities that left it are dropped."""
+        reported_at_s = self.records[host].reported_at_s
+        return HostState(reported_at_s, notified_at_s, entity_states(state, self.windows[host]))
+
+
+def cluster_inputs(
+    records: Iterable[HostRecord],
+    states: Mapping[str, HostState],
+    averages: MovingAverages,
+    parameters: Mapping[str, Value],
+) -> ClusterInputs:
+    """Return the inputs from the hosts' reports, with averages over the earlier reports too."""
+    latest = sorted(records, key=lambda record: record.reported_at_s)
+    # While a VM migrates two hosts may report it; it belongs to the one that reported last.
+    home = {vm: record.uuid for record in latest for vm, _ in vms_of(record)}
+    # Of all hosts: a VM that migrated here keeps the windows from its former host.
+    windows = windows_of(states.values())
+    found = ClusterInputs({}, {}, {})
+    for record in latest:
+        host = record.uuid
+        state = states.get(host)
+        vms = [vm for vm, _ in vms_of(record) if home[vm] == host]
+        found.records[host] = record
+        found.samples[host] = sample = sample_of(record, parameters, vms)
+        found.windows[host] = averages.add_to(
+            sample,
+            host,
+            windows,
+            is_new=state is None or record.reported_at_s > state.reported_at_s,
+        )
+    return found

@@ -1,0 +1,243 @@
+"""The tuning policies in force: from the operator's files, and from RPC, which take precedence.
+
+A policy that does not load leaves its previous version in force and raises an alarm; other policies
+are not affected. Policies set by RPC are kept in the shared state, where every worker finds them
+before its next cycle.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from scheduler_worker.errors import Conflict, RequestError, TuningPolicyError
+from scheduler_worker.ports import (
+    ABSENT,
+    Put,
+    Store,
+    Transaction,
+    TuningPolicySource,
+    TuningPolicyText,
+    TuningPolicyTexts,
+)
+from scheduler_worker.service.tuning import clusters
+from scheduler_worker.service.tuning.clusters import Clusters
+from scheduler_worker.service.tuning.records import (
+    SCOPE,
+    TuningRecords,
+    policy_guard,
+    put_policy,
+)
+from scheduler_worker.tuning import loader
+from scheduler_worker.tuning.issues import Issue
+from scheduler_worker.tuning.program import Program
+from scheduler_worker.tuning.samples import Value
+from scheduler_worker.tuning.yaml_subset import Source
+
+LOG = logging.getLogger(__name__)
+
+MOST_POLICIES = 100
+"""The number of policies that may be set by RPC."""
+_MOST_ISSUES = 10
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+class CurrentPolicy(NamedTuple):
+    """A policy in force. ``file`` is where it is from, None if it was set over RPC or REST."""
+
+    name: str
+    text: str
+    file: str | None
+    version: int = ABSENT
+    """Of the record of a policy that was set."""
+
+
+class TuningPolicies:
+    """The tuning policies in force in this process, and where they apply."""
+
+    def __init__(self, store: Store, files: TuningPolicySource) -> None:
+        self.records = TuningRecords()
+        self.alarms: tuple[str, ...] = ()
+        """A message for everything that could not be read or loaded."""
+        self.generation = 0
+        """Incremented whenever something else may be in force."""
+        self._store = store
+        self._files = files
+        self._guard = threading.RLock()
+        self._last_read: tuple[TuningPolicyTexts, dict[str, str]] | None = None
+        self._from_files: dict[str, TuningPolicyText] = {}
+        """The policies of the files, whether they load or not."""
+        self._in_force: dict[str, TuningPolicyText] = {}
+        self._clusters = Clusters()
+        self._programs: dict[tuple[str, ...], Program] = {}
+
+    def read_from(self, files: TuningPolicySource) -> None:
+        """Read other files, now and from now on."""
+        with self._guard:
+            self._files = files
+        self._read()
+
+    def refresh(self) -> None:
+        """Read the files and the policies set by RPC again. Raises StateUnavailable."""
+        with self.records.lock:
+            self.records.refresh(self._store)
+        self._read()
+
+    def _read(self) -> None:
+        with self._guard:
+            with self.records.lock:
+                by_rpc = dict(self.records.texts)
+            read = (self._files.read(), by_rpc)
+            if read != self._last_read:  # loading costs far more than comparing texts
+                self._put_in_force(*read)
+                self._last_read = read
+
+    def program(self, cluster: str) -> Program | None:
+        """Return a cluster's policies, compiled together; None when it has none."""
+        with self._guard:
+            names = tuple(each for each in self._in_force if self._clusters.applies(each, cluster))
+            if names and names not in self._programs:
+                # The ids of rules begin with the policy's name, not with the path of its file.
+                sources = [Source(name, self._in_force[name].text) for name in names]
+                self._programs[names] = loader.load(sources)
+            return self._programs[names] if names else None
+
+    def parameters(self, cluster: str) -> dict[str, Value]:
+        """Return a cluster's parameters, which rules see as ``policy.<name>``."""
+        return self._clusters.parameters_of(cluster)
+
+    def describe(self) -> dict[str, object]:
+        """Return the places of the policies in force, and the alarms."""
+        places = {name: each.place for name, each in self._in_force.items()}
+        return {"policies": places, "alarms": list(self.alarms)}
+
+    # Changes
+
+    def texts(self) -> dict[str, str]:
+        """Return the policies in force, by name. Raises StateUnavailable."""
+        self.refresh()
+        return {name: each.text for name, each in self._in_force.items()}
+
+    def current(self) -> list[CurrentPolicy]:
+        """Return the policies that were set, and those of the files, by name.
+
+        Raises StateUnavailable.
+        """
+        self.refresh()
+        with self._guard, self.records.lock:
+            texts = self.records.texts
+            of_files = (each for each in self._in_force.values() if each.name not in texts)
+            found = [CurrentPolicy(each.name, each.text, each.place) for each in of_files]
+            found += [
+                CurrentPolicy(name, text, None, self.records.policy_version(name))
+                for name, text in texts.items()
+            ]
+        return sorted(found)
+
+    def check(self, name: str, text: str) -> None:
+        """Check a policy as :meth:`set` does, and change nothing; raises as it does."""
+        _check_name(name)
+        try:
+            loader.load([Source(name, text)])
+        except TuningPolicyError as error:
+            raise RequestError("text", "; ".join(map(_headline, error.issues))) from None
+        self.refresh()
+        if len(self.records.texts.keys() | {name}) > MOST_POLICIES:
+            raise RequestError("name", f"there are {MOST_POLICIES} policies; remove one")
+
+    def set(self, name: str, text: str | None, *, version: int | None = None) -> None:
+        """Put a policy in force in all workers; None withdraws it in favour of the file's.
+
+        With ``version`` only if its record still has that one (``ABSENT``: there is none).
+
+        Raises:
+            RequestError: the name is invalid, or the policy has issues; names them all.
+            Conflict: another change was first.
+            StateUnavailable: the store cannot be reached.
+        """
+        if text is None:
+            _check_name(name)
+        else:
+            self.check(name, text)
+        self._write([put_policy(name, text)], {} if version is None else {name: version})
+
+    def reset(self, versions: Mapping[str, int] | None = None) -> None:
+        """Withdraw all policies set by RPC; with ``versions``, by name, only these.
+
+        Raises:
+            Conflict: one of these has another version by now; none is withdrawn.
+            StateUnavailable: the store cannot be reached.
+        """
+        self.refresh()
+        with self.records.lock:
+            names = list(self.records.texts if versions is None else versions)
+        self._write([put_policy(name, None) for name in names], versions or {})
+
+    def _write(self, puts: list[Put], versions: Mapping[str, int]) -> None:
+        guards = [policy_guard(name, version) for name, version in versions.items()]
+        is_applied = all(self._store.write(SCOPE, [Transaction(puts, guards)]).applied)
+        self.refresh()
+        if not is_applied:
+            raise Conflict("Another change of the tuning policies was first; read them again.")
+
+    # Loading
+
+    def _put_in_force(self, read: TuningPolicyTexts, by_rpc: Mapping[str, str]) -> None:
+        alarms = list(read.problems)
+        from_files = {each.name: each for each in read.policies}
+        # While a file or directory cannot be read, a missing policy may be in it: none is dropped.
+        self._from_files = self._from_files | from_files if read.problems else from_files
+        wanted = self._from_files | {
+            name: TuningPolicyText(name, f"RPC {name}", text) for name, text in by_rpc.items()
+        }
+        loaded = {name: self._loaded(each, alarms) for name, each in wanted.items()}
+        self._in_force = {name: each for name, each in sorted(loaded.items()) if each}
+        if read.clusters is not None:
+            self._clusters = self._read_clusters(read.clusters, alarms)
+        elif not read.problems:
+            self._clusters = Clusters()
+        self._programs = {}
+        self.generation += 1
+        for alarm in alarms:
+            if alarm not in self.alarms:
+                LOG.warning("Tuning keeps the version before in force: %s", alarm)
+        self.alarms = tuple(alarms)
+
+    def _loaded(self, wanted: TuningPolicyText, alarms: list[str]) -> TuningPolicyText | None:
+        """Return the policy if it loads, else its version in force, if any."""
+        if not _NAME.fullmatch(wanted.name):
+            alarms.append(f"{wanted.place}: a policy's name has letters, digits and _.- only")
+            return None
+        try:
+            loader.load([Source(wanted.place, wanted.text)])
+        except TuningPolicyError as error:
+            alarms.extend(_alarms(error))
+            return self._in_force.get(wanted.name)
+        return wanted
+
+    def _read_clusters(self, file: TuningPolicyText, alarms: list[str]) -> Clusters:
+        try:
+            return clusters.read(Source(file.place, file.text))
+        except TuningPolicyError as error:
+            alarms.extend(_alarms(error))
+            return self._clusters
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise RequestError("name", "must be 1 to 64 letters, digits, or one of _.-")
+
+
+def _alarms(error: TuningPolicyError) -> Iterator[str]:
+    """Yield a line for each of the first issues."""
+    yield from map(_headline, error.issues[:_MOST_ISSUES])
+    if len(error.issues) > _MOST_ISSUES:
+        yield f"and {len(error.issues) - _MOST_ISSUES} more"
+
+
+def _headline(issue: Issue) -> str:
+    """Return an issue without its source line."""
+    return str(issue).partition("\n")[0]

@@ -1,0 +1,160 @@
+"""The tuner: runs the tuning cycles of all clusters, each on one worker at a time.
+
+The worker that has a cluster's turn (``service/state/turns.py``) runs its cycles. They are
+numbered, so that an agent can ignore values that arrive late.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.observer import Observer
+from scheduler_worker.ports import Clock, Publisher, TuningPolicySource
+from scheduler_worker.service.inventory.listing import Listing, Page, Row, hosts_of
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.state.turns import ClusterTurns
+from scheduler_worker.service.tuning.cycle import ClusterTuning, Dependencies, TuningSettings
+from scheduler_worker.service.tuning.policies import TuningPolicies
+from scheduler_worker.service.tuning.records import TuningTurn
+from scheduler_worker.tuning.evaluate import Diagnostic
+
+LOG = logging.getLogger(__name__)
+
+STATISTICS_LIMIT = 100
+"""Hosts on a page of statistics, by default."""
+
+
+class Tuner:
+    """Runs the cycles of the clusters whose turns this worker gets; ``name`` identifies it."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        files: TuningPolicySource,
+        publisher: Publisher,
+        clock: Clock,
+        *,
+        settings: TuningSettings,
+        observer: Observer | None = None,
+        name: str = "",
+    ) -> None:
+        self.policies = TuningPolicies(fleet.store, files)
+        self._fleet = fleet
+        self._listing = Listing(fleet)
+        self._observer = observer or Observer()
+        self._deps = Dependencies(fleet, publisher, clock, self._observer, settings)
+        self._clusters: dict[str, ClusterTuning] = {}
+        self._diagnostics = DiagnosticLog(self._observer)
+        self.task = ClusterTurns(
+            "tuning",
+            self.policies.records,
+            fleet.store,
+            clock,
+            worker=name,
+            interval_s=settings.interval_s,
+            clusters=self._tuned_clusters,
+            run=self._tune,
+            failed=self._observer.tuning_failed,
+            ended=lambda cluster, took_s, _: self._observer.tuning_cycled(cluster, took_s),
+            observer=self._observer,
+        )
+        """The thread that runs the cycles."""
+
+    # Cycles
+
+    def _tuned_clusters(self) -> Iterator[str]:
+        """Read the policies in force, and yield the clusters that have some."""
+        self.policies.refresh()
+        self._fleet.refresh_globals()
+        for cluster in self._fleet.names():
+            if self.policies.program(cluster) is not None:
+                yield cluster
+
+    def _tune(self, cluster: str, turn: TuningTurn) -> None:
+        program = self.policies.program(cluster)
+        if program is not None:  # else its policies were withdrawn meanwhile
+            parameters = self.policies.parameters(cluster)
+            diagnostics = self._tuning_of(cluster).tune(program, parameters, turn)
+            self._diagnostics.report(cluster, diagnostics, self.policies.generation)
+
+    def _tuning_of(self, cluster: str) -> ClusterTuning:
+        return self._clusters.setdefault(cluster, ClusterTuning(cluster, self._deps))
+
+    # Statistics
+
+    def statistics(
+        self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
+    ) -> Page:
+        """Return a page of hosts, each with its statistics as rules see them.
+
+        Raises:
+            RequestError: the cluster does not exist, or the limit is out of bounds.
+            StateUnavailable: the store cannot be reached.
+        """
+        self.policies.refresh()
+        self._fleet.refresh_globals()
+        for each in self._fleet.names():
+            if cluster in {None, each}:
+                self._tuning_of(each).refresh()
+        limit = STATISTICS_LIMIT if limit is None else limit
+        found = self._listing.page("hosts", hosts_of, _record, cluster, marker, limit)
+        # Only here, where the locks of the clusters are no longer held.
+        found["hosts"] = [self._statistics(**each) for each in found["hosts"]]
+        return found
+
+    def _statistics(self, record: HostRecord) -> Row:
+        cluster = record.cluster
+        program, parameters = self.policies.program(cluster), self.policies.parameters(cluster)
+        sample = self._tuning_of(cluster).sample(record, program, parameters)
+        return {
+            "cluster": cluster,
+            "host": record.host,
+            "uuid": record.uuid,
+            "reported_at_s": record.reported_at_s,
+            "statistics": sample.host,
+            "vms": sample.vms,
+            "disks": sample.disks,
+        }
+
+    def describe(self) -> dict[str, object]:
+        """Return the policies in force, the alarms, and the turn of each cluster."""
+        turns = msgspec.to_builtins(dict(self.policies.records.turns))
+        return {"tuner": self.task.worker, "turns": turns, **self.policies.describe()}
+
+
+def _record(replica: ClusterReplica, host: str) -> Row:
+    row = replica.table.row_of(host)
+    assert row is not None  # noqa: S101 - listed under the same lock
+    return {"record": replica.table.records[row]}
+
+
+class DiagnosticLog:
+    """Counts the diagnostics of rules, and logs each kind once for each version of a policy."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._logged: tuple[int, set[tuple[str, str]]] = (0, set())
+
+    def report(self, cluster: str, diagnostics: Iterable[Diagnostic], generation: int) -> None:
+        """Count and log the diagnostics of one cycle, under policies of this generation."""
+        if self._logged[0] != generation:
+            self._logged = generation, set()
+        counts: Counter[tuple[str, str]] = Counter()
+        for each in diagnostics:
+            policy = each.rule.partition(":")[0]
+            about = policy, each.kind
+            counts[about] += 1
+            if about not in self._logged[1]:
+                self._logged[1].add(about)
+                detail = f": {each.detail}" if each.detail else ""
+                LOG.warning(
+                    "Tuning %s: %s for %s %s: %s%s (logged once per policy and kind)",
+                    cluster, each.rule, each.entity.scope, each.entity, each.kind, detail,
+                )  # fmt: skip
+        for (policy, kind), count in counts.items():
+            self._observer.tuning_faulted(policy, kind, count)

@@ -1,0 +1,115 @@
+"""Evaluates a policy over samples of a host, with a simulated agent that sets all outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+
+from scheduler_worker.tuning.averages import MovingAverages, Windows
+from scheduler_worker.tuning.evaluate import DEFAULTS, Cycle, Options, evaluate
+from scheduler_worker.tuning.program import Program
+from scheduler_worker.tuning.samples import HOST, Entity, Sample, Value, entity_groups
+from scheduler_worker.tuning.state import EvaluatorState
+from scheduler_worker.tuning.tuning_policy import Scope
+
+HISTORY = 10
+"""Samples in the window of an average."""
+
+
+def dry_run(
+    program: Program,
+    samples: Iterable[Sample],
+    *,
+    interval_s: float,
+    options: Options = DEFAULTS,
+    history: int = HISTORY,
+) -> list[Cycle]:
+    """Return one cycle for each sample of a host.
+
+    An output that was set is observed from the next cycle on, whatever the samples hold. Averages
+    that the samples lack are computed, as production does.
+    """
+    averages = MovingAverages.read_by(program, history)
+    cycles: list[Cycle] = []
+    applied: dict[Entity, dict[str, float]] = {}
+    windows: dict[Entity, Windows] = {}
+    state = EvaluatorState()
+    for number, sample in enumerate(samples):
+        reported = _reported(sample, applied)
+        windows = averages.add_to(reported, HOST, windows, is_new=True)
+        groups = entity_groups({HOST: reported}, program.plans)
+        cycle = evaluate(program, groups, state, number * interval_s, options)
+        state = cycle.state
+        applied = {entity: outputs for entity, outputs in applied.items() if entity in windows}
+        for entity, changes in cycle.changes.items():
+            applied[entity] = applied.get(entity, {}) | changes
+        cycles.append(cycle)
+    return cycles
+
+
+def repeated(samples: Sequence[Sample], cycles: int) -> Iterable[Sample]:
+    """Return ``cycles`` samples: the given ones, and then the last one again and again."""
+    last = [samples[-1]] * cycles if samples else []
+    return islice([*samples, *last], cycles)
+
+
+def _reported(sample: Sample, applied: Mapping[Entity, Mapping[str, float]]) -> Sample:
+    """Return a copy of a sample, with the outputs that the agent has applied."""
+    found = Sample({}, {}, {name: {} for name in sample.disks})
+    for entity, objects in sample.entities(HOST):
+        reported = _with_outputs(objects, applied.get(entity, {}))
+        if entity.scope == Scope.HOST:
+            found.host.update(reported)
+        elif entity.scope == Scope.VM:
+            found.vms[entity.name] = reported
+        else:
+            found.disks[entity.name][entity.device] = reported
+    return found
+
+
+def _with_outputs(objects: Mapping[str, Value], outputs: Mapping[str, float]) -> dict[str, Value]:
+    found = dict(objects)
+    for output, value in outputs.items():
+        inner = found
+        *path, last = output.split(".")
+        for part in path:
+            known = inner.get(part)
+            inner[part] = dict(known) if isinstance(known, dict) else {}
+            inner = inner[part]  # type: ignore[assignment]
+        inner[last] = value
+    return found
+
+
+def outputs_over_time(cycles: Sequence[Cycle]) -> dict[str, list[float | None]]:
+    """Return for each ``entity output`` its value after each cycle; None while it is unknown."""
+    found: dict[str, list[float | None]] = {}
+    for number, cycle in enumerate(cycles):
+        for results in cycle.results.values():
+            for result in results:
+                values = zip(
+                    result.entities,
+                    result.current.known | result.changed,
+                    result.changed,
+                    result.value,
+                    result.current.values,
+                    strict=True,
+                )
+                for entity, known, changed, value, before in values:
+                    column = found.setdefault(f"{entity} {result.plan.name}", [None] * len(cycles))
+                    column[number] = float(value if changed else before) if known else None
+    return found
+
+
+def table(cycles: Sequence[Cycle], *, interval_s: float) -> str:
+    """Return the outputs as a table: a line for each cycle, a column for each output."""
+    columns = outputs_over_time(cycles)
+    head = ["seconds", *columns]
+    lines = [
+        [f"{number * interval_s:g}", *("-" if each is None else f"{each:.10g}" for each in values)]
+        for number, values in enumerate(zip(*columns.values(), strict=True))
+    ]
+    widths = [max(map(len, cells)) for cells in zip(head, *lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in [head, *lines]
+    )

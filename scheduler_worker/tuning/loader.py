@@ -1,0 +1,24 @@
+"""Loads tuning policies: texts to a program, or to all their issues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduler_worker.tuning.check import check
+from scheduler_worker.tuning.issues import Issues
+from scheduler_worker.tuning.program import Program
+from scheduler_worker.tuning.reader import read
+from scheduler_worker.tuning.yaml_subset import Source
+
+
+def load(sources: Iterable[Source]) -> Program:
+    """Return the program of all sources together; rules of the same scope and output are combined.
+
+    The names of the sources must differ. Loading is atomic: one bad policy refuses them all.
+
+    Raises:
+        TuningPolicyError: with all issues of all sources.
+    """
+    issues = Issues()
+    policies = [read(each, issues) for each in sources]
+    return check([each for each in policies if each], issues)

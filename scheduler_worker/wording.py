@@ -1,0 +1,19 @@
+"""Bounds texts and lists of names in messages, and marks where they were cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+SHOWN_CHARACTERS = 80
+"""How much of a value a message shows."""
+
+
+def cut(text: str, characters: int = SHOWN_CHARACTERS) -> str:
+    """The text, or its beginning and three dots."""
+    return text if len(text) <= characters else text[: characters - 3] + "..."
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """The names with commas between them, or the first ones and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:most])} and {more} more"

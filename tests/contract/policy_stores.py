@@ -1,0 +1,70 @@
+"""The policy stores that the contract suite runs on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete
+
+from scheduler_worker.backends.settings import PolicyStoreSettings
+from scheduler_worker.backends.sql import migrate
+from scheduler_worker.backends.sql.database import Database
+from scheduler_worker.backends.sql.schema import metadata
+from scheduler_worker.backends.sql.store import SqlPolicyStore
+
+SERVERS = {"postgresql": "postgres_server", "mariadb": "maria_server"}
+DATABASES = [
+    "sqlite",
+    pytest.param("postgresql", marks=pytest.mark.servers),
+    pytest.param("mariadb", marks=pytest.mark.servers),
+]
+
+
+def settings(url: str, **timeouts: float) -> PolicyStoreSettings:
+    """Long enough for a busy machine."""
+    return PolicyStoreSettings(
+        **{"connection": url, "lock_timeout_s": 60.0, "statement_timeout_s": 120.0} | timeouts  # type: ignore[arg-type]
+    )
+
+
+def new_database(request: pytest.FixtureRequest, kind: str, folder: Path) -> str:
+    """The URL of a new, empty database."""
+    if kind == "sqlite":
+        return f"sqlite:///{folder / 'policies.sqlite'}"
+    url: str = request.getfixturevalue(SERVERS[kind]).create_database()
+    return url
+
+
+class Databases:
+    """Databases with the newest schema, one of each kind, which the tests of a session share."""
+
+    def __init__(self, request: pytest.FixtureRequest, folder: Path) -> None:
+        self._request = request
+        self._folder = folder
+        self._urls: dict[str, str] = {}
+
+    def emptied(self, kind: str) -> str:
+        """The URL of a database without rows."""
+        is_new = kind not in self._urls
+        if is_new:
+            self._urls[kind] = new_database(self._request, kind, self._folder)
+        database = Database(settings(self._urls[kind]))
+        if is_new:
+            migrate.upgrade(database)
+        with database.writing() as connection:
+            for table in reversed(metadata.sorted_tables):
+                connection.execute(delete(table))
+        database.close()
+        return self._urls[kind]
+
+
+@contextlib.contextmanager
+def opened(url: str, **timeouts: float) -> Iterator[SqlPolicyStore]:
+    store = SqlPolicyStore(settings(url, **timeouts))
+    try:
+        yield store
+    finally:
+        store.close()

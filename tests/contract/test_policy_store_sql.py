@@ -1,0 +1,362 @@
+"""Policy stores on SQL: the schema's own constraints, migrations, processes that die, outages."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from msgspec import structs
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.exc import DBAPIError
+
+from scheduler_worker.backends.sql import database as sql_database
+from scheduler_worker.backends.sql import migrate
+from scheduler_worker.backends.sql.database import Database
+from scheduler_worker.backends.sql.rows import audit_row
+from scheduler_worker.backends.sql.schema import (
+    metadata,
+    policy,
+    policy_cluster,
+    policy_parameter,
+    policy_policy_unit,
+    policy_unit,
+)
+from scheduler_worker.backends.sql.store import SqlPolicyStore
+from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
+from scheduler_worker.policy_store import NEW, Attachment, AuditEntry, StoredPolicy, StoredUnit
+from tests.conftest import started
+from tests.support import policy_editors
+from tests.support.databases import DatabaseServer, MariaServer, PostgresServer
+from tests.support.policy_editors import POLICY, document
+
+from .policy_stores import DATABASES, Databases, new_database, opened, settings
+
+ENTRY = AuditEntry(at_s=1.0, user="anna", action="policy.create", subject=POLICY)
+
+
+def fill(store: SqlPolicyStore) -> None:
+    """One of everything."""
+    store.put_units([StoredUnit(id="u", name="unit 0", kind="filter")])
+    store.add(StoredPolicy(document=document(1)), ENTRY)
+    store.attach(
+        Attachment(cluster="east", policy_id=POLICY, parameters={"of": "2"}),
+        expected_version=NEW,
+        audit=ENTRY,
+    )
+
+
+# The schema
+
+
+def broken(table: Any, **values: Any) -> Any:
+    """A row of the table as ``fill`` makes it, with other values."""
+    rows: dict[Any, dict[str, Any]] = {
+        policy: {
+            "id": "q", "name": "q", "name_key": "q", "description": "", "version": 1,
+            "is_locked": False, "is_default": False, "changed_by": "", "changed_at": 0.0,
+        },
+        policy_policy_unit: {
+            "policy_id": POLICY, "kind": "filter", "sequence": 99, "unit": "u", "position": 0,
+        },
+        policy_cluster: {
+            "cluster": "west", "policy_id": POLICY, "version": 1, "changed_by": "",
+            "changed_at": 0.0,
+        },
+        policy_parameter: {"policy_id": POLICY, "name": "new", "value": ""},
+        policy_unit: {
+            "id": "v", "name": "v", "kind": "filter", "description": "", "is_enabled": True,
+            "parameters": "{}",
+        },
+    }  # fmt: skip
+    return insert(table).values({**rows[table], **values})
+
+
+BROKEN = {
+    "a policy of version 0": broken(policy, version=0),
+    "a name that is used": broken(policy, name_key="policy 1"),
+    "an empty name": broken(policy, name=""),
+    "an id that is used": broken(policy, id=POLICY),
+    "a position that is none": broken(policy_policy_unit, position=2),
+    "a second first filter": broken(policy_policy_unit, position=-1),
+    "a second last filter": broken(policy_policy_unit, position=1),
+    "a filter without position": broken(policy_policy_unit, position=None),
+    "a filter with a factor": broken(policy_policy_unit, factor=1.0),
+    "a weight without factor": broken(policy_policy_unit, kind="weight", position=None),
+    "an infinite factor": broken(policy_policy_unit, kind="weight", position=None, factor=-1.5e308),
+    "a kind that is none": broken(policy_policy_unit, kind="dice", position=None),
+    "a second selector": broken(policy_policy_unit, kind="selector", position=None, sequence=1),
+    "two filters at one place": broken(policy_policy_unit, sequence=0),
+    "a use in no policy": broken(policy_policy_unit, policy_id="gone"),
+    "a use of a unit that is gone": broken(policy_policy_unit, unit_id="gone"),
+    "an attachment to nothing": broken(policy_cluster, policy_id=None),
+    "an attachment to two policies": broken(policy_cluster, built_in_policy="none"),
+    "an attachment to a policy that is gone": broken(policy_cluster, policy_id="gone"),
+    "an attachment of version 0": broken(policy_cluster, version=0),
+    "a second attachment": broken(policy_cluster, cluster="east"),
+    "a parameter of nothing": broken(policy_parameter, policy_id=None),
+    "a parameter of two": broken(policy_parameter, cluster="east"),
+    "a parameter twice": broken(policy_parameter, name="of"),
+    "a unit twice": broken(policy_unit, name="unit 0"),
+    "the removal of an attached policy": delete(policy),
+    "the removal of a used unit": delete(policy_unit),
+    "a version that falls below 1": update(policy).values(version=0),
+}
+
+
+def test_the_database_itself_refuses_what_breaks_a_rule(database_url):
+    with opened(database_url) as store:
+        fill(store)
+        with store.database.writing() as connection:
+            for number, position in enumerate((-1, 1)):
+                connection.execute(
+                    broken(policy_policy_unit, sequence=90 + number, position=position)
+                )
+        refused = []
+        for what, statement in BROKEN.items():
+            with pytest.raises(PolicyStoreUnavailable) as error:
+                with store.database.writing() as connection:
+                    connection.execute(statement)
+            assert isinstance(error.value.__cause__, DBAPIError)
+            refused.append(what)
+        assert refused == list(BROKEN)
+        with store.database.writing() as connection:  # the rows are right but for what is broken
+            for table in (policy, policy_policy_unit, policy_cluster, policy_parameter):
+                connection.execute(broken(table))
+
+
+def test_at_most_one_stored_policy_is_the_default(database_url):
+    with opened(database_url) as store:
+        fill(store)
+        with store.database.writing() as connection:
+            connection.execute(broken(policy, is_default=True))
+        with pytest.raises(PolicyStoreUnavailable):
+            with store.database.writing() as connection:
+                other = {"id": "r", "name": "r", "name_key": "r"}
+                connection.execute(broken(policy, **other, is_default=True))
+
+
+# Migrations
+
+
+@pytest.fixture(params=DATABASES)
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """A database without a schema."""
+    found = Database(settings(new_database(request, request.param, tmp_path)))
+    yield found
+    found.close()
+
+
+def test_migrations_make_the_tables_that_the_code_knows(empty):
+    migrate.upgrade(empty)
+    assert migrate.current(empty) == migrate.newest()
+    with empty.reading() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    migrate.check(empty)
+
+
+def test_migrations_go_down_and_up_with_data(empty):
+    migrate.upgrade(empty)
+    url = empty._url.render_as_string(hide_password=False)
+    with opened(url) as store:
+        fill(store)
+        before = (store.policies(), store.attachments(), store.units())
+        migrate.downgrade(empty, "0001")
+        assert migrate.current(empty) == "0001"
+        assert (store.policies(), store.attachments(), store.units()) == before
+        with pytest.raises(ConfigError, match=r"has schema version 0001.*db upgrade"):
+            migrate.check(empty)
+        migrate.upgrade(empty)
+        assert (store.policies(), store.attachments(), store.units()) == before
+        assert store.audit() == []  # what only the newer version could hold
+        migrate.downgrade(empty, migrate.BASE)
+        with pytest.raises(PolicyStoreUnavailable):
+            store.policies()
+        migrate.upgrade(empty)
+        assert store.policies() == []
+
+
+def test_an_unknown_version_is_refused_with_the_known_ones(empty):
+    with pytest.raises(ConfigError, match="versions are base, 0001, 0002"):
+        migrate.upgrade(empty, "9999")
+    assert migrate.current(empty) == migrate.BASE
+
+
+def test_a_database_of_a_newer_program_is_named(empty):
+    migrate.upgrade(empty)
+    with empty.writing() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0999'")
+    with pytest.raises(ConfigError, match="made by a newer program"):
+        migrate.check(empty)
+
+
+# Processes
+
+
+def test_edits_of_several_processes_are_not_lost(database_url):
+    with opened(database_url) as store:
+        store.add(StoredPolicy(document=document(1)), ENTRY)
+        processes = [policy_editors.start(database_url, name, 10) for name in ("a", "b", "c")]
+        stored = [line for each in processes for line in (each.communicate()[0] or "").split()]
+        assert sorted(map(int, stored)) == list(range(2, 32))
+        found = store.policy(POLICY)
+        assert found is not None
+        assert found.document == document(31)
+        assert [each.subject for each in store.audit()[1:]] == [str(n) for n in range(2, 32)]
+
+
+def test_a_killed_process_leaves_no_half_edit(database_url):
+    with opened(database_url) as store:
+        store.add(StoredPolicy(document=document(1)), ENTRY)
+        for name in ("a", "b", "c"):
+            process = policy_editors.start(database_url, name, 0)
+            assert process.stdout is not None
+            for last in itertools.islice(process.stdout, 8):
+                acknowledged = int(last)
+            process.kill()
+            process.communicate()
+            found = store.policy(POLICY)
+            assert found is not None
+            version = found.document.version
+            assert version >= acknowledged
+            assert found.document == document(version)
+            assert len(store.audit()) == version
+            assert policy_editors.edit(store, "survivor") == version + 1
+
+
+# Outages
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("kind", [PostgresServer, MariaServer])
+def test_a_server_that_goes_away_is_named_and_found_again(kind, make_open_directory):
+    server = kind(make_open_directory())
+    started(server)
+    try:
+        _outage(server)
+    finally:
+        server.stop()
+
+
+def _outage(server: DatabaseServer) -> None:
+    with opened(server.create_database()) as store:
+        migrate.upgrade(store.database)
+        fill(store)
+        before = store.policies()
+        server.kill()
+        for failing in (store.policies, lambda: store.record(ENTRY)):
+            with pytest.raises(PolicyStoreUnavailable, match=r"127\.0\.0\.1") as refused:
+                failing()
+            assert "secret" not in str(refused.value)
+        server.start()
+        assert store.policies() == before
+        policy_editors.edit(store, "again")
+
+
+def test_a_pool_without_a_free_connection_names_its_option(databases: Databases):
+    with opened(databases.emptied("sqlite"), pool_size=1, pool_timeout_s=0.01) as store:
+        with store.database.reading():
+            with pytest.raises(PolicyStoreUnavailable, match=r"\[policy_store\] pool_size"):
+                store.policies()
+        assert store.policies() == []
+
+
+def test_a_connection_that_breaks_in_a_transaction_changes_nothing(database_url):
+    with opened(database_url) as store:
+        fill(store)
+        before = (store.policies(), store.audit())
+
+        def broken_off(connection: Any) -> None:
+            connection.execute(delete(policy_policy_unit))
+            connection.connection.dbapi_connection.close()
+            connection.execute(select(policy))
+
+        with pytest.raises((PolicyStoreUnavailable, sqlite3.ProgrammingError)):
+            store.database.write(broken_off)
+        assert (store.policies(), store.audit()) == before
+
+
+def test_a_locked_sqlite_file_is_an_error_that_says_so(databases: Databases):
+    url = databases.emptied("sqlite")
+    with opened(url) as holder, opened(url, lock_timeout_s=0.05) as store:
+        fill(holder)
+        with holder.database.writing():
+            with pytest.raises(PolicyStoreUnavailable, match="database is locked"):
+                store.record(ENTRY)
+            assert len(store.policies()) == 1  # readers do not wait for a writer
+        store.record(ENTRY)
+
+
+def test_a_full_sqlite_file_is_an_error_that_says_so(tmp_path):
+    with opened(f"sqlite:///{tmp_path / 'policies.sqlite'}") as store:  # without free pages
+        migrate.upgrade(store.database)
+        fill(store)
+        before = (store.policies(), store.audit())
+
+        def fill_up(connection: Any) -> None:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+            try:
+                large = structs.replace(ENTRY, after="x" * 1_000_000)
+                connection.execute(insert(metadata.tables["audit"]), audit_row(large))
+            finally:
+                connection.exec_driver_sql("PRAGMA max_page_count = 1073741823")
+
+        with pytest.raises(PolicyStoreUnavailable, match="full"):
+            store.database.write(fill_up)
+        assert (store.policies(), store.audit()) == before
+        store.record(ENTRY)
+
+
+def test_the_sqlite_file_is_its_users_alone_and_survives_a_power_failure(tmp_path):
+    path = tmp_path / "new" / "policies.sqlite"
+    with opened(f"sqlite:///{path}") as store:
+        migrate.upgrade(store.database)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with store.database.reading() as connection:
+            pragmas = {
+                name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+                for name in ("journal_mode", "synchronous", "foreign_keys")
+            }
+        assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("", "not a URL"),
+        ("policies.sqlite", "not a URL"),
+        ("oracle://host/db", "'oracle' is not supported"),
+        ("sqlite://", "needs the path of a file"),
+        ("sqlite:///:memory:", "needs the path of a file"),
+        ("sqlite:////proc/none/policies.sqlite", "cannot be written"),
+    ],
+)
+def test_a_connection_that_cannot_be_used_is_named(url, problem):
+    with pytest.raises(ConfigError, match=rf"\[policy_store\] connection: .*{problem}"):
+        SqlPolicyStore(settings(url))
+
+
+@pytest.mark.parametrize("scheme", ["mysql", "mariadb", "mysql+pymysql"])
+def test_mariadb_has_several_schemes(scheme):
+    with opened(f"{scheme}://user:secret@host/db") as store:
+        assert store.database.name == "mariadb+pymysql://user:***@host/db"
+
+
+def test_a_transaction_that_loses_a_race_is_repeated_a_bounded_number_of_times(databases):
+    with opened(databases.emptied("sqlite")) as store:
+        fill(store)
+        attempts = []
+
+        def collide(connection: Any) -> None:
+            attempts.append(1)
+            connection.execute(broken(policy, id=POLICY))
+
+        with pytest.raises(PolicyStoreUnavailable, match="UNIQUE"):
+            store.database.write(collide)
+        assert len(attempts) == sql_database._MAX_ATTEMPTS

@@ -1,0 +1,269 @@
+"""A server whose clock goes back or jumps forward; versions and tokens grow all the same."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from scheduler_worker.backends.redis.engine import RedisState
+from scheduler_worker.errors import ClusterLockTimeout
+from scheduler_worker.ports import Seen
+from tests.support.clock import ManualClock
+from tests.support.store_clock import StoreClock
+
+from .conftest import SCOPE, RedisEngine
+from .test_redis_state import ask
+from .test_state import NEVER, acquire, guarded, put, records, seen
+
+pytestmark = pytest.mark.servers
+
+LEASE_S, OFFER_S = 20.0, 5.0
+HOUR_S = 3600.0
+TTL_S = 300.0
+
+
+@pytest.fixture
+def clock(redis_url: str) -> Iterator[StoreClock]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield StoreClock(client)
+
+
+@pytest.fixture
+def opened(redis_engine: RedisEngine, clock: StoreClock) -> Callable[[], RedisState]:
+    return lambda: clock.govern(
+        redis_engine.open(hold_timeout_s=LEASE_S, offer_s=OFFER_S, clock=clock.workers)
+    )
+
+
+@pytest.fixture
+def state(opened: Callable[[], RedisState]) -> RedisState:
+    return opened()
+
+
+def reserve(state: RedisState, key: str = "p:1") -> None:
+    now_s = state.changes(SCOPE, NEVER).now_s
+    state.write(SCOPE, [put(key, b"promise", now_s + TTL_S)])
+
+
+class TestBack:
+    @pytest.fixture(autouse=True)
+    def logged(self, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+        caplog.set_level(logging.WARNING)
+        return caplog
+
+    def test_a_dead_holder_delays_others_by_one_lease(
+        self, state: RedisState, clock: StoreClock
+    ) -> None:
+        acquire(state)
+        clock.jump_s(-HOUR_S)
+        with pytest.raises(ClusterLockTimeout):
+            acquire(state, timeout_s=0.0)
+        clock.pass_s(LEASE_S - 1)
+        with pytest.raises(ClusterLockTimeout):
+            acquire(state, timeout_s=0.0)
+        clock.pass_s(2)
+        acquire(state, timeout_s=0.0)
+
+    def test_a_live_holder_still_commits(self, state: RedisState, clock: StoreClock) -> None:
+        grant = acquire(state)
+        clock.jump_s(-HOUR_S)
+        assert state.commit(grant, [put("a")]).applied == (True,)
+
+    def test_a_dead_waiter_delays_others_by_one_offer(
+        self, state: RedisState, clock: StoreClock
+    ) -> None:
+        grant = acquire(state)
+        ask(state, "dies", patience_s=30.0)
+        state.release(grant)
+        clock.jump_s(-HOUR_S)
+        assert ask(state, "next")[0] == 0
+        clock.pass_s(OFFER_S + 1)
+        assert ask(state, "next")[0] == 1
+
+    def test_tokens_grow(self, state: RedisState, clock: StoreClock) -> None:
+        first = acquire(state)
+        state.release(first)
+        clock.jump_s(-HOUR_S)
+        second = acquire(state)
+        assert second.token.number > first.token.number
+        assert second.token.epoch == first.token.epoch
+
+    def test_versions_grow(self, state: RedisState, clock: StoreClock) -> None:
+        before = state.write(SCOPE, [put("a", b"1")]).version
+        known = seen(state.changes(SCOPE, NEVER))
+        clock.jump_s(-HOUR_S)
+        after = state.write(SCOPE, [guarded("a", before, b"2")])
+        assert (after.version > before, after.applied) == (True, (True,))
+        assert [each.value for each in state.changes(SCOPE, known).entries] == [b"2"]
+        assert state.write(SCOPE, [guarded("a", before)]).applied == (False,)
+
+    def test_waiters_are_served_in_the_order_of_arrival(
+        self, state: RedisState, clock: StoreClock
+    ) -> None:
+        grant = acquire(state)
+        ask(state, "first", patience_s=7200.0)
+        clock.jump_s(-HOUR_S)
+        ask(state, "second")
+        ask(state, "third")
+        state.release(grant)
+        for owner in ("third", "second"):
+            assert ask(state, owner)[0] == 0
+        assert ask(state, "first")[0] == 1
+
+    def test_records_expire_later_by_the_step_which_is_logged_once(
+        self, state: RedisState, clock: StoreClock, logged: pytest.LogCaptureFixture
+    ) -> None:
+        reserve(state)
+        clock.jump_s(-HOUR_S)
+        clock.pass_s(TTL_S + 1)
+        for _ in range(2):
+            assert records(state).keys() == {"p:1"}
+        [line] = logged.messages
+        assert "went back by 3600 s" in line
+        clock.pass_s(HOUR_S)
+        assert records(state) == {}
+
+
+class TestForward:
+    @pytest.fixture(autouse=True)
+    def logged(self, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+        caplog.set_level(logging.WARNING)
+        return caplog
+
+    @pytest.mark.parametrize("first", ["changes", "write", "acquire", "watch"])
+    def test_records_expire_as_if_the_clock_had_not_jumped(
+        self, state: RedisState, clock: StoreClock, first: str
+    ) -> None:
+        reserve(state)
+        known = seen(state.changes(SCOPE, NEVER))
+        clock.pass_s(100)
+        clock.jump_s(HOUR_S)
+        calls: dict[str, Callable[[], object]] = {
+            "changes": lambda: state.changes(SCOPE, known),
+            "write": lambda: state.write(SCOPE, [put("a")]),
+            "acquire": lambda: state.release(acquire(state)),
+            "watch": lambda: state.await_change(SCOPE, known, timeout_s=0.0),
+        }
+        calls[first]()
+        clock.pass_s(TTL_S - 102)
+        assert "p:1" in records(state)
+        clock.pass_s(4)
+        assert "p:1" not in records(state)
+
+    def test_a_jump_is_logged_once(
+        self, state: RedisState, clock: StoreClock, logged: pytest.LogCaptureFixture
+    ) -> None:
+        for scope in (SCOPE, "other"):
+            state.changes(scope, NEVER)
+        clock.jump_s(HOUR_S)
+        for scope in (SCOPE, "other", SCOPE):
+            state.changes(scope, NEVER)
+        [line] = logged.messages
+        assert "went forward by 3600 s" in line
+
+    def test_other_workers_do_not_delay_expiry_again(
+        self, opened: Callable[[], RedisState], clock: StoreClock
+    ) -> None:
+        one, other = opened(), opened()
+        reserve(one)
+        records(other)
+        clock.jump_s(HOUR_S)
+        for state in (one, other, one, other):
+            assert records(state).keys() == {"p:1"}
+        clock.pass_s(TTL_S + 2)
+        assert records(other) == {}
+
+    def test_a_worker_that_has_just_started_expires_nothing_early(
+        self, opened: Callable[[], RedisState], clock: StoreClock
+    ) -> None:
+        one = opened()
+        reserve(one)
+        records(one)
+        clock.jump_s(HOUR_S)
+        assert records(opened()).keys() == {"p:1"}
+        assert records(one).keys() == {"p:1"}
+
+    def test_a_record_written_after_the_jump_expires_at_its_time(
+        self, state: RedisState, clock: StoreClock
+    ) -> None:
+        reserve(state)
+        clock.jump_s(HOUR_S)
+        clock.pass_s(TTL_S - 50)
+        records(state)
+        reserve(state, "p:2")
+        clock.pass_s(TTL_S - 2)
+        assert records(state).keys() == {"p:2"}
+        clock.pass_s(4)
+        assert records(state) == {}
+
+    def test_two_jumps_add_up(self, state: RedisState, clock: StoreClock) -> None:
+        reserve(state)
+        for _ in range(2):
+            clock.pass_s(100)
+            clock.jump_s(HOUR_S)
+            assert records(state).keys() == {"p:1"}
+        clock.pass_s(TTL_S - 202)
+        assert records(state).keys() == {"p:1"}
+        clock.pass_s(4)
+        assert records(state) == {}
+
+    def test_a_jump_that_is_undone_has_no_effect(
+        self, state: RedisState, clock: StoreClock
+    ) -> None:
+        reserve(state)
+        clock.jump_s(HOUR_S)
+        records(state)
+        clock.jump_s(-HOUR_S)
+        records(state)
+        clock.pass_s(TTL_S + 1)
+        assert records(state) == {}
+
+    def test_a_worker_that_was_suspended_does_not_delay_expiry(
+        self, redis_engine: RedisEngine, opened: Callable[[], RedisState], clock: StoreClock
+    ) -> None:
+        """Its clock stood still with its machine; others have confirmed the time meanwhile."""
+        awake = opened()
+        asleep = clock.govern(redis_engine.open(hold_timeout_s=LEASE_S, clock=ManualClock()))
+        reserve(awake)
+        assert records(asleep).keys() == {"p:1"}
+        for _ in range(int(TTL_S) // 4 - 2):
+            clock.pass_s(4)
+            assert records(awake).keys() == {"p:1"}
+        clock.pass_s(4)
+        assert records(asleep).keys() == {"p:1"}
+        clock.pass_s(5)
+        assert records(awake) == {}
+
+    def test_a_small_step_has_no_effect(
+        self, state: RedisState, clock: StoreClock, logged: pytest.LogCaptureFixture
+    ) -> None:
+        reserve(state)
+        clock.jump_s(4)
+        clock.pass_s(TTL_S - 3)
+        assert records(state) == {}
+        assert logged.messages == []
+
+
+def test_versions_grow_though_the_clock_went_back_and_the_last_one_is_lost(
+    state: RedisState, clock: StoreClock, redis_url: str
+) -> None:
+    before = state.write(SCOPE, [put("a")]).version
+    clock.jump_s(-HOUR_S)
+    with redis.Redis.from_url(redis_url) as client:
+        client.delete(f"{state._base(SCOPE)}meta")
+    known = state.changes(SCOPE, NEVER)
+    assert known.version > before
+    assert not state.changes(SCOPE, seen(known)).reset
+    assert state.write(SCOPE, [guarded("a", before)]).applied == (True,)
+
+
+def test_a_jump_does_not_reset_a_caller(state: RedisState, clock: StoreClock) -> None:
+    state.write(SCOPE, [put("a")])
+    known = seen(state.changes(SCOPE, NEVER))
+    for jump_s in (HOUR_S, -2 * HOUR_S):
+        clock.jump_s(jump_s)
+        looked = state.changes(SCOPE, known)
+        assert (looked.reset, Seen(looked.epoch, looked.version)) == (False, known)

@@ -1,0 +1,172 @@
+"""Keys that are deleted or evicted: a scope that lost one begins a new epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+
+import pytest
+import redis
+
+from scheduler_worker.backends.redis.engine import RedisState
+from scheduler_worker.errors import StaleFencingToken
+from scheduler_worker.ports import ABSENT
+from tests.support.services import World, host
+
+from .conftest import SCOPE, RedisEngine
+from .test_state import NEVER, acquire, guarded, put, seen, values
+
+pytestmark = pytest.mark.servers
+
+KEYS = ("meta", "records", "changed")
+LOSSES = [lost for count in (1, 2, 3) for lost in combinations(KEYS, count)]
+
+
+@pytest.fixture
+def state(redis_engine: RedisEngine) -> RedisState:
+    return redis_engine.open()
+
+
+@pytest.fixture
+def lose(redis_url: str) -> Iterator[Callable[..., None]]:
+    with redis.Redis.from_url(redis_url) as client:
+
+        def lose(state: RedisState, *names: str, scope: str = SCOPE) -> None:
+            assert client.delete(*(f"{state._base(scope)}{name}" for name in names)) == len(names)
+
+        yield lose
+
+
+CALLS: dict[str, Callable[[RedisState], object]] = {
+    "changes": lambda state: state.changes(SCOPE, NEVER),
+    "write": lambda state: state.write(SCOPE, [guarded("other", ABSENT)]),
+    "acquire": lambda state: state.release(acquire(state)),
+    "watch": lambda state: state.await_change(SCOPE, NEVER, timeout_s=0.0),
+}
+
+
+@pytest.mark.parametrize("lost", LOSSES, ids="+".join)
+@pytest.mark.parametrize("noticing", CALLS)
+def test_the_next_call_begins_a_new_epoch(
+    state: RedisState,
+    redis_engine: RedisEngine,
+    lose: Callable[..., None],
+    lost: tuple[str, ...],
+    noticing: str,
+) -> None:
+    first = state.write(SCOPE, [put("a", b"1"), put("b", b"1"), put("gone")])
+    state.write(SCOPE, [put("gone", None)])
+    known = state.changes(SCOPE, NEVER)
+    lose(state, *lost)
+    CALLS[noticing](redis_engine.open())
+
+    after = state.changes(SCOPE, seen(known))
+    assert after.reset
+    assert after.epoch != known.epoch
+    assert after.version > known.version or set(lost) == set(KEYS)
+    kept = {} if "records" in lost else {"a": b"1", "b": b"1"}
+    assert {key: values(after)[key] for key in values(after) if key != "other"} == kept
+    versions = {entry.key: entry.version for entry in after.entries}
+    old, new = (guarded("a", first.version, b"old"), guarded("a", versions.get("a", 0), b"new"))
+    assert state.write(SCOPE, [new]).applied == (True,)
+    assert state.write(SCOPE, [old]).applied == (False,)
+    again = state.changes(SCOPE, seen(after))
+    assert (again.reset, values(again)["a"]) == (False, b"new")
+
+
+@pytest.mark.parametrize("lost", LOSSES, ids="+".join)
+def test_an_earlier_lease_commits_nothing(
+    state: RedisState, lose: Callable[..., None], lost: tuple[str, ...]
+) -> None:
+    state.write(SCOPE, [put("a")])
+    grant = acquire(state)
+    lose(state, *lost)
+    with pytest.raises(StaleFencingToken):
+        state.commit(grant, [put("b")])
+    assert "b" not in values(state.changes(SCOPE, NEVER))
+    assert acquire(state, timeout_s=0.0).token.epoch != grant.token.epoch
+
+
+@pytest.mark.parametrize("lost", LOSSES, ids="+".join)
+def test_a_loss_is_logged(
+    state: RedisState,
+    lose: Callable[..., None],
+    lost: tuple[str, ...],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    state.write(SCOPE, [put("a")])
+    known = state.changes(SCOPE, NEVER)
+    lose(state, *lost)
+    known = state.changes(SCOPE, seen(known))
+    state.changes(SCOPE, seen(known))
+    [line] = [each for each in caplog.messages if "began anew" in each]
+    assert SCOPE in line
+    named = "everything" if set(lost) == set(KEYS) else ", ".join(lost)
+    assert named in line
+
+
+def test_records_still_expire(state: RedisState, lose: Callable[..., None]) -> None:
+    now_s = state.changes(SCOPE, NEVER).now_s
+    state.write(SCOPE, [put("p:1", b"", now_s - 1), put("h:1")])
+    for name in ("meta", "changed"):
+        lose(state, name)
+        assert values(state.changes(SCOPE, NEVER)).keys() == {"h:1"}
+
+
+def test_the_index_of_a_large_scope_is_rebuilt(
+    state: RedisState, lose: Callable[..., None]
+) -> None:
+    state.write(SCOPE, [put(f"k{n}", b"%d" % n) for n in range(5_000)])
+    lose(state, "changed")
+    assert values(state.changes(SCOPE, NEVER)) == {f"k{n}": b"%d" % n for n in range(5_000)}
+
+
+def test_lost_records_leave_nothing_behind(
+    state: RedisState, lose: Callable[..., None], redis_url: str
+) -> None:
+    state.write(SCOPE, [put(f"k{n}", b"", 2e9) for n in range(10)])
+    lose(state, "records")
+    state.write(SCOPE, [put("a")])
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.zrange(f"{state._base(SCOPE)}changed", 0, -1) == [b"", b"a"]
+        assert not client.exists(f"{state._base(SCOPE)}expiry")
+
+
+def test_a_scope_whose_records_were_all_deleted_has_lost_nothing(state: RedisState) -> None:
+    state.write(SCOPE, [put("a")])
+    known = state.changes(SCOPE, NEVER)
+    state.write(SCOPE, [put("a", None)])
+    after = state.changes(SCOPE, seen(known))
+    assert (after.reset, values(after)) == (False, {"a": None})
+
+
+def test_a_scope_of_the_release_before_has_lost_nothing(state: RedisState, redis_url: str) -> None:
+    """It had no marks yet; with the first write it gets them."""
+    state.write(SCOPE, [put("a")])
+    known = state.changes(SCOPE, NEVER)
+    with redis.Redis.from_url(redis_url) as client:
+        client.hdel(f"{state._base(SCOPE)}meta", "marked")
+        client.hdel(f"{state._base(SCOPE)}records", "")
+        client.zrem(f"{state._base(SCOPE)}changed", "")
+        assert not state.changes(SCOPE, seen(known)).reset
+        state.write(SCOPE, [put("b")])
+        assert values(state.changes(SCOPE, seen(known))) == {"b": b""}
+        client.delete(f"{state._base(SCOPE)}changed")
+    assert state.changes(SCOPE, seen(known)).reset
+
+
+@pytest.mark.parametrize("lost", LOSSES, ids="+".join)
+def test_workers_serve_again_after_the_next_reports(
+    redis_engine: RedisEngine, lose: Callable[..., None], lost: tuple[str, ...]
+) -> None:
+    worlds = [World(state=redis_engine.open()) for _ in range(2)]
+    for world in worlds:
+        world.report(host("a"))
+    worlds[0].place("i1")
+    lose(redis_engine.open(), *lost, scope="default")
+    for number, world in enumerate(worlds):
+        world.report(host("a"))
+        assert world.place(f"j{number}") == ["a"]
+        assert world.place(f"j{number}") == ["a"]
+    kept = set() if "records" in lost else {"i1"}
+    assert set(worlds[1].reserved()["a"]) == {"j0", "j1"} | kept

@@ -1,0 +1,113 @@
+"""A Redis that does not answer: all callers fail soon, also those that queue behind others."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from scheduler_worker.backends.redis import outage
+from scheduler_worker.backends.redis.engine import RedisState
+from scheduler_worker.backends.redis.nodes import Node
+from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.ports import Put, Seen, Transaction
+from tests.support.handlers import eventually
+from tests.support.proxy import Proxy
+from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.servers
+
+SCOPE = "default"
+CALLERS = 12
+NOTHING = [Transaction([Put("a", b"")])]
+
+
+@pytest.fixture
+def proxy(redis_server: RedisServer, redis_url: str) -> Any:
+    with Proxy(redis_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def state(proxy: Proxy, redis_url: str, redis_server: RedisServer) -> Any:
+    url = redis_url.replace(f":{redis_server.port}", f":{proxy.port}")
+    state = RedisState(url, hold_timeout_s=60.0, socket_timeout_s=1.0, retry_for_s=1.0)
+    yield state
+    state.close()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The threads that asked a server to run a script."""
+    found: list[str] = []
+    run = Node.run
+
+    def counted(self: Node, *results: Any) -> Any:
+        found.append(threading.current_thread().name)
+        return run(self, *results)
+
+    monkeypatch.setattr(Node, "run", counted)
+    return found
+
+
+def test_callers_fail_at_once_after_one_has_given_up(
+    proxy: Proxy, state: RedisState, asked: list[str]
+) -> None:
+    state.write(SCOPE, NOTHING)
+    asked.clear()
+    behind = threading.Lock()
+
+    def ask() -> None:
+        with behind:  # as of a replica
+            state.changes(SCOPE, Seen())
+
+    with proxy.stalled("to_server"), ThreadPoolExecutor(CALLERS) as pool:
+        results = [pool.submit(ask) for _ in range(CALLERS)]
+        assert all(isinstance(each.exception(), StateUnavailable) for each in results)
+        assert len(set(asked)) == 1, "only the first has waited for Redis"
+    eventually(lambda: not state._server._outages.is_on(None))
+    assert state.write(SCOPE, NOTHING).applied == (True,)
+
+
+def test_a_call_that_failed_has_no_effect_later(proxy: Proxy, state: RedisState) -> None:
+    state.write(SCOPE, NOTHING)
+    with proxy.stalled("to_server"):
+        with pytest.raises(StateUnavailable):
+            state.changes(SCOPE, Seen())
+        with pytest.raises(StateUnavailable):
+            state.write(SCOPE, [Transaction([Put("b", b"")])])
+        with pytest.raises(StateUnavailable):
+            state.acquire(SCOPE, timeout_s=60.0, seen=Seen())
+    eventually(lambda: not state._server._outages.is_on(None))
+    entries = state.changes(SCOPE, Seen()).entries
+    assert [each.key for each in entries] == ["a"]
+
+
+def test_a_lock_that_was_requested_during_an_outage_is_free_afterwards(
+    proxy: Proxy, state: RedisState, redis_url: str
+) -> None:
+    """The server executes after the outage what was sent before, for a waiter that has given up."""
+    state.write(SCOPE, NOTHING)
+    with proxy.stalled("to_client"), ThreadPoolExecutor(CALLERS) as pool:
+        results = [
+            pool.submit(state.acquire, SCOPE, timeout_s=60.0, seen=Seen()) for _ in range(CALLERS)
+        ]
+        assert all(isinstance(each.exception(), StateUnavailable) for each in results)
+    other = RedisState(redis_url, hold_timeout_s=60.0)
+    assert other.acquire(SCOPE, timeout_s=30.0, seen=Seen()).token
+    other.close()
+
+
+def test_a_closed_state_stops_asking(
+    proxy: Proxy, state: RedisState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "RETRY_DELAY_S", 0.01)
+    with proxy.away():
+        with pytest.raises(StateUnavailable):
+            state.ping()
+        with pytest.raises(StateUnavailable):
+            state.ping()
+        state.close()
+        eventually(lambda: not any(each.name == "redis-outage" for each in threading.enumerate()))

@@ -1,0 +1,93 @@
+"""The accounts of ``docs/security.md`` have the permissions that they need, and no more."""
+
+import queue
+import re
+import shlex
+import uuid
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from scheduler_worker import conf
+from scheduler_worker.client import SchedulerClient
+from scheduler_worker.errors import BusUnavailable
+from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.transport import Bus
+from scheduler_worker.rpc.wire_errors import to_wire
+from tests.support.amqp import Operator
+from tests.support.patience import SOON_S, eventually
+from tests.support.services import host
+from tests.support.workers import WorkerProcess, write_config
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "security.md"
+SPEC = {"flavor": {"vcpus": 1, "memory_mb": 512}, "num_instances": 1}
+
+
+@pytest.fixture
+def account(rabbit_server, rabbit_vhost_url):
+    """Creates an account of the document on the test's virtual host; returns its URL."""
+    vhost = urlsplit(rabbit_vhost_url).path.strip("/")
+    made = []
+
+    def make(name: str) -> str:
+        [line] = re.findall(rf"^\$ rabbitmqctl (set_permissions -p nova {name} .*)$",
+                            DOCUMENT.read_text(), re.MULTILINE)  # fmt: skip
+        command, _, _, _, *patterns = shlex.split(line)
+        user = f"{name}-{uuid.uuid4().hex[:8]}"
+        rabbit_server.control("add_user", user, "SECRET")
+        made.append(user)
+        rabbit_server.control(command, "-p", vhost, user, *patterns)
+        return rabbit_vhost_url.replace("guest:guest", f"{user}:SECRET")
+
+    yield make
+    for user in made:
+        rabbit_server.control("delete_user", user)
+
+
+@pytest.mark.parametrize("kind", ["amqp", "oslo"])
+def test_the_documented_permissions_of_a_worker_suffice(
+    account, rabbit_vhost_url, redis_url, tmp_path, kind
+):
+    config = write_config(
+        tmp_path / "w.conf",
+        DEFAULT={"transport_url": account("scheduler"), "host": "w", "service_down_time": 600},
+        rpc={"server": kind},
+        state={"url": redis_url},
+    )
+    answers: queue.Queue = queue.Queue()
+    endpoint = Endpoint(
+        None, "1.0", {"destinations_selected": lambda _context, **answer: answers.put(answer)}
+    )
+    with (
+        WorkerProcess(config).ready() as worker,
+        SchedulerClient.connect(account("tool"), timeout_s=SOON_S) as client,
+        Bus(conf.load([]), url=rabbit_vhost_url) as conductors,
+    ):
+        client.update_hosts([host("h")])
+        client.update_aggregates([{"id": 1, "uuid": "a", "name": "a", "hosts": ["h"]}])
+        [[chosen]] = client.select_destinations(SPEC, ["i1"])
+        assert chosen.service_host == "h"
+        eventually(lambda: client.list_hosts()["hosts"][0]["aggregates"] == ["a"])
+        caller = conductors.server("conductor", "c", [endpoint], translate=to_wire)
+        caller.start()
+        client.request_destinations(SPEC, ["i2"], reply_to={"topic": "conductor"})
+        assert answers.get(timeout=SOON_S)["selections"]
+        caller.stop(SOON_S)
+        if kind == "amqp":
+            operator = Operator(rabbit_vhost_url)
+            operator.put("scheduler", b"garbage")
+            eventually(lambda: operator.exists("scheduler_dead_letters"))
+            eventually(lambda: operator.depth("scheduler_dead_letters") == 1)
+            client.ping()
+        assert worker.stop() == 0
+        assert "refused" not in worker.log.lower(), worker.log
+
+
+def test_a_tools_account_cannot_consume_the_workers_queues(account, rabbit_vhost_url):
+    with Bus(conf.load([]), url=account("tool")) as bus:
+        intruder = bus.server("scheduler", "intruder", [], translate=to_wire)
+        with pytest.raises(BusUnavailable, match="ACCESS_REFUSED"):
+            intruder.start()

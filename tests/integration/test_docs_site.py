@@ -1,0 +1,88 @@
+"""The documentation builds as a site, strictly; it loads nothing from elsewhere."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from docs_site import options
+from docs_site.links import anchor
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def build(config: Path, into: Path) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("mkdocs")
+    command = [
+        str(program),
+        "build",
+        "--strict",
+        "--config-file",
+        str(config),
+        "--site-dir",
+        str(into),
+    ]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT / "mkdocs.yml", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_document_is_a_page_that_the_search_finds(site):
+    found = json.loads((site / "search/search_index.json").read_text())["docs"]
+    pages = {each["location"].partition("#")[0] for each in found}
+    for path in (ROOT / "docs").rglob("*.md"):
+        page = str(path.relative_to(ROOT / "docs").with_suffix(".html"))
+        assert page.replace("README", "index") in pages
+    assert {"index.html", "architecture.html", "changelog.html", "options.html"} <= pages
+
+
+def test_every_option_has_its_place(site):
+    text = (site / "options.html").read_text()
+    places = {anchor(*each) for each in options.names()}
+    assert len(places) > 100
+    assert places <= set(re.findall(r'id="([\w-]+)"', text))
+
+
+def test_what_documents_name_is_linked(site):
+    assert 'href="rpc.html"><code>docs/rpc.md</code>' in (site / "index.html").read_text()
+    text = (site / "configuration.html").read_text()
+    assert 'href="options.html#rpc-slots"><code>[rpc] slots</code>' in text
+    text = (site / "decisions/index.html").read_text()
+    assert 'href="0034-around-the-worker.html">34. What runs around the worker' in text
+
+
+def test_a_page_loads_nothing_from_elsewhere(site):
+    for page in site.rglob("*.html"):
+        loaded = re.findall(r"<(?:script|link|img|iframe)[^>]*https?://[^>]*>", page.read_text())
+        assert [each for each in loaded if 'rel="canonical"' not in each] == [], page
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[there](nowhere.md)", "'nowhere.md'"),
+        ("[there](#nowhere)", "'#nowhere'"),
+        ("`[rpc] slots` and [there](options.md#nowhere)", "'options.md#nowhere'"),
+    ],
+)
+def test_a_broken_link_fails(tmp_path, text, complaint):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/page.md").write_text(f"# Page\n\n{text}\n")
+    config = tmp_path / "mkdocs.yml"
+    config.write_text(
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: {tmp_path / 'docs'}\nnav: [page.md]\n"
+        f"hooks: [{ROOT / 'tools/docs_site/hooks.py'}]\n"
+    )
+    done = build(config, tmp_path / "site")
+    assert done.returncode != 0
+    assert [line for line in done.stderr.splitlines() if "page.md" in line and complaint in line]

@@ -1,0 +1,199 @@
+"""``scheduler-workerctl doctor`` on real servers."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from scheduler_worker import conf
+from scheduler_worker.cli.ctl import main
+from scheduler_worker.rpc.transport import Bus
+from scheduler_worker.rpc.wire_errors import to_wire
+from tests.support.nova_databases import NovaCloud, now_utc
+from tests.support.placement_server import Cloud, PlacementServer
+from tests.support.workers import WorkerProcess, write_config
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture(scope="module")
+def placement(tmp_path_factory, nova_installation):
+    directory = Path(tmp_path_factory.mktemp("placement"))
+    database = f"sqlite:///{directory}/placement.sqlite"
+    with PlacementServer(directory, nova_installation.python, database) as server:
+        yield server
+
+
+@pytest.fixture(params=["maria_server", "postgres_server"])
+def nova(request):
+    cloud = NovaCloud(request.getfixturevalue(request.param))
+    yield cloud
+    cloud.close()
+
+
+@pytest.fixture
+def maria(maria_server):
+    cloud = NovaCloud(maria_server)
+    yield cloud
+    cloud.close()
+
+
+class Doctor:
+    """Writes configurations and examines them."""
+
+    def __init__(self, directory: Path, rabbit_url: str, redis_url: str, placement, capsys) -> None:
+        self.topic = f"scheduler-{uuid.uuid4().hex[:8]}"
+        self._directory = directory
+        self._capsys = capsys
+        self._plain = {
+            "DEFAULT": {"transport_url": rabbit_url},
+            "rpc": {"topic": self.topic},
+            "state": {"url": redis_url, "prefix": self.topic},
+            "nova_feed": {"enabled": True},
+            "nova_claims": {"enabled": True},
+            "placement": placement.options(),
+        }
+
+    def written(self, api_url: str, name: str = "doctor", **groups) -> Path:
+        found = {**self._plain, "api_database": {"connection": api_url}, **groups}
+        found["DEFAULT"] = found["DEFAULT"] | {"host": name}
+        return write_config(self._directory / f"{name}.conf", **found)
+
+    def __call__(self, *files: Path) -> tuple[int, list[tuple[str, str, str]]]:
+        """The exit status, and status, check and message of each finding."""
+        arguments = [word for each in files for word in ("--config-file", str(each))]
+        status = main(["doctor", "--json", *arguments])
+        found = json.loads(self._capsys.readouterr().out)["findings"]
+        return status, [(each["status"], each["check"], each["message"]) for each in found]
+
+
+@pytest.fixture
+def examined(tmp_path, rabbit_url, redis_url, placement, capsys) -> Doctor:
+    return Doctor(tmp_path, rabbit_url, redis_url, placement, capsys)
+
+
+def with_providers(nova: NovaCloud, placement: PlacementServer, *hosts: str) -> None:
+    cloud = Cloud(placement)
+    for host in hosts:
+        nova.add_hosts(host, uuid=cloud.add(f"{host}-{uuid.uuid4().hex[:6]}", VCPU=4))
+
+
+def read_only(nova: NovaCloud) -> str:
+    """The API database's URL of a cloud whose accounts may only read."""
+    for name, url in nova.cell_urls.items():
+        nova.change_mapping(name, database_connection=nova.reader_of(url))
+    return nova.reader_of(nova.api_url)
+
+
+def test_a_cloud_that_is_well_has_nothing_failed(nova, examined, placement):
+    with_providers(nova, placement, "a", "b")
+    status, found = examined(examined.written(read_only(nova)))
+    assert status == 0
+    assert [each for each in found if each[0] == "failed"] == []
+    messages = [message for status, _, message in found if status == "ok"]
+    for expected in (
+        "connected",
+        "the account may only read",
+        "2 compute services are up",
+        "this host's, the database's and the conductors' clocks agree",
+        "it speaks versions 1.0 to 1.39",
+        "2 compute nodes have their resource providers",
+        "0 workers share the state: none",
+        "0 consumers, 0 of them workers that this state knows; 0 messages wait",
+    ):
+        assert expected in messages, found
+
+
+def test_an_account_that_may_write_is_worth_a_warning(nova, examined, placement):
+    with_providers(nova, placement, "a")
+    status, found = examined(examined.written(nova.api_url))
+    warned = [check for status, check, message in found
+              if status == "warning" and "the worker only reads" in message]  # fmt: skip
+    assert status == 0
+    assert [check.partition(" at ")[0] for check in warned] == [
+        "Nova's API database",
+        "the cell cell1",
+    ]
+
+
+def test_what_is_wrong_in_nova_is_named(maria, examined, placement):
+    with_providers(maria, placement, "a", "b", "c")
+    maria.add_hosts("bare")  # no provider
+    maria.change_service("b", last_seen_up=now_utc(300))
+    maria.change_service("c", last_seen_up=now_utc(-30))
+    with maria._api.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM host_mappings WHERE host = 'a'")
+    status, found = examined(examined.written(read_only(maria)))
+    assert status == 1
+    problems = {message for status, _, message in found if status != "ok"}
+    assert "1 hosts have no mapping to this cell and get no instances: a" in problems
+    assert "1 of 3 compute services are down: b" in problems
+    assert any("a heartbeat is" in each and "more than [nova_feed] overlap" in each
+               for each in problems)  # fmt: skip
+    assert any("1 of 3 compute nodes have no resource provider" in each and each.endswith(": bare")
+               for each in problems)  # fmt: skip
+
+
+def test_a_table_that_is_missing_ends_the_examination(maria, examined, placement):
+    with_providers(maria, placement, "a")
+    maria.drop("services")
+    status, found = examined(examined.written(read_only(maria)))
+    assert status == 1
+    assert any(status == "failed" and "services" in message for status, _, message in found)
+    assert found[-1][1] == "the rest"
+
+
+def test_workers_beside_it_are_known_and_must_agree(maria, examined, placement):
+    with_providers(maria, placement, "a")
+    url = read_only(maria)
+    config = examined.written(url, "w1", nova_claims={"enabled": False})
+    with WorkerProcess(config, name="w1").ready() as worker:
+        worker.await_log("This worker feeds now")
+        status, found = examined(examined.written(url))
+        assert status == 1
+        assert (
+            "failed",
+            "the workers",
+            "[nova_claims] enabled is not as for the workers that serve: w1",
+        ) in found
+        status, found = examined(config)
+        assert status == 0
+        assert ("ok", "the workers", "1 workers share the state: w1") in found
+        assert any("1 consumers, 1 of them workers" in message for _, _, message in found)
+        assert worker.stop() == 0
+    _, found = examined(config)
+    assert ("ok", "the workers", "0 workers share the state: none") in found
+
+
+def test_another_program_on_the_queue_is_found(maria, examined, placement, rabbit_url):
+    with_providers(maria, placement, "a")
+    config = examined.written(read_only(maria))
+    with Bus(conf.load(), url=rabbit_url) as bus:
+        other = bus.server(examined.topic, "nova-scheduler", (), kind="oslo", translate=to_wire)
+        other.start()
+        try:
+            status, found = examined(config)
+            assert status == 0
+            assert any(
+                status == "warning" and "the others are nova-schedulers" in message
+                for status, _, message in found
+            )
+            with WorkerProcess(examined.written(read_only(maria), "w1"), name="w1").ready():
+                status, found = examined(config)
+                assert status == 1
+                assert any("another program gets a part" in message for _, _, message in found)
+        finally:
+            other.stop(5.0)
+
+
+def test_a_file_that_no_worker_can_start_with_is_all_that_is_said(tmp_path, examined, capsys):
+    path = write_config(tmp_path / "bad.conf", nova_feed={"enabled": True, "interval": 0.1})
+    status, found = examined(path)
+    assert status == 1
+    assert {check for _, check, _ in found} == {"the configuration"}
+    assert any("interval" in message for _, _, message in found)
+    assert main(["doctor", "--config-file", str(tmp_path / "none.conf")]) == 2
+    assert "none.conf" in capsys.readouterr().err

@@ -1,0 +1,226 @@
+"""A dry run beside a scheduler that serves: an oslo.messaging server in nova-scheduler's place."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from scheduler_worker import conf
+from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.transport import Bus
+from scheduler_worker.rpc.wire_errors import to_wire
+from tests.support.nova_databases import NovaCloud
+from tests.support.patience import SOON_S, eventually
+from tests.support.servers import free_port
+from tests.support.workers import WorkerProcess, run_worker, write_config
+
+pytestmark = pytest.mark.servers
+
+MOST = 40
+"""Messages that the queue of copies holds."""
+SPEC = {"flavor": {"vcpus": 1, "memory_mb": 1024, "root_gb": 1}, "num_instances": 1}
+
+
+class PlayedScheduler:
+    """Serves the topic with oslo.messaging's server: puts everything on one host."""
+
+    def __init__(self, rabbit_url: str, topic: str) -> None:
+        self.host = "a1"
+        self.asked: list[str] = []
+        self._bus = Bus(conf.load(), url=rabbit_url)
+        self._server = self._bus.server(
+            topic,
+            "nova-scheduler-1",
+            [Endpoint(None, "4.5", {"select_destinations": self._select})],
+            kind="oslo",
+            translate=to_wire,
+        )
+        self._client = self._bus.client(topic, version="4.5", timeout_s=SOON_S)
+        self._server.start()
+
+    def _select(self, context: Any, instance_uuids: Any = None, **_: Any) -> list[Any]:
+        self.asked += instance_uuids
+        return [[{"service_host": self.host}] for _ in instance_uuids]
+
+    def ask(self, *, instance: str | None = None, **spec: Any) -> str:
+        """As a conductor does; returns the instance."""
+        instance = instance or str(uuid.uuid4())
+        arguments: dict[str, Any] = {"spec_obj": SPEC | spec, "instance_uuids": [instance]}
+        answer = self._client.call("select_destinations", {"request_id": "req-1"}, **arguments)
+        assert answer == [[{"service_host": self.host}]]
+        return instance
+
+    def close(self) -> None:
+        self._server.stop(5.0)
+        self._bus.close()
+
+
+@pytest.fixture
+def cloud(maria_server):
+    cloud = NovaCloud(maria_server)
+    cloud.add_hosts("a1", memory_mb=32768, free_ram_mb=16384)
+    cloud.add_hosts("a2")
+    yield cloud
+    cloud.close()
+
+
+class Bed:
+    """The configuration of a dry run, and the scheduler beside it."""
+
+    def __init__(self, directory: Path, cloud: NovaCloud, rabbit_server) -> None:
+        self.topic = f"scheduler-{uuid.uuid4().hex[:8]}"
+        self.vhost = uuid.uuid4().hex
+        self.url = rabbit_server.add_vhost(self.vhost)
+        self.port = free_port()
+        self._rabbit = rabbit_server
+        self.config = write_config(
+            directory / "dry.conf",
+            DEFAULT={"transport_url": self.url, "host": "dry1", "service_down_time": 3600},
+            rpc={"topic": self.topic},
+            api_database={"connection": cloud.reader_of(cloud.api_url)},
+            nova_feed={"enabled": True, "placement": False, "interval": 0.5},
+            dry_run={"enabled": True, "max_requests": MOST, "summary_interval": 1},
+            monitoring={"port": self.port},
+        )
+        self.scheduler = PlayedScheduler(self.url, self.topic)
+
+    def started(self, name: str = "dry") -> WorkerProcess:
+        """A dry run that knows all hosts."""
+        worker = WorkerProcess(self.config, name=name)
+        worker.await_log("All hosts of 1 cells are known")
+        worker.await_log("Copies of the messages of topic")
+        return worker
+
+    def queues(self) -> dict[str, int]:
+        """The messages of each queue of the topic, however they were delivered."""
+        listed = self._rabbit.control(
+            "list_queues", "-p", self.vhost, "name", "messages", "--formatter=json"
+        )
+        return {
+            each["name"]: each["messages"]
+            for each in json.loads(listed)
+            if each["name"].startswith(self.topic)
+        }
+
+    def results(self) -> dict[str, int]:
+        """The metric, by result."""
+        with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=SOON_S) as answer:
+            lines = answer.read().decode().splitlines()
+        name = "scheduler_dry_run_requests_total{"
+        return {
+            line.partition('result="')[2].partition('"')[0]: int(float(line.rpartition(" ")[2]))
+            for line in lines
+            if line.startswith(name)
+        }
+
+
+@pytest.fixture
+def bed(tmp_path, cloud, rabbit_server):
+    bed = Bed(tmp_path, cloud, rabbit_server)
+    yield bed
+    bed.scheduler.close()
+
+
+def test_copies_are_compared_and_the_scheduler_gets_everything(cloud, bed):
+    alone = bed.queues().keys()
+    with bed.started() as worker:
+        mine = bed.queues().keys() - alone
+        assert len(mine) == 1
+        assert next(iter(mine)).startswith(f"{bed.topic}_dry_run_dry1.")
+
+        first = bed.scheduler.ask()
+        cloud.boot("a1", uuid=first)
+        worker.await_log(f"instance {first}")
+        second = bed.scheduler.ask()
+        cloud.boot("a2", uuid=second)
+        eventually(lambda: bed.results().get("same") == 1)
+        third = bed.scheduler.ask(flavor={"vcpus": 1, "memory_mb": 900_000, "root_gb": 1})
+        cloud.boot("a1", uuid=third)
+        worker.await_log(f"instance {third}")
+        many = [bed.scheduler.ask() for _ in range(20)]
+        assert bed.scheduler.asked == [first, second, third, *many]
+        assert bed.results()["refused_here"] == 1
+        log = worker.log
+        [line] = [each for each in log.splitlines() if f"instance {first}" in each]
+        assert " differs: it is on a1, and would be on a2 here: a1 weighs " in line
+        assert "RAMWeigher" in line
+        [line] = [each for each in log.splitlines() if f"instance {third}" in each]
+        assert "a1 is rejected by RamFilter" in line
+        assert worker.stop() == 0
+    assert "Traceback" not in worker.log
+    assert bed.queues().keys() == alone
+    assert set(bed.queues().values()) == {0}
+
+
+def test_a_dry_run_that_hangs_or_dies_takes_nothing_from_the_scheduler(bed):
+    alone = bed.queues().keys()
+    with bed.started() as worker:
+        [mine] = bed.queues().keys() - alone
+        with worker.paused():
+            asked = [bed.scheduler.ask() for _ in range(3 * MOST)]
+            assert bed.scheduler.asked == asked
+            # What was delivered and is not acknowledged counts too; the rest is bounded.
+            eventually(lambda: 0 < bed.queues()[mine] <= MOST + 32)
+        eventually(lambda: bed.queues()[mine] == 0)
+        worker.kill()
+        eventually(lambda: bed.queues().keys() == alone)
+        asked.append(bed.scheduler.ask())
+    assert bed.scheduler.asked == asked
+    with bed.started("again"):
+        asked.append(bed.scheduler.ask())
+        assert bed.scheduler.asked == asked
+
+
+def test_a_connection_that_is_lost_is_made_again(cloud, bed, rabbit_server):
+    with bed.started() as worker:
+        first = {each for each in bed.queues() if "_dry_run_" in each}
+        rabbit_server.control("close_all_connections", "-p", bed.vhost, "test")
+        worker.await_log("No copies of requests arrive")
+        eventually(lambda: len({e for e in bed.queues() if "_dry_run_" in e} - first) == 1)
+        instance = bed.scheduler.ask(flavor={"vcpus": 1, "memory_mb": 900_000, "root_gb": 1})
+        cloud.boot("a1", uuid=instance)
+        worker.await_log(f"instance {instance}")
+        bed.scheduler.ask(flavor={"vcpus": "many"})
+        eventually(lambda: bed.results() == {"refused_here": 1, "undecided": 1})
+        assert "flavor" in worker.log
+
+
+def test_a_dry_run_waits_for_an_exchange_and_makes_none(tmp_path, cloud, rabbit_server):
+    bed = Bed(tmp_path, cloud, rabbit_server)
+    bed.scheduler.close()
+    empty = rabbit_server.add_vhost(vhost := uuid.uuid4().hex)
+    config = tmp_path / "dry.conf"
+    config.write_text(config.read_text().replace(bed.url, empty))
+    with WorkerProcess(config, name="early") as worker:
+        worker.await_log("there is no exchange nova yet")
+        listed = rabbit_server.control("list_exchanges", "-p", vhost, "name", "--formatter=json")
+        assert "nova" not in {each["name"] for each in json.loads(listed)}
+        later = PlayedScheduler(empty, bed.topic)
+        worker.await_log("Copies of the messages of topic")
+        later.close()
+        assert worker.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ({"nova_claims": {"enabled": True}}, "exclude each other"),
+        ({"nova_feed": {"enabled": False}}, "[dry_run] enabled needs [nova_feed] enabled"),
+        ({"DEFAULT": {"transport_url": "local://x/"}}, "[dry_run] enabled needs"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, groups, expected):
+    plain: dict[str, Any] = {
+        "DEFAULT": {"transport_url": "rabbit://nowhere:1/"},
+        "api_database": {"connection": "mysql+pymysql://u:p@nowhere/nova_api"},
+        "nova_feed": {"enabled": True, "placement": False},
+        "dry_run": {"enabled": True},
+    }
+    done = run_worker(write_config(tmp_path / "w.conf", **plain | groups), "--check-config")
+    assert done.returncode == 2
+    assert expected in done.stdout

@@ -1,0 +1,276 @@
+"""Units from files: from the directory over enabling and a policy to decisions, as an operator."""
+
+import base64
+import json
+import os
+import shutil
+import urllib.request
+import uuid
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from scheduler_worker import api_process, app, conf
+from scheduler_worker.api.users import Grant, edited, new_user
+from scheduler_worker.backends.cage.pool import Cages
+from scheduler_worker.cli.manage import main
+from scheduler_worker.client import SchedulerClient
+from scheduler_worker.errors import ConfigError, RequestError
+from scheduler_worker.observer import Observer
+from scheduler_worker.scheduling.external.contract import read_filter
+from scheduler_worker.scheduling.external.units import Question
+from scheduler_worker.service.policies import external_units
+from scheduler_worker.service.policies.audit import Actor
+from tests.support.cages import HOSTS, PYTHON, cages, directory, settings, write
+from tests.support.patience import eventually
+from tests.support.services import host
+from tests.support.workers import write_config
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "external_units" / "spare_hosts.py"
+FAILING = """
+class SpareHosts:
+    properties_validation = "spare_hosts=.*"
+    def do_filter(self, hosts, vm, properties): 1/0
+"""
+VM = "11111111-1111-1111-1111-111111111111"
+SPEC = {"flavor": {"vcpus": 1, "memory_mb": 64, "root_gb": 1, "ephemeral_gb": 0, "swap": 0}}
+
+
+@pytest.fixture
+def place(tmp_path):
+    """The directory of units, and the configuration."""
+    with directory() as folder:
+        shutil.copy(EXAMPLE, folder)
+        (folder / EXAMPLE.name).chmod(0o644)
+        write(folder, "broken.py", "def broken(:")
+        users = tmp_path / "users.yaml"
+        with edited(users) as known:
+            known["anna"] = new_user("anna", "secret word", (Grant("administrator"),))
+        config = write_config(
+            tmp_path / "worker.conf",
+            DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/"},
+            api={"port": 0, "users_file": users},
+            policy_store={"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
+            external_units={"directory": folder, "python": PYTHON, "timeout": 9},
+        )
+        yield folder, config
+
+
+def manage(config, *words):
+    with redirect_stdout(StringIO()) as out:
+        status = main(["--config-file", str(config), *words])
+    return status, out.getvalue()
+
+
+def listed(api):
+    asked = urllib.request.Request(f"{api.url}/schedulingpolicyunits")
+    login = base64.b64encode(b"anna:secret word").decode()
+    asked.add_header("Authorization", f"Basic {login}")
+    asked.add_header("Accept", "application/json")
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked) as answer:
+        found = json.load(answer)["scheduling_policy_unit"]
+    return {each["name"]: each for each in found}
+
+
+def test_from_a_file_to_a_decision(place, tmp_path):
+    folder, config = place
+    policy = tmp_path / "spare.yaml"
+    policy.write_text(
+        "policies:\n- name: spare\n  filters:\n  - unit: SpareHosts\n"
+        f"  parameters: {{spare_hosts: '{HOSTS[1]}'}}\n"
+    )
+    status, _ = manage(config, "policy", "import", str(policy), "--yes")
+    assert status == 1  # it is not enabled yet
+
+    status, said = manage(config, "unit", "enable", "SpareHosts")
+    assert (status, said) == (
+        0,
+        "The filter SpareHosts is enabled\nThe weight SpareHosts is enabled\n",
+    )
+    _, said = manage(config, "unit", "list")
+    rows = [line.split() for line in said.splitlines()]
+    assert [row[:3] for row in rows[1:]] == [
+        ["SpareHosts", "filter", "yes"],
+        ["broken.py", "filter", "no"],
+        ["SpareHosts", "weight", "yes"],
+    ]
+    assert "SyntaxError" in said
+    assert manage(config, "policy", "import", str(policy), "--yes")[0] == 0
+
+    with api_process.build_embedded(conf.load(["--config-file", str(config)])).running() as api:
+        units = listed(api)
+        assert units["SpareHosts"]["enabled"] == "true"
+        assert units["broken.py"]["enabled"] == "false"
+        assert "SyntaxError" in units["broken.py"]["description"]
+        with SchedulerClient.connect(api.worker.bus.url) as client:
+            client.update_hosts([host("h1", uuid=HOSTS[1]), host("h2", uuid=HOSTS[2])])
+            cluster = api.worker.fleet.default_cluster
+            api.administration.attachments.attach(cluster, Actor("anna"), policy="spare")
+            found = client.explain(SPEC, [VM])
+            rejected = {each["host"]: each["rejected_by"] for each in found["verdicts"]}
+            assert rejected == {"h1": "SpareHosts", "h2": None}
+            assert found["notes"] == []
+            (chosen, *_) = client.select_destinations(SPEC, [VM])[0]
+            assert chosen.service_host == "h2"
+
+            write(folder, EXAMPLE.name, FAILING)
+            api.worker.reload()
+            found = client.explain(SPEC, [VM])
+            assert found["notes"] == [
+                "SpareHosts failed: failed: ZeroDivisionError: division by zero"
+            ]
+            assert {each["rejected_by"] for each in found["verdicts"]} == {None}
+
+            write(folder, EXAMPLE.name, "def broken(:")  # policies that use it go on without it
+            api.worker.reload()
+            found = client.explain(SPEC, [VM])
+            assert "there is no file spare_hosts.py that can be loaded" in found["notes"][0]
+
+
+def test_a_policy_over_rpc_needs_the_switch_too(place, tmp_path, redis_url):
+    """The command and a worker share Redis only; there is no API."""
+    _, config = place
+    with config.open("a") as file:
+        file.write(f"\n[state]\nurl = {redis_url}\n")
+    policy = {
+        "id": "spare",
+        "name": "spare",
+        "version": 1,
+        "filters": [{"unit": "SpareHosts", "parameters": {"spare_hosts": HOSTS[1]}}],
+    }
+    made = app.build(conf.load(["--config-file", str(config)]))
+    with made.running() as worker, SchedulerClient.connect(worker.bus.url) as client:
+        client.update_hosts([host("h1", uuid=HOSTS[1]), host("h2", uuid=HOSTS[2])])
+        cluster = worker.fleet.default_cluster
+        with pytest.raises(RequestError, match=r"scheduler-worker-manage unit enable SpareHosts"):
+            client.attach_cluster_policy(cluster, policy)
+        assert manage(config, "unit", "enable", "SpareHosts")[0] == 0
+        client.attach_cluster_policy(cluster, policy)
+        (chosen, *_) = client.select_destinations(SPEC, [VM])[0]
+        assert chosen.service_host == "h2"
+
+        with redirect_stderr(StringIO()) as refused:
+            assert manage(config, "unit", "disable", "SpareHosts")[0] == 1
+        assert f"is used by cluster {cluster}" in refused.getvalue()
+        client.detach_cluster_policy(cluster)
+        assert manage(config, "unit", "disable", "SpareHosts")[0] == 0
+        with pytest.raises(RequestError, match="filter SpareHosts is disabled"):
+            client.attach_cluster_policy(cluster, policy)
+
+
+def test_files_are_watched_while_the_api_serves(place, monkeypatch):
+    folder, config = place
+    monkeypatch.setattr(external_units, "WATCH_S", 0.05)
+    with api_process.build_embedded(conf.load(["--config-file", str(config)])).running() as api:
+        sees_a_change_of_files(api, folder)
+
+
+def test_files_are_watched_by_an_api_beside_the_workers(place, monkeypatch, redis_url):
+    folder, config = place
+    monkeypatch.setattr(external_units, "WATCH_S", 0.05)
+    with config.open("a") as file:
+        file.write(f"\n[state]\nurl = {redis_url}\n")
+    with api_process.build(conf.load(["--config-file", str(config)])).running() as api:
+        sees_a_change_of_files(api, folder)
+
+
+def sees_a_change_of_files(api, folder):
+    assert listed(api)["SpareHosts"]["enabled"] == "false"
+    write(folder, "broken.py", UNIT.format(1))
+    eventually(lambda: "Unit" in listed(api))
+    found = listed(api)
+    assert found["Unit"]["enabled"] == "false"
+    assert "broken.py" not in found
+    write(folder, "new.py", "def broken(:")
+    eventually(lambda: "SyntaxError" in listed(api).get("new.py", {}).get("description", ""))
+    assert listed(api)["new.py"]["enabled"] == "false"
+
+
+class Seen(Observer):
+    def __init__(self):
+        self.calls = []
+
+    def external_called(self, unit, result, duration_s):
+        self.calls.append((unit, result))
+
+
+def asked(made, name="Unit"):
+    plugin = next(
+        (each for file in made.refresh() for each in file.classes if each.name == name), None
+    )
+    return plugin and made.ask(
+        Question(plugin=plugin, hosts=HOSTS, vm=VM, properties={}), read_filter
+    )
+
+
+UNIT = "class Unit:\n    def do_filter(self, hosts, vm, properties): print(hosts[{}:])\n"
+
+
+def test_files_are_read_again_where_they_changed():
+    with directory() as folder:
+        made = Cages(settings(folder))
+        try:
+            assert made.refresh() == []
+            path = write(folder, "unit.py", UNIT.format(3))
+            assert asked(made) == set(HOSTS[3:])
+            write(folder, "unit.py", UNIT.format(" 4 "))
+            assert asked(made) == set(HOSTS[4:])
+            path.unlink()
+            assert asked(made) is None
+            (file,) = made.refresh()
+            assert (file.problem, [each.name for each in file.classes]) == (
+                "the file is gone",
+                ["Unit"],
+            )
+        finally:
+            made.close()
+
+
+def test_a_file_that_changed_unseen_is_not_run():
+    with directory() as folder:
+        made = Cages(settings(folder, processes=1, timeout_s=1.0))
+        try:
+            write(folder, "unit.py", "class Unit:\n def do_filter(s, h, v, p):\n  while 1: 0\n")
+            (plugin,) = made.refresh()[0].classes
+            question = Question(plugin=plugin, hosts=HOSTS, vm=VM, properties={})
+            assert made.ask(question, read_filter) is None
+            write(folder, "unit.py", UNIT.format(3))
+            assert made.ask(question, read_filter) is None
+            assert "has changed and is not read again yet" in (made.trouble(plugin) or "")
+        finally:
+            made.close()
+
+
+def test_calls_are_counted_and_a_failure_is_logged_once(caplog):
+    seen = Seen()
+    text = "class Unit:\n    def do_filter(self, hosts, vm, properties): 1/0\n"
+    with cages(text, seen) as made:
+        assert [asked(made), asked(made)] == [None, None]
+    assert seen.calls == [("Unit", "failed")] * 2
+    warnings = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert [each.getMessage() for each in warnings] == [
+        "External filter Unit failed: failed: ZeroDivisionError: division by zero"
+    ]
+
+
+def test_a_file_rests_after_its_process_was_killed():
+    text = "class Unit:\n def do_filter(s, h, v, p):\n  while 1: 0\n"
+    with cages(text, rest_s=3600.0, timeout_s=1.0) as made:
+        assert asked(made) is None
+        ((plugin,),) = [file.classes for file in made.refresh()]
+        assert made.trouble(plugin) == "it did not answer in time"
+        assert asked(made) is None
+        assert "not called for a while" in (made.trouble(plugin) or "")
+
+
+def test_the_user_is_never_root():
+    with directory() as folder:
+        if os.geteuid() == 0:
+            with pytest.raises(ConfigError, match="must not run as root"):
+                Cages(settings(folder, user="root"))
+            with pytest.raises(ConfigError, match="no user 'no-such-user'"):
+                Cages(settings(folder, user="no-such-user"))
+        else:
+            assert Cages(settings(folder, user="root")).refresh() == []

@@ -1,0 +1,190 @@
+"""Workers that read Nova's databases: hosts come and follow, also when a worker or a cell fails."""
+
+from __future__ import annotations
+
+import signal
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler_worker.errors import NoValidHost, SchedulerWorkerError
+from tests.support.nova_databases import NovaCloud
+from tests.support.patience import eventually
+from tests.support.placement_server import PlacementServer
+from tests.support.proxy import Proxy
+from tests.support.workers import WorkerProcess, connected, run_worker, write_config
+
+pytestmark = pytest.mark.servers
+
+FEEDS = "This worker feeds now"
+
+
+@pytest.fixture
+def cloud(maria_server):
+    """Two cells with three hosts each, whose services have an hour for their next heartbeat."""
+    cloud = NovaCloud(maria_server, cells=2)
+    cloud.add_hosts("a1", "a2", "a3")
+    cloud.add_hosts("b1", "b2", "b3", cell_name="cell2")
+    yield cloud
+    cloud.close()
+
+
+@pytest.fixture
+def write(tmp_path, cloud, rabbit_url, redis_url):
+    """Writes the configuration of a worker: a nova.conf with little more in it."""
+    topic = f"scheduler-{uuid.uuid4().hex[:8]}"
+
+    def written(name: str, placement: PlacementServer | None = None, **feed: Any) -> Path:
+        return write_config(
+            tmp_path / f"{name}.conf",
+            DEFAULT={
+                "transport_url": rabbit_url,
+                "host": name,
+                "service_down_time": feed.pop("service_down_time", 3600),
+            },
+            state={"url": redis_url, "prefix": topic},
+            api_database={"connection": cloud.reader_of(cloud.api_url), "max_pool_size": 5},
+            nova_feed={
+                "enabled": True,
+                "placement": placement is not None,
+                "interval": 0.5,
+                "full_interval": 2,
+            }
+            | feed,
+            **({"placement": placement.options()} if placement else {}),
+        )
+
+    return written
+
+
+def hosts(client) -> dict[str, dict[str, Any]]:
+    try:
+        return {each["host"]: each for each in client.list_hosts()["hosts"]}
+    except SchedulerWorkerError:  # the worker that had the request was killed
+        return {}
+
+
+def test_the_workers_follow_the_databases_and_take_over_from_each_other(cloud, write, rabbit_url):
+    aggregate = {"availability_zone": "z"}
+    cloud.aggregate(1, ["a1"], **aggregate)
+    first = WorkerProcess(write("w1"), name="w1")
+    with first, connected(rabbit_url) as client:
+        first.await_log("All hosts of 2 cells are known")
+        first.await_log(FEEDS)
+        found = hosts(client)
+        assert {name: each["cell_uuid"] for name, each in found.items()} == {
+            **dict.fromkeys(("a1", "a2", "a3"), cloud.cell_ids["cell1"]),
+            **dict.fromkeys(("b1", "b2", "b3"), cloud.cell_ids["cell2"]),
+        }
+        assert found["a1"]["aggregates"] == ["agg1"]
+        with WorkerProcess(write("w2"), name="w2").ready() as second:
+            instance = cloud.boot("a2")
+            eventually(lambda: hosts(client)["a2"]["instances"] == [instance])
+            first.process.send_signal(signal.SIGKILL)
+            cloud.change_instance(instance, host="b1")
+            cloud.change_host("b1", cell_name="cell2", memory_mb_used=9999)
+            second.await_log(FEEDS)
+            eventually(lambda: hosts(client).get("b1", {}).get("memory_mb_used") == 9999)
+            cloud.delete_instance(instance)
+            cloud.remove_host("b3", cell_name="cell2")
+            eventually(lambda: hosts(client).get("a2", {}).get("instances") == [])
+            eventually(lambda: set(hosts(client)) == {"a1", "a2", "a3", "b1", "b2"})
+            [[chosen]] = client.select_destinations(
+                {"flavor": {"vcpus": 1, "memory_mb": 512}, "availability_zone": "z"}, ["i1"]
+            )
+            assert chosen.service_host == "a1"
+            assert second.stop() == 0
+
+
+def test_a_cell_that_is_away_leaves_the_others_and_comes_back(cloud, write, rabbit_url):
+    proxy = Proxy(cloud.server.port)
+    url = cloud.cell_urls["cell2"].replace(f":{cloud.server.port}/", f":{proxy.port}/")
+    cloud.change_mapping("cell2", database_connection=url)
+    config = write("w1", service_down_time=11, services_interval=1)
+    with WorkerProcess(config, name="w1") as worker, connected(rabbit_url) as client:
+        worker.await_log("All hosts of 2 cells are known")
+        with proxy.away():
+            worker.await_log("Cell cell2 cannot be read")
+
+            def is_marked() -> bool:
+                cloud.beat()
+                found = hosts(client)
+                reason = found["b1"]["service"].get("down_reason")
+                return found["a1"]["service"]["up"] and reason is not None
+
+            eventually(is_marked)
+        cloud.beat(cell_name="cell2")
+        worker.await_log("Cell cell2 can be read again")
+
+        def is_back() -> bool:
+            cloud.beat(cell_name="cell2")
+            return bool(hosts(client)["b1"]["service"]["up"])
+
+        eventually(is_back)
+
+
+def test_hosts_are_judged_by_placement_from_the_first_request_on(
+    cloud, write, rabbit_url, placement_server, placement_cloud
+):
+    """A full host is in no sum of Placement, and its compute says that it is empty."""
+    consumers = []
+    for host in ("a1", "a2", "a3", "b1", "b2", "b3"):
+        cell = "cell1" if host.startswith("a") else "cell2"
+        node = str(uuid.uuid4())
+        cloud.change_host(host, cell_name=cell, uuid=node)
+        placement_cloud.add(node, node, VCPU=4, MEMORY_MB=4096, DISK_GB=100)
+        consumers.append(placement_cloud.claim(node, VCPU=4))
+    # Nothing but a look that is asked for would find these changes within the time of this test.
+    slow = {"services_interval": 600, "full_interval": 600}
+    spec = {"flavor": {"vcpus": 1, "memory_mb": 512}}
+    with (
+        WorkerProcess(write("w1", placement_server, **slow), name="w1"),
+        connected(rabbit_url) as client,
+    ):
+        # It waits until all hosts are known.
+        with pytest.raises(NoValidHost, match="not enough hosts"):
+            client.select_destinations(spec, [str(uuid.uuid4())])
+        placement_cloud.give_back(consumers[1])
+        [[chosen]] = client.select_destinations(spec, [str(uuid.uuid4())])
+        assert chosen.service_host == "a2"
+        cloud.change_service("a2", forced_down=True)
+        cloud.change_service("b1", cell_name="cell2", forced_down=True)
+        placement_cloud.give_back(consumers[4])
+        placement_cloud.give_back(consumers[3])
+        [[chosen]] = client.select_destinations(
+            spec | {"ignore_hosts": ["a2"]}, [str(uuid.uuid4())]
+        )
+        assert chosen.service_host == "b2"
+
+
+def test_a_reservation_ends_when_its_instance_will_not_come(cloud, write, rabbit_url):
+    with WorkerProcess(write("w1"), name="w1") as worker, connected(rabbit_url) as client:
+        worker.await_log("All hosts of 2 cells are known")
+        deleted, failed, elsewhere, building = instances = [str(uuid.uuid4()) for _ in range(4)]
+        spec = {"flavor": {"vcpus": 1, "memory_mb": 512}, "force_hosts": ["a1"]}
+        client.select_destinations(spec | {"num_instances": 4}, instances)
+        cloud.boot(None, uuid=deleted, task_state="scheduling")
+        cloud.boot(None, uuid=failed, vm_state="error")
+        cloud.boot("a2", uuid=elsewhere)
+        cloud.boot(None, uuid=building, task_state="scheduling")
+        cloud.delete_instance(deleted)
+        eventually(lambda: reserved(client) == {building})
+        cloud.change_instance(building, host="a1", task_state="spawning")
+        cloud.boot("a3")
+        eventually(lambda: hosts(client)["a3"]["instances"])
+        assert reserved(client) == {building}
+
+
+def reserved(client) -> set[str]:
+    return {each["instance_uuid"] for each in client.list_reservations()["reservations"]}
+
+
+def test_the_checks_name_each_database(cloud, write):
+    cloud.change_mapping("cell2", database_connection="{scheme}://{hostname}/x")
+    checked = run_worker(write("w1"), "--check-connections")
+    assert "the database of cell cell1" in checked.stdout
+    assert "[database] connection, which fills it, is not set" in checked.stdout
+    assert checked.returncode == 2
+    assert "tester" not in checked.stdout + checked.stderr

@@ -1,0 +1,284 @@
+"""oVirt's real Python SDK as the client of the REST API, over HTTP and over TLS."""
+
+import http.client
+import logging
+import socket
+import threading
+
+import ovirtsdk4 as sdk
+import pytest
+from ovirtsdk4 import types
+
+from scheduler_worker.api.server import ApiServer
+from scheduler_worker.api.settings import ApiSettings
+from scheduler_worker.api.users import Grant
+from scheduler_worker.errors import ConfigError
+from tests.support.certificates import Authority
+from tests.support.patience import SOON_S
+from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, NONE, PASSWORD, Rest
+from tests.support.servers import LOOPBACK, free_port
+
+
+@pytest.fixture
+def rest():
+    return Rest("Default")
+
+
+@pytest.fixture
+def server(rest):
+    found = ApiServer(ApiSettings(port=0, threads=4), rest.application)
+    found.start()
+    yield found
+    found.stop(SOON_S)
+
+
+@pytest.fixture(params=["password", "token"])
+def engine(request, server, rest):
+    """A connection by user and password, or by a token alone."""
+    url = f"{server.url}{API}"
+    if request.param == "password":
+        connection = sdk.Connection(
+            url=url, username="admin@internal", password=PASSWORD, insecure=True
+        )
+    else:
+        secret, _ = rest.sessions.token_for(rest.sessions.log_in("admin@internal", PASSWORD, ""))
+        connection = sdk.Connection(url=url, token=secret, insecure=True)
+    yield connection.system_service()
+    connection.close()
+
+
+def unit(unit_id):
+    return types.SchedulingPolicyUnit(id=unit_id)
+
+
+def test_the_whole_walk(engine, rest):
+    units = engine.scheduling_policy_units_service()
+    kinds = {each.id: each.type for each in units.list()}
+    assert kinds[CPU] == types.PolicyUnitType.FILTER
+    assert kinds[CPU_WEIGHT] == types.PolicyUnitType.WEIGHT
+    assert kinds[BALANCE] == types.PolicyUnitType.LOAD_BALANCING
+    assert len(units.list(max=1)) == 1
+    assert units.unit_service(CPU).get().internal
+
+    policies = engine.scheduling_policies_service()
+    assert [each.id for each in policies.list() if each.default_policy] == [NONE]
+    policy = policies.add(types.SchedulingPolicy(name="walk", description="d"))
+    one = policies.policy_service(policy.id)
+
+    filters, weights, balances = (
+        one.filters_service(),
+        one.weights_service(),
+        one.balances_service(),
+    )
+    assert filters.add(types.Filter(position=-1, scheduling_policy_unit=unit(CPU))).position == -1
+    assert weights.add(types.Weight(factor=3, scheduling_policy_unit=unit(CPU_WEIGHT))).factor == 3
+    assert balances.add(types.Balance(scheduling_policy_unit=unit(BALANCE))).id == BALANCE
+    assert [each.id for each in filters.list()] == [CPU]
+    assert filters.filter_service(CPU).get().scheduling_policy_unit.id == CPU
+    assert weights.weight_service(CPU_WEIGHT).get().factor == 3
+    assert balances.balance_service(BALANCE).get().id == BALANCE
+
+    changed = one.update(
+        types.SchedulingPolicy(properties=[types.Property(name="HighUtilization", value="80")])
+    )
+    assert (changed.description, changed.properties[0].value) == ("d", "80")
+    assert one.get(follow="weights").weight[0].factor == 3
+    assert [each.id for each in engine._connection.follow_link(one.get().weight)] == [CPU_WEIGHT]
+
+    clusters = engine.clusters_service()
+    [cluster] = clusters.list(search="name=Default")
+    attached = clusters.cluster_service(cluster.id).update(
+        types.Cluster(
+            scheduling_policy=types.SchedulingPolicy(id=policy.id),
+            custom_scheduling_policy_properties=[
+                types.Property(name="HighUtilization", value="70")
+            ],
+        )
+    )
+    assert attached.scheduling_policy.id == policy.id
+    assert rest.in_force.in_force("Default").parameters["HighUtilization"] == "70"
+
+    with pytest.raises(sdk.Error, match="attached to cluster"):
+        one.remove()
+    clusters.cluster_service(cluster.id).update(
+        types.Cluster(scheduling_policy=types.SchedulingPolicy(id=NONE))
+    )
+    one.update(types.SchedulingPolicy(properties=[]))
+    balances.balance_service(BALANCE).remove()
+    weights.weight_service(CPU_WEIGHT).remove()
+    filters.filter_service(CPU).remove()
+    assert filters.list() == weights.list() == balances.list() == []
+    one.remove()
+    with pytest.raises(sdk.NotFoundError):
+        one.get()
+
+
+def test_faults_reach_the_caller(engine, rest):
+    policies = engine.scheduling_policies_service()
+    with pytest.raises(sdk.Error) as refused:
+        policies.add(types.SchedulingPolicy(name="none"))
+    assert refused.value.code == 400
+    assert refused.value.fault.reason == "Operation Failed"
+    with pytest.raises(sdk.Error) as refused:
+        policies.add(types.SchedulingPolicy(description="d"))
+    assert refused.value.fault.reason == "Incomplete parameters"
+
+
+def test_a_user_without_the_right(server, rest):
+    rest.add_user("reader", Grant("reader"))
+    with sdk.Connection(
+        url=f"{server.url}{API}", username="reader", password=PASSWORD, insecure=True
+    ) as connection:
+        policies = connection.system_service().scheduling_policies_service()
+        assert policies.list()
+        with pytest.raises(sdk.AuthError) as refused:
+            policies.add(types.SchedulingPolicy(name="walk"))
+    assert refused.value.code == 403
+
+
+def test_a_wrong_password_is_an_error_of_authentication(server):
+    connection = sdk.Connection(
+        url=f"{server.url}{API}", username="admin@internal", password="wrong one", insecure=True
+    )
+    with pytest.raises(sdk.AuthError, match="not correct"):
+        connection.system_service().get()
+    connection.close(logout=False)
+
+
+def test_closing_ends_the_token(server, rest):
+    connection = sdk.Connection(
+        url=f"{server.url}{API}", username="admin@internal", password=PASSWORD, insecure=True
+    )
+    secret = connection.authenticate()
+    assert rest.sessions.caller_of(secret, "") is not None
+    connection.close()
+    assert rest.sessions.caller_of(secret, "") is None
+
+
+# The server
+
+
+def post(port, body, **headers):
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=SOON_S)
+    headers = {"Content-Type": "application/xml", **headers}
+    connection.request(
+        "POST",
+        f"{API}/schedulingpolicies",
+        body,
+        {**headers, "Authorization": "Basic YWRtaW5AaW50ZXJuYWw6Y29ycmVjdCBob3JzZQ=="},
+        encode_chunked=not isinstance(body, bytes),
+    )
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    return answer, text
+
+
+NAMED = b"<scheduling_policy><name>%s</name></scheduling_policy>"
+
+
+def test_a_body_of_unknown_length_is_read(server):
+    answer, _ = post(server.port, iter([NAMED % b"chunked"]), **{"Transfer-Encoding": "chunked"})
+    assert answer.status == 201
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_huge_body_is_refused_and_the_next_request_served(server, rest, chunked):
+    before = rest.state()
+    part = b"x" * 1024 * 1024
+    if chunked:
+        answer, text = post(server.port, iter([part] * 8), **{"Transfer-Encoding": "chunked"})
+    else:
+        answer, text = post(server.port, NAMED % (part * 8))
+    assert (answer.status, answer.getheader("Connection")) == (400, "close")
+    assert b"more than 100000 bytes" in text
+    assert rest.state() == before
+    assert post(server.port, NAMED % b"small")[0].status == 201
+
+
+def test_a_request_in_hand_is_finished_before_the_server_stops(rest):
+    entered, may_go_on = threading.Event(), threading.Event()
+
+    def slow(environ, start):
+        entered.set()
+        assert may_go_on.wait(SOON_S)
+        return rest.application(environ, start)
+
+    server = ApiServer(ApiSettings(port=0, threads=2), slow)
+    server.start()
+    answers = []
+    client = threading.Thread(target=lambda: answers.append(post(server.port, NAMED % b"last")))
+    client.start()
+    assert entered.wait(SOON_S)
+    stopping = threading.Thread(target=server.stop, args=[SOON_S])
+    stopping.start()
+    may_go_on.set()
+    for each in (client, stopping):
+        each.join(SOON_S)
+        assert not each.is_alive()
+    assert answers[0][0].status == 201
+    with pytest.raises(ConnectionRefusedError), socket.create_connection((LOOPBACK, server.port)):
+        pass
+
+
+def test_a_port_that_is_taken_is_named(server, rest):
+    with pytest.raises(ConfigError, match=r"\[api\] port: cannot listen"):
+        ApiServer(ApiSettings(port=server.port), rest.application)
+
+
+def test_two_servers_may_share_a_port(rest):
+    settings = ApiSettings(port=free_port(), threads=2, reuse_port=True)
+    first = ApiServer(settings, rest.application)
+    second = ApiServer(settings, rest.application)
+    for each in (first, second):
+        each.start()
+    first.stop(SOON_S)
+    assert post(second.port, NAMED % b"second")[0].status == 201
+    second.stop(SOON_S)
+
+
+def test_over_tls(rest, tmp_path):
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("server", f"IP:{LOOPBACK}")
+    server = ApiServer(
+        ApiSettings(port=0, threads=2, certificate_file=str(certificate), key_file=str(key)),
+        rest.application,
+    )
+    server.start()
+    try:
+        with sdk.Connection(
+            url=f"{server.url}{API}",
+            username="admin@internal",
+            password=PASSWORD,
+            ca_file=str(authority.path),
+        ) as connection:
+            assert connection.system_service().scheduling_policies_service().list()
+    finally:
+        server.stop(SOON_S)
+
+
+@pytest.mark.parametrize("text", [None, "no certificate"])
+def test_a_certificate_that_cannot_be_used_is_named(tmp_path, text):
+    path = tmp_path / "server.pem"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match="certificate_file"):
+        ApiServer(ApiSettings(port=0, certificate_file=str(path)), lambda *_: [])
+
+
+def test_addresses_come_from_as_many_proxies_as_there_are(rest, caplog):
+    caplog.set_level(logging.INFO, "scheduler_worker.api.access")
+    server = ApiServer(ApiSettings(port=0, threads=2, proxies=1), rest.application)
+    server.start()
+    answer, _ = post(
+        server.port,
+        NAMED % b"proxied",
+        **{
+            "X-Forwarded-For": "198.51.100.9, 192.0.2.7",
+            "X-Forwarded-Proto": "https",
+            "X-Forwarded-Host": "api.example",
+        },
+    )
+    server.stop(SOON_S)
+    assert answer.getheader("Location").startswith(f"https://api.example{API}/")
+    assert caplog.messages[-1].startswith("192.0.2.7 admin@internal ")

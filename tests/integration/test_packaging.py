@@ -1,0 +1,159 @@
+"""Packages: a complete source archive, a wheel with its data files, a unit that starts."""
+
+import configparser
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import needing_servers
+from tests.support.servers import program
+from tests.support.systemd import NotifySocket
+from tests.support.workers import write_config
+
+ROOT = Path(__file__).resolve().parents[2]
+MADE_HERE = shutil.ignore_patterns(
+    *(".git", ".venv*", ".run", ".*_cache", ".hypothesis"),
+    *("__pycache__", "*.egg-info", "build", "dist"),
+)
+UNIT = "scheduler-worker@.service"
+API_UNIT = "scheduler-worker-api.service"
+
+
+def build(what: str, source: Path, into: Path) -> Path:
+    """Let setuptools build an archive of a source tree, without an index to ask."""
+    code = f"from setuptools import build_meta; print(build_meta.build_{what}({str(into)!r}))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=True)
+    return into / done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    """A clean checkout."""
+    return Path(shutil.copytree(ROOT, tmp_path_factory.mktemp("source") / "s", ignore=MADE_HERE))
+
+
+@pytest.fixture(scope="module")
+def unpacked(source, tmp_path_factory) -> tuple[Path, set[str]]:
+    """The unpacked source archive, and the files of the checkout."""
+    checkout = {str(each.relative_to(source)) for each in source.rglob("*") if each.is_file()}
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(build("sdist", source, folder)) as archive:
+        archive.extractall(folder, filter="data")
+    (found,) = [each for each in folder.iterdir() if each.is_dir()]
+    return found, checkout
+
+
+@pytest.fixture(scope="module")
+def machine(unpacked, tmp_path_factory) -> Path:
+    """The root of a file system on which root has run ``pip install`` of the archive."""
+    wheel = build("wheel", unpacked[0], tmp_path_factory.mktemp("wheel"))
+    root = tmp_path_factory.mktemp("machine")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    where = ["--root", str(root), "--prefix", "/usr/local", "--ignore-installed"]
+    quiet = ["--no-warn-script-location", "--disable-pip-version-check"]
+    subprocess.run([*pip, *where, *quiet, str(wheel)], check=True, capture_output=True)
+    return root
+
+
+@pytest.fixture
+def systemd():
+    """Finds systemd's programs; a missing one skips at a desk and fails where CI is set."""
+
+    def find(name: str) -> str:
+        with needing_servers():
+            return program(name)
+
+    return find
+
+
+def test_the_source_archive_is_complete(unpacked):
+    archive, checkout = unpacked
+    assert {"CHANGELOG.md", "Makefile", "tools/dev-services", "docs/operations.md"} <= checkout
+    assert [each for each in sorted(checkout) if not (archive / each).is_file()] == []
+
+
+def test_the_wheel_has_the_operators_files(machine):
+    local = machine / "usr/local"
+    for shipped, where in {
+        "etc/scheduler_worker/scheduler_worker.conf.sample": "etc/scheduler_worker",
+        f"etc/systemd/{UNIT}": "lib/systemd/system",
+        f"etc/systemd/{API_UNIT}": "lib/systemd/system",
+        "etc/sysusers.d/scheduler_worker.conf": "lib/sysusers.d",
+        "docs/operations.md": "share/doc/scheduler_worker/docs",
+        "CHANGELOG.md": "share/doc/scheduler_worker",
+        "etc/grafana/scheduler_worker.json": "share/scheduler_worker/grafana",
+        "etc/container/Containerfile": "share/scheduler_worker/container",
+        "etc/kubernetes/base/worker.yaml": "share/scheduler_worker/kubernetes/base",
+        "etc/kubernetes/base/scheduler_worker.conf": "share/scheduler_worker/kubernetes/base",
+        "etc/kubernetes/keda/kustomization.yaml": "share/scheduler_worker/kubernetes/keda",
+        "etc/prometheus/alerts.yaml": "share/scheduler_worker/prometheus",
+        "etc/scheduler_worker/tuning/ksm.yaml": "share/scheduler_worker/tuning",
+        "etc/scheduler_worker/tuning/policy.schema.json": "share/scheduler_worker/tuning",
+    }.items():
+        path = ROOT / shipped
+        assert (local / where / path.name).read_text() == path.read_text()
+    policies = sorted(each.name for each in (ROOT / "etc/scheduler_worker/tuning").glob("*.yaml"))
+    found = (local / "share/scheduler_worker/tuning").glob("*.yaml")
+    assert sorted(each.name for each in found) == policies
+    (package,) = local.glob("lib/python*/*/scheduler_worker")
+    kept = {each.name for each in (ROOT / "scheduler_worker/backends/redis").glob("*.lua")}
+    assert {each.name for each in (package / "backends/redis").glob("*.lua")} == kept
+    assert (package / "py.typed").exists()
+
+
+def test_systemd_accepts_the_units(machine, systemd):
+    """It finds the command where pip installs it, and accepts every setting."""
+    verify, kill = systemd("systemd-analyze"), Path(program("kill"))
+    units = machine / "usr/lib/systemd/system"
+    units.mkdir(parents=True)
+    for each in Path("/lib/systemd/system").glob("*.target"):
+        shutil.copy(each, units)
+    (machine / "bin").mkdir()
+    shutil.copy(kill, machine / "bin/kill")
+    done = subprocess.run(
+        [verify, f"--root={machine}", "verify", UNIT.replace("@", "@1"), API_UNIT],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_systemd_creates_the_account_of_the_unit(machine, systemd):
+    (machine / "etc").mkdir(exist_ok=True)
+    command = [systemd("systemd-sysusers"), f"--root={machine}", "scheduler_worker.conf"]
+    subprocess.run(command, check=True, capture_output=True)
+    users = [line.split(":")[0] for line in (machine / "etc/passwd").read_text().splitlines()]
+    assert unit(machine)["User"] in users
+
+
+def unit(machine) -> configparser.SectionProxy:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser.optionxform = str  # type: ignore[assignment]
+    parser.read(machine / "usr/local/lib/systemd/system" / UNIT)
+    return parser["Service"]
+
+
+def test_the_command_of_the_unit_starts_a_worker(machine, tmp_path):
+    service = unit(machine)
+    assert "2" in service["RestartPreventExitStatus"].split(), "as the command ends by ConfigError"
+    command = service["ExecStart"].replace("%i", "1").split()
+    config = write_config(tmp_path / "w.conf", DEFAULT={"transport_url": "local:/"})
+    command[command.index("--config-file") + 1] = str(config)
+    command[0] = str(machine / "usr/local/bin" / command[0])
+    (packages,) = (each.parent for each in machine.glob("usr/local/lib/python*/*/scheduler_worker"))
+    manager = NotifySocket(tmp_path / "notify")
+    environment = {**os.environ, "NOTIFY_SOCKET": str(manager.path), "PYTHONPATH": str(packages)}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)  # fmt: skip
+    try:
+        manager.until("READY=1")
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0
+        manager.close()

@@ -1,0 +1,140 @@
+"""Providers read from a real Placement, and what hosts take then."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nova_cloud.installation import Installation
+
+from scheduler_worker.backends.placement.reading import PlacementReader
+from scheduler_worker.errors import NoValidHost
+from scheduler_worker.model.providers import Inventory
+from scheduler_worker.service.feed.providers import ProviderFeed
+from scheduler_worker.service.feed.settings import ProviderSettings
+from tests.support.placement_server import Cloud, PlacementServer
+from tests.support.services import World, host
+
+SIZE = {"VCPU": 8, "MEMORY_MB": 8192, "DISK_GB": 100}
+
+
+@pytest.fixture(scope="module")
+def cloud(
+    tmp_path_factory: pytest.TempPathFactory, nova_installation: Installation
+) -> Iterator[Cloud]:
+    directory = Path(tmp_path_factory.mktemp("placement"))
+    database = f"sqlite:///{directory}/placement.sqlite"
+    with PlacementServer(directory, nova_installation.python, database) as server:
+        yield Cloud(server)
+
+
+@pytest.fixture
+def reader(cloud: Cloud) -> Iterator[PlacementReader]:
+    found = PlacementReader(cloud.session)
+    yield found
+    found.close()
+
+
+def generation(cloud: Cloud, provider: str) -> int:
+    return int(cloud.session.request("GET", f"/resource_providers/{provider}").body["generation"])
+
+
+def test_everything_of_a_provider_is_read(cloud, reader):
+    root = cloud.add("everything", VCPU=4)
+    child = str(uuid.uuid4())
+    body = {"uuid": child, "name": "everything-gpu", "parent_provider_uuid": root}
+    assert cloud.session.request("POST", "/resource_providers", body).is_ok
+    cloud.resize(child, VGPU=2)
+    inventory = {"total": 9, "reserved": 1, "min_unit": 2, "max_unit": 8, "step_size": 2}
+    path = f"/resource_providers/{root}"
+    body = {"resource_provider_generation": generation(cloud, root)}
+    body |= {"inventories": {"VCPU": inventory | {"allocation_ratio": 4.0}}}
+    assert cloud.session.request("PUT", f"{path}/inventories", body).is_ok
+    body = {"resource_provider_generation": generation(cloud, root)}
+    traits = ["COMPUTE_NODE", "HW_CPU_X86_AVX2"]
+    assert cloud.session.request("PUT", f"{path}/traits", body | {"traits": traits}).is_ok
+    body = {"resource_provider_generation": generation(cloud, root)}
+    aggregate = str(uuid.uuid4())
+    assert cloud.session.request("PUT", f"{path}/aggregates", body | {"aggregates": [aggregate]})
+    first, second = cloud.claim(root, VCPU=2), cloud.claim(root, VCPU=4)
+
+    listed = {each.uuid: each for each in reader.listed(child)}
+    assert set(listed) == {root, child}
+    assert listed[child].parent_provider_uuid == root == listed[child].root_provider_uuid
+    found = reader.facts([root, str(uuid.uuid4())])
+    assert set(found) == {root}
+    assert found[root].generation == listed[root].generation
+    assert found[root].inventories == {
+        "VCPU": Inventory(
+            total=9, reserved=1, min_unit=2, max_unit=8, step_size=2, allocation_ratio=4.0
+        )
+    }
+    assert (found[root].traits, found[root].aggregates) == (tuple(traits), (aggregate,))
+    assert [each.uuid for each in reader.having("HW_CPU_X86_AVX2")] == [root]
+    assert reader.having("MISC_SHARES_VIA_AGGREGATE") == []
+    assert reader.uses([root]) == {root: {first: {"VCPU": 2}, second: {"VCPU": 4}}}
+    sums = reader.sums({"VGPU": 1})[root]
+    assert (sums.capacity, sums.used) == ({"VCPU": 32}, {"VCPU": 6})
+    assert set(sums.traits) == set(traits)
+
+
+def test_a_deletion_leaves_the_generation(cloud, reader):
+    provider = cloud.add("deletion", VCPU=4)
+    consumer = cloud.claim(provider, VCPU=1)
+    [before] = reader.listed(provider)
+    assert cloud.session.request("DELETE", f"/allocations/{consumer}").is_ok
+    assert reader.listed(provider) == [before]
+    assert reader.uses([provider]) == {provider: {}}
+
+
+def test_what_is_decided_from_a_reading_placement_accepts_until_it_is_full(cloud, reader):
+    """As many as Placement has room for, whichever were claimed by others meanwhile."""
+    world = World()
+    names = {name: cloud.add(f"decided-{name}", **SIZE) for name in "abc"}
+    for name, provider in names.items():
+        world.report(host(name) | {"uuid": provider, "disk_available_least": 0})
+    feed = ProviderFeed(
+        reader,
+        world.fleet,
+        world.inventory.update_hosts,
+        world.clock,
+        settings=ProviderSettings(),
+        has_turn=lambda: True,
+    )
+    feed.run_due()
+    flavor = {"vcpus": 3, "memory_mb": 1024, "root_gb": 9, "swap": 1}
+    cloud.claim(names["a"], VCPU=5)  # by somebody else, later than the reading
+    refused, placed = 0, 0
+    for number in range(10):
+        world.clock.advance(1)
+        try:
+            [name] = world.place(f"00000000-0000-4000-8000-{number:012}", flavor=flavor)
+        except NoValidHost:
+            break
+        wanted = {"VCPU": 3, "MEMORY_MB": 1024, "DISK_GB": 10}
+        instance = f"00000000-0000-4000-8000-{number:012}"
+        body = {
+            "allocations": {names[name]: {"resources": wanted}},
+            "project_id": "p",
+            "user_id": "u",
+            "consumer_generation": None,
+        }
+        if cloud.session.request("PUT", f"/allocations/{instance}", body).status == 204:
+            placed += 1
+            continue
+        refused += 1
+        world.inventory.release([instance])
+        feed.read_again([names[name]])
+        feed.run_due()
+    assert (placed, refused) == (5, 1)
+    world.clock.advance(1)
+    feed.read_again(names.values())
+    feed.run_due()
+    table = world.fleet.cluster("default").table
+    used = {uuid: 8 - cloud.used(uuid)["VCPU"] for uuid in names.values()}
+    assert used == {
+        record.uuid: unused
+        for record, unused in zip(table.records, table.unused_vcpu.tolist(), strict=True)
+    }

@@ -1,0 +1,85 @@
+"""The REST API answers recorded requests as an oVirt engine does, and the runner sees when not."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conformance import cli, kinds_ovirt_rest, reading, registry
+
+CASES = Path(__file__).resolve().parents[1] / "cases" / "ovirt_rest" / "rest_contract.json"
+POLICIES = "/ovirt-engine/api/schedulingpolicies"
+RATIO = "<property><name>VCpuToPhysicalCpuRatio</name><value>1.5</value></property>"
+CPU_WEIGHT = "7db4ab05-81ab-42e8-868a-aee2df483edb"
+
+
+@pytest.fixture(autouse=True)
+def _(monkeypatch):
+    """A session of its own for each test, whatever the order of tests."""
+    monkeypatch.setattr(kinds_ovirt_rest, "_sessions", [])
+
+
+@pytest.mark.parametrize(
+    "document", list(reading.documents(CASES)), ids=lambda each: each.value["name"]
+)
+def test_we_answer_as_an_engine_does(document):
+    outcome = registry.run(document)
+    assert (outcome.kind, outcome.differences) == ("ovirt-rest", [])
+    assert outcome.skipped is None
+
+
+def ran(tmp_path, capsys, *cases):
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps({"source": "made up", "cases": cases}))
+    status = cli.main([str(path)])
+    lines = capsys.readouterr().out.splitlines()
+    return status, [line.partition("ovirt-rest: ")[2] for line in lines]
+
+
+def case(name, status, method="GET", path=POLICIES, **fields):
+    return {"name": name, "method": method, "path": path, "status": status, **fields}
+
+
+def test_a_session_makes_policies_and_goes_on_with_them(tmp_path, capsys):
+    properties = f"<scheduling_policy><properties>{RATIO}</properties></scheduling_policy>"
+    none = "<scheduling_policy><properties/></scheduling_policy>"
+    attached = '<cluster><scheduling_policy id="{p1}"/></cluster>'
+    named = "<scheduling_policy><name>walk</name></scheduling_policy>"
+    weight = f"{POLICIES}/{{p1}}/weights/{CPU_WEIGHT}"
+    refused = {"reason": "Operation Failed"}
+    status, lines = ran(
+        tmp_path,
+        capsys,
+        case("add", 201, "POST", body=named, location=True, root="scheduling_policy"),
+        case("again", 400, "POST", body=named, fault={"detail_contains": "Name is in use"}),
+        case("keep", 400, "DELETE", weight, fault=refused),
+        case("set", 200, "PUT", f"{POLICIES}/{{p1}}", body=properties),
+        case("attach", 200, "PUT", "/ovirt-engine/api/clusters/{cluster}", body=attached),
+        case("in use", 400, "DELETE", f"{POLICIES}/{{p1}}", fault={"detail_contains": "Default"}),
+        case("unset", 200, "PUT", f"{POLICIES}/{{p1}}", body=none),
+        case("not a member", 404, "GET", f"{POLICIES}/{{p1}}/filters/{{new-uuid}}"),
+        case("free", 200, "DELETE", weight, root="action"),
+        case("remove", 200, "DELETE", f"{POLICIES}/{{p1}}", root="action"),
+    )
+    assert (status, lines) == (0, ["10 passed, 0 failed"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "difference"),
+    [
+        ({"status": 404}, "status is 200; expected is 404"),
+        ({"root": "clusters"}, "the answer is a <scheduling_policies>; expected is <clusters>"),
+        ({"expect_id": "1"}, "the id is None; expected is 1"),
+        ({"location": True}, "Location is None; one is expected: True"),
+        ({"fault": {"reason": "R"}}, "the fault's reason is None; expected is 'R'"),
+        ({"fault": {"detail_contains": "D"}}, "the fault's detail is ''; it lacks 'D'"),
+    ],
+)
+def test_every_difference_is_reported(tmp_path, capsys, wrong, difference):
+    status, lines = ran(tmp_path, capsys, case("list", 200) | wrong)
+    assert status == cli.FAILED
+    assert lines[0].startswith(difference)
+    assert lines[-1] == "0 passed, 1 failed"
+
+
+def test_a_placeholder_that_means_nothing_is_named(tmp_path, capsys):
+    assert ran(tmp_path, capsys, case("odd", 200, path="/ovirt-engine/api/{moon}"))[0] == 2

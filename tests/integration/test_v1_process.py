@@ -1,0 +1,193 @@
+"""``/v1`` over HTTP: an API process beside a worker, on one Redis and one policy store."""
+
+import base64
+import json
+import socket
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+
+import msgspec
+import pytest
+
+from scheduler_worker import api_process, app, conf
+from scheduler_worker.api.users import Grant, edited, new_user
+from scheduler_worker.errors import PolicyStoreUnavailable
+from scheduler_worker.model.host_records import HostReport
+from tests.support.servers import free_port
+from tests.support.services import host, request
+from tests.support.tuners import BALLOON
+from tests.support.workers import write_config
+
+PASSWORD = "correct horse"
+BASIC = base64.b64encode(f"anna:{PASSWORD}".encode()).decode()
+
+
+@pytest.fixture
+def settings(tmp_path, redis_url):
+    users_file = tmp_path / "users.yaml"
+    with edited(users_file) as users:
+        users["anna"] = new_user("anna", PASSWORD, (Grant("administrator"),))
+    (tmp_path / "ksm.yaml").write_text(BALLOON)
+    return {
+        "state": {"url": redis_url},
+        "policy_store": {"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
+        "tuning": {"policy_files": tmp_path / "ksm.yaml"},
+        "api": {"port": 0, "users_file": users_file},
+        "monitoring": {"api_port": free_port()},
+        "filter_scheduler": {"enabled_filters": "ComputeFilter,RamFilter"},
+    }
+
+
+def configured(tmp_path, settings):
+    return conf.load(["--config-file", str(write_config(tmp_path / "v1.conf", **settings))])
+
+
+@pytest.fixture
+def worker(tmp_path, settings):
+    """A worker that serves no bus: its use cases are called here."""
+    found = app.build(configured(tmp_path, settings))
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def api(tmp_path, settings, worker):
+    with api_process.build(configured(tmp_path, settings)).running() as found:
+        yield found
+
+
+def ask(api, method, path, body=None, **headers):
+    """Status, headers and JSON of an answer."""
+    root = api.url.removesuffix("/ovirt-engine/api")
+    data = None if body is None else json.dumps(body).encode()
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    asked = urllib.request.Request(
+        root + path,
+        data=data,
+        method=method,
+        headers={
+            "Authorization": f"Basic {BASIC}",
+            **({"Content-Type": "application/json"} if data else {}),
+            **named,
+        },
+    )
+    try:
+        with urllib.request.urlopen(asked) as response:
+            text = response.read()
+            return response.status, response.headers, json.loads(text) if text else None
+    except urllib.error.HTTPError as error:
+        text = error.read()
+        return error.code, error.headers, json.loads(text) if text else None
+
+
+def report(worker, *hosts):
+    worker.inventory.update_hosts([msgspec.convert(each, HostReport) for each in hosts])
+
+
+def test_what_a_worker_knows_is_shown_and_its_reservations_are_released(api, worker):
+    report(worker, host("a", cluster="east"), host("b", cluster="west", memory_mb=512))
+    worker.scheduler.select(request("one", memory_mb=1024))
+    status, headers, found = ask(api, "GET", "/v1/hosts")
+    assert status == 200
+    shown = {each["name"]: (each["state"], each["reservations"]) for each in found["items"]}
+    assert shown == {"a": ("up", 1), "b": ("up", 0)}
+    status, _, nothing = ask(api, "GET", "/v1/hosts", If_None_Match=headers["ETag"])
+    assert (status, nothing) == (304, None)
+
+    _, _, explained = ask(
+        api, "POST", "/v1/explain", {"spec_obj": {"flavor": {"vcpus": 1, "memory_mb": 1024}}}
+    )
+    verdicts = [*explained["verdicts"], *(v for o in explained["others"] for v in o["verdicts"])]
+    assert {each["host"]: each["rejected_by"] for each in verdicts} == {"a": None, "b": "RamFilter"}
+
+    _, headers, reserved = ask(api, "GET", "/v1/reservations/one@uuid-a")
+    assert reserved["instance_uuid"] == "one"
+    etag = headers["ETag"]
+    assert ask(api, "DELETE", "/v1/reservations/one@uuid-a", If_Match='"x"')[0] == 412
+    assert ask(api, "DELETE", "/v1/reservations/one@uuid-a", If_Match=etag)[0] == 204
+    assert worker.listing.reservations()["reservations"] == []
+
+    [entry] = ask(api, "GET", "/v1/audit?resource=one@uuid-a")[2]["items"]
+    assert (entry["user"], entry["origin"]) == ("anna", "127.0.0.1")
+    assert entry["before"]["host"] == "a"
+
+
+def test_a_tuning_policy_is_in_force_in_the_worker(api, worker):
+    [of_file] = ask(api, "GET", "/v1/tuning-policies")[2]["items"]
+    assert (of_file["name"], of_file["origin"]) == ("ksm", "file")
+    other = BALLOON.replace("10", "20")
+    path = "/v1/tuning-policies/ksm"
+    assert ask(api, "PUT", path, {"text": other})[0] == 428
+    status, headers, _ = ask(api, "PUT", path, {"text": other}, If_Match="*")
+    assert status == 200
+    assert worker.tuner.policies.texts() == {"ksm": other}
+    worker.tuner.policies.set("ksm", BALLOON)
+    assert ask(api, "DELETE", path, If_Match=headers["ETag"])[0] == 412
+    assert ask(api, "DELETE", path, If_Match="*")[0] == 204
+    assert worker.tuner.policies.texts() == {"ksm": BALLOON}
+
+
+@pytest.fixture
+def limited(settings):
+    settings["api"] |= {"requests_per_second": 0.001, "burst": 2}
+
+
+@pytest.mark.usefixtures("limited")
+def test_too_many_requests_are_answered_429(api):
+    assert [ask(api, "GET", "/v1")[0] for _ in range(2)] == [200, 200]
+    status, headers, problem = ask(api, "GET", "/v1")
+    assert status == 429
+    assert int(headers["Retry-After"]) > 900
+    assert headers["Content-Type"] == "application/problem+json"
+    assert problem["instance"] == headers["Correlation-Id"]
+
+
+def test_a_body_that_is_too_large_is_refused_and_the_next_request_is_served(api):
+    status, _, problem = ask(api, "PUT", "/v1/tuning-policies/a", {"text": "x" * 2_000_000})
+    assert (status, problem["title"]) == (413, HTTPStatus(413).phrase)
+    assert ask(api, "GET", "/v1")[0] == 200
+
+
+def test_a_worker_inside_shares_its_use_cases(tmp_path, settings):
+    settings["state"]["url"] = "memory://"
+    settings["monitoring"] = {"port": 0}
+    with api_process.build_embedded(configured(tmp_path, settings)).running() as api:
+        report(api.worker, host("a", cluster="east"))
+        api.worker.scheduler.select(request("one"))
+        [found] = ask(api, "GET", "/v1/reservations")[2]["items"]
+        assert ask(api, "DELETE", f"/v1/reservations/{found['id']}")[0] == 204
+        assert api.worker.listing.reservations()["reservations"] == []
+
+
+def page(api, path):
+    """Status and text of a page for monitoring, which needs no log-in."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{api.monitor.port}{path}") as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_health_and_metrics_need_no_log_in(api):
+    assert page(api, "/livez") == (200, "alive\n")
+    assert page(api, "/readyz") == (200, "ready\n")
+    assert ask(api, "GET", "/v1/hosts")[0] == 200
+    metrics = page(api, "/metrics")[1]
+    served = 'scheduler_api_requests_total{method="GET",route="/v1/hosts",status="200"} 1.0'
+    assert served in metrics
+    assert 'scheduler_api_dependency_up{dependency="state"} 1.0' in metrics
+    port = api.monitor.port
+    api.stop()
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+        pass
+
+
+def test_readyz_says_that_the_policy_store_is_down_and_livez_does_not(api, monkeypatch):
+    def fail(_):
+        raise PolicyStoreUnavailable("no database")
+
+    monkeypatch.setattr(api._store, "attachment", fail)
+    assert page(api, "/readyz") == (503, "no database\n")
+    assert page(api, "/livez")[0] == 200
+    assert 'scheduler_api_dependency_up{dependency="policy store"} 0.0' in page(api, "/metrics")[1]

@@ -1,0 +1,101 @@
+"""A real control plane, served in turn by nova-scheduler and by our worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nova_cloud.cloud import Cloud, missing_groups
+from nova_cloud.errors import CloudFailed
+from nova_cloud.fleet import Fleet
+from nova_cloud.installation import PROJECT, Installation
+
+from tests.conftest import needing_servers
+from tests.nova.tenant import Tenant
+
+HERE = Path(__file__).parent
+DIRECTORY = PROJECT / ".run" / "nova-tests"
+"""Of the cloud; it stays, with the logs of all processes, until the next run."""
+START_S = 1800
+"""The first test waits for the installation, for the schemas and for the services."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the paths, and leave out those that were not asked for."""
+    paths = [each for each in items if HERE in each.path.parents]
+    for each in paths:
+        each.add_marker(pytest.mark.servers)
+        each.add_marker(pytest.mark.slow)
+        each.add_marker(pytest.mark.timeout(START_S))
+    if config.getoption("nova_paths") == "few":
+        left_out = {each for each in paths if not each.get_closest_marker("few")}
+        items[:] = [each for each in items if each not in left_out]
+        config.hook.pytest_deselected(items=list(left_out))
+
+
+@pytest.fixture(scope="session")
+def cloud(nova_installation: Installation) -> Iterator[Cloud]:
+    """The session's control plane, with three computes and without a scheduler."""
+    clear_away(nova_installation)
+    cloud = Cloud(DIRECTORY, nova_installation, Fleet())
+    with needing_servers():
+        cloud.up()
+    yield cloud
+    cloud.down()
+
+
+@pytest.fixture(scope="session", params=["nova", "ours"])
+def scheduled(request: pytest.FixtureRequest) -> Cloud:
+    """The control plane, served by nova-scheduler or by our worker."""
+    unknown = missing_groups()
+    if request.param == "ours" and unknown:
+        pytest.skip(f"this worker cannot serve a cloud yet: it does not know {', '.join(unknown)}")
+    cloud: Cloud = request.getfixturevalue("cloud")
+    cloud.schedule_with(request.param)
+    return cloud
+
+
+@pytest.fixture
+def tenant(scheduled: Cloud) -> Iterator[Tenant]:
+    """Someone with servers; at the end all are deleted, and Placement must show nothing."""
+    tenant = Tenant(scheduled)
+    yield tenant
+    scheduled.set_faults({})
+    tenant.leave()
+
+
+class MortalHost:
+    """A compute that dies, and comes back."""
+
+    def __init__(self, cloud: Cloud, name: str) -> None:
+        self.name = name
+        self._cloud = cloud
+        self._compute = cloud.computes[name]
+
+    def die(self) -> None:
+        self._compute.kill()
+        self._cloud.compute.force_down(self.name, True)
+
+    def come_back(self) -> None:
+        """Start again; only then Nova lets go of what was evacuated, and of the declared death."""
+        if not self._compute.is_running:
+            self._compute.start()
+            self._cloud.compute.force_down(self.name, False)
+            self._cloud.await_computes()
+
+
+@pytest.fixture
+def dead_host(scheduled: Cloud) -> Iterator[MortalHost]:
+    """A host that may die in the test, and runs again afterwards."""
+    host = MortalHost(scheduled, "cmp1")
+    yield host
+    host.come_back()
+
+
+def clear_away(installation: Installation) -> None:
+    """Whatever an earlier run has left, even one that was killed."""
+    try:
+        Cloud.opened(DIRECTORY, installation).down(wipe=True)
+    except CloudFailed:
+        return  # nothing

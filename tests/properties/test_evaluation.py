@@ -1,0 +1,298 @@
+"""The evaluation cache never changes a decision."""
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from scheduler_worker.errors import NoValidHost
+from scheduler_worker.model.aggregates import by_host
+from scheduler_worker.model.claims import Claim, Resources
+from scheduler_worker.model.decisions import Diagnosis
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.evaluation import Evaluation
+from scheduler_worker.scheduling.filter_results import FilterResults
+from scheduler_worker.scheduling.filters.affinity import DifferentHostFilter, SameHostFilter
+from scheduler_worker.scheduling.filters.aggregates import AggregateMultiTenancyIsolation
+from scheduler_worker.scheduling.filters.availability_zone import AvailabilityZoneFilter
+from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
+from scheduler_worker.scheduling.filters.compute import ComputeFilter
+from scheduler_worker.scheduling.filters.compute_capabilities import ComputeCapabilitiesFilter
+from scheduler_worker.scheduling.filters.counts import AggregateNumInstancesFilter
+from scheduler_worker.scheduling.filters.json_filter import JsonFilter
+from scheduler_worker.scheduling.filters.server_groups import (
+    ServerGroupAffinityFilter,
+    ServerGroupAntiAffinityFilter,
+)
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.pipeline import Pipeline, Request
+from scheduler_worker.scheduling.plugin import Filter, Weigher
+from scheduler_worker.scheduling.scales import NormalizedScale, RankScale
+from scheduler_worker.scheduling.selectors import NormalizedSum, RankSum, Selector, WeightedSum
+from scheduler_worker.scheduling.weighers import figures
+from tests.support.hosts import aggregate, host_record, request_spec
+from tests.support.units import made, pipeline_of
+
+OPTIONS = Options.of(service_down_time_s=60)
+FILTERS = (
+    AvailabilityZoneFilter,
+    ComputeFilter,
+    CoreFilter,
+    RamFilter,
+    DiskFilter,
+    ServerGroupAntiAffinityFilter,
+    ServerGroupAffinityFilter,
+    DifferentHostFilter,
+    SameHostFilter,
+    ComputeCapabilitiesFilter,
+    AggregateMultiTenancyIsolation,
+    AggregateNumInstancesFilter,
+    JsonFilter,
+)
+WEIGHERS = (
+    figures.RAMWeigher,
+    figures.CPUWeigher,
+    figures.DiskWeigher,
+    figures.IoOpsWeigher,
+    figures.NumInstancesWeigher,
+    figures.HypervisorVersionWeigher,
+    figures.BuildFailureWeigher,
+)
+MEMBERS = tuple(f"i{number}" for number in range(12))
+SPECS = tuple(
+    request_spec(
+        flavor={"vcpus": size, "memory_mb": size * 900, "root_gb": size, "extra_specs": extra},
+        availability_zone=zone,
+        **more,
+    )
+    for size, zone, extra, more in (
+        (1, None, {}, {}),
+        (1, "az1", {}, {"project_id": "p"}),
+        (3, None, {}, {}),
+        (1, None, {"capabilities:hypervisor_type": "QEMU"}, {}),
+        (1, None, {"capabilities:free_ram_mb": ">= 3000"}, {}),
+        (1, None, {}, {"scheduler_hints": {"query": ['["<", "$num_instances", 2]']}}),
+        (1, None, {}, {"scheduler_hints": {"different_host": list(MEMBERS)}}),
+        (1, None, {}, {"scheduler_hints": {"same_host": list(MEMBERS)}}),
+        (1, None, {}, {"instance_group": {"policy": "affinity", "hosts": ["h1", "h4"]}}),
+        (1, None, {}, {"instance_group": {"policy": "anti-affinity", "members": MEMBERS}}),
+        (3, "az1", {}, {"instance_group": {"policy": "anti-affinity", "members": MEMBERS}}),
+    )
+)
+
+
+SELECTORS = (NormalizedSum, RankSum, WeightedSum)
+
+
+class UndeclaredRows(Filter):
+    """Reads what changes with every reservation, and does not declare it."""
+
+    def host_passes(self, host_state, spec_obj):
+        return host_state.num_instances < 4
+
+
+class UndeclaredColumns(Filter):
+    def passes(self, hosts, spec):
+        return hosts.free_disk_mb > spec.flavor.vcpus * 9000
+
+
+class UndeclaredWeigher(Weigher):
+    def weigh(self, hosts, spec):
+        return (hosts.vcpus_used % 3) * float(spec.flavor.vcpus)
+
+
+class Run:
+    """Random changes of a table, with decisions in between."""
+
+    specs: tuple[RequestSpec, ...] = SPECS
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.numbers = itertools.count()
+        filters, weighers = list(FILTERS), list(WEIGHERS)
+        if seed % 2:
+            filters += [UndeclaredRows, UndeclaredColumns]
+            weighers += [UndeclaredWeigher]  # type: ignore[list-item]
+        units = (
+            [made(each, OPTIONS) for each in filters],
+            [made(each, OPTIONS) for each in weighers],
+            OPTIONS,
+        )
+        selector = SELECTORS[seed % 3]
+        self.pipeline = self.compiled(units, selector)
+        self.uncached = self.compiled(units, selector)
+        vars(self.uncached.evaluator)["_cached"] = lambda *_, **__: None
+        self.table = HostTable()
+        self.table.now_s = 1000.0
+        self.hosts = self.rng.choice([2, 20, 60])
+        for number in range(self.hosts):
+            self.report(number)
+        self.table.set_aggregates(
+            by_host(
+                [
+                    aggregate("h1", "h2", "h3", availability_zone="az1", ram_weight_multiplier="3"),
+                    aggregate("h2", "h5", id=2, cpu_weight_multiplier="0.5", filter_tenant_id="p"),
+                    aggregate("h3", "h7", id=3, max_instances_per_host="1"),
+                ]
+            )
+        )
+
+    def compiled(self, units: Any, selector: type[Selector]) -> Pipeline:
+        return pipeline_of(*units, selector=selector)
+
+    def more_facts(self) -> dict[str, Any]:
+        """What hosts report further."""
+        return {}
+
+    def report(self, number: int | None = None) -> None:
+        number = self.rng.randrange(self.hosts) if number is None else number
+        pick = self.rng.choice
+        reported: dict[str, Any] = {
+            "uuid": f"u{number}",
+            "host": f"h{number}",
+            "vcpus": pick([8, 8, 16]),
+            "memory_mb": pick([8192, 8192, 16384]),
+            "local_gb": 40,
+            "vcpus_used": pick([0, 0, 0, 2]),
+            "hypervisor_type": pick(["QEMU", "QEMU", "xen"]),
+            "hypervisor_version": pick([6000, 7000]),
+            "stats": {"failed_builds": pick(["0", "1"])},
+            "service": {"disabled": self.rng.random() < 0.1},
+            "reported_at_s": self.table.now_s - pick([0, 5, 50]),
+        }
+        self.table.put(host_record(**reported | self.more_facts()), 1)
+
+    def consume(self) -> None:
+        record = self.table.records[self.rng.randrange(len(self.table))]
+        size = self.rng.randrange(3)
+        self.table.consume(
+            Claim(
+                instance_uuid=f"i{self.rng.randrange(30)}",
+                host_uuid=record.uuid,
+                host=record.host,
+                nodename=record.nodename,
+                resources=Resources(vcpus=size, memory_mb=size * 512, disk_mb=size * 700),
+                host_version=1,
+            )
+        )
+
+    def end(self) -> None:
+        ids = sorted(
+            each.id
+            for record in self.table.records
+            for each in self.table.reservations_of_host(record.uuid)
+        )
+        if ids:
+            self.table.give_back(self.rng.choice(ids))
+
+    def wait(self) -> None:
+        self.table.now_s += self.rng.choice([0.5, 3.0])
+
+    def forget(self) -> None:
+        if len(self.table) > 2:
+            self.table.remove(self.rng.choice(self.table.records).uuid)
+
+    def change(self) -> None:
+        often = [self.consume] * 6 + [self.end] * 4 + [self.wait, self.report]
+        change = self.forget if self.rng.random() < 0.01 else self.rng.choice(often)
+        change()
+
+    def decide(
+        self, spec: RequestSpec, count: int, *, stays: bool = False, by: Pipeline | None = None
+    ) -> tuple[object, Diagnosis]:
+        """The outcome of a decision; its claims are given back unless it ``stays``."""
+        uuids = tuple(f"n{next(self.numbers)}" for _ in range(count))
+        request = Request(spec=spec, instance_uuids=uuids, num_alternates=2)
+        try:
+            decision = (by or self.pipeline).decide(self.table, request, random.Random(1))
+        except NoValidHost as error:
+            return None, error.diagnosis  # type: ignore[return-value]
+        for claim in () if stays else decision.claims:
+            self.table.give_back(claim.id)
+        return decision.selections, decision.diagnosis
+
+    def step(self) -> None:
+        self.change()
+        spec, count = self.rng.choice(self.specs), self.rng.choice([1, 1, 1, 3])
+        kept = self.decide(spec, count)
+        saved = dict(self.table.evaluation_cache)
+        self.table.evaluation_cache.clear()
+        assert self.decide(spec, count) == kept
+        self.table.evaluation_cache.clear()
+        self.table.evaluation_cache.update(saved)
+        compared = slice(
+            None if count == 1 else 1
+        )  # later instances begin with the hosts that are left
+        assert self.decide(spec, count, by=self.uncached)[compared] == kept[compared]
+        if self.rng.random() < 0.3:
+            self.decide(spec, count, stays=True)
+
+
+def differs(seed: int, kind: type[Run] = Run) -> bool:
+    run = kind(seed)
+    try:
+        for _ in range(60):
+            run.step()
+    except AssertionError:
+        return True
+    return False
+
+
+def test_cached_and_fresh_evaluations_decide_alike():
+    assert [seed for seed in range(25) if differs(seed)] == []
+
+
+def test_an_old_heartbeat_shortens_the_validity():
+    run = Run(0)
+    run.decide(SPECS[0], 1)
+    reported = {"uuid": "u1", "host": "h1", "vcpus": 8, "memory_mb": 8192, "local_gb": 40}
+    run.table.put(host_record(**reported, reported_at_s=run.table.now_s - 59), 1)
+    run.decide(SPECS[0], 1)
+    run.table.now_s += 2
+    kept = run.decide(SPECS[0], 1)
+    run.table.evaluation_cache.clear()
+    assert run.decide(SPECS[0], 1) == kept
+
+
+def test_most_decisions_use_the_cache(monkeypatch):
+    rests = []
+    catch_up = Evaluation.catch_up
+
+    def spy(self, hosts, spec):
+        rests.append(catch_up(self, hosts, spec))
+        return rests[-1]
+
+    monkeypatch.setattr(Evaluation, "catch_up", spy)
+    assert not any(differs(seed) for seed in range(5))
+    assert rests.count(True) > 100
+
+
+def test_requests_of_different_server_groups_share_an_evaluation():
+    run = Run(1)
+    group = {"policy": "anti-affinity"}
+    for members in ((), ("i1",), ("i1", "i2")):
+        run.decide(request_spec(instance_group=group | {"members": members}), 1)
+    assert len(run.table.evaluation_cache) == 1
+
+
+@pytest.mark.parametrize(
+    ("unit", "name", "wrong"),
+    [
+        (figures.RAMWeigher, "reads_use", False),
+        (RamFilter, "reads_use", False),
+        (ComputeCapabilitiesFilter, "reads", lambda self, spec: ()),
+        (ComputeFilter, "lasts_until_s", lambda self, hosts, spec: float("inf")),
+        (HostTable, "touched_since", lambda self, marks: (set(), set())),
+        (FilterResults, "narrowed", lambda self, hosts, spec, quick, undeclared: self),
+        (Evaluation, "narrowed", lambda self, hosts, spec, results, weights: self),
+        (NormalizedScale, "unchanged_without", lambda self, some: True),
+        (RankScale, "unchanged_without", lambda self, some: True),
+        (NormalizedScale, "update_products", lambda self, touched: False),
+        (RankScale, "update_products", lambda self, touched: False),
+    ],
+)
+def test_these_tests_notice_a_wrong_unit(monkeypatch, unit, name, wrong):
+    monkeypatch.setattr(unit, name, wrong)
+    assert any(differs(seed) for seed in range(25))

@@ -1,0 +1,150 @@
+"""Scores that are updated host by host are those of weighing all hosts afresh, to the last bit."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_worker.scheduling.compiler import Reversed
+from scheduler_worker.scheduling.ovirt import formulas
+from scheduler_worker.scheduling.ovirt.weights import EvenMemoryWeight, PackedMemoryWeight
+from scheduler_worker.scheduling.plugin import Weigher
+from scheduler_worker.scheduling.ranks import ranks
+from scheduler_worker.scheduling.scales import Scale
+from scheduler_worker.scheduling.selectors import NormalizedSum, RankSum, Selector, WeightedSum
+from tests.support.hosts import request_spec
+from tests.support.units import made
+
+SPEC = request_spec(memory_mb=700)
+MIGRATING = request_spec(memory_mb=700, vm={"run_on": "there"})
+SELECTORS = (NormalizedSum, RankSum, WeightedSum)
+
+
+class Given(Weigher):
+    """A raw score is what the test says: a number takes the place of a host."""
+
+    reads_request = False
+
+    def weigh_host(self, host_state, weight_properties):
+        return host_state
+
+
+class Bounded(Given):
+    minval, maxval = 1.0, 4.0
+
+
+class Reciprocal(Given):
+    """Some raw scores are infinite."""
+
+    def weigh_host(self, host_state, weight_properties):
+        return 1.0 / host_state if host_state else math.inf
+
+
+class Spread(Given):
+    def stretched(self, raw, low, high, spec):
+        return formulas.stretched(raw, low, high)
+
+
+class BoundedSpread(Spread):
+    maxval = 700.0
+
+
+class ShareOfBest(Given):
+    """Stretched scores that are no integers."""
+
+    def stretched(self, raw, low, high, spec):
+        return raw / high if high > 0 else np.zeros(len(raw))
+
+
+class EvenMemory(Given, EvenMemoryWeight):
+    pass
+
+
+class PackedMemory(Given, PackedMemoryWeight):
+    pass
+
+
+KINDS = (Given, Bounded, Reciprocal, Spread, BoundedSpread, ShareOfBest, EvenMemory, PackedMemory)
+scores = st.one_of(
+    st.integers(-3, 9).map(float),
+    st.sampled_from([-0.0, 0.5, 1e6, 7e6, math.nan]),
+    st.floats(-1e4, 1e4).map(lambda score: round(score, 3)),
+)
+changes = st.tuples(st.sampled_from(["put", "put", "insert", "delete"]), st.integers(0, 99), scores)
+
+
+def expected(selector: Selector, unit: Weigher, factor: float, raw: list[Any], spec) -> list:
+    """What each host gets, from all raw scores at once."""
+    own = np.array([unit.weigh_host(each, spec) for each in raw])
+    return (factor * selector.scores(unit, unit.compared(own, spec))).tolist()
+
+
+def products(scale: Scale, count: int) -> list[float]:
+    return [0.0] * count if scale.is_constant else scale.products.tolist()
+
+
+def changed(scale: Scale, raw: list[Any], spec, change: tuple[str, int, Any]) -> int | None:
+    """Apply a change; the position that it touched."""
+    kind, at, score = change
+    at %= len(raw)
+    if kind == "delete" and len(raw) > 2:
+        del raw[at]
+        scale.delete(at)
+        return None
+    if kind == "insert":
+        raw.insert(at, score)
+        scale.insert(at, score, spec)
+    else:
+        raw[at] = score
+        scale.put(at, score, spec, facts=False)
+    return at
+
+
+@pytest.mark.parametrize("is_cost", [False, True])
+@pytest.mark.parametrize("selector", SELECTORS)
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=60)
+@given(
+    raw=st.lists(scores, min_size=2, max_size=12),
+    rounds=st.lists(st.lists(changes, max_size=4), max_size=6),
+    factor=st.sampled_from([1.0, 2.0, -0.1]),
+    spec=st.sampled_from([SPEC, MIGRATING]),
+    data=st.data(),
+)
+def test_updated_scores_are_those_of_weighing_afresh(
+    kind, selector, is_cost, raw, rounds, factor, spec, data
+):
+    unit: Weigher = Reversed(made(kind)) if is_cost else made(kind)
+    chosen = made(selector)
+    own = np.array([unit.weigh_host(each, spec) for each in raw])
+    scale = chosen.scale(unit, spec, factor, own)
+    assert products(scale, len(raw)) == expected(chosen, unit, factor, raw, spec)
+    for each in rounds:
+        touched: list[int] = []
+        for name, at, score in each:
+            before = len(raw)
+            place = changed(scale, raw, spec, (name, at, score))
+            at %= before
+            if len(raw) > before:
+                touched = [other + (other >= at) for other in touched]
+            elif len(raw) < before:
+                touched = [other - (other > at) for other in touched if other != at]
+            touched += [] if place is None else [place]
+        scale.update_products(sorted(set(touched)))
+        assert products(scale, len(raw)) == expected(chosen, unit, factor, raw, spec)
+    some = data.draw(st.sets(st.integers(0, len(raw) - 1), max_size=len(raw) - 2))
+    rest = [score for at, score in enumerate(raw) if at not in some]
+    wanted = expected(chosen, unit, factor, rest, spec)
+    others = np.array(sorted(some), dtype=np.intp)
+    assert products(scale.without(others), len(rest)) == wanted
+    if scale.unchanged_without(others):
+        assert np.delete(products(scale, len(raw)), others).tolist() == wanted
+
+
+@given(st.lists(scores.filter(math.isfinite), max_size=20))
+def test_a_rank_is_the_number_of_others_that_are_not_better(some):
+    count = [sum(other <= each for other in some) - 1 for each in some]
+    assert ranks(np.array(some)).tolist() == count

@@ -1,0 +1,5 @@
+"""How the checkers report violations."""
+
+from collections.abc import Callable
+
+Blame = Callable[[str], None]

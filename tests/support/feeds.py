@@ -1,0 +1,202 @@
+"""A source of hosts in memory, and a feeder on it whose parts are read in the caller's thread."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from scheduler_worker.errors import SourceUnavailable
+from scheduler_worker.model.aggregates import Aggregate
+from scheduler_worker.model.feed import (
+    Census,
+    ChangedRow,
+    HostReading,
+    Outline,
+    Part,
+    RecentChanges,
+    ServiceState,
+    ServiceStates,
+)
+from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.observer import Observer
+from scheduler_worker.ports import HostSource
+from scheduler_worker.service.feed.feeder import Feeder
+from scheduler_worker.service.feed.settings import FeedSettings
+from scheduler_worker.service.placement.freshness import Freshness
+from tests.support.services import World
+
+CELL, OTHER_CELL = "cell-1", "cell-2"
+
+
+class MemorySource:
+    """Two cells, whose rows a test changes; ``calls`` counts what was asked of each."""
+
+    def __init__(self, clock: Any) -> None:
+        self._clock = clock
+        self.parts = [Part(CELL, "east"), Part(OTHER_CELL, "west")]
+        self.aggregates: list[Aggregate] = []
+        self.part_of: dict[str, str] = {}
+        self.nodes: dict[str, tuple[str, HostReport, float]] = {}
+        """Host -> its part, its report, and when it changed last."""
+        self.services_of: dict[str, ServiceState] = {}
+        self.instances: dict[str, tuple[str | None, float]] = {}
+        """Uuid -> host, and when it changed last."""
+        self.settled: set[str] = set()
+        self.down: set[str] = set()
+        self.calls: Counter[str] = Counter()
+
+    # What a test does
+
+    def put(self, host: str, *, part: str = CELL, **fields: Any) -> None:
+        """A host with a running service; or changed fields of it."""
+        plain: dict[str, Any] = {"vcpus": 8, "memory_mb": 8192, "local_gb": 100}
+        if host in self.nodes:
+            report = self.nodes[host][1]
+            plain = {name: getattr(report, name) for name in report.__struct_fields__}
+        else:
+            plain["uuid"] = f"uuid-{host}"
+        now_s = self._clock.time_s()
+        report = HostReport(**plain | {"host": host, "updated_at": now_s} | fields)
+        self.nodes[host] = part, report, now_s
+        self.part_of[host] = part
+        self.beat(host)
+
+    def beat(self, host: str, **facts: Any) -> None:
+        """A heartbeat of its service."""
+        self.services_of[host] = ServiceState(self._clock.time_s(), **facts)
+
+    def place(self, uuid: str, host: str | None, *, settled: bool = False) -> None:
+        """An instance is on a host now, or on none; ``settled``: nothing is under way with it."""
+        self.instances[uuid] = host, self._clock.time_s()
+        (self.settled.add if settled else self.settled.discard)(uuid)
+
+    # HostSource
+
+    def outline(self) -> Outline:
+        self._ask("outline", "api")
+        return Outline(
+            parts=tuple(self.parts),
+            part_of=dict(self.part_of),
+            aggregates=tuple(self.aggregates),
+        )
+
+    def services(self, part_id: str) -> ServiceStates:
+        self._ask("services", part_id)
+        found = {
+            host: state
+            for host, state in self.services_of.items()
+            if self.nodes.get(host, (part_id,))[0] == part_id
+        }
+        return ServiceStates(self._clock.time_s(), found)
+
+    def census(self, part_id: str) -> Census:
+        self._ask("census", part_id)
+        counts = Counter(host for host, _ in self.instances.values() if host)
+        return Census(self._clock.time_s(), self._nodes(part_id, 0.0), counts)
+
+    def changes(
+        self, part_id: str, *, nodes_since_s: float, instances_since_s: float
+    ) -> RecentChanges:
+        self._ask("changes", part_id)
+        instances = [
+            ChangedRow(uuid, host, at_s, uuid in self.settled)
+            for uuid, (host, at_s) in self.instances.items()
+            if at_s >= instances_since_s
+        ]
+        nodes = self._nodes(part_id, nodes_since_s)
+        return RecentChanges(self._clock.time_s(), nodes, instances)
+
+    def read(self, part_id: str, hosts: Sequence[str]) -> list[HostReading]:
+        self._ask("read", part_id)
+        found = []
+        for host in hosts:
+            if host in self.nodes and self.nodes[host][0] == part_id:
+                listed = [{"uuid": each} for each, (at, _) in self.instances.items() if at == host]
+                report = self.nodes[host][1]
+                fields = {name: getattr(report, name) for name in report.__struct_fields__}
+                found.append(HostReading(host, (HostReport(**fields | {"instances": listed}),)))
+        return found
+
+    def close(self) -> None:
+        self.calls["close"] += 1
+
+    def _nodes(self, part_id: str, since_s: float) -> list[ChangedRow]:
+        return [
+            ChangedRow(str(report.uuid), host, at_s)
+            for host, (part, report, at_s) in self.nodes.items()
+            if part == part_id and at_s >= since_s
+        ]
+
+    def _ask(self, what: str, where: str) -> None:
+        self.calls[what] += 1
+        if where in self.down:
+            raise SourceUnavailable(f"{where}: connection refused")
+
+
+class SameThread(Executor):
+    """Runs what is submitted at once."""
+
+    def submit(self, work: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(work(*args, **kwargs))
+        return future
+
+
+class HangingOutline(SameThread):
+    """Like it, but while ``hangs`` is set a look at the outline never ends."""
+
+    def __init__(self) -> None:
+        self.hangs = False
+
+    def submit(self, work: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        is_outline = getattr(work, "__func__", None) is Feeder._read_outline
+        return Future() if self.hangs and is_outline else super().submit(work, *args, **kwargs)
+
+
+class CountingObserver(Observer):
+    """Counts the reports that were stored, and failures."""
+
+    def __init__(self) -> None:
+        self.wrote: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
+
+    def feed_wrote(self, part: str, hosts: int) -> None:
+        self.wrote[part] += hosts
+
+    def feed_failed(self, part: str) -> None:
+        self.failed[part] += 1
+
+
+def freshness(
+    world: World, fed: Feeder, *, ready_timeout_s: float = 0.0, look_timeout_s: float = 0.0
+) -> Freshness:
+    """What the decisions of this world ask of a feeder; they wait for nothing unless told to."""
+    return Freshness(
+        fed,
+        world.state,
+        world.clock,
+        ready_timeout_s=ready_timeout_s,
+        look_timeout_s=look_timeout_s,
+    )
+
+
+def feeder(
+    world: World,
+    source: HostSource,
+    name: str = "w",
+    threads: Executor | None = None,
+    **settings: Any,
+) -> Feeder:
+    """A feeder of this world."""
+    return Feeder(
+        source,
+        world.inventory,
+        world.fleet,
+        world.clock,
+        settings=FeedSettings(**settings),
+        observer=CountingObserver(),
+        name=name,
+        threads=threads or SameThread(),
+    )

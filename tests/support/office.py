@@ -1,0 +1,124 @@
+"""An administration of policies, its store, and a world in which the policies are in force."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad
+from scheduler_worker.model.hosts import Hosts, Mask
+from scheduler_worker.model.policies import ClusterPolicy, FilterUse
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.policy_store import PolicyStore, StoredPolicy
+from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind, entry
+from scheduler_worker.scheduling.filters.capacity import CoreFilter, RamFilter
+from scheduler_worker.scheduling.ovirt.weights import EvenCpuWeight
+from scheduler_worker.scheduling.plugin import Balance, Filter
+from scheduler_worker.service.policies.administration import PolicyAdministration, PolicyFields
+from scheduler_worker.service.policies.audit import Actor
+from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
+from scheduler_worker.service.policies.pipelines import Pipelines
+from tests.support.policy_store import MemoryPolicyStore
+from tests.support.services import World, host
+
+ANNA, BERT = Actor("anna", "10.0.0.1"), Actor("bert")
+
+
+class Threshold(msgspec.Struct, frozen=True):
+    threshold: float = 1.0
+
+
+class Overloaded(Filter):
+    """Keeps hosts that are not overloaded."""
+
+    parameters_type = Threshold
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        return hosts.free_ram_mb >= self.parameters.threshold
+
+
+class Bought(Overloaded):
+    """Comes from a vendor."""
+
+    @classmethod
+    def is_internal(cls) -> bool:
+        return False
+
+
+class Own(Overloaded):
+    @classmethod
+    def is_internal(cls) -> bool:
+        return True
+
+
+class Balancing(Balance):
+    """Moves instances apart."""
+
+    parameters_type = Threshold
+
+    def plan(self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float) -> BalancePlan:
+        raise NotImplementedError
+
+    @classmethod
+    def is_internal(cls) -> bool:
+        return True
+
+
+class Office:
+    """An administration with its store, and a world in which its policies are in force."""
+
+    def __init__(self, store: PolicyStore | None = None, state: Any = None) -> None:
+        self.world = World(filters=(CoreFilter, RamFilter), state=state)
+        extra = [
+            entry("Overloaded", Own),
+            entry("Bought", Bought),
+            entry("EvenCpu", EvenCpuWeight),
+            entry("Spread", Balancing),
+        ]
+        known = self.world.pipelines
+        self.catalogue = Catalogue([*known.catalogue, *extra])
+        self.pipelines = Pipelines(self.catalogue, known.nova_policy, self.world.options)
+        self.world.pipelines = self.pipelines
+        self.in_force = ClusterPolicies(self.world.fleet, lambda: self.pipelines)
+        self.store = store or MemoryPolicyStore()
+        self.built_in = [
+            StoredPolicy(document=known.nova_policy, is_locked=True),
+            StoredPolicy(
+                document=ClusterPolicy(
+                    id="b4ed2332",
+                    name="none",
+                    version=1,
+                    filters=(FilterUse(unit="Overloaded"),),
+                    parameters={"threshold": "1"},
+                ),
+                is_locked=True,
+                is_default=True,
+            ),
+        ]
+        self.world.report(host("a", cluster="east"), host("b", cluster="west"))
+        self.desk = self.another()
+        self.desk.register_units()
+        self.desk.settle_units()
+
+    def another(self) -> PolicyAdministration:
+        """The administration of another process."""
+        return PolicyAdministration(
+            self.store,
+            catalogue=lambda: self.catalogue,
+            built_in=lambda: self.built_in,
+            in_force=self.in_force,
+            clock=self.world.clock,
+            compile_on_trial=self.pipelines.compile,
+        )
+
+    def unit_id(self, name: str, kind: UnitKind = UnitKind.FILTER) -> str:
+        found = self.desk.library.units().used(name, kind)
+        assert found is not None
+        return found.id
+
+    def change(self, policy_id: str, **fields: Any) -> StoredPolicy:
+        return self.desk.update(policy_id, PolicyFields(**fields), ANNA)
+
+    def made(self, name: str = "packing", **fields: Any) -> StoredPolicy:
+        return self.desk.create(PolicyFields(name=name, **fields), ANNA)

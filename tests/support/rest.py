@@ -1,0 +1,223 @@
+"""The REST API over an administration in memory, with units that have oVirt's ids."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta, structs
+from werkzeug.test import Client, TestResponse
+
+from scheduler_worker.api.access import Access
+from scheduler_worker.api.application import Application
+from scheduler_worker.api.ovirt import OvirtApi
+from scheduler_worker.api.rates import RateLimits
+from scheduler_worker.api.rights import Rights
+from scheduler_worker.api.sessions import Sessions
+from scheduler_worker.api.users import Grant, User, hashed
+from scheduler_worker.api.v1.dispatch import V1
+from scheduler_worker.api_process import UseCases, build_v1
+from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad
+from scheduler_worker.model.hosts import Hosts, Mask, Values
+from scheduler_worker.model.policies import BalanceUse, ClusterPolicy, FilterUse, WeightUse
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.observer import Observer
+from scheduler_worker.policy_store import StoredPolicy
+from scheduler_worker.scheduling.catalogue import Catalogue, entry
+from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
+from scheduler_worker.service.balancing.administration import BalancingAdministration
+from scheduler_worker.service.policies.administration import PolicyAdministration
+from scheduler_worker.service.policies.api_tokens import SharedApiTokens
+from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
+from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.tuning.policies import TuningPolicies
+from tests.support.policy_store import MemoryPolicyStore
+from tests.support.services import World, host
+from tests.support.tuners import FakePolicySource
+
+CPU = "6d636bf6-a35c-4f9d-b68d-0731f720cddc"
+MEMORY = "c9ddbb34-0e1d-4061-a8d7-b0893fa80932"
+CPU_WEIGHT = "7db4ab05-81ab-42e8-868a-aee2df483edb"
+BALANCE = "7db4ab05-81ab-42e8-868a-aee2df483ed2"
+NONE = "b4ed2332-a7ac-4d5f-9596-99a439cb2812"
+API = "/ovirt-engine/api"
+PASSWORD = "correct horse"
+HASH = hashed(PASSWORD)
+
+
+class Utilisation(msgspec.Struct, frozen=True):
+    HighUtilization: Annotated[int, Meta(ge=50, le=99)] = 80
+    CpuOverCommitDurationMinutes: Annotated[int, Meta(ge=1)] = 2
+
+
+class Internal(Unit):
+    @classmethod
+    def is_internal(cls) -> bool:
+        return True
+
+
+class Cpu(Internal, Filter):
+    """Keeps hosts with enough cores."""
+
+    unit_id: ClassVar[str | None] = CPU
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        return hosts.free_ram_mb >= 0
+
+
+class Memory(Cpu):
+    """Keeps hosts with enough memory."""
+
+    unit_id = MEMORY
+
+
+class CpuWeight(Internal, Weigher):
+    """Prefers small hosts."""
+
+    unit_id = CPU_WEIGHT
+    lower_is_better = True
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        return hosts.free_ram_mb
+
+
+class Even(Internal, Balance):
+    """Moves instances apart."""
+
+    unit_id: ClassVar[str | None] = BALANCE
+    parameters_type = Utilisation
+
+    def plan(self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float) -> BalancePlan:
+        raise NotImplementedError
+
+
+UNITS = [
+    entry("CPU", Cpu),
+    entry("Memory", Memory),
+    entry("OptimalForCpuEvenDistribution", CpuWeight),
+    entry("OptimalForEvenDistribution", Even),
+]
+DEFAULT = ClusterPolicy(
+    id=NONE,
+    name="none",
+    version=1,
+    filters=(FilterUse(unit="CPU", position="first"), FilterUse(unit="Memory")),
+    weights=(WeightUse(unit="OptimalForCpuEvenDistribution", factor=2.0),),
+    balance=BalanceUse(unit="OptimalForEvenDistribution"),
+    parameters={"HighUtilization": "80", "CpuOverCommitDurationMinutes": "2"},
+)
+
+
+class Rest:
+    """The application, its parts, and requests to it without a server."""
+
+    def __init__(
+        self,
+        *clusters: str,
+        rights: Rights | None = None,
+        rates: RateLimits | None = None,
+        world: World | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.world = world or World()
+        known = self.world.pipelines
+        self.catalogue = Catalogue([*known.catalogue, *UNITS])
+        pipelines = Pipelines(self.catalogue, known.nova_policy, self.world.options)
+        self.world.pipelines = pipelines
+        self.world.report(*(host(f"host-{name}", cluster=name) for name in clusters))
+        self.store = MemoryPolicyStore()
+        built_in = [
+            StoredPolicy(document=known.nova_policy, is_locked=True),
+            StoredPolicy(document=DEFAULT, is_locked=True, is_default=True),
+        ]
+        self.clock = self.world.clock
+        self.in_force = ClusterPolicies(self.world.fleet, lambda: pipelines)
+        self.administration = PolicyAdministration(
+            self.store,
+            catalogue=lambda: self.catalogue,
+            built_in=lambda: built_in,
+            in_force=self.in_force,
+            clock=self.clock,
+            compile_on_trial=pipelines.compile,
+        )
+        self.users = {"admin@internal": User(HASH, (Grant("administrator"),))}
+        self.sessions = Sessions(
+            lambda: self.users,
+            SharedApiTokens(self.world.fleet.store),
+            self.clock,
+            token_ttl_s=3600,
+        )
+        rights = rights or Rights()
+        self.api = OvirtApi(
+            self.administration, rights, self.administration.attachments.clusters, self.clock
+        )
+        self.files = FakePolicySource()
+        self.tuning = TuningPolicies(self.world.fleet.store, self.files)
+        self.balancing = BalancingAdministration(
+            self.world.fleet, lambda: known.nova_policy, default_mode="dry_run"
+        )
+        self.v1 = self._v1(rights)
+        self.application = Application(
+            self.api,
+            self.v1,
+            self.sessions,
+            rates=rates or RateLimits(self.clock),
+            max_body=100_000,
+            observer=observer,
+        )
+        self.client = Client(self.application)
+
+    def _v1(self, rights: Rights) -> V1:
+        return build_v1(
+            self.world.fleet,
+            UseCases(self.world.scheduler, self.world.inventory, self.tuning, self.balancing),
+            access=Access(rights, self.administration.audit_log),
+            audit=self.administration.audit_log,
+            clusters=self.administration.attachments.clusters,
+            pipelines=lambda: self.world.pipelines,
+            down_after_s=60.0,
+        )
+
+    def add_user(self, name: str, *grants: Grant) -> None:
+        """A user with the common password."""
+        self.users[name] = User(HASH, grants)
+
+    def basic(self, user: str) -> dict[str, str]:
+        """The header with a user's name and the common password."""
+        pair = base64.b64encode(f"{user}:{PASSWORD}".encode()).decode()
+        return {"Authorization": f"Basic {pair}"}
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: str | bytes = b"",
+        *,
+        user: str | None = "admin@internal",
+        headers: Mapping[str, str] | None = None,
+        **named: Any,
+    ) -> TestResponse:
+        """The answer to a request below the API's root, or to one with a full path."""
+        found = dict(headers or {})
+        if user is not None:
+            found = self.basic(user) | found
+        if body:
+            found.setdefault("Content-Type", "application/xml")
+        full = path if path.startswith(("/ovirt", "/v1")) else API + path
+        address = {"REMOTE_ADDR": "127.0.0.1"}
+        return self.client.open(
+            full, method=method, data=body, headers=found, environ_base=address, **named
+        )
+
+    def state(self) -> object:
+        """Everything that a request could change."""
+        return (
+            [structs.asdict(each) for each in self.store.policies()],
+            self.store.attachments(),
+            self.world.reserved(),
+            self.tuning.texts(),
+            [self.balancing.mode(each) for each in self.balancing.clusters()],
+            [each for each in self.store.audit() if each.result == "done"],
+        )

@@ -1,0 +1,579 @@
+"""The REST API without a server: resources, forms, versions, faults, rights, limits."""
+
+import json
+import logging
+import uuid
+from xml.etree import ElementTree as ET
+from xml.sax.saxutils import escape
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from scheduler_worker.api.presentation import cluster_id
+from scheduler_worker.api.users import Grant
+from scheduler_worker.errors import PolicyStoreUnavailable
+from scheduler_worker.model.policies import FilterUse
+from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, MEMORY, NONE, PASSWORD, Rest
+
+JSON = {"Accept": "application/json", "Content-Type": "application/json"}
+V3 = {"Version": "3"}
+
+
+@pytest.fixture
+def rest():
+    return Rest("east", "west")
+
+
+def xml(response, status=200):
+    assert response.status_code == status, response.get_data(as_text=True)
+    return ET.fromstring(response.data)
+
+
+def fault(response, status, reason="Operation Failed"):
+    root = xml(response, status)
+    assert root.tag == "fault"
+    assert root.findtext("reason") == reason
+    return root.findtext("detail")
+
+
+def made(rest, name="packing", **options):
+    text = f"<scheduling_policy><name>{name}</name></scheduling_policy>"
+    return xml(rest.request("POST", "/schedulingpolicies", text, **options), 201).get("id")
+
+
+def add(rest, policy, kind, unit, more="", **options):
+    element = kind.removesuffix("s")
+    text = f'<{element}>{more}<scheduling_policy_unit id="{unit}"/></{element}>'
+    return rest.request("POST", f"/schedulingpolicies/{policy}/{kind}", text, **options)
+
+
+def update(rest, policy, text, **options):
+    text = f"<scheduling_policy>{text}</scheduling_policy>"
+    return rest.request("PUT", f"/schedulingpolicies/{policy}", text, **options)
+
+
+def properties(**values):
+    listed = "".join(
+        f"<property><name>{name}</name><value>{value}</value></property>"
+        for name, value in values.items()
+    )
+    return f"<properties>{listed}</properties>"
+
+
+def attach(rest, cluster, policy, more="", **options):
+    text = f'<cluster>{more}<scheduling_policy id="{policy}"/></cluster>'
+    return rest.request("PUT", f"/clusters/{cluster_id(cluster)}", text, **options)
+
+
+def balanced(rest, name="balanced"):
+    """A policy with the unit that declares HighUtilization."""
+    policy = made(rest, name)
+    xml(add(rest, policy, "balances", BALANCE))
+    return policy
+
+
+def test_the_root_has_links_and_a_version(rest):
+    root = xml(rest.request("GET", ""))
+    assert {each.get("rel"): each.get("href") for each in root.iter("link")} == {
+        name: f"{API}/{name}"
+        for name in ("clusters", "schedulingpolicyunits", "schedulingpolicies")
+    }
+    assert root.findtext("product_info/version/major") == "4"
+    assert root.findtext("time") == "2023-11-14T22:13:20.000Z"
+
+
+def test_units_have_their_kind_as_attribute_and_child(rest):
+    root = xml(rest.request("GET", "/schedulingpolicyunits"))
+    units = {each.get("id"): each for each in root}
+    assert units[CPU].get("type") == units[CPU].findtext("type") == "filter"
+    assert units[CPU_WEIGHT].findtext("type") == "weight"
+    assert units[BALANCE].findtext("type") == "load_balancing"
+    [selector] = [each for each in root if each.findtext("name") == "RankSum"]
+    assert selector.find("type") is None
+    assert selector.get("type") is None
+
+
+def test_a_unit_has_its_properties_with_regexes(rest):
+    unit = xml(rest.request("GET", f"/schedulingpolicyunits/{BALANCE}"))
+    assert [(p.findtext("name"), p.findtext("value")) for p in unit.iter("property")] == [
+        ("CpuOverCommitDurationMinutes", "^-?[0-9]+$"),
+        ("HighUtilization", "^-?[0-9]+$"),
+    ]
+    assert unit.findtext("description") == "Moves instances apart."
+
+
+def test_units_in_use_and_internal_ones_cannot_be_removed(rest):
+    assert "none" in fault(rest.request("DELETE", f"/schedulingpolicyunits/{CPU}"), 409)
+    unit = next(u for u in rest.administration.library.units() if u.name == "RankSum")
+    detail = fault(rest.request("DELETE", f"/schedulingpolicyunits/{unit.id}"), 400)
+    assert "comes with the worker" in detail
+
+
+def test_a_policy_is_created_with_its_location(rest):
+    response = rest.request(
+        "POST", "/schedulingpolicies", "<scheduling_policy><name>a</name></scheduling_policy>"
+    )
+    policy = xml(response, 201)
+    assert response.headers["Location"] == f"http://localhost{policy.get('href')}"
+    assert (
+        xml(rest.request("GET", f"/schedulingpolicies/{policy.get('id')}")).findtext("name") == "a"
+    )
+
+
+def test_a_mandatory_field_that_is_missing(rest):
+    response = rest.request("POST", "/schedulingpolicies", "<scheduling_policy/>")
+    assert fault(response, 400, "Incomplete parameters") == (
+        "SchedulingPolicy [name] required for add"
+    )
+    policy = made(rest)
+    response = rest.request("POST", f"/schedulingpolicies/{policy}/filters", "<filter/>")
+    assert "schedulingPolicyUnit.id" in fault(response, 400, "Incomplete parameters")
+
+
+def test_the_members_of_a_policy(rest):
+    policy = made(rest)
+    for kind, unit, more in (
+        ("filters", CPU, "<position>-1</position>"),
+        ("weights", CPU_WEIGHT, "<factor>3</factor>"),
+        ("balances", BALANCE, ""),
+    ):
+        response = add(rest, policy, kind, unit, more)
+        assert "Location" not in response.headers
+        added = xml(response)
+        path = f"/schedulingpolicies/{policy}/{kind}"
+        assert [each.get("id") for each in xml(rest.request("GET", path))] == [unit]
+        assert ET.tostring(xml(rest.request("GET", f"{path}/{unit}"))) == ET.tostring(added)
+        assert fault(rest.request("GET", f"{path}/{uuid.uuid4()}"), 404)
+        for _ in range(2):  # also when it is not a member
+            assert xml(rest.request("DELETE", f"{path}/{unit}")).findtext("status") == "complete"
+        assert len(xml(rest.request("GET", path))) == 0
+
+
+BAD_MEMBERS = [
+    ("filters", CPU_WEIGHT, "", "is a weight, not a filter"),
+    ("filters", "unknown", "", "there is no unit"),
+    ("filters", MEMORY, "<position>7</position>", "-1 (first), 0 or 1 (last)"),
+    ("filters", MEMORY, "<position>-1</position>", "only one filter can be first"),
+    ("filters", CPU, "", "used twice"),
+    ("weights", CPU_WEIGHT, "<factor>-1</factor>", "factor -1"),
+    ("balances", CPU, "", "is a filter, not a balance"),
+]
+
+
+@pytest.mark.parametrize(("kind", "unit", "more", "why"), BAD_MEMBERS)
+def test_a_member_that_breaks_a_rule_changes_nothing(rest, kind, unit, more, why):
+    policy = made(rest)
+    xml(add(rest, policy, "filters", CPU, "<position>-1</position>"))
+    before = rest.state()
+    assert why in fault(add(rest, policy, kind, unit, more), 400)
+    assert rest.state() == before
+
+
+def test_members_of_an_unknown_policy_are_not_found(rest):
+    assert fault(add(rest, "unknown", "filters", CPU), 404)
+    assert fault(rest.request("GET", "/schedulingpolicies/unknown/filters"), 404)
+
+
+def test_an_update_leaves_absent_fields_and_an_empty_list_clears(rest):
+    policy = balanced(rest)
+    xml(update(rest, policy, properties(HighUtilization="70")))
+    changed = xml(update(rest, policy, "<description>d</description>"))
+    assert changed.findtext("properties/property/value") == "70"
+    assert changed.findtext("description") == "d"
+    assert xml(update(rest, policy, "<properties/>")).find("properties") is None
+
+
+BAD_UPDATES = {
+    "another id": ('id="x"', "", 409, "Broken immutability constraint"),
+    "bad value": ("", properties(HighUtilization="40"), 400, "Operation Failed"),
+    "unknown property": ("", properties(Nothing="1"), 400, "Operation Failed"),
+    "property twice": ("", f"{properties(HighUtilization='70')[:-13]}<property>"
+                       "<name>HighUtilization</name></property></properties>", 400,
+                       "Operation Failed"),
+    "taken name": ("", "<name>NONE</name>", 400, "Operation Failed"),
+    "no boolean": ("", "<locked>maybe</locked>", 400, "Request syntactically incorrect."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("attribute", "body", "status", "reason"), BAD_UPDATES.values(), ids=BAD_UPDATES
+)
+def test_an_update_that_breaks_a_rule_changes_nothing(rest, attribute, body, status, reason):
+    policy = balanced(rest)
+    before = rest.state()
+    text = f"<scheduling_policy {attribute}>{body}</scheduling_policy>"
+    assert fault(rest.request("PUT", f"/schedulingpolicies/{policy}", text), status, reason)
+    assert rest.state() == before
+
+
+def test_locked_and_default_are_not_set_by_clients(rest):
+    policy = made(rest)
+    text = "<locked>true</locked><default_policy>true</default_policy>"
+    changed = xml(update(rest, policy, text))
+    assert changed.findtext("locked") == changed.findtext("default_policy") == "false"
+    assert "locked" in fault(update(rest, NONE, "<description>x</description>"), 400)
+
+
+def test_a_locked_policy_can_be_cloned(rest):
+    text = "<action><scheduling_policy><name>mine</name></scheduling_policy></action>"
+    response = rest.request("POST", f"/schedulingpolicies/{NONE}/clone", text)
+    copy = xml(response).find("scheduling_policy")
+    assert copy.findtext("locked") == "false"
+    assert copy.findtext("properties/property/name") == "CpuOverCommitDurationMinutes"
+    filters = xml(rest.request("GET", f"/schedulingpolicies/{copy.get('id')}/filters"))
+    assert [(each.get("id"), each.findtext("position")) for each in filters] == [
+        (CPU, "-1"),
+        (MEMORY, "0"),
+    ]
+
+
+def test_follow_puts_collections_into_a_policy(rest):
+    policy = xml(rest.request("GET", f"/schedulingpolicies/{NONE}?follow=filters,Weights,balances"))
+    assert policy.findtext("filters/filter/position") == "-1"
+    assert policy.find("balances/balance").get("id") == BALANCE
+    for name in ("weights", "weight"):  # SDKs read the latter
+        assert policy.findtext(f"{name}/weight/factor") == "2"
+    assert policy.find("filters/filter/scheduling_policy_unit/name") is None
+
+
+def test_follow_goes_deeper(rest):
+    path = f"/schedulingpolicies/{NONE}?follow=filters.schedulingPolicyUnit"
+    policy = xml(rest.request("GET", path))
+    assert policy.findtext("filters/filter/scheduling_policy_unit/name") == "CPU"
+    path = f"/schedulingpolicies/{NONE}/weights?follow=scheduling_policy_unit"
+    [weight] = xml(rest.request("GET", path))
+    assert weight.findtext("scheduling_policy_unit/type") == "weight"
+    assert "filters" in fault(rest.request("GET", "/schedulingpolicies?follow=hosts"), 400)
+
+
+@pytest.mark.parametrize(("limit", "count"), [("0", 0), ("1", 1), ("99", 2), ("-1", 2)])
+def test_max_truncates(rest, limit, count):
+    assert len(xml(rest.request("GET", f"/schedulingpolicies?max={limit}"))) == count
+
+
+def test_max_must_be_a_number(rest):
+    assert "max" in fault(rest.request("GET", "/clusters?max=many"), 400)
+
+
+@pytest.mark.parametrize("base", ["/ovirt-engine/api", "/ovirt-engine/api/v4", "/api"])
+def test_links_share_the_path_that_the_client_uses(rest, base):
+    response = rest.client.get(
+        f"{base}/schedulingpolicies/{NONE}/", auth=("admin@internal", PASSWORD)
+    )
+    assert xml(response).get("href") == f"{base}/schedulingpolicies/{NONE}"
+
+
+@pytest.mark.parametrize("path", ["/ovirt-engine/api/v9", "/ovirt-engine/api"])
+def test_an_unknown_version_is_refused(rest, path):
+    headers = {} if path.endswith("9") else {"Version": "9"}
+    assert "there are 3, 4" in fault(rest.request("GET", path, headers=headers), 400)
+
+
+def test_json_both_ways(rest):
+    response = rest.request(
+        "POST", "/schedulingpolicies", '{"name": "packing", "description": "d"}', headers=JSON
+    )
+    policy = response.get_json()
+    assert (response.status_code, response.mimetype) == (201, "application/json")
+    assert (policy["name"], policy["locked"]) == ("packing", "false")
+    body = json.dumps({"position": 1, "scheduling_policy_unit": {"id": CPU}})
+    path = f"/schedulingpolicies/{policy['id']}/filters"
+    assert rest.request("POST", path, body, headers=JSON).get_json()["position"] == "1"
+    assert len(rest.request("GET", path, headers=JSON).get_json()["filter"]) == 1
+    response = rest.request("GET", "/schedulingpolicies/unknown", headers=JSON)
+    assert response.get_json() == {
+        "detail": "Entity not found: unknown",
+        "reason": "Operation Failed",
+    }
+
+
+def test_forms_that_are_not_served(rest):
+    assert fault(rest.request("GET", "", headers={"Accept": "image/png"}), 406)
+    response = rest.request(
+        "POST", "/schedulingpolicies", "a: b", headers={"Content-Type": "text/yaml"}
+    )
+    assert fault(response, 415)
+
+
+# Clusters
+
+
+def test_a_cluster_has_the_policy_of_the_options_until_one_is_attached(rest):
+    [east, _] = xml(rest.request("GET", "/clusters"))
+    assert east.findtext("name") == "east"
+    assert east.find("scheduling_policy").get("id") == "nova"
+    policy = balanced(rest)
+    xml(update(rest, policy, properties(HighUtilization="70", CpuOverCommitDurationMinutes="4")))
+    given = properties(HighUtilization="75").replace(
+        "properties", "custom_scheduling_policy_properties"
+    )
+    attached = xml(attach(rest, "east", policy, given))
+    own = attached.find("custom_scheduling_policy_properties")
+    assert {p.findtext("name"): p.findtext("value") for p in own} == {
+        "HighUtilization": "75",
+        "CpuOverCommitDurationMinutes": "4",
+    }
+    assert rest.in_force.in_force("east").parameters["HighUtilization"] == "75"
+    [only] = xml(rest.request("GET", f"/schedulingpolicies/{policy}/clusters"))
+    assert only.get("id") == attached.get("id")
+    detail = fault(rest.request("DELETE", f"/schedulingpolicies/{policy}"), 400)
+    assert "attached to cluster(s): east" in detail
+
+
+def test_a_cluster_keeps_its_values_under_the_next_policy(rest):
+    first, second = balanced(rest, "first"), balanced(rest, "second")
+    given = properties(HighUtilization="75").replace(
+        "properties", "custom_scheduling_policy_properties"
+    )
+    xml(attach(rest, "east", first, given))
+    attached = xml(attach(rest, "east", second))
+    assert attached.findtext("custom_scheduling_policy_properties/property/value") == "75"
+
+
+def test_a_policy_is_attached_by_its_name_in_any_case(rest):
+    policy = made(rest, "Packing")
+    for element in ("name", "policy"):
+        path = f"/clusters/{cluster_id('east')}"
+        policy_text = f"<scheduling_policy><{element}>PACKING</{element}></scheduling_policy>"
+        text = f"<cluster>{policy_text}</cluster>"
+        attached = xml(rest.request("PUT", path, text))
+        assert attached.find("scheduling_policy").get("id") == policy
+
+
+def test_an_attachment_that_is_refused_changes_nothing(rest):
+    policy = balanced(rest)
+    before = rest.state()
+    assert "there is no policy" in fault(attach(rest, "east", "unknown"), 400)
+    given = properties(HighUtilization="7").replace(
+        "properties", "custom_scheduling_policy_properties"
+    )
+    assert "HighUtilization" in fault(attach(rest, "east", policy, given), 400)
+    assert fault(attach(rest, "north", policy), 404)
+    assert rest.state() == before
+
+
+def test_thresholds_of_version_3(rest):
+    policy = balanced(rest)
+    text = (
+        f'<cluster><scheduling_policy id="{policy}"><thresholds high="85" duration="179"/>'
+        "</scheduling_policy></cluster>"
+    )
+    path = f"/clusters/{cluster_id('east')}"
+    nested = xml(rest.request("PUT", path, text, headers=V3)).find("scheduling_policy")
+    assert nested.find("thresholds").attrib == {"high": "85", "duration": "180"}
+    assert nested.findtext("policy") == nested.findtext("name") == "balanced"
+    text = text.replace("<thresholds", properties(HighUtilization="90") + "<thresholds")
+    nested = xml(rest.request("PUT", path, text, headers=V3)).find("scheduling_policy")
+    assert nested.find("thresholds").get("high") == "90"  # properties win
+    links = xml(rest.request("GET", f"/schedulingpolicies/{policy}", headers=V3)).iter("link")
+    assert "clusters" in {each.get("rel") for each in links}
+
+
+@pytest.mark.parametrize(
+    ("search", "count"), [("name=east", 1), ("name=%2Ast", 2), ("EAST", 1), ("name=north", 0)]
+)
+def test_clusters_are_searched_by_name(rest, search, count):
+    assert len(xml(rest.request("GET", f"/clusters?search={search}"))) == count
+
+
+def test_a_search_by_another_field_is_refused(rest):
+    assert "name=" in fault(rest.request("GET", "/clusters?search=cpu%3D4"), 400)
+
+
+def test_clusters_are_not_created(rest):
+    response = rest.request("POST", "/clusters", "<cluster><name>north</name></cluster>")
+    assert "first report" in fault(response, 409)
+
+
+# Log-in
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x"}, {"Authorization": "?"}])
+@pytest.mark.parametrize("path", ["", "/schedulingpolicies", "/nowhere"])
+def test_without_credentials_nothing_is_shown(rest, headers, path):
+    response = rest.request("GET", path, user=None, headers=headers)
+    assert fault(response, 401)
+    assert response.headers["WWW-Authenticate"].startswith("Basic")
+
+
+def log_in(rest, password=PASSWORD, **more):
+    form = {"grant_type": "password", "username": "admin@internal", "password": password, **more}
+    return rest.client.post("/ovirt-engine/sso/oauth/token", data=form)
+
+
+def test_a_token_is_given_used_and_revoked(rest):
+    answer = log_in(rest, scope="ovirt-app-api").get_json()
+    assert answer["token_type"] == "bearer"
+    assert int(answer["exp"]) == (rest.clock.time_s() + 3600) * 1000
+    bearer = {"Authorization": f"Bearer {answer['access_token']}"}
+    assert rest.request("GET", "", user=None, headers=bearer).status_code == 200
+    out = rest.client.post(
+        "/ovirt-engine/services/sso-logout", data={"token": answer["access_token"]}
+    )
+    assert (out.status_code, out.get_json()) == (200, {})
+    assert rest.request("GET", "", user=None, headers=bearer).status_code == 401
+
+
+def test_wrong_log_ins_are_errors_and_then_slowed(rest):
+    for _ in range(3):
+        response = log_in(rest, "wrong password")
+        assert (response.status_code, response.get_json()["error_code"]) == (400, "access_denied")
+    response = log_in(rest)
+    assert (response.status_code, response.headers["Retry-After"]) == (429, "2")
+    assert "error" in response.get_json()
+    other = log_in(rest, grant_type="client_credentials")
+    assert other.get_json()["error_code"] == "unsupported_grant_type"
+    assert rest.client.get("/ovirt-engine/sso/oauth/token").status_code == 405
+
+
+# Rights
+
+
+@pytest.fixture
+def many(rest):
+    """Users of every role, and a policy that is attached to both clusters."""
+    rest.add_user("reader", Grant("reader"))
+    rest.add_user("east", Grant("policy_editor", "east"))
+    rest.add_user("both", Grant("policy_editor", "east"), Grant("administrator", "west"))
+    rest.add_user("nobody")
+    policy = made(rest, "common")
+    for cluster in ("east", "west"):
+        xml(attach(rest, cluster, policy))
+    return rest, policy
+
+
+def test_what_a_user_may_not_do_is_403_audited_and_changes_nothing(many):
+    rest, policy = many
+    before = rest.state()
+    attempts = [
+        rest.request("GET", "/schedulingpolicies", user="nobody"),
+        rest.request("POST", "/schedulingpolicies", "<scheduling_policy/>", user="reader"),
+        update(rest, policy, "<name>x</name>", user="east"),
+        add(rest, policy, "filters", CPU, user="east"),
+        rest.request("DELETE", f"/schedulingpolicies/{policy}/filters/{CPU}", user="reader"),
+        rest.request("DELETE", f"/schedulingpolicies/{policy}", user="east"),
+        attach(rest, "west", policy, user="east"),
+        rest.request("DELETE", f"/schedulingpolicyunits/{CPU}", user="both"),
+    ]
+    for each in attempts:
+        assert "not authorized" in fault(each, 403)
+    assert rest.state() == before
+    refused = [each for each in rest.store.audit() if each.result == "refused"]
+    assert [(each.user, each.action) for each in refused] == [
+        ("nobody", "api:read"),
+        ("reader", "policy:create"),
+        ("east", "policy:edit"),
+        ("east", "policy:edit"),
+        ("reader", "policy:edit"),
+        ("east", "policy:delete"),
+        ("east", "cluster:attach"),
+        ("both", "unit:delete"),
+    ]
+    assert {each.origin for each in refused} == {"127.0.0.1"}
+
+
+def test_what_a_user_may_do_in_their_clusters(many):
+    rest, policy = many
+    assert update(rest, policy, "<description>x</description>", user="both").status_code == 200
+    own = made(rest, "own", user="east")
+    xml(attach(rest, "east", own, user="east"))
+    xml(update(rest, own, "<description>x</description>", user="east"))
+    xml(attach(rest, "east", NONE, user="east"))
+    assert rest.request("DELETE", f"/schedulingpolicies/{own}", user="east").status_code == 200
+    assert rest.request("GET", "/clusters", user="reader").status_code == 200
+    last = rest.store.audit()[-1]
+    assert (last.user, last.action, last.subject) == ("east", "policy.remove", own)
+
+
+# Limits and failures
+
+
+BOMB = '<!DOCTYPE a [<!ENTITY b "ha">]><scheduling_policy><name>&b;</name></scheduling_policy>'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<scheduling_policy>",
+        BOMB.encode(),
+        b"<a>" * 50_000,
+        b"<filter/>",
+        b"\xff\xfe\x00",
+        b"",
+        b"<scheduling_policy><name>" + b"x" * 200_000 + b"</name></scheduling_policy>",
+    ],
+    ids=["open", "bomb", "deep", "another", "binary", "empty", "huge"],
+)
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_a_bad_body_is_400_and_changes_nothing(rest, method, body):
+    policy = made(rest)
+    before = rest.state()
+    path = "/schedulingpolicies" + (f"/{policy}" if method == "PUT" else "")
+    headers = {"Content-Type": "application/xml"}
+    response = rest.request(method, path, body, headers=headers)
+    assert fault(response, 400, "Request syntactically incorrect.")
+    assert rest.state() == before
+
+
+SHARED = Rest("east")
+
+
+@given(text=st.text(st.characters(codec="utf-8"), max_size=80))
+def test_any_text_in_a_policy_is_stored_as_it_is_or_refused(text):
+    body = f"<scheduling_policy><name>{escape(text)}</name></scheduling_policy>"
+    before = SHARED.state()
+    response = SHARED.request("POST", "/schedulingpolicies", body.encode())
+    if response.status_code == 201:
+        path = f"/schedulingpolicies/{xml(response, 201).get('id')}"
+        stored = SHARED.administration.library.policy(path.rpartition("/")[2]).document.name
+        assert stored == text.replace("\r\n", "\n").replace("\r", "\n")
+        assert xml(SHARED.request("GET", path)).findtext("name") == stored
+        assert SHARED.request("DELETE", path).status_code == 200
+    else:
+        assert response.status_code == 400
+        assert SHARED.state() == before
+
+
+def test_what_is_not_there(rest):
+    assert fault(rest.request("GET", "/nowhere"), 404)
+    assert "/ovirt-engine/api" in fault(rest.request("GET", "/ovirt-engine"), 404)
+    response = rest.request("DELETE", "/schedulingpolicies")
+    assert fault(response, 405)
+    assert response.headers["Allow"] == "GET, HEAD, POST"
+
+
+def test_a_store_that_fails_is_503_and_a_defect_is_500(rest, monkeypatch, caplog):
+    def fail(error):
+        def policies():
+            raise error
+
+        monkeypatch.setattr(rest.store, "policies", policies)
+        return rest.request("GET", "/schedulingpolicies")
+
+    response = fail(PolicyStoreUnavailable("The database is away."))
+    assert "database is away" in fault(response, 503)
+    assert response.headers["Retry-After"] == "1"
+    detail = fault(fail(ZeroDivisionError("a secret")), 500)
+    assert "secret" not in detail
+    assert "a secret" in caplog.text
+
+
+def test_each_request_is_logged_with_its_id(rest, caplog):
+    caplog.set_level(logging.INFO, "scheduler_worker.api.access")
+    response = rest.request("GET", f"/schedulingpolicies/{NONE}?correlation_id=abc-1")
+    assert response.headers["Correlation-Id"] == "abc-1"
+    [line] = [each.message for each in caplog.records if "abc-1" in each.message]
+    assert line.startswith(f'127.0.0.1 admin@internal "GET {API}/schedulingpolicies/{NONE}" 200 ')
+    headers = {"Correlation-Id": "bad id\t"}
+    assert rest.request("GET", "", headers=headers).headers["Correlation-Id"].startswith("req-")
+
+
+def test_a_unit_that_is_gone_is_still_shown(rest):
+    policy = made(rest)
+    stored = rest.store.policy(policy)
+    document = structs.replace(stored.document, filters=(FilterUse(unit="Gone"),))
+    rest.store._policies[policy] = structs.replace(stored, document=document)
+    [found] = xml(rest.request("GET", f"/schedulingpolicies/{policy}/filters"))
+    assert found.get("id") == "Gone"

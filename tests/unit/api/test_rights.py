@@ -1,0 +1,99 @@
+"""Who may do what, by role and scope, and with an operator's rules."""
+
+import pytest
+
+from scheduler_worker.api.rights import Action, Rights
+from scheduler_worker.api.sessions import Caller
+from scheduler_worker.api.users import ROLES, Grant
+from scheduler_worker.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def rights():
+    return Rights()
+
+
+def caller(*grants):
+    return Caller("anna", tuple(Grant(*each) for each in grants), "192.0.2.1")
+
+
+SYSTEM_EDITOR = caller(("policy_editor", None))
+EDITOR_OF_A = caller(("policy_editor", "a"))
+EDITOR_OF_BOTH = caller(("policy_editor", "a"), ("administrator", "b"))
+READER = caller(("reader", None), ("policy_editor", "a"))
+CASES = [
+    (caller(("reader", "a")), Action.READ, None, True),
+    (caller(), Action.READ, None, False),
+    (caller(("reader", None)), Action.CREATE, None, False),
+    (EDITOR_OF_A, Action.CREATE, None, True),
+    (SYSTEM_EDITOR, Action.CREATE, None, True),
+    (EDITOR_OF_A, Action.EDIT, ["a"], True),
+    (EDITOR_OF_A, Action.EDIT, ["a", "b"], False),
+    (EDITOR_OF_BOTH, Action.EDIT, ["a", "b"], True),
+    (EDITOR_OF_BOTH, Action.DELETE, ["a", "b", "c"], False),
+    (SYSTEM_EDITOR, Action.DELETE, ["a", "b", "c"], True),
+    (EDITOR_OF_A, Action.DELETE, [], True),
+    (caller(("reader", None)), Action.DELETE, [], False),
+    (READER, Action.EDIT, ["b"], False),
+    (EDITOR_OF_A, Action.ATTACH, ["a"], True),
+    (EDITOR_OF_A, Action.ATTACH, ["b"], False),
+    (SYSTEM_EDITOR, Action.DELETE_UNIT, None, False),
+    (caller(("administrator", "a")), Action.DELETE_UNIT, None, False),
+    (caller(("administrator", None)), Action.DELETE_UNIT, None, True),
+]
+
+
+@pytest.mark.parametrize(("who", "action", "clusters", "expected"), CASES)
+def test_who_may_do_what(rights, who, action, clusters, expected):
+    assert rights.may(who, action, clusters) is expected
+
+
+def test_an_operators_rule_replaces_the_default(tmp_path):
+    path = tmp_path / "policy.yaml"
+    path.write_text('"policy:create": "user:boss"\n')
+    rights = Rights(str(path))
+    assert not rights.may(SYSTEM_EDITOR, Action.CREATE)
+    assert rights.may(SYSTEM_EDITOR._replace(name="boss"), Action.CREATE)
+    assert rights.may(SYSTEM_EDITOR, Action.EDIT, ["a"])
+
+
+@pytest.mark.parametrize(
+    "text", [None, "{", '"policy:create": "rule:nothing_of_that_name"\n'], ids=["no file", "", "x"]
+)
+def test_a_file_that_cannot_be_used_is_refused(tmp_path, text):
+    path = tmp_path / "policy.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=r"\[api\] policy_file"):
+        Rights(str(path))
+
+
+def token(**scope):
+    """The caller of a Keystone token with these credentials."""
+    return Caller("anna@Corp (1)", (), "192.0.2.1", {"user": "anna@Corp", "user_id": "1", **scope})
+
+
+@pytest.mark.parametrize(
+    ("who", "action", "clusters", "expected"),
+    [
+        (token(roles=["reader"], system_scope="all"), Action.READ, None, True),
+        (token(roles=["reader"], system_scope="all"), Action.EDIT, ["a"], False),
+        (token(roles=["reader", "policy_editor"], system_scope="all"), Action.EDIT, ["a"], True),
+        (token(roles=list(ROLES), system_scope="all"), Action.DELETE_UNIT, None, True),
+        (token(roles=list(ROLES), project_id="p"), Action.READ, None, False),
+        (token(roles=list(ROLES), project_id="p"), Action.DELETE_UNIT, None, False),
+        (token(roles=[], system_scope="all"), Action.READ, None, False),
+    ],
+)
+def test_a_keystone_token_has_rights_by_its_scope(rights, who, action, clusters, expected):
+    assert rights.may(who, action, clusters) is expected
+
+
+def test_rules_may_name_projects_and_users_of_keystone(tmp_path):
+    path = tmp_path / "policy.yaml"
+    path.write_text('"policy:edit": "project_id:p and role:reader"\n"unit:delete": "user_id:1"\n')
+    rights = Rights(str(path))
+    assert rights.may(token(roles=["reader"], project_id="p"), Action.EDIT, ["a", "b"])
+    assert not rights.may(token(roles=["reader"], project_id="q"), Action.EDIT, ["a"])
+    assert rights.may(token(roles=[]), Action.DELETE_UNIT)
+    assert not rights.may(token(roles=[], user_id="2"), Action.DELETE_UNIT)

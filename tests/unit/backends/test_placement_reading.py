@@ -1,0 +1,129 @@
+"""Forms of Placement's answers, and what cannot be read of them."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from scheduler_worker.backends.placement.reading import PlacementReader
+from scheduler_worker.backends.placement.session import VERSION, Answer
+from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
+from scheduler_worker.model.sizes import MAX_SIZE
+from tests.support.patience import SOON_S
+
+PATH = "/resource_providers/p"
+
+
+class HangingSession:
+    """Never answers until the test lets it."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Semaphore(0)
+        self.answers = threading.Event()
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def request(
+        self, method: str, path: str, body: Any = None, *, version: str = VERSION
+    ) -> Answer:
+        self.asked.release()
+        self.answers.wait(SOON_S)
+        return Answer(404, None, {})
+
+
+class FakeSession:
+    """Answers by path; 404 where it has none."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def request(
+        self, method: str, path: str, body: Any = None, *, version: str = VERSION
+    ) -> Answer:
+        assert method == "GET"
+        if path not in self.answers:
+            return Answer(404, None, {})
+        found = self.answers[path]
+        return found if isinstance(found, Answer) else Answer(200, found, {})
+
+
+def reader_of(answers: dict[str, Any]) -> PlacementReader:
+    return PlacementReader(FakeSession(answers))
+
+
+def provider(**inventory: Any) -> dict[str, Any]:
+    inventories = {"VCPU": {"total": 4} | inventory}
+    return {
+        f"{PATH}/inventories": {"resource_provider_generation": 3, "inventories": inventories},
+        f"{PATH}/traits": {"resource_provider_generation": 3, "traits": ["B", "A"]},
+        f"{PATH}/aggregates": {"resource_provider_generation": 3, "aggregates": []},
+    }
+
+
+def test_figures_beyond_our_bounds_are_bounded():
+    answers = provider(max_unit=2**63, allocation_ratio=1e30)
+    facts = reader_of(answers).facts(["p", "gone"])["p"]
+    assert facts.inventories["VCPU"].max_unit == MAX_SIZE
+    assert facts.inventories["VCPU"].allocation_ratio == 100_000.0
+    assert (facts.generation, facts.traits) == (3, ("A", "B"))
+
+
+def test_a_provider_that_goes_while_it_is_read_is_gone():
+    answers = provider()
+    del answers[f"{PATH}/aggregates"]
+    assert reader_of(answers).facts(["p"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("answers", "problem"),
+    [
+        (provider(total=-1), "inventory .* is no such"),
+        (provider() | {f"{PATH}/traits": {"traits": 7}}, f"GET {PATH}/traits is no such"),
+        (
+            {f"{PATH}/inventories": Answer(400, {"errors": [{"detail": "bad"}]}, {})},
+            f"GET {PATH}/inventories: 400 bad",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_named(answers, problem):
+    with pytest.raises(PlacementRefused, match=problem):
+        reader_of(answers).facts(["p"])
+
+
+def test_a_list_that_is_not_there_is_an_error():
+    with pytest.raises(PlacementRefused, match="does not know"):
+        reader_of({}).listed()
+
+
+def test_a_reading_ends_clearly_when_the_worker_stops():
+    session = HangingSession()
+    reader = PlacementReader(session, concurrency=1)
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(reader.uses, ["p", "q", "r"])
+        assert session.asked.acquire(timeout=SOON_S)
+        reader.close()
+        session.answers.set()
+        with pytest.raises(PlacementUnavailable, match="the worker stops"):
+            reading.result(SOON_S)
+    with pytest.raises(PlacementUnavailable, match="the worker stops"):
+        reader.uses(["p"])
+
+
+def test_providers_are_read_as_many_at_a_time_as_there_are_connections():
+    session = HangingSession()
+    reader = PlacementReader(session, concurrency=3)
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(reader.facts, [str(number) for number in range(9)])
+        for _ in range(3):
+            assert session.asked.acquire(timeout=SOON_S)
+        assert not session.asked.acquire(blocking=False)
+        session.answers.set()
+        assert reading.result(SOON_S) == {}
+    reader.close()

@@ -1,0 +1,188 @@
+"""What the doctor says of facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler_worker.doctor import rules
+from scheduler_worker.doctor.findings import Status, document, failed, ok, summary, warning
+from scheduler_worker.model.feed import ChangedRow, ServiceState, ServiceStates
+from scheduler_worker.model.provider_readings import Listed
+from scheduler_worker.service.state.presence import WorkerFacts
+
+NOW_S = 1_000_000.0
+OVERLAP_S = 10.0
+
+
+def of(findings) -> list[tuple[Status, str]]:
+    return [(each.status, each.message) for each in findings]
+
+
+def statuses(findings) -> list[str]:
+    return [str(each.status) for each in findings]
+
+
+def moments(database_s: float, *, took_s: float = 0.0) -> rules.Moments:
+    return rules.Moments(NOW_S, database_s, NOW_S + took_s)
+
+
+@pytest.mark.parametrize(
+    ("database_s", "took_s", "expected"),
+    [
+        (NOW_S, 0.0, "ok"),
+        (NOW_S - 0.9, 0.0, "ok"),  # it has whole seconds
+        (NOW_S + 20, 30.0, "ok"),  # it was asked at any time in between
+        (NOW_S + 2.5, 0.0, "warning"),
+        (NOW_S - 3.5, 0.0, "warning"),
+    ],
+)
+def test_a_databases_clock_is_compared_with_ours(database_s, took_s, expected):
+    found = rules.clocks("c", moments(database_s, took_s=took_s), None, OVERLAP_S)
+    assert statuses(found) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "expected"), [(-30.0, "ok"), (1.0, "ok"), (5.0, "warning"), (11.0, "failed")]
+)
+def test_heartbeats_from_the_future_show_a_conductors_clock(ahead_s, expected):
+    assert statuses(rules.clocks("c", moments(NOW_S), NOW_S + ahead_s, OVERLAP_S)) == [expected]
+
+
+def compute(*, mapped: str = "", beats: dict[str, float | None], **states) -> rules.Compute:
+    services = {
+        host: ServiceState(None if ago_s is None else NOW_S - ago_s, **states.get(host, {}))
+        for host, ago_s in beats.items()
+    }
+    nodes = [ChangedRow(f"uuid-{host}", host, NOW_S) for host in ("a", "b")]
+    part_of = dict.fromkeys(mapped, "cell")
+    return rules.Compute("cell", nodes, part_of, ServiceStates(NOW_S, services))
+
+
+def test_hosts_that_are_up_are_well():
+    found = rules.computes("c", compute(mapped="ab", beats={"a": 1.0, "b": 1.0}), 60.0)
+    assert of(found) == [(Status.OK, "2 compute services are up")]
+
+
+def test_a_host_without_a_mapping_is_named_with_the_command_that_maps_it():
+    [first, second] = rules.computes("c", compute(mapped="a", beats={"a": 1.0, "b": 1.0}), 60.0)
+    assert (first.status, second.status) == (Status.WARNING, Status.OK)
+    assert "1 hosts have no mapping" in first.message
+    assert first.message.endswith(": b")
+    assert "discover_hosts" in first.fix
+
+
+def test_a_mapping_to_another_cell_is_none():
+    known = compute(mapped="ab", beats={"a": 1.0, "b": 1.0})._replace(part_id="other")
+    assert statuses(rules.computes("c", known, 60.0)) == ["warning", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("beats", "states", "expected"),
+    [
+        ({"a": 61.0, "b": 1.0}, {}, ("warning", "1 of 2 compute services are down: a")),
+        ({"b": 1.0}, {}, ("warning", "1 of 2 compute services are down: a")),
+        ({"a": None, "b": 1.0}, {}, ("warning", "1 of 2 compute services are down: a")),
+        (
+            {"a": 1.0, "b": 1.0},
+            {"b": {"forced_down": True}},
+            ("warning", "1 of 2 compute services are down: b"),
+        ),
+        ({"a": 99.0, "b": 99.0}, {}, ("failed", "2 of 2 compute services are down: a, b")),
+        (
+            {"a": 1.0, "b": 1.0},
+            {"a": {"disabled": True}},
+            ("ok", "2 compute services are up, 1 disabled"),
+        ),
+    ],
+)
+def test_computes_that_are_down_are_named(beats, states, expected):
+    [found] = rules.computes("c", compute(mapped="ab", beats=beats, **states), 60.0)
+    assert (str(found.status), found.message) == expected
+
+
+def listed(uuid: str, generation: int = 3) -> Listed:
+    return Listed(uuid=uuid, name=uuid, generation=generation, root_provider_uuid=uuid)
+
+
+def test_computes_without_a_provider_cannot_be_claimed():
+    nodes = {"u1": "a", "u2": "b"}
+    assert statuses(rules.providers("p", nodes, [listed("u1"), listed("u2")])) == ["ok"]
+    [missing] = rules.providers("p", nodes, [listed("u1")])
+    assert missing.status is Status.FAILED
+    assert missing.message.startswith("1 of 2 compute nodes have no resource provider")
+    assert missing.message.endswith(": b")
+    [untouched] = rules.providers("p", nodes, [listed("u1", 0), listed("u2")])
+    assert (untouched.status, untouched.message[-3:]) == (Status.WARNING, ": a")
+
+
+US = WorkerFacts(name="me", version="1", topic="t", is_claiming=True, is_feeding=True)
+
+
+def worker(name: str = "w", **facts) -> WorkerFacts:
+    plain: dict[str, Any] = {"version": "1", "topic": "t", "is_claiming": True, "is_feeding": True}
+    return WorkerFacts(**plain | {"name": name} | facts)
+
+
+def test_workers_that_agree_are_counted():
+    assert of(rules.workers("w", US, [worker("a"), worker("b")])) == [
+        (Status.OK, "2 workers share the state: a, b")
+    ]
+
+
+def test_claims_of_some_workers_alone_are_a_failure():
+    [found] = rules.workers("w", US, [worker("a", is_claiming=False), worker("b")])
+    assert found.status is Status.FAILED
+    assert found.message == ("[nova_claims] enabled is not as for the workers that serve: a")
+
+
+@pytest.mark.parametrize("others", [{"topic": "other"}, {"is_dry_run": True}])
+def test_workers_of_another_topic_and_dry_runs_may_differ(others):
+    found = rules.workers("w", US, [worker("a", is_claiming=False, **others)])
+    assert statuses(found) == ["ok"]
+
+
+def test_another_version_is_worth_a_warning():
+    [found] = rules.workers("w", US, [worker("a", version="2")])
+    assert (found.status, "version 2" in found.message) == (Status.WARNING, True)
+
+
+@pytest.mark.parametrize(
+    ("count", "found", "expected"),
+    [
+        (0, [], "ok"),
+        (1, [], "warning"),  # nova-scheduler alone, before the switch
+        (1, ["a"], "ok"),
+        (2, ["a"], "failed"),  # both at once
+        (0, ["a"], "warning"),
+    ],
+)
+def test_who_consumes_is_known(count, found, expected):
+    workers = [worker(each) for each in found]
+    assert str(rules.consumers("q", US, workers, count, 0).status) == expected
+
+
+def test_a_dry_run_is_meant_to_be_beside_nova_scheduler():
+    dry = worker("me", is_dry_run=True)
+    assert rules.consumers("q", dry, [dry], 1, 0).status is Status.OK
+
+
+def test_findings_are_shown_without_secrets():
+    found = [
+        ok("a", "fine"),
+        warning("b", "mysql://u:p@db/nova is slow", "Buy another"),
+        failed("c", "password = hunter2"),
+    ]
+    assert [str(each) for each in found] == [
+        "ok      a: fine",
+        "warning b: mysql://***@db/nova is slow. Buy another",
+        "failed  c: password = ***",
+    ]
+    assert summary(found) == "1 failed, 1 warnings, 1 ok"
+    assert document(found)[1] == {
+        "status": "warning",
+        "check": "b",
+        "message": "mysql://***@db/nova is slow",
+        "fix": "Buy another",
+    }

@@ -1,0 +1,51 @@
+"""The figures of virtualisation hosts, and since when they are over-committed."""
+
+import msgspec
+import pytest
+
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.virt_hosts import RunningVm, VirtHost, over_commit_since_s
+from tests.support.hosts import host_record
+
+
+@pytest.mark.parametrize(
+    ("load", "since_s", "expected_s"),
+    [(90, None, 7.0), (90, 3.0, 3.0), (75, None, 7.0), (74, 3.0, None), (0, None, 7.0)],
+)
+def test_one_clock_measures_over_and_under_use(load, since_s, expected_s):
+    assert over_commit_since_s(load, since_s, 7.0, high=75, low=0) == expected_s
+
+
+def test_a_host_without_statistics_is_not_over_committed():
+    assert over_commit_since_s(None, 3.0, 7.0, high=75, low=0) is None
+
+
+def test_exclusive_cpus_take_no_part_in_the_shared_load():
+    pinned = RunningVm(id="vm", exclusive_cpus=(1,))
+    host = VirtHost(cores=3, cpu_usage=((0, 50.0), (1, 100.0), (2, 10.0)), vms=(pinned,))
+    assert (host.shared_cpus, host.shared_load_percent, host.load_percent) == (2, 60.0, 30)
+
+
+def test_without_use_by_cpu_the_hosts_own_counts_for_each_core():
+    host = VirtHost(cores=2, threads=4, cpu_percent=25.0, spm=True)
+    assert host.shared_load_percent == 60.0
+    assert host.load_percent == 30
+    threads = msgspec.structs.replace(host, count_threads_as_cores=True)
+    assert threads.shared_load_percent == 110.0
+
+
+def test_a_record_without_the_group_does_not_grow():
+    assert b"virt" not in msgspec.json.encode(host_record())
+    assert b"over_commit" not in msgspec.json.encode(host_record())
+
+
+def test_the_group_is_stored_and_read():
+    record = host_record(virt={"cores": 4, "vms": [{"id": "a", "vcpus": 2}]})
+    assert msgspec.json.decode(msgspec.json.encode(record), type=HostRecord) == record
+    assert record.virt == VirtHost(cores=4, vms=(RunningVm(id="a", vcpus=2),))
+
+
+def test_a_record_of_a_host_that_is_up_does_not_grow():
+    assert b"power" not in msgspec.json.encode(host_record())
+    asleep = host_record(power={"state": "down"})
+    assert msgspec.json.decode(msgspec.json.encode(asleep), type=HostRecord) == asleep

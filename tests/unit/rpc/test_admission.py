@@ -1,0 +1,160 @@
+"""Which calls are admitted, and when the delay of the queue is measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler_worker.rpc.amqp import admission
+from scheduler_worker.rpc.amqp.admission import Admission
+from scheduler_worker.rpc.amqp.envelope import Request, encode_answer
+from scheduler_worker.rpc.dispatcher import Message
+
+LIMIT = 3
+
+
+class Stage:
+    """A loop, a connection and a clock, all driven by the test."""
+
+    is_blocked = False
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.in_flight = 0
+        self.pings: list[str] = []
+        self._timers: list[tuple[float, Any]] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def call_later(self, delay_s: float, callback: Any) -> None:
+        self._timers.append((self.now_s + delay_s, callback))
+
+    def ping(self, name: str) -> bool:
+        self.pings.append(name)
+        return True
+
+    def pass_s(self, seconds: float) -> None:
+        ends_s = self.now_s + seconds
+        while self._timers and min(self._timers, key=lambda each: each[0])[0] <= ends_s:
+            due = min(self._timers, key=lambda each: each[0])
+            self._timers.remove(due)
+            self.now_s = due[0]
+            due[1]()
+        self.now_s = ends_s
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    stage = Stage()
+    monkeypatch.setattr(admission, "time", stage)
+    return stage
+
+
+@pytest.fixture
+def admitting(stage: Stage) -> Admission:
+    made = Admission(stage, "topic", in_flight=lambda: stage.in_flight, limit=LIMIT)  # type: ignore[arg-type]
+    made.use(stage)  # type: ignore[arg-type]
+    return made
+
+
+def call(patience_s: float = 10.0, name: str = "call") -> Request:
+    return Request(message=Message(method="do", id=name, is_call=True), patience_s=patience_s)
+
+
+def fill(stage: Stage, admitting: Admission) -> None:
+    for _ in range(LIMIT):
+        assert admitting.admits(admitting.received(call(), "topic"))
+        stage.in_flight += 1
+
+
+def test_nothing_is_measured_while_slots_are_free(stage: Stage, admitting: Admission) -> None:
+    for _ in range(LIMIT - 1):
+        assert admitting.admits(call())
+        stage.in_flight += 1
+    stage.pass_s(10.0)
+    assert stage.pings == []
+
+
+def test_nothing_is_measured_without_calls_that_time_out(
+    stage: Stage, admitting: Admission
+) -> None:
+    stage.in_flight = LIMIT - 1
+    assert admitting.admits(admitting.received(call(float("inf")), "topic"))
+    stage.in_flight = LIMIT
+    stage.pass_s(10.0)
+    assert stage.pings == []
+
+
+def test_the_delay_is_measured_while_no_slot_is_free(stage: Stage, admitting: Admission) -> None:
+    fill(stage, admitting)
+    stage.pass_s(0.5)
+    pinged = len(stage.pings)
+    assert pinged >= 4
+    admitting.finished(dropped=False)
+    stage.in_flight -= 1
+    stage.pass_s(10.0)
+    assert len(stage.pings) <= pinged + 2
+
+
+def test_the_queue_delay_is_subtracted_from_the_callers_patience(
+    stage: Stage, admitting: Admission
+) -> None:
+    fill(stage, admitting)
+    admitting.ping_confirmed(stage.pings[0])
+    stage.pass_s(3.0)
+    assert admitting.received(call(10.0), "topic").patience_s == pytest.approx(10 - 0.5 - 3)
+    assert admitting.received(call(1.0), "topic").patience_s == pytest.approx(1 - 0.1 - 3)
+    assert admitting.received(call(10.0), "topic.me").patience_s == 10.0
+    assert admitting.received(call(float("inf")), "topic").patience_s == float("inf")
+
+
+def test_a_ping_delivered_to_its_sender_counts_as_received(
+    stage: Stage, admitting: Admission
+) -> None:
+    fill(stage, admitting)
+    stage.pass_s(3.0)
+    for ping in stage.pings:
+        admitting.ping_confirmed(ping)
+    admitting.received(call(name=stage.pings[-1]), "topic")
+    assert admitting.received(call(10.0), "topic").patience_s == pytest.approx(9.5)
+
+
+def test_an_answered_ping_counts_as_received(stage: Stage, admitting: Admission) -> None:
+    fill(stage, admitting)
+    stage.pass_s(3.0)
+    for ping in stage.pings:
+        admitting.ping_confirmed(ping)
+    admitting.ping_answered(b"not an encode_answer")
+    admitting.ping_answered(encode_answer(stage.pings[-1], {"service": "scheduler"}))
+    assert admitting.received(call(10.0), "topic").patience_s == pytest.approx(9.5)
+
+
+def test_a_new_connection_starts_a_new_measurement(stage: Stage, admitting: Admission) -> None:
+    fill(stage, admitting)
+    admitting.ping_confirmed(stage.pings[0])
+    admitting.use(None)
+    stage.pass_s(3.0)
+    assert len(stage.pings) == 1
+    admitting.use(stage)  # type: ignore[arg-type]
+    assert admitting.received(call(10.0), "topic").patience_s == pytest.approx(9.5)
+    stage.pass_s(0.2)
+    assert len(stage.pings) > 1
+
+
+def test_a_call_that_cannot_be_finished_in_time_is_dropped_and_starts_the_measurement(
+    stage: Stage, admitting: Admission
+) -> None:
+    assert admitting.admits(admitting.received(call(), "topic"))
+    stage.in_flight = 1
+    for _ in range(4):
+        stage.pass_s(2.0)
+        admitting.finished(dropped=False)
+    assert not admitting.admits(call(3.9))
+    assert stage.pings, "more such calls may wait in the queue"
+    assert admitting.admits(call(4.1))
+    assert admitting.admits(Request(message=Message(method="do", id="cast")))
+    stage.in_flight = 0
+    assert admitting.admits(call(0.1)), "an idle worker may as well try"
+    assert not admitting.admits(call(0.0))

@@ -1,0 +1,335 @@
+"""The server over a scripted connection: what it sends when, and how it reconnects."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from scheduler_worker.observer import Observer
+from scheduler_worker.rpc.amqp import server as amqp_server
+from scheduler_worker.rpc.amqp import undelivered
+from scheduler_worker.rpc.amqp.connection import Answer, ConnectionLostError, IncomingMessage
+from scheduler_worker.rpc.amqp.deliveries import Ack, Publish
+from scheduler_worker.rpc.amqp.loop import Loop
+from scheduler_worker.rpc.amqp.server import AmqpServer
+from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker, DeliveryLimits, QueueNames
+from scheduler_worker.rpc.amqp.undelivered import MAX_BYTES, UndeliveredAnswers
+from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.dispatcher import Dispatcher
+from scheduler_worker.rpc.wire_errors import to_wire
+from tests.support.handlers import Gate, Witness, echo
+from tests.support.patience import NEVER_S, eventually
+
+SETTINGS = AmqpSettings(
+    brokers=(Broker("broker", 5672, "u", "p"),),
+    vhost="/",
+    login_method="PLAIN",
+    tls=None,
+    heartbeat_s=0,
+    retry_s=1.0,
+    retry_backoff_s=2.0,
+    longest_retry_s=8.0,
+    durable=True,
+    auto_delete=False,
+    queue_arguments={},
+    fanout_durable=True,
+    fanout_arguments={},
+    find_caller_s=60.0,
+)
+
+
+class ScriptedConnection:
+    """A connection whose broker is the test."""
+
+    created: list[ScriptedConnection] = []  # noqa: RUF012 - emptied by the fixture
+
+    def __init__(self, *_: Any, on_message: Any, **_others: Any) -> None:
+        self.on_message = on_message
+        self.vanished: frozenset[str] = frozenset()
+        self.is_blocked = False
+        self.performed: list[Any] = []
+        self.heartbeats: list[str] = []
+        self._ours, self._theirs = socket.socketpair()
+        self._inbox: list[IncomingMessage] = []
+        self.created.append(self)
+
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def deliver(self, message: IncomingMessage) -> None:
+        self._inbox.append(message)
+        self._theirs.send(b"!")
+
+    has_input = False
+
+    def pump(self) -> None:
+        self._ours.recv(100)
+        while self._inbox:
+            self.on_message(self._inbox.pop(0))
+
+    def perform(self, command: Any) -> None:
+        self.performed.append(command)
+
+    def answer(self, queue: str, _body: bytes, *, matters: bool) -> None:
+        assert not matters
+        self.heartbeats.append(queue)
+
+    def consume(self, slots: int) -> None:
+        """Nothing to do."""
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+    def tick(self, *, reads: bool = True) -> None:
+        """Nothing to do."""
+
+    def count_consumers(self) -> None:
+        """Nothing to do."""
+
+    def stop_consuming(self) -> None:
+        """Nothing to do."""
+
+    def unconfirmed_answers(self) -> list[Answer]:
+        return []
+
+    def silence(self) -> None:
+        return None
+
+    def close(self) -> None:
+        self._ours.close()
+        self._theirs.close()
+
+    drop = close
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[ScriptedConnection]:
+    ScriptedConnection.created.clear()
+    monkeypatch.setattr(amqp_server, "BrokerConnection", ScriptedConnection)
+    return ScriptedConnection.created
+
+
+def make(observer: Observer | None = None, **methods: Any) -> AmqpServer:
+    return AmqpServer(
+        SETTINGS,
+        QueueNames("nova", "topic", "one"),
+        Dispatcher([Endpoint(None, "1.0", methods)], to_wire, observer or Observer()),
+        slots=2,
+        limits=DeliveryLimits(),
+        observer=observer or Observer(),
+    )
+
+
+def message(tag: int, method: str, **content: Any) -> IncomingMessage:
+    inner = {"method": method, "args": {}, "_unique_id": f"id-{tag}", **content}
+    body = json.dumps({"oslo.version": "2.0", "oslo.message": json.dumps(inner)}).encode()
+    return IncomingMessage(tag, "topic", body, None, 0, True)
+
+
+def await_rounds(server: AmqpServer) -> None:
+    """Until the loop has run twice, with everything that was due before."""
+    for _ in range(2):
+        went = threading.Event()
+        server._loop.call_soon(went.set)
+        assert went.wait(10)
+
+
+def test_nothing_is_sent_to_a_blocked_broker(connections: list[ScriptedConnection]) -> None:
+    witness = Witness()
+    server = make(witness, echo=echo)
+    server.start()
+    [connection] = connections
+    connection.is_blocked = True
+    connection.deliver(message(1, "echo", args={"value": 7}, _msg_id="call", _reply_q="caller"))
+    witness.wait_for("served echo")
+    eventually(lambda: server.describe()["in_hand"] == 0)
+    await_rounds(server)
+    assert connection.performed == []
+    connection.is_blocked = False
+    await_rounds(server)
+    answer, acknowledged = connection.performed
+    assert isinstance(answer, Publish)
+    assert acknowledged == Ack(1, multiple=True)
+    server.stop(5)
+
+
+def test_a_server_that_breaks_down_reports_the_error(connections: list[ScriptedConnection]) -> None:
+    server = make(echo=echo)
+    server.start()
+    assert server.failure() is None
+    connections[0].on_message = lambda _: 1 // 0
+    connections[0].deliver(message(1, "echo"))
+    eventually(lambda: server.failure() is not None)
+    assert "ZeroDivisionError" in (server.failure() or "")
+    assert server.problem() == server.failure()
+
+
+def test_a_server_that_was_stopped_has_not_failed(connections: list[ScriptedConnection]) -> None:
+    server = make(echo=echo)
+    server.start()
+    server.stop(5)
+    assert server.failure() is None
+
+
+def test_a_redelivered_call_gets_a_heartbeat_at_once(connections: list[ScriptedConnection]) -> None:
+    """Its caller may not have heard of it since the worker that had it was killed."""
+    gate = Gate()
+    server = make(wait=gate)
+    server.start()
+    [connection] = connections
+    call = {"_msg_id": "call", "_timeout": NEVER_S}
+    connection.deliver(message(1, "wait", _reply_q="new", **call))
+    again = message(2, "wait", _reply_q="redelivered", **call)
+    connection.deliver(again._replace(deliveries=1))
+    gate.wait_for(2)
+    await_rounds(server)
+    assert connection.heartbeats == ["redelivered"]
+    gate.opened.set()
+    server.stop(5)
+
+
+# Backoff between connections
+
+
+class Clock:
+    """Time passes only in ``wait``."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def wait(self, _source: Any = None, *, timeout_s: float = 60.0) -> bool:
+        self.now_s += max(timeout_s, 0.001)
+        return False
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(amqp_server, "time", clock)
+    monkeypatch.setattr(Loop, "wait", lambda _self, *args, **options: clock.wait(*args, **options))
+    monkeypatch.setattr(amqp_server.random, "uniform", lambda _low, high: high)  # type: ignore[attr-defined]
+    return clock
+
+
+def test_the_backoff_grows_with_every_connection_that_did_not_last(
+    connections: list[ScriptedConnection], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = make(echo=echo)
+    connected_s: list[float] = []
+    lifetimes = [0.0, 0.0, 0.0, 0.0, 0.0, 11.0, 0.0]
+
+    def flush(_link: ScriptedConnection) -> None:
+        connected_s.append(clock.now_s)
+        if len(connected_s) > len(lifetimes):
+            server._stopping.set()
+        else:
+            clock.now_s += lifetimes[len(connected_s) - 1]
+        raise ConnectionLostError("refused after all")
+
+    monkeypatch.setattr(ScriptedConnection, "flush", flush)
+    server.start()
+    assert server._ended.wait(10)
+    intervals = [
+        round(after - before - lasted, 1)
+        for before, after, lasted in zip(connected_s, connected_s[1:], lifetimes, strict=False)
+    ]
+    assert intervals == [1.0, 3.0, 5.0, 7.0, 8.0, 0.0, 1.0]
+
+
+# Undelivered answers
+
+
+class Sender:
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.is_away = False
+
+    def send(self, _queue: str, body: bytes) -> bool:
+        if not self.is_away:
+            self.sent.append(body)
+        return not self.is_away
+
+
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A loop with timers only, and a clock for it."""
+
+    clock = Clock()
+    monkeypatch.setattr(undelivered, "time", clock)
+    due: list[Any] = []
+
+    def run(seconds: float) -> None:
+        ends_s = clock.now_s + seconds
+        while due and clock.now_s + due[0][0] <= ends_s:
+            delay_s, callback = due.pop(0)
+            clock.now_s += delay_s
+            callback()
+        clock.now_s = ends_s
+
+    return SimpleNamespace(
+        call_later=lambda delay_s, callback: due.append((delay_s, callback)), run=run
+    )
+
+
+def undelivered_answers(timers: Any, sender: Sender) -> UndeliveredAnswers:
+    return UndeliveredAnswers(timers, sender.send, patience_s=60.0, observer=Observer())
+
+
+def test_a_returned_answer_is_retried_at_growing_intervals_and_dropped_in_the_end(
+    timers: Any,
+) -> None:
+    sender = Sender()
+    answers = undelivered_answers(timers, sender)
+    answer = Answer("gone", b"body")
+    answers.returned(answer)
+    seconds: list[int] = []
+    for second in range(100):
+        timers.run(1.0)
+        if len(sender.sent) > len(seconds):
+            seconds.append(second)
+            answers.returned(answer)
+        if not len(answers):
+            break
+    intervals = [after - before for before, after in itertools.pairwise(seconds)]
+    assert intervals == sorted(intervals)
+    assert 4 <= len(seconds) <= 10
+    assert second in range(60, 64)
+
+
+def test_kept_answers_are_bounded_by_bytes_and_the_oldest_are_dropped_first(timers: Any) -> None:
+    sender = Sender()
+    answers = undelivered_answers(timers, sender)
+    size = 900_000
+    for number in range(1_500):
+        answers.returned(Answer("gone", number.to_bytes(4, "big") * (size // 4)))
+    assert MAX_BYTES - size < answers.size <= MAX_BYTES
+    timers.run(1.0)
+    assert [body[:4] for body in sender.sent][-1] == (1_499).to_bytes(4, "big")
+
+
+def test_a_delivered_answer_is_not_kept(timers: Any) -> None:
+    answers = undelivered_answers(timers, Sender())
+    answers.returned(Answer("gone", b"body"))
+    answers.delivered(Answer("gone", b"body"))
+    assert (len(answers), answers.size) == (0, 0)
+
+
+def test_unconfirmed_answers_are_sent_on_the_next_connection(timers: Any) -> None:
+    sender = Sender()
+    sender.is_away = True
+    answers = undelivered_answers(timers, sender)
+    answers.connection_lost([Answer("caller", b"body")])
+    timers.run(5.0)
+    assert sender.sent == []
+    sender.is_away = False
+    timers.run(5.0)
+    assert sender.sent == [b"body"]

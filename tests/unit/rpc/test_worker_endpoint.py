@@ -1,0 +1,242 @@
+"""Our own RPC methods: a cast reaches the use cases, and its answer is cast back."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from scheduler_worker.errors import (
+    BusUnavailable,
+    NoValidHost,
+    StateUnavailable,
+    Undeliverable,
+    WorkerStops,
+)
+from scheduler_worker.ports import Publisher
+from scheduler_worker.rpc.contract import Context
+from scheduler_worker.rpc.nova import NovaEndpoint
+from scheduler_worker.rpc.worker import WorkerEndpoint
+from scheduler_worker.waiters import complete
+from tests.support.services import World, host
+
+SPEC = {"flavor": {"vcpus": 1, "memory_mb": 1024}, "num_instances": 1}
+REQUEST = {"spec_obj": SPEC, "instance_uuids": ["i1"], "reply_to": {"topic": "conductor"}}
+
+
+class RecordingPublisher(Publisher):
+    """Records what is published."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict] = []
+        self.broken: Exception | None = None
+
+    def cast(self, **sent) -> None:
+        if self.broken:
+            raise self.broken
+        self.sent.append(sent)
+
+
+class SchedulerSpy:
+    """A scheduler that records the requests it gets."""
+
+    def __init__(self, world: World) -> None:
+        self._scheduler = world.scheduler
+        self.requests: list[tuple] = []
+
+    async def selecting(self, request, **options):
+        self.requests.append((request, options))
+        return await self._scheduler.selecting(request, **options)
+
+    async def selecting_once(self, fingerprint, request, **options):
+        self.requests.append((request, options))
+        return await self._scheduler.selecting_once(fingerprint, request, **options)
+
+    def __getattr__(self, name):
+        return getattr(self._scheduler, name)
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.report(host("a"))
+    return world
+
+
+@pytest.fixture
+def spy(world) -> SchedulerSpy:
+    return SchedulerSpy(world)
+
+
+@pytest.fixture
+def publisher() -> RecordingPublisher:
+    return RecordingPublisher()
+
+
+@pytest.fixture
+def endpoint(world, spy, publisher) -> WorkerEndpoint:
+    return WorkerEndpoint(spy, world.inventory, world.listing, publisher)
+
+
+@contextmanager
+def yielding(*, blocks=True):
+    yield
+
+
+def test_a_cast_is_answered_by_a_cast(endpoint, publisher):
+    complete(endpoint.request_destinations(Context(request_id="r"), **REQUEST))
+    [sent] = publisher.sent
+    assert (sent["topic"], sent["method"]) == ("conductor", "destinations_selected")
+    [[chosen]] = sent["arguments"]["selections"]
+    assert chosen["nova_object.data"]["service_host"] == "a"
+
+
+def test_priority_deadline_and_slot_reach_the_scheduler(endpoint, spy):
+    context = Context(request_id="r", yield_slot=yielding)
+    complete(endpoint.request_destinations(context, **REQUEST, priority=7, deadline_s=3))
+    [(request, options)] = spy.requests
+    assert request.priority == 7
+    assert options == {"patience_s": 3.0, "yield_slot": yielding}
+
+
+def test_timeout_and_slot_of_a_nova_call_reach_the_scheduler(world, spy):
+    context = Context(request_id="r", patience_s=4.0, yield_slot=yielding)
+    nova = NovaEndpoint(spy, world.inventory)
+    complete(nova.select_destinations(context, spec_obj=SPEC, instance_uuids=["i1"]))
+    [(_, options)] = spy.requests
+    assert options == {"patience_s": 4.0, "yield_slot": yielding}
+
+
+@pytest.mark.parametrize("bad", [101, -101, 1.5, "5", True])
+def test_a_priority_out_of_bounds_is_refused(endpoint, publisher, world, bad):
+    complete(endpoint.request_destinations(Context(request_id="r"), **REQUEST, priority=bad))
+    [sent] = publisher.sent
+    assert sent["arguments"]["error"]["type"] == "RequestError"
+    assert "priority: expected an integer" in sent["arguments"]["error"]["message"]
+    assert world.reserved() == {}
+
+
+def test_an_undeliverable_answer_gives_its_reservations_back(endpoint, publisher, world):
+    publisher.broken = Undeliverable("no queue")
+    with pytest.raises(Undeliverable):
+        complete(endpoint.request_destinations(Context(request_id="r"), **REQUEST))
+    assert world.reserved() == {}
+    assert world.scheduler.unanswered() == []
+
+
+def test_reservations_are_kept_when_the_answer_may_have_arrived(endpoint, publisher, world):
+    publisher.broken = BusUnavailable("away")
+    with pytest.raises(BusUnavailable):
+        complete(endpoint.request_destinations(Context(request_id="r"), **REQUEST))
+    reserved = world.reserved()
+    assert reserved != {}
+    publisher.broken = None
+    complete(endpoint.request_destinations(Context(request_id="r"), **REQUEST))
+    assert world.reserved() == reserved
+
+
+def test_an_explanation_is_plain_json_and_counts_what_it_omits(world, publisher):
+    world.report(host("b"))
+    endpoint = WorkerEndpoint(world.scheduler, world.inventory, world.listing, publisher)
+    explained = endpoint.explain(Context(), SPEC, ["i1"], hosts=["a", "b", "z"], limit=1)
+    assert (explained["cluster"], explained["hosts"], explained["reason"]) == ("default", 2, None)
+    assert (len(explained["verdicts"]), explained["left_out"]) == (1, 1)
+    assert list(explained["not_found"]) == ["z"]
+    empty = WorkerEndpoint(World().scheduler, world.inventory, world.listing, publisher)
+    explained = empty.explain(Context(), SPEC, ["i1"], hosts=["z"])
+    assert (explained["cluster"], explained["hosts"], explained["others"]) == (None, 0, [])
+    assert explained["reason"] == "There are no hosts: none has reported."
+    assert list(explained["not_found"]) == ["z"]
+
+
+def test_a_waiting_request_is_left_to_another_worker_when_its_own_stops(publisher):
+    world = World(wait_timeout_s=10.0)
+    world.report(host("a"))
+    endpoint = endpoint_of(world, publisher)
+    world.place("other", vcpus=4)
+    world.scheduler.stop_waiting()
+    with pytest.raises(WorkerStops):
+        complete(endpoint.request_destinations(Context(request_id="r", at_least_once=True), **BIG))
+    assert publisher.sent == []
+    complete(endpoint.request_destinations(Context(request_id="r"), **BIG))
+    [sent] = publisher.sent
+    assert sent["arguments"]["error"]["type"] == "Conflict", "no other worker gets it"
+    assert world.reserved() == {"a": ["other"]}
+
+
+BIG = REQUEST | {"spec_obj": {"flavor": {"vcpus": 4, "memory_mb": 1024}, "num_instances": 1}}
+
+
+def answered(publisher: RecordingPublisher) -> list[str]:
+    """The host, or the error, of each answer."""
+    found = []
+    for each in publisher.sent:
+        answer = each["arguments"]
+        if "error" in answer:
+            found.append(answer["error"]["type"])
+        else:
+            found.append(answer["selections"][0][0]["nova_object.data"]["service_host"])
+    return found
+
+
+def endpoint_of(world: World, publisher: RecordingPublisher) -> WorkerEndpoint:
+    return WorkerEndpoint(world.scheduler, world.inventory, world.listing, publisher)
+
+
+def test_copies_of_a_request_get_the_same_refusal(world, publisher):
+    first, second = world, world.beside()
+    context = Context(request_id="r")
+    world.place("other", vcpus=4)
+    complete(endpoint_of(first, publisher).request_destinations(context, **BIG))
+    world.inventory.release(["other"])
+    complete(endpoint_of(second, publisher).request_destinations(context, **BIG))
+    assert answered(publisher) == ["NoValidHost", "NoValidHost"]
+    assert world.reserved() == {}
+    complete(
+        endpoint_of(second, publisher).request_destinations(Context(request_id="another"), **BIG)
+    )
+    assert answered(publisher)[2:] == ["a"]
+
+
+def test_a_copy_that_is_refused_answers_with_the_hosts_of_another_copy(
+    world, publisher, monkeypatch
+):
+    first, second = world, world.beside()
+    context, select = Context(request_id="r"), first.scheduler._select
+
+    async def refused_and_overtaken(*arguments, **options):
+        monkeypatch.setattr(first.scheduler, "_select", select)
+        world.place("other", vcpus=4)
+        with pytest.raises(NoValidHost) as refused:
+            await select(*arguments, **options)
+        world.inventory.release(["other"])
+        await endpoint_of(second, publisher).request_destinations(context, **BIG)
+        raise refused.value
+
+    monkeypatch.setattr(first.scheduler, "_select", refused_and_overtaken)
+    complete(endpoint_of(first, publisher).request_destinations(context, **BIG))
+    assert answered(publisher) == ["a", "a"]
+    assert world.reserved() == {"a": ["i1"]}
+
+
+def test_a_refusal_is_remembered_for_a_limited_time(world, publisher):
+    world.place("other", vcpus=4)
+    for _ in range(2):
+        complete(endpoint_of(world, publisher).request_destinations(Context(request_id="r"), **BIG))
+        world.inventory.release(["other"])
+        world.clock.advance(world.limits.remember_answers_s + 1)
+        world.report({"host": "a"})
+    assert answered(publisher) == ["NoValidHost", "a"]
+
+
+def test_a_verdict_that_cannot_be_stored_is_not_answered_with_hosts(world, publisher, monkeypatch):
+    write = world.state.write
+
+    def away(scope, *arguments, **options):
+        if scope == "@verdicts":
+            raise StateUnavailable("away")
+        return write(scope, *arguments, **options)
+
+    monkeypatch.setattr(world.state, "write", away)
+    complete(endpoint_of(world, publisher).request_destinations(Context(request_id="r"), **BIG))
+    assert answered(publisher) == ["StateUnavailable"]
+    assert world.reserved() == {}
+    assert world.scheduler.unanswered() == []

@@ -1,0 +1,196 @@
+"""Units that ask classes outside of this process."""
+
+import random
+
+import pytest
+from conformance.ovirt import record, request, table
+
+from scheduler_worker.model.cluster_load import BalanceMemory, ClusterLoad, HostLoad, VmLoad
+from scheduler_worker.model.policies import BalanceUse, ClusterPolicy, FilterUse, WeightUse
+from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind, entry
+from scheduler_worker.scheduling.compiler import compile_policy
+from scheduler_worker.scheduling.explain import explain
+from scheduler_worker.scheduling.external.contract import PluginClass, PluginFile
+from scheduler_worker.scheduling.external.units import Plugins, unit_class
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.service.policies.external_units import with_external
+from scheduler_worker.service.policies.units import unit_catalogue
+
+
+class Answers(Plugins):
+    """Answers instead of a cage; an exception stands for a failure."""
+
+    def __init__(self, **answers):
+        self.answers = answers
+        self.asked = []
+
+    def ask(self, question, read):
+        self.asked.append(question)
+        try:
+            return read(self.answers[question.plugin.name], question.hosts)
+        except (KeyError, ValueError):
+            return None
+
+    def trouble(self, plugin):
+        return None if plugin.name in self.answers else "it did not answer in time"
+
+
+KINDS = {"Keep": UnitKind.FILTER, "Cost": UnitKind.WEIGHT, "Move": UnitKind.BALANCE}
+CLASSES = tuple(
+    PluginClass(
+        file="all.py",
+        name=name,
+        kind=kind,
+        description=f"Is {name}.",
+        parameters={"most": "[0-9]+"},
+    )
+    for name, kind in KINDS.items()
+)
+HOSTS = ["a", "b", "c"]
+
+
+def catalogue():
+    return with_external(unit_catalogue(), [PluginFile(name="all.py", classes=CLASSES)])
+
+
+def pipeline(plugins, **parameters):
+    policy = ClusterPolicy(
+        id="p",
+        name="p",
+        version=1,
+        filters=(FilterUse(unit="Keep"),),
+        weights=(WeightUse(unit="Cost"),),
+        balance=BalanceUse(unit="Move"),
+        parameters=parameters,
+    )
+    return compile_policy(policy, catalogue(), Options(), {Plugins: plugins})
+
+
+def decided(plugins, **parameters):
+    hosts = table(record(name, {}, vcpus=8, memory_mb=4096, local_gb=10) for name in HOSTS)
+    asked = Request(spec=request(), instance_uuids=("vm",))
+    found = explain(pipeline(plugins, **parameters), hosts, asked, random.Random(0))
+    passed = {each.host for each in found.verdicts if each.rejected_by is None}
+    return found, passed
+
+
+def test_a_filter_keeps_and_the_lowest_score_wins():
+    found, passed = decided(Answers(Keep=["b", "c"], Cost=[["b", 7], ["c", 3]]))
+    assert passed == {"b", "c"}
+    assert found.chosen == "c"
+    assert found.notes == ()
+    (verdict,) = [each for each in found.verdicts if each.host == "a"]
+    assert (verdict.rejected_by, verdict.reason) == ("Keep", "Keep of all.py does not keep it")
+
+
+def test_classes_get_ids_and_the_parameters_that_are_set():
+    plugins = Answers(Keep=["b", "c"], Cost=[])
+    decided(plugins, most="5")
+    first = plugins.asked[0]
+    assert (list(first.hosts), first.vm, first.properties) == (HOSTS, "vm", {"most": "5"})
+    cost = next(each for each in plugins.asked if each.plugin.name == "Cost")
+    assert list(cost.hosts) == ["b", "c"]
+    plugins.asked.clear()
+    decided(plugins)
+    assert plugins.asked[0].properties == {}
+
+
+def test_a_value_must_match_the_declared_expression():
+    with pytest.raises(Exception, match="most is 'x', which does not match"):
+        pipeline(Answers(), most="x")
+
+
+def test_failures_pass_all_hosts_and_score_nothing_and_are_noted():
+    found, passed = decided(Answers())
+    assert passed == set(HOSTS)
+    assert found.notes == (
+        "Keep failed: it did not answer in time",
+        "Cost failed: it did not answer in time",
+    )
+
+
+def test_a_filter_that_fails_closed_rejects_all():
+    plugins = Answers(Cost=[])
+    plugins.fails_closed = True
+    found, passed = decided(plugins)
+    assert passed == set()
+    assert {each.reason for each in found.verdicts} == {"Keep failed: it did not answer in time"}
+
+
+def test_without_cages_every_call_fails():
+    unit = unit_class(CLASSES[0])()
+    assert "[external_units] directory" in (unit.note() or "")
+
+
+VMS = (VmLoad(id="vm-1"), VmLoad(id="pinned", can_move=False))
+CLUSTER = ClusterLoad(hosts=(HostLoad(name="a", vms=VMS), HostLoad(name="b"), HostLoad(name="c")))
+
+
+NOTHING = BalanceMemory()
+
+
+def planned(plugins, memory=NOTHING, now_s=1000.0):
+    balance = pipeline(plugins).balance
+    return balance.plan(CLUSTER, memory, now_s)
+
+
+def test_a_balance_proposes_a_move():
+    (move,) = planned(Answers(Move=["vm-1", ["b", "a"]])).migrations
+    assert (move.vm, move.source, move.destinations) == ("vm-1", "a", ("b",))
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ([], "proposes nothing"),
+        (["vm-1", ["a"]], "cannot move"),
+        (["pinned", ["b"]], "cannot move"),
+        (["unknown", ["b"]], "cannot move"),
+    ],
+)
+def test_a_balance_that_cannot_be_followed_moves_nothing(answer, why):
+    plan = planned(Answers(Move=answer))
+    assert plan.migrations == ()
+    assert why in plan.nothing_because
+
+
+def test_a_balance_that_fails_moves_nothing():
+    assert planned(Answers()).nothing_because == "Move failed: it did not answer in time"
+
+
+def test_a_vm_that_was_just_moved_stays():
+    memory = BalanceMemory().with_move("vm-1", "b", "a", 950.0)
+    assert planned(Answers(Move=["vm-1", ["b"]]), memory).migrations == ()
+    later = planned(Answers(Move=["vm-1", ["b"]]), memory, now_s=1100.0)
+    assert [each.vm for each in later.migrations] == ["vm-1"]
+
+
+def test_units_from_files_do_not_come_with_the_worker():
+    found = catalogue().find("Keep", UnitKind.FILTER)
+    assert not found.is_internal
+    assert found.description == "Is Keep."
+    assert [(each.name, each.regex) for each in found.parameters] == [("most", "[0-9]+")]
+
+
+def test_names_that_are_taken_and_files_that_do_not_load_are_named():
+    classes = [
+        PluginClass(file="a.py", name=name, kind=UnitKind.FILTER) for name in ("X", "Memory")
+    ]
+    memory = entry("Memory", unit_class(classes[1]))
+    found = with_external(
+        Catalogue([memory]),
+        [
+            PluginFile(name="a.py", classes=tuple(classes)),
+            PluginFile(name="b.py", classes=(classes[0],)),
+            PluginFile(name="c.py", problem="SyntaxError: invalid syntax"),
+        ],
+    )
+    assert found.find("X", UnitKind.FILTER).problem is None
+    assert found.find("Memory", UnitKind.FILTER) is memory
+    problems = {
+        name: str(found.problem(name, UnitKind.FILTER)) for name in ("a.py", "b.py", "c.py")
+    }
+    assert "the worker has a filter Memory already" in problems["a.py"]
+    assert "a.py has a filter X already" in problems["b.py"]
+    assert problems["c.py"] == "cannot be used: SyntaxError: invalid syntax"

@@ -1,0 +1,204 @@
+"""What Placement is asked to allocate for a selection: amounts, providers and mappings."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from scheduler_worker.model.decisions import Allocation, Decision
+from scheduler_worker.model.requests import SchedulerLimits
+from scheduler_worker.scheduling.allocations import allocation_on
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.scheduling.prefilters.amounts import amounts_of
+from tests.support.hosts import host_record, host_table, request_spec
+from tests.support.units import pipeline_of
+
+PINNED = {"id": 0, "memory": 512, "cpuset": [], "pcpuset": [0, 1], "cpu_policy": "dedicated"}
+MIXED = PINNED | {"cpuset": [1], "pcpuset": [0], "cpu_policy": "mixed"}
+
+
+def amounts(**asked) -> dict[str, int]:
+    flavor = {"vcpus": 2, "memory_mb": 512, **asked.pop("flavor", {})}
+    if extra_specs := asked.pop("extra_specs", None):
+        flavor["extra_specs"] = extra_specs
+    return dict(amounts_of(request_spec(flavor=flavor, **asked)))
+
+
+def topology(cell, **others):
+    return {"cells": [cell], **others}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, {"VCPU": 2, "MEMORY_MB": 512}),
+        (
+            {"flavor": {"root_gb": 10, "ephemeral_gb": 5}},
+            {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 15},
+        ),
+        ({"flavor": {"swap": 1}}, {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 1}),
+        ({"flavor": {"swap": 1024}}, {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 1}),
+        ({"flavor": {"swap": 1025}}, {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 2}),
+        (
+            {"flavor": {"root_gb": 10, "ephemeral_gb": 5}, "is_bfv": True},
+            {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 5},
+        ),
+        ({"numa_topology": topology(PINNED)}, {"PCPU": 2, "MEMORY_MB": 512}),
+        ({"numa_topology": topology(MIXED)}, {"PCPU": 1, "VCPU": 1, "MEMORY_MB": 512}),
+        (
+            {"numa_topology": topology(PINNED, emulator_threads_policy="isolate")},
+            {"PCPU": 3, "MEMORY_MB": 512},
+        ),
+        (
+            {"numa_topology": topology(PINNED, emulator_threads_policy="share")},
+            {"PCPU": 2, "MEMORY_MB": 512},
+        ),
+        ({"extra_specs": {"resources:VCPU": "5"}}, {"VCPU": 5, "MEMORY_MB": 512}),
+        (
+            {"extra_specs": {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB")}},
+            {},
+        ),
+        (
+            {"flavor": {"root_gb": 9}, "is_bfv": True, "extra_specs": {"resources:DISK_GB": "3"}},
+            {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 3},
+        ),
+        # Of a group with a suffix, or another class: not of the flavor's own.
+        (
+            {"extra_specs": {"resources1:VCPU": "5", "resources:VGPU": "1"}},
+            {"VCPU": 2, "MEMORY_MB": 512},
+        ),
+    ],
+)
+def test_what_placement_is_asked_for(asked, expected):
+    assert amounts(**asked) == expected
+
+
+CLAIMING = pipeline_of([], [], Options.of(claims_in_placement=True))
+PLAIN = {"VCPU": 1, "MEMORY_MB": 1024}
+PORT = {"requester_id": "port", "resources": {"NET_BW_EGR_KILOBIT_PER_SEC": 5}}
+
+
+def decide(hosts, *uuids: str, alternates: int = 0, pipeline=CLAIMING, **asked) -> Decision:
+    request = Request(
+        spec=request_spec(**asked), instance_uuids=uuids or ("one",), num_alternates=alternates
+    )
+    return pipeline.decide(hosts, request, random.Random(1))
+
+
+def allocations(decision: Decision) -> list[Allocation | None]:
+    return [each.allocation for some in decision.selections for each in some]
+
+
+def test_every_selection_has_its_hosts_allocation():
+    hosts = host_table([host_record(host=name) for name in "ab"])
+    [chosen, alternate] = allocations(decide(hosts, alternates=1))
+    assert {*chosen.allocations, *alternate.allocations} == {"uuid-a", "uuid-b"}
+    for each in (chosen, alternate):
+        [(provider, taken)] = each.allocations.items()
+        assert taken == {"resources": PLAIN}
+        assert each.mappings == {"": [provider]}
+
+
+def test_without_claims_there_is_none():
+    hosts = host_table([host_record()])
+    assert allocations(decide(hosts, pipeline=pipeline_of([], [], Options()))) == [None]
+
+
+def test_a_rebuild_check_has_none():
+    hosts = host_table([host_record()])
+    hints = {"_nova_check_type": ["rebuild"]}
+    assert allocations(decide(hosts, scheduler_hints=hints)) == [None]
+
+
+def test_requests_of_one_class_have_allocations_of_their_own():
+    """The pipeline has no unit that looks at memory, so both requests share an evaluation."""
+    hosts = host_table([host_record()])
+    for memory_mb in (100, 200):
+        [found] = allocations(decide(hosts, f"of {memory_mb}", memory_mb=memory_mb))
+        assert found.allocations["uuid-h"]["resources"]["MEMORY_MB"] == memory_mb
+
+
+def test_a_group_is_mapped_to_the_provider_that_serves_it():
+    nic = {"uuid": "nic", "inventories": {"NET_BW_EGR_KILOBIT_PER_SEC": {"total": 9}}}
+    hosts = host_table([host_record(resource_providers=[nic])])
+    [found] = allocations(decide(hosts, requested_resources=[PORT]))
+    assert found.allocations == {
+        "uuid-h": {"resources": PLAIN},
+        "nic": {"resources": {"NET_BW_EGR_KILOBIT_PER_SEC": 5}},
+    }
+    assert found.mappings == {"": ["uuid-h"], "port": ["nic"]}
+
+
+def test_each_instance_of_a_request_takes_another_provider_and_a_repeated_one_the_same():
+    gpus = [{"uuid": f"gpu{n}", "inventories": {"VGPU": {"total": 1}}} for n in range(2)]
+    hosts = host_table([host_record(resource_providers=gpus)])
+    asked: dict[str, Any] = {"extra_specs": {"resources:VGPU": "1"}}
+    found = allocations(decide(hosts, "one", "two", **asked))
+    providers = [sorted(each.allocations) for each in found]
+    assert sorted(providers) == [["gpu0", "uuid-h"], ["gpu1", "uuid-h"]]
+    request = Request(spec=request_spec(**asked), instance_uuids=("two",))
+    again = CLAIMING.decide(hosts, request, random.Random(1), {"two": 0})
+    assert allocations(again) == [found[1]]
+
+
+def test_groups_that_share_a_provider_are_added_up():
+    extra: dict[str, str] = {f"resources{n}:CUSTOM_X": "2" for n in (1, 2)} | {
+        "group_policy": "none"
+    }
+    root = {"uuid": "uuid-h", "inventories": {"CUSTOM_X": {"total": 9}}}
+    hosts = host_table([host_record(resource_providers=[root])])
+    [found] = allocations(decide(hosts, extra_specs=extra))
+    assert found.allocations == {"uuid-h": {"resources": PLAIN | {"CUSTOM_X": 4}}}
+    assert found.mappings == {"": ["uuid-h"], "1": ["uuid-h"], "2": ["uuid-h"]}
+
+
+def test_a_flavor_without_amounts_of_its_own_maps_nothing():
+    extra = {"resources:CUSTOM_BARE": "1"} | dict.fromkeys(
+        ("resources:VCPU", "resources:MEMORY_MB"), "0"
+    )
+    root = {"uuid": "uuid-h", "inventories": {"CUSTOM_BARE": {"total": 1}}}
+    hosts = host_table([host_record(resource_providers=[root])])
+    [found] = allocations(decide(hosts, vcpus=0, memory_mb=0, extra_specs=extra))
+    assert found.allocations == {"uuid-h": {"resources": {"CUSTOM_BARE": 1}}}
+    assert found.mappings == {"": ["uuid-h"]}
+
+
+def test_devices_in_placement():
+    pool = {
+        "vendor_id": "8086",
+        "product_id": "1",
+        "count": 1,
+        "tags": {"rp_uuid": "device", "resource_class": "CUSTOM_NIC"},
+    }
+    hosts = host_table([host_record(pci_device_pools=[pool])])
+    asked: dict[str, Any] = {
+        "pci_requests": {
+            "requests": [
+                {"count": 1, "spec": [{"vendor_id": "8086"}], "alias_name": "a", "request_id": "x"}
+            ]
+        },
+        "requested_resources": [{"requester_id": "x-0", "resources": {"CUSTOM_NIC": 1}}],
+    }
+    [found] = allocations(decide(hosts, **asked))
+    assert found.allocations == {
+        "uuid-h": {"resources": PLAIN},
+        "device": {"resources": {"CUSTOM_NIC": 1}},
+    }
+    assert found.mappings == {"": ["uuid-h"], "x-0": ["device"]}
+
+
+def test_what_inventories_give_is_in_the_allocation_once():
+    inventories = {"VCPU": {"total": 8}, "MEMORY_MB": {"total": 8192}, "VGPU": {"total": 1}}
+    record = host_record(resource_providers=[{"uuid": "uuid-h", "inventories": inventories}])
+    hosts = host_table([record])
+    pinned = {"cells": [{"id": 0, "cpuset": [], "pcpuset": [0, 1], "memory": 1024}]}
+    spec = request_spec(
+        vcpus=2, numa_topology=pinned, extra_specs={"resources:VGPU": "1"}, instance_uuid="i1"
+    )
+    claim = pipeline_of().selections.claim(hosts.state(0), spec, SchedulerLimits(), "")
+    found = allocation_on(hosts.state(0), spec, claim.resources)
+    assert found.allocations == {"uuid-h": {"resources": {"VCPU": 2, "MEMORY_MB": 1024, "VGPU": 1}}}
+    assert found.mappings == {"": ["uuid-h"]}

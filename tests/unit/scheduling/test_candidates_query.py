@@ -1,0 +1,256 @@
+"""What Placement is asked about a request, and what its answer means."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl
+
+import pytest
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.aggregates import Aggregate
+from scheduler_worker.model.allocation_candidates import (
+    AllocationRequest,
+    CandidatesAnswer,
+    ProviderSummary,
+)
+from scheduler_worker.model.providers import ProviderUse
+from scheduler_worker.scheduling.numa.requests import with_topology
+from scheduler_worker.scheduling.prefilters.candidates_query import (
+    asked_classes,
+    by_root,
+    queries,
+)
+from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
+from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
+from tests.support.hosts import request_spec
+
+PLAIN = {
+    ("resources", "DISK_GB:20,MEMORY_MB:1024,VCPU:2"),
+    ("root_required", "!COMPUTE_STATUS_DISABLED"),
+    ("limit", "1000"),
+}
+
+
+def asked(
+    *aggregates: Aggregate,
+    parameters: RequestFilterParameters | None = None,
+    vcpus: int = 2,
+    root_gb: int = 20,
+    **spec,
+) -> list[set[tuple[str, str]]]:
+    """The parameters of each query."""
+    made = with_topology(
+        request_spec(vcpus=vcpus, memory_mb=1024, flavor={"root_gb": root_gb}, **spec)
+    )
+    needs = needs_of(made, parameters or RequestFilterParameters())
+    return [set(parse_qsl(each.text)) for each in queries(made, needs, aggregates, 1000)]
+
+
+def test_a_flavor_is_asked_for_as_nova_does():
+    assert asked() == [PLAIN]
+
+
+def test_traits_of_flavor_and_compute_node_are_told_apart():
+    extra_specs = {
+        "trait:CUSTOM_A": "required",
+        "trait:CUSTOM_B": "forbidden",
+        "accel:device_profile": "fpga",
+    }
+    [found] = asked(
+        extra_specs=extra_specs,
+        request_level_params={"root_required": ["CUSTOM_R"], "root_forbidden": ["CUSTOM_F"]},
+    )
+    assert ("required", "CUSTOM_A,!CUSTOM_B") in found
+    root = "COMPUTE_ACCELERATORS,CUSTOM_R,!COMPUTE_STATUS_DISABLED,!CUSTOM_F"
+    assert ("root_required", root) in found
+
+
+def test_groups_have_their_names_as_suffixes():
+    extra_specs = {
+        "resources1:VGPU": "1",
+        "trait1:CUSTOM_A": "required",
+        "resources_X:CUSTOM_B": "2",
+        "group_policy": "isolate",
+    }
+    port = {
+        "requester_id": "port-1",
+        "resources": {"NET_BW_EGR_KILOBIT_PER_SEC": 1000},
+        "required_traits": ["CUSTOM_PHYSNET"],
+        "forbidden_traits": ["CUSTOM_SLOW"],
+        "aggregates": [["agg-1", "agg-2"], ["agg-3"]],
+        "forbidden_aggregates": ["agg-4"],
+        "in_tree": "some-tree",
+    }
+    [found] = asked(extra_specs=extra_specs, requested_resources=[port])
+    assert found - PLAIN == {
+        ("resources1", "VGPU:1"),
+        ("required1", "CUSTOM_A"),
+        ("resources_X", "CUSTOM_B:2"),
+        ("group_policy", "isolate"),
+        ("resourcesport-1", "NET_BW_EGR_KILOBIT_PER_SEC:1000"),
+        ("requiredport-1", "CUSTOM_PHYSNET,!CUSTOM_SLOW"),
+        ("member_ofport-1", "in:agg-1,agg-2"),
+        ("member_ofport-1", "in:agg-3"),
+        ("member_ofport-1", "!in:agg-4"),
+        ("in_treeport-1", "some-tree"),
+    }
+
+
+def test_several_groups_of_callers_may_share_a_provider():
+    ports = [
+        {"requester_id": name, "resources": {"SRIOV_NET_VF": 1}} for name in ("port-1", "port-2")
+    ]
+    [found] = asked(requested_resources=ports, request_level_params={"same_subtree": [["port-1"]]})
+    assert ("group_policy", "none") in found
+    assert ("same_subtree", "port-1") in found
+
+
+def test_where_the_request_may_go_is_asked_by_aggregates():
+    aggregates = (
+        Aggregate(id=1, uuid="agg-z1", metadata={"availability_zone": "z"}),
+        Aggregate(id=2, uuid="agg-z2", metadata={"availability_zone": "z"}),
+        Aggregate(
+            id=3, uuid="agg-t", metadata={"filter_tenant_id_1": "p", "trait:CUSTOM_T": "required"}
+        ),
+    )
+    [found] = asked(
+        *aggregates,
+        availability_zone="z",
+        project_id="p",
+        requested_destination={"aggregates": ["a,b", "c"], "forbidden_aggregates": ["d"]},
+        parameters=RequestFilterParameters(
+            limit_tenants_to_placement_aggregate=True, enable_isolated_aggregate_filtering=True
+        ),
+    )
+    assert found - PLAIN == {
+        ("member_of", "in:a,b"),
+        ("member_of", "in:c"),
+        ("member_of", "in:agg-z1,agg-z2"),
+        ("member_of", "in:agg-t"),
+        ("member_of", "!in:agg-t,d"),
+    }
+
+
+def test_a_zone_of_no_aggregate_restricts_nothing():
+    assert asked(availability_zone="nova") == [PLAIN]
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        {"force_hosts": ["h"]},
+        {"force_nodes": ["n"]},
+        {"only_hosts": ["h"]},
+        {"requested_destination": {"host": "h"}},
+        {"scheduler_hints": {"same_host": ["i"]}},
+        {"scheduler_hints": {"group": ["g"]}},
+    ],
+)
+def test_a_request_that_is_bound_to_hosts_has_no_limit_and_no_tree(bound):
+    """``in_tree`` would leave out what is shared with the host."""
+    assert asked(**bound) == [PLAIN - {("limit", "1000")}]
+
+
+def test_pinned_cpus_are_asked_for_and_then_shared_ones():
+    pinned, unpinned = asked(extra_specs={"hw:cpu_policy": "dedicated"})
+    assert ("resources", "DISK_GB:20,MEMORY_MB:1024,PCPU:2") in pinned
+    assert unpinned == PLAIN
+
+
+def test_a_flavor_that_takes_nothing_asks_for_its_traits_at_the_compute_node():
+    extra_specs = {
+        **{f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")},
+        "trait:CUSTOM_A": "required",
+        "resources1:CUSTOM_BAREMETAL": "1",
+    }
+    [found] = asked(extra_specs=extra_specs)
+    assert found == {
+        ("resources1", "CUSTOM_BAREMETAL:1"),
+        ("root_required", "CUSTOM_A,!COMPUTE_STATUS_DISABLED"),
+        ("limit", "1000"),
+    }
+
+
+def test_a_name_that_placement_does_not_accept_is_refused():
+    group = {"requester_id": "a b", "resources": {"VGPU": 1}}
+    with pytest.raises(RequestError, match="requester_id: needs 1 to 64 letters"):
+        asked(requested_resources=[group])
+
+
+@pytest.mark.parametrize("other", ["port", "1"])
+def test_two_groups_of_one_name_are_refused(other):
+    groups = [{"requester_id": each, "resources": {"VGPU": 1}} for each in ("port", other)]
+    with pytest.raises(RequestError, match=r"requested_resources\[1\]\.requester_id: .* another"):
+        asked(requested_resources=groups, extra_specs={"resources1:VGPU": "1"})
+
+
+def test_classes_are_those_of_all_groups():
+    made = request_spec(
+        vcpus=2,
+        memory_mb=1024,
+        extra_specs={"resources:VGPU": "1", "resources1:CUSTOM_A": "1"},
+        requested_resources=[{"requester_id": "port", "resources": {"SRIOV_NET_VF": 1}}],
+    )
+    needs = needs_of(made, RequestFilterParameters())
+    assert asked_classes(needs) == {"VCPU", "MEMORY_MB", "VGPU", "CUSTOM_A", "SRIOV_NET_VF"}
+
+
+# The answer
+
+
+def needs(**spec) -> Needs:
+    made = request_spec(vcpus=1, memory_mb=512, flavor={"root_gb": 10}, **spec)
+    return needs_of(made, RequestFilterParameters())
+
+
+def answer(*requests: AllocationRequest) -> CandidatesAnswer:
+    names = {name for each in requests for name in each.held}
+    summaries = {
+        name: ProviderSummary(root=name.partition("/")[0], shares=name.startswith("pool"), rooms={})
+        for name in names
+    }
+    return CandidatesAnswer(requests, summaries)
+
+
+OF_FLAVOR = {"VCPU": 1, "MEMORY_MB": 512}
+
+
+def test_a_candidate_belongs_to_the_root_of_what_does_not_share():
+    held = {"h/numa": OF_FLAVOR, "pool": {"DISK_GB": 10}}
+    asked = AllocationRequest(held, {"": ("h/numa", "pool")})
+    own = AllocationRequest({"pool2": OF_FLAVOR | {"DISK_GB": 10}}, {"": ("pool2",)})
+    found = by_root(needs(), answer(asked, own))
+    assert found.keys() == {"h", "pool2"}  # a compute node that shares, for itself
+    [candidate] = found["h"]
+    assert {use.provider: use.resources for use in candidate.uses} == held
+
+
+def test_each_group_takes_what_it_asked_of_the_provider_that_serves_it():
+    spec = {"extra_specs": {"resources1:DISK_GB": "5", "group_policy": "none"}}
+    asked = AllocationRequest(
+        {"h": OF_FLAVOR, "pool": {"DISK_GB": 15}}, {"": ("h", "pool"), "1": ("pool",)}
+    )
+    [candidate] = by_root(needs(**spec), answer(asked))["h"]
+    assert sorted(candidate.uses, key=str) == sorted(
+        (
+            ProviderUse(provider="h", resources=OF_FLAVOR),
+            ProviderUse(provider="pool", resources={"DISK_GB": 10}),
+            ProviderUse(provider="pool", resources={"DISK_GB": 5}, group="1"),
+        ),
+        key=str,
+    )
+
+
+def test_amounts_that_placement_added_up_too_often_do_not_count():
+    """As a Placement 16.0 answered: 10 + 20 became 170."""
+    spec = {"extra_specs": {"resources1:DISK_GB": "20", "group_policy": "none"}}
+    asked = AllocationRequest(
+        {"h": OF_FLAVOR | {"DISK_GB": 40}, "pool": {"DISK_GB": 170}},
+        {"": ("h", "pool"), "1": ("h",)},
+    )
+    [candidate] = by_root(needs(**spec), answer(asked))["h"]
+    assert {(use.group, use.provider): use.resources for use in candidate.uses} == {
+        ("", "h"): OF_FLAVOR,
+        ("", "pool"): {"DISK_GB": 10},
+        ("1", "h"): {"DISK_GB": 20},
+    }

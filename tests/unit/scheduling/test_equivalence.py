@@ -1,0 +1,81 @@
+"""Requests of which all units read the same are in one class."""
+
+import pytest
+
+from scheduler_worker.scheduling import equivalence
+from scheduler_worker.scheduling.equivalence import EquivalenceClasses
+from scheduler_worker.scheduling.plugin import Filter
+from tests.support.hosts import request_spec
+
+
+class Reader(Filter):
+    """Reads vCPUs of requests with hints; counts how often it is asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = 0
+
+    def applies(self, spec):
+        return spec.scheduler_hints is not None
+
+    def reads(self, spec):
+        self.asked += 1
+        return spec.flavor.vcpus
+
+    def passes(self, hosts, spec):
+        raise NotImplementedError
+
+
+class Silent(Reader):
+    def reads(self, spec):
+        return None
+
+
+HINTS = {"a": ["b"]}
+
+
+def test_requests_with_equal_reads_are_in_the_same_class():
+    reader = Reader()
+    of = EquivalenceClasses([reader]).of
+    one = of(request_spec(vcpus=1, scheduler_hints=HINTS))
+    assert one is of(request_spec(vcpus=1, scheduler_hints={"c": ["d"]}))
+    assert one is not of(request_spec(vcpus=2, scheduler_hints=HINTS))
+    assert one is not of(request_spec(vcpus=1))
+    assert one.applying == {reader}
+    assert not one.undeclared
+
+
+def test_units_are_asked_once_for_equal_content_of_any_instance():
+    reader = Reader()
+    of = EquivalenceClasses([reader]).of
+    for number in range(3):
+        of(request_spec(scheduler_hints=HINTS, instance_uuid=f"i{number}"))
+    assert reader.asked == 1
+
+
+def test_a_unit_that_does_not_declare_what_it_reads_stays_out_of_the_class():
+    silent, reader = Silent(), Reader()
+    of = EquivalenceClasses([silent, reader]).of
+    one = of(request_spec(vcpus=1, scheduler_hints=HINTS))
+    assert one.undeclared == {silent}
+    assert one is of(request_spec(vcpus=1, scheduler_hints={"c": ["d"]}))
+    assert one is not of(request_spec(vcpus=2, scheduler_hints=HINTS))
+    assert not of(request_spec()).undeclared
+
+
+@pytest.mark.parametrize("odd", [object(), "\ud800", 2**70, "x" * 10_000], ids=type)
+def test_units_are_asked_again_for_content_that_cannot_be_encoded(odd):
+    reader = Reader()
+    of = EquivalenceClasses([reader]).of
+    one, other = (request_spec(scheduler_hints=HINTS, numa_topology={"odd": odd}) for _ in "12")
+    assert of(one) is of(other)
+    assert reader.asked == 2
+
+
+def test_the_memory_of_classes_is_bounded(monkeypatch):
+    monkeypatch.setattr(equivalence, "_MOST_KNOWN", 10)
+    known = EquivalenceClasses([Reader()])
+    for number in range(100):
+        known.of(request_spec(vcpus=number, scheduler_hints=HINTS))
+    assert len(known._by_content) <= 10
+    assert len(known._by_reads) <= 10

@@ -1,0 +1,370 @@
+"""Capacity that a host's own inventories decide: who passes, what is taken, and why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler_worker.errors import NoValidHost
+from scheduler_worker.model.claims import Claim, Reservation, Resources
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.inventories import UNLIMITED
+from scheduler_worker.model.providers import ProviderUse
+from scheduler_worker.scheduling.filters.capacity import (
+    AggregateRamFilter,
+    CoreFilter,
+    DiskFilter,
+    RamFilter,
+)
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.scheduling.prefilters.amounts import amounts_of
+from scheduler_worker.scheduling.prefilters.capacity import Inventories
+from scheduler_worker.scheduling.prefilters.units import ResourceProviders
+from scheduler_worker.scheduling.weighers.figures import RAMWeigher
+from tests.support.hosts import NOW_S, host_record, host_table, request_spec
+from tests.support.units import pipeline_of
+
+UNIT = Inventories()
+PINNED = {"cells": [{"id": 0, "cpuset": [1], "pcpuset": [0], "memory": 1024}]}
+
+
+class FirstHost:
+    def randrange(self, start: int, /) -> int:
+        return 0
+
+    def shuffle(self, x, /) -> None:
+        pass
+
+
+def root(name: str = "h", *, usages: dict[str, int] | None = None, **fields: Any) -> dict:
+    """The root provider of a host: 8 VCPU at a ratio of 2, 4 GiB of memory, 20 GiB of disk."""
+    inventories = {
+        "VCPU": {"total": 8, "max_unit": 8, "allocation_ratio": 2.0},
+        "MEMORY_MB": {"total": 4096, "reserved": 512, "max_unit": 4096},
+        "DISK_GB": {"total": 20, "max_unit": 20},
+    }
+    inventories |= fields.pop("inventories", {})
+    inventories = {name: each for name, each in inventories.items() if each}
+    plain = {"uuid": f"uuid-{name}", "inventories": inventories, "usages": usages or {}}
+    return plain | fields
+
+
+def fed(name: str = "h", **fields: Any) -> HostRecord:
+    """A host with inventories, whose own figures would refuse every flavor."""
+    below = fields.pop("below", ())
+    about = {key: fields.pop(key) for key in list(fields) if key in {"traits", "service"}}
+    figures = {"vcpus": 1, "vcpus_used": 99, "memory_mb": 1, "local_gb": 1, "free_ram_mb": -1}
+    figures |= {"disk_available_least": 0}
+    providers = [root(name, **fields), *below]
+    return host_record(host=name, resource_providers=providers, **figures, **about)
+
+
+def passes(record: HostRecord, **asked: Any) -> bool:
+    hosts, spec = host_table([record]), request_spec(**asked)
+    column = bool(UNIT.passes(hosts, spec)[0])
+    assert column == UNIT.host_passes(hosts.state(0), spec)
+    return column
+
+
+@pytest.mark.parametrize(
+    ("flavor", "fits"),
+    [
+        ({"vcpus": 8}, True),
+        ({"vcpus": 9}, False),  # max_unit, though the ratio would allow it
+        ({"memory_mb": 3584}, True),
+        ({"memory_mb": 3585}, False),  # reserved
+        ({"root_gb": 20}, True),
+        ({"root_gb": 20, "swap": 1}, False),
+        ({"root_gb": 19, "swap": 1024}, True),
+        ({"root_gb": 19, "swap": 1025}, False),
+        ({"root_gb": 10, "ephemeral_gb": 11}, False),
+    ],
+)
+def test_inventories_bound_one_instance(flavor, fits):
+    assert passes(fed(), flavor=flavor) is fits
+
+
+def test_a_volume_takes_no_local_disk():
+    assert not passes(fed(), flavor={"root_gb": 21})
+    assert passes(fed(), flavor={"root_gb": 21}, is_bfv=True)
+    assert not passes(fed(), flavor={"root_gb": 21, "ephemeral_gb": 21}, is_bfv=True)
+
+
+def test_use_counts_up_to_the_ratio():
+    assert passes(fed(usages={"VCPU": 14}), vcpus=2)
+    assert not passes(fed(usages={"VCPU": 15}), vcpus=2)
+    assert passes(fed(usages={"VCPU": 15}), vcpus=2, extra_specs={"resources:VCPU": "0"})
+
+
+def test_capacity_is_rounded_down_as_placement_does():
+    ratio = {"total": 7, "allocation_ratio": 1.5}
+    assert passes(fed(inventories={"VCPU": ratio}, usages={"VCPU": 9}), vcpus=1)
+    assert not passes(fed(inventories={"VCPU": ratio}, usages={"VCPU": 10}), vcpus=1)
+
+
+@pytest.mark.parametrize(
+    ("inventory", "vcpus", "fits"),
+    [
+        ({"min_unit": 2}, 1, False),
+        ({"min_unit": 2}, 2, True),
+        ({"step_size": 2}, 3, False),
+        ({"step_size": 2}, 4, True),
+        (None, 1, False),
+    ],
+)
+def test_units_and_absent_classes(inventory, vcpus, fits):
+    inventory = inventory and {"total": 8} | inventory
+    assert passes(fed(inventories={"VCPU": inventory}), vcpus=vcpus) is fits
+
+
+def test_hosts_without_inventories_are_left_to_the_filters_of_the_policy():
+    devices = {"uuid": "uuid-h", "inventories": {"VGPU": {"total": 1}}}
+    assert passes(host_record(), vcpus=1000)
+    assert passes(host_record(resource_providers=[devices]), vcpus=1000)
+    hosts = host_table([host_record()])
+    assert hosts.unused_vcpu.tolist() == [UNLIMITED]
+
+
+@pytest.mark.parametrize("unit", [CoreFilter, RamFilter, DiskFilter, AggregateRamFilter])
+def test_filters_of_reported_figures_leave_such_hosts_alone(unit):
+    hosts, spec = host_table([fed(), host_record(host="g", vcpus=0)]), request_spec(vcpus=2)
+    assert unit().passes(hosts, spec).tolist()[0] is True
+    assert unit().host_passes(hosts.state(0), spec)
+    assert unit().limits(hosts.state(0), spec) == {}
+    with_disk = request_spec(memory_mb=9000, flavor={"root_gb": 200, "vcpus": 2})
+    assert unit().passes(hosts, with_disk)[0]
+
+
+@pytest.mark.parametrize(
+    ("host", "asked", "why"),
+    [
+        ({}, {"vcpus": 9}, "needs 9 VCPU; one instance may take 1 to 8"),
+        (
+            {"usages": {"VCPU": 15}},
+            {"vcpus": 2},
+            "needs 2 VCPU; 15 are used of (8 - 0 reserved) x 2 = 16",
+        ),
+        (
+            {"inventories": {"DISK_GB": None}},
+            {"flavor": {"root_gb": 1}},
+            "needs 1 DISK_GB; its compute node has no inventory of that",
+        ),
+        (
+            {"inventories": {"VCPU": {"total": 8, "step_size": 4}}},
+            {"vcpus": 2},
+            "needs 2 VCPU, which is no multiple of 4",
+        ),
+    ],
+)
+def test_the_reason_names_the_figures(host, asked, why):
+    assert UNIT.reason(host_table([fed(**host)]).state(0), request_spec(**asked)) == why
+
+
+# Pinned CPUs
+
+
+def test_pinned_cpus_come_from_their_own_inventory():
+    both = {"VCPU": {"total": 1}, "PCPU": {"total": 1}}
+    assert passes(fed(inventories=both), vcpus=2, numa_topology=PINNED)
+    isolating = PINNED | {"emulator_threads_policy": "isolate"}
+    assert not passes(fed(inventories=both), vcpus=2, numa_topology=isolating)
+    assert passes(fed(inventories=both | {"PCPU": {"total": 2}}), numa_topology=isolating, vcpus=2)
+    assert not passes(fed(inventories={"VCPU": None, "PCPU": {"total": 8}}), vcpus=1)
+
+
+def test_a_host_without_an_inventory_of_them_gives_others():
+    records = [fed("a", usages={"VCPU": 14}), fed("b", usages={"VCPU": 15})]
+    records.append(fed("c", inventories={"PCPU": {"total": 1}, "VCPU": {"total": 1}}))
+    hosts, spec = host_table(records), request_spec(vcpus=2, numa_topology=PINNED)
+    assert UNIT.passes(hosts, spec).tolist() == [True, False, True]
+    assert [UNIT.host_passes(host, spec) for host in hosts.states()] == [True, False, True]
+    [use] = UNIT.taken_by(spec, hosts.state(0))
+    assert use.resources == {"VCPU": 2, "MEMORY_MB": 1024}
+    [use] = UNIT.taken_by(spec, hosts.state(2))
+    assert use.resources == {"VCPU": 1, "PCPU": 1, "MEMORY_MB": 1024}
+
+
+def test_amounts_follow_the_extra_specs():
+    spec = request_spec(
+        flavor={"vcpus": 4, "memory_mb": 512, "root_gb": 5, "swap": 1},
+        extra_specs={"resources:DISK_GB": "7", "resources:MEMORY_MB": "0"},
+    )
+    assert amounts_of(spec) == (("DISK_GB", 7), ("VCPU", 4))
+
+
+# Groups that ask for CPUs, memory or disk from one provider
+
+
+def test_a_named_group_shares_the_inventories_with_the_flavor():
+    unit = ResourceProviders()
+    records = [fed("a", usages={"VCPU": 2}), fed("b", usages={"VCPU": 3})]
+    hosts = host_table(records)
+    spec = request_spec(vcpus=8, extra_specs={"resources_more:VCPU": "6"})
+    assert unit.passes(hosts, spec).tolist() == [True, False]
+    assert [unit.host_passes(host, spec) for host in hosts.states()] == [True, False]
+
+
+def test_resources_pcpu_is_taken_from_the_inventory():
+    extra = {"resources:VCPU": "0", "resources:PCPU": "2"}
+    hosts = host_table([fed(inventories={"PCPU": {"total": 3}})])
+    spec = request_spec(extra_specs=extra, flavor={"vcpus": 0})
+    pipeline = pipeline_of()
+    pipeline.decide(hosts, Request(spec=spec, instance_uuids=("i1",)), FirstHost())
+    assert hosts.unused_pcpu.tolist() == [1]
+    with pytest.raises(NoValidHost):
+        pipeline.decide(hosts, Request(spec=spec, instance_uuids=("i2",)), FirstHost())
+
+
+# Reservations
+
+
+def decide(hosts: HostTable, uuid: str, **asked: Any) -> Claim:
+    request = Request(spec=request_spec(**asked), instance_uuids=(uuid,))
+    [claim] = pipeline_of(weights=[RAMWeigher()]).decide(hosts, request, FirstHost()).claims
+    return claim
+
+
+def unused(hosts: HostTable) -> tuple[list[int], list[int], list[int]]:
+    columns = (hosts.unused_vcpu, hosts.unused_memory_mb, hosts.unused_disk_gb)
+    vcpus, memory_mb, disk_gb = (each.tolist() for each in columns)
+    return vcpus, memory_mb, disk_gb
+
+
+def stored(claim: Claim, created_at_s: float = NOW_S, **fields: Any) -> Reservation:
+    names = ("instance_uuid", "host_uuid", "host", "nodename", "resources")
+    plain = {name: getattr(claim, name) for name in names} | fields
+    return Reservation(created_at_s=created_at_s, expires_at_s=2 * NOW_S, token=1, **plain)
+
+
+def test_a_decision_takes_from_the_inventories_and_gives_back_exactly():
+    hosts = host_table([fed()])
+    claim = decide(hosts, "i1", vcpus=4, memory_mb=1000, flavor={"root_gb": 5, "swap": 1})
+    assert claim.resources.providers == (
+        ProviderUse(provider="uuid-h", resources={"DISK_GB": 6, "MEMORY_MB": 1000, "VCPU": 4}),
+    )
+    assert unused(hosts) == ([12], [2584], [14])
+    hosts.put(fed(), 2)  # a report without use keeps the reservation
+    assert unused(hosts) == ([12], [2584], [14])
+    hosts.give_back(claim.id)
+    assert unused(hosts) == ([16], [3584], [20])
+
+
+def test_decisions_stop_where_placement_would():
+    hosts = host_table([fed("a"), fed("b")])
+    for number in range(6):
+        decide(hosts, f"i{number}", vcpus=1, memory_mb=1100)
+    with pytest.raises(NoValidHost):
+        decide(hosts, "one too many", vcpus=1, memory_mb=1100)
+
+
+def test_forced_hosts_are_held_to_their_inventories():
+    hosts = host_table([fed()])
+    assert decide(hosts, "i1", memory_mb=3584, force_hosts=["h"])
+    with pytest.raises(NoValidHost):
+        decide(hosts, "i2", force_hosts=["h"])
+
+
+def test_a_rebuild_is_not():
+    hosts = host_table([fed(usages={"VCPU": 99})])
+    hints = {"_nova_check_type": ["rebuild"]}
+    spec = request_spec(force_hosts=["h"], scheduler_hints=hints)
+    request = Request(spec=spec, instance_uuids=("i1",))
+    assert pipeline_of().decide(hosts, request, FirstHost()).claims == ()
+
+
+def test_pending_resources_are_told_apart():
+    hosts = host_table([fed()])
+    claim = decide(hosts, "i1", vcpus=4)
+    hosts.consume(stored(claim))
+    without = hosts.without_unannounced()
+    assert without is not None
+    assert (without.unused_vcpu.tolist(), hosts.unused_vcpu.tolist()) == ([16], [12])
+    hosts.consume(stored(claim, announced_at_s=NOW_S))
+    assert hosts.without_unannounced() is None
+    assert hosts.unused_vcpu.tolist() == [12]
+
+
+def test_what_was_reserved_before_the_inventories_came_counts_by_its_flavor():
+    hosts = host_table([host_record()])
+    claim = decide(hosts, "i1", vcpus=2, memory_mb=1000, flavor={"root_gb": 1, "swap": 1})
+    assert claim.resources.providers == ()
+    hosts.put(fed(), 2)
+    assert unused(hosts) == ([14], [2584], [18])
+    hosts.put(host_record(), 3)
+    hosts.give_back(claim.id)
+    assert hosts.unused_vcpu.tolist() == [UNLIMITED]
+
+
+# Consumers
+
+
+def listing(*consumers: str, read_at_s: float, vcpus: int) -> HostRecord:
+    usages = {"VCPU": vcpus, "MEMORY_MB": 1024}
+    return fed(usages=usages, consumers=consumers, read_at_s=read_at_s)
+
+
+def test_a_reservation_in_the_usages_is_not_counted_again():
+    hosts = host_table([fed()])
+    hosts.consume(stored(decide(hosts, "i1", vcpus=4)))
+    hosts.put(listing("i1", "other", read_at_s=NOW_S + 1, vcpus=5), 2)
+    assert unused(hosts) == ([11], [2560], [20])
+    assert hosts.vcpus_used.tolist() == [99 + 4]  # its report of vCPUs may be older
+    hosts.give_back("i1@uuid-h")
+    assert unused(hosts) == ([11], [2560], [20])
+    assert hosts.vcpus_used.tolist() == [99]
+
+
+@pytest.mark.parametrize(
+    "usages", [listing("other", read_at_s=NOW_S + 1, vcpus=5), fed(usages={"VCPU": 5})]
+)
+def test_a_reservation_that_is_not_known_to_be_in_the_usages_counts(usages):
+    hosts = host_table([fed()])
+    hosts.consume(stored(decide(hosts, "i1", vcpus=4)))
+    hosts.put(usages, 2)
+    assert hosts.unused_vcpu.tolist() == [7]
+
+
+def test_usages_that_were_read_before_may_show_the_instance_as_it_was():
+    hosts = host_table([listing("i1", read_at_s=NOW_S, vcpus=2)])
+    claim = decide(hosts, "i1", vcpus=4)  # resized on its own host
+    assert hosts.unused_vcpu.tolist() == [10]
+    hosts.consume(stored(claim, created_at_s=NOW_S + 1))
+    assert hosts.unused_vcpu.tolist() == [10]
+    hosts.put(listing("i1", read_at_s=NOW_S + 2, vcpus=4), 2)
+    assert hosts.unused_vcpu.tolist() == [12]
+
+
+def test_a_claim_is_replaced_exactly_even_if_usages_were_read_in_between():
+    hosts = host_table([fed()])
+    claim = decide(hosts, "i1", vcpus=4)
+    hosts.put(listing("i1", read_at_s=NOW_S + 1, vcpus=4), 2)
+    assert hosts.unused_vcpu.tolist() == [8]  # a claim is later than all reports
+    hosts.consume(stored(claim))
+    assert hosts.unused_vcpu.tolist() == [12]
+    hosts.give_back(claim.id)
+    assert hosts.unused_vcpu.tolist() == [12]
+
+
+def test_each_provider_of_a_tree_says_whom_it_includes():
+    device = {"uuid": "gpu", "inventories": {"VGPU": {"total": 4}}, "usages": {"VGPU": 0}}
+    seen = device | {"usages": {"VGPU": 1}, "consumers": ("i1",), "read_at_s": NOW_S + 1}
+    hosts = host_table([fed(below=(device,))])
+    hosts.consume(stored(decide(hosts, "i1", extra_specs={"resources:VGPU": "1"})))
+    assert hosts.provider_tree[0].providers[1].used == (1,)
+    hosts.put(fed(below=(seen,)), 2)
+    assert hosts.provider_tree[0].providers[1].used == (1,)
+    assert hosts.unused_vcpu.tolist() == [15]
+
+
+def test_an_unlimited_host_takes_and_gives_back_too():
+    hosts = host_table([host_record()])
+    before = msgspec.structs.asdict(hosts.records[0])
+    resources = Resources(vcpus=1, providers=(ProviderUse(provider="x", resources={"A": 1}),))
+    claim = stored(decide(hosts, "i1"), resources=resources)
+    hosts.consume(claim)
+    hosts.give_back(claim.id)
+    assert hosts.unused_vcpu.tolist() == [UNLIMITED]
+    assert msgspec.structs.asdict(hosts.records[0]) == before

@@ -1,0 +1,334 @@
+"""What oVirt's balances propose, what they leave alone, and why."""
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from scheduler_worker.model.claims import Claim, Resources
+from scheduler_worker.model.cluster_load import (
+    BalanceMemory,
+    BalancePlan,
+    ClusterLoad,
+    HostLoad,
+    VmLoad,
+)
+from scheduler_worker.model.host_power import HostPower
+from scheduler_worker.scheduling.ovirt.balances import (
+    EvenDistributionBalance,
+    EvenGuestsBalance,
+    NoBalance,
+    PowerSavingBalance,
+)
+from scheduler_worker.scheduling.ovirt.cluster_load import cluster_load
+from scheduler_worker.scheduling.ovirt.ha_reservation import unprotected_hosts
+from scheduler_worker.scheduling.plugin import Balance
+from tests.support.hosts import NOW_S, host_record, host_table
+from tests.support.units import made
+
+GIB = 1024.0
+
+
+def vm(id: str, percent: float | None = 20, **fields: Any) -> VmLoad:
+    return VmLoad(id=id, cpu_percent=percent, memory_mb=fields.pop("memory_mb", GIB), **fields)
+
+
+def host(name: str, percent: float | None, *vms: VmLoad, **fields: Any) -> HostLoad:
+    """A host of four CPUs, which has been out of its bounds for long if it is."""
+    is_out = percent is not None and not 0 < percent < 75
+    known: dict[str, Any] = {
+        "load": None if percent is None else 4 * percent,
+        "shared_cpus": 4,
+        "free_mb": 16 * GIB,
+        "num_vms": len(vms),
+        "out_of_bounds_since_s": 0.0 if is_out else None,
+    }
+    return HostLoad(name=name, vms=vms, **known | fields)
+
+
+def plan(unit: type[Balance], *hosts: HostLoad, **given: Any) -> BalancePlan:
+    """The plan with these parameters; ``memory`` and ``now_s`` may be given, too."""
+    memory, now_s = given.pop("memory", BalanceMemory()), given.pop("now_s", NOW_S)
+    return made(unit, **given).plan(ClusterLoad(hosts=hosts), memory, now_s)
+
+
+def moves(found: BalancePlan) -> list[tuple[str, tuple[str, ...]]]:
+    assert bool(found.migrations) is not bool(found.nothing_because)
+    return [(each.vm, each.destinations) for each in found.migrations]
+
+
+BUSY = host("busy", 90, vm("small", 20), vm("large", 80, vcpus=2))
+IDLE = host("idle", 10, vm("other"))
+
+
+class TestEvenDistribution:
+    def test_vms_with_little_load_are_proposed_first_and_may_stay_after_all(self):
+        found = plan(EvenDistributionBalance, BUSY, IDLE)
+        assert moves(found) == [("small", ("idle",)), ("large", ("idle",))]
+        assert found.migrations[0].candidates == ("idle", "busy")
+        assert found.migrations[0].reason == "busy has a load of 90 %, 75 % and more is too much"
+
+    def test_the_busiest_host_comes_first(self):
+        hotter = host("hotter", 95, vm("hot"))
+        found = plan(EvenDistributionBalance, BUSY, hotter, IDLE)
+        assert [each.source for each in found.migrations] == ["hotter", "busy", "busy"]
+
+    @pytest.mark.parametrize(("minutes", "is_over"), [("16", True), ("17", False)])
+    def test_a_load_must_last(self, minutes, is_over):
+        found = plan(EvenDistributionBalance, BUSY, IDLE, CpuOverCommitDurationMinutes=minutes)
+        assert bool(found.migrations) is is_over
+
+    def test_a_load_that_nobody_has_noted_is_not_too_much_yet(self):
+        fresh = host("busy", 90, vm("small"), out_of_bounds_since_s=None)
+        assert plan(EvenDistributionBalance, fresh, IDLE).nothing_because == (
+            "no host has to give up VMs"
+        )
+
+    def test_a_host_takes_no_vm_that_brings_it_above_the_limit(self):
+        half = host("half", 55)
+        large = host("busy", 90, vm("large", 81), vm("larger", 82))
+        found = plan(EvenDistributionBalance, large, half, HighUtilization="75")
+        assert moves(found) == []
+        assert found.nothing_because == (
+            "no VM of busy may move to a host that has room for it "
+            "(busy has a load of 90 %, 75 % and more is too much)"
+        )
+        fits = host("busy", 90, vm("just", 80))
+        assert moves(plan(EvenDistributionBalance, fits, half)) == [("just", ("half",))]
+
+    def test_a_host_near_the_limit_is_no_destination(self):
+        # 60 % is where hosts with a limit of 75 % stop to take VMs, which is min(60, 65).
+        found = plan(EvenDistributionBalance, BUSY, host("near", 60))
+        assert found.nothing_because.startswith("no host is ready to take VMs (busy has")
+        assert moves(plan(EvenDistributionBalance, BUSY, host("less", 59)))
+
+    def test_a_host_keeps_the_memory_that_the_policy_says(self):
+        tight = host("tight", 10, free_mb=1536.0)
+        limits = {"MaxFreeMemoryForOverUtilized": "512"}
+        assert moves(plan(EvenDistributionBalance, BUSY, tight, **limits)) == []
+        limits = {"MaxFreeMemoryForOverUtilized": "511"}
+        assert moves(plan(EvenDistributionBalance, BUSY, tight, **limits))
+
+    def test_a_host_short_of_memory_gives_up_vms_but_not_its_only_one(self):
+        limits = {"MaxFreeMemoryForOverUtilized": "512", "MinFreeMemoryForUnderUtilized": "4096"}
+        short = host("short", 30, vm("a", 30), vm("b", 10), free_mb=100.0)
+        found = plan(EvenDistributionBalance, short, host("roomy", 20), **limits)
+        assert moves(found) == [("b", ("roomy",)), ("a", ("roomy",))]
+        assert "100 MiB left" in found.migrations[0].reason
+        single = host("short", 30, vm("a"), free_mb=100.0)
+        assert not plan(EvenDistributionBalance, single, host("roomy", 20), **limits).migrations
+        middling = host("middling", 20, free_mb=4096.0)
+        assert not plan(EvenDistributionBalance, short, middling, **limits).migrations
+
+    def test_too_many_vcpus_for_each_cpu_are_too_much_at_any_load(self):
+        crowded = host("crowded", 20, vm("a"), shared_vcpus=8)
+        found = plan(EvenDistributionBalance, crowded, IDLE, VCpuToPhysicalCpuRatio="2")
+        assert moves(found) == [("a", ("idle",))]
+        assert found.migrations[0].reason == "crowded has 2 vCPUs for each CPU, 2 are allowed"
+        assert not plan(
+            EvenDistributionBalance, crowded, IDLE, VCpuToPhysicalCpuRatio="2.1"
+        ).migrations
+        assert not plan(EvenDistributionBalance, crowded, IDLE).migrations
+
+    def test_a_host_without_statistics_neither_gives_nor_takes(self):
+        unknown = host("unknown", None, vm("a"))
+        assert moves(plan(EvenDistributionBalance, BUSY, unknown)) == []
+        assert moves(plan(EvenDistributionBalance, unknown, IDLE)) == []
+
+    def test_hosts_that_take_part_in_a_migration_or_are_not_up_are_left_alone(self):
+        moving = host("moving", 10, is_settled=False)
+        resting = host("resting", 0, power=HostPower(state="maintenance"))
+        found = plan(EvenDistributionBalance, BUSY, moving, resting)
+        assert found.nothing_because == (
+            "fewer than two hosts are up and take part in no migration"
+        )
+
+    def test_a_vm_that_cannot_move_is_not_proposed(self):
+        stuck = host("busy", 90, vm("stuck", can_move=False), vm("free", 30))
+        assert moves(plan(EvenDistributionBalance, stuck, IDLE)) == [("free", ("idle",))]
+
+    def test_a_vm_that_was_just_moved_rests(self):
+        memory = BalanceMemory().with_move("small", "idle", "busy", NOW_S - 119)
+        found = plan(EvenDistributionBalance, BUSY, IDLE, memory=memory)
+        assert moves(found) == [("large", ("idle",))]
+        assert found.memory.moves.keys() == {"small"}
+        later = plan(EvenDistributionBalance, BUSY, IDLE, memory=found.memory, now_s=NOW_S + 1)
+        assert [each for each, _ in moves(later)] == ["small", "large"]
+        assert later.memory == BalanceMemory()
+
+    def test_a_vm_without_statistics_has_an_assumed_load(self):
+        unknown = host("busy", 90, vm("unknown", None, vcpus=3), vm("known", 29))
+        found = plan(EvenDistributionBalance, unknown, IDLE)
+        assert [each for each, _ in moves(found)] == ["known", "unknown"]
+
+
+class TestPowerSaving:
+    def test_a_host_with_little_load_is_emptied(self):
+        found = plan(PowerSavingBalance, host("a", 40), host("b", 15, vm("v")), host("c", 5))
+        assert moves(found) == [("v", ("a", "c"))]
+        assert found.migrations[0].reason == (
+            "b has a load of 15 % only, less than 20 % is too little"
+        )
+
+    def test_nothing_moves_to_a_host_with_too_much_load(self):
+        full = host("full", 80, vm("f"))
+        found = plan(PowerSavingBalance, full, host("b", 15, vm("v", 1)))
+        assert moves(found) == [("f", ("b",))]
+
+    def test_unused_memory_is_gathered(self):
+        limits = {"MinFreeMemoryForUnderUtilized": "8192"}
+        found = plan(PowerSavingBalance, host("a", 40, vm("v")), host("b", 50), **limits)
+        assert moves(found) == [("v", ("b",))]
+        assert "more than 8192 MiB is unused" in found.migrations[0].reason
+
+    @pytest.mark.parametrize("few", [(), (host("a", 40, vm("v")),)])
+    def test_hosts_are_switched_on_also_where_nothing_can_move(self, few):
+        off = host("off", None, power=HostPower(state="down", by_policy=True))
+        on = {"EnableAutomaticHostPowerManagement": "true", "HostsInReserve": "1"}
+        found = plan(PowerSavingBalance, *few, off, **on)
+        assert (found.power.host, found.power.to) == ("off", "up")
+        assert found.power.reason == "0 empty hosts are up, 1 are wanted"
+        assert plan(PowerSavingBalance, *few, off, HostsInReserve="1").power is None
+
+    @pytest.mark.parametrize(
+        "power",
+        [
+            HostPower(state="down"),
+            HostPower(state="down", by_policy=True, is_healthy=False),
+            HostPower(state="maintenance"),
+            HostPower(state="maintenance", by_policy=True, is_excluded=True),
+        ],
+    )
+    def test_hosts_that_others_have_switched_off_stay_off(self, power):
+        on = {"EnableAutomaticHostPowerManagement": "true", "HostsInReserve": "1"}
+        assert plan(PowerSavingBalance, host("off", None, power=power), **on).power is None
+
+    @pytest.mark.parametrize(
+        ("changed", "is_used"),
+        [
+            ({}, False),
+            ({"is_settled": False}, True),
+            ({"num_vms": 1}, True),
+            ({"is_manager": True}, True),
+            ({"power": HostPower()}, True),
+        ],
+    )
+    def test_only_an_empty_host_with_power_management_is_put_into_maintenance(
+        self, changed, is_used
+    ):
+        fields = {"power": HostPower(is_managed=True)} | changed
+        on = {"EnableAutomaticHostPowerManagement": "true"}
+        found = plan(PowerSavingBalance, host("a", 0, **fields), **on).power
+        assert (found is None) is is_used
+
+
+class TestEvenGuests:
+    def test_all_hosts_with_most_vms_give_to_those_with_far_fewer(self):
+        some = [vm(f"v{n}", n) for n in (3, 1)]
+        hosts = [
+            host("a", 30, vm("w"), num_vms=12),
+            host("b", 30, num_vms=8),
+            host("c", 30, num_vms=7),
+            host("d", 30, *some, num_vms=7, is_manager=True),
+        ]
+        found = plan(EvenGuestsBalance, *hosts)
+        assert moves(found) == [("w", ("c",)), ("v1", ("c",)), ("v3", ("c",))]
+        assert found.migrations[1].reason == "d counts as 12 VMs, 10 and more are too many"
+
+    def test_the_load_of_the_other_host_counts(self):
+        full = host("b", 75, num_vms=0)
+        assert not plan(EvenGuestsBalance, host("a", 30, vm("w"), num_vms=12), full).migrations
+        fits = plan(
+            EvenGuestsBalance,
+            host("a", 30, vm("w"), num_vms=12),
+            full,
+            HighUtilization="80",
+        )
+        assert moves(fits) == [("w", ("b",))]
+
+
+def test_no_balance_moves_nothing():
+    found = plan(NoBalance, BUSY, IDLE)
+    assert found == BalancePlan(nothing_because="the policy's balance moves nothing")
+
+
+class TestClusterLoad:
+    def table(self, **facts: Any) -> Any:
+        running = [
+            {"id": "plain", "vcpus": 2, "memory_mb": 1024, "cpu_percent": 30},
+            {"id": "stuck", "migratable": False, "highly_available": True},
+            {"id": "pinned", "exclusive_cpus": [3]},
+        ]
+        virt = {"sockets": 1, "cores": 4, "threads": 4, "cpu_percent": 50, "vms": running} | facts
+        return host_table(
+            [host_record(host="a", virt=virt, over_commit_since_s=7.0), host_record(host="b")]
+        )
+
+    def test_hosts_and_vms_are_those_of_the_table(self):
+        [a, b] = cluster_load(self.table()).hosts
+        assert (a.load, a.shared_cpus, a.load_percent) == (200.0, 3, 67)
+        assert (a.num_vms, a.shared_vcpus, a.out_of_bounds_since_s) == (3, 3, 7.0)
+        assert a.free_mb == b.free_mb == 8192.0
+        assert a.is_settled
+        assert [(each.id, each.load, each.can_move) for each in a.vms] == [
+            ("plain", 60.0, True),
+            ("stuck", 10.0, False),
+            ("pinned", 10.0, False),
+        ]
+        assert [each.highly_available for each in a.vms] == [False, True, False]
+        assert (b.load, b.load_percent, b.vms) == (None, None, ())
+
+    def test_a_host_is_not_settled_while_a_vm_leaves(self):
+        leaving = {"id": "v", "is_changing": True}
+        [a, b] = cluster_load(self.table(vms=[leaving])).hosts
+        assert (a.is_settled, b.is_settled) == (False, True)
+        assert not a.vms[0].can_move
+
+    def test_a_host_is_not_settled_while_a_vm_is_pending(self):
+        hosts = self.table()
+        claim = Claim(
+            instance_uuid="new",
+            host_uuid="uuid-b",
+            host="b",
+            nodename="b",
+            resources=Resources(vcpus=1, memory_mb=1024),
+            host_version=1,
+        )
+        hosts.consume(claim)
+        [a, b] = cluster_load(hosts).hosts
+        assert (a.is_settled, b.is_settled) == (True, False)
+        assert b.free_mb < 8192 - 1024
+
+    def test_the_power_of_hosts_is_what_is_reported(self):
+        off = HostPower(state="down")
+        hosts = self.table()
+        [record] = hosts.find("b")
+        hosts.put(structs.replace(record, power=off), 2)
+        found = cluster_load(hosts)
+        assert [each.name for each in found.settled] == ["a"]
+        assert found.hosts[1].power == off
+
+
+class TestHaReservation:
+    def test_each_hosts_vms_must_fit_on_the_others(self):
+        large = vm("large", memory_mb=8 * GIB, highly_available=True)
+        small = vm("small", memory_mb=GIB, highly_available=True)
+        plain = vm("plain", memory_mb=64 * GIB)
+        hosts = (
+            host("a", 10, large, small, plain, free_mb=0.0),
+            host("b", 10, large, free_mb=8 * GIB),
+            host("c", 10, plain, free_mb=GIB),
+        )
+        # The VMs of a fit on b and c, the one of b on neither a nor c.
+        assert unprotected_hosts(ClusterLoad(hosts=hosts)) == ["b"]
+
+    def test_load_counts_up_to_twice_the_cpus(self):
+        wanted = vm("v", 100, vcpus=4, highly_available=True)
+        for percent, expected in ((100, []), (101, ["a"])):
+            cluster = ClusterLoad(hosts=(host("a", 10, wanted), host("b", percent)))
+            assert unprotected_hosts(cluster) == expected
+
+    def test_hosts_that_are_off_do_not_help(self):
+        off = host("b", 0, power=HostPower(state="maintenance"))
+        wanted = vm("v", highly_available=True)
+        assert unprotected_hosts(ClusterLoad(hosts=(host("a", 10, wanted), off))) == ["a"]

@@ -1,0 +1,212 @@
+"""Reserved NUMA cells and PCI devices: taken one by one, reported, kept, and given back."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from scheduler_worker.errors import NoValidHost
+from scheduler_worker.model.claims import Resources
+from scheduler_worker.model.decisions import Decision
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
+from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.scheduling.weighers.pci import PCIWeigher
+from tests.support.hosts import host_record, host_table, request_spec
+from tests.support.units import pipeline_of
+
+PIPELINE = pipeline_of([NUMATopologyFilter(), PciPassthroughFilter()], [PCIWeigher()], Options())
+
+
+def cell(number: int) -> dict:
+    cpus = list(range(4 * number, 4 * number + 4))
+    pages = [{"size_kb": 4, "total": 2**20}, {"size_kb": 2048, "total": 2048}]
+    return {
+        "id": number,
+        "cpuset": cpus,
+        "pcpuset": cpus,
+        "memory": 8192,
+        "siblings": [cpus[:2], cpus[2:]],
+        "mempages": pages,
+    }
+
+
+def pool(node: int, count: int, provider: str) -> dict:
+    return {
+        "vendor_id": "8086",
+        "product_id": "1520",
+        "numa_node": node,
+        "count": count,
+        "tags": {"dev_type": "type-VF", "rp_uuid": provider},
+    }
+
+
+def host_of_two_cells(**fields) -> HostRecord:
+    reported = {
+        "numa_topology": {"cells": [cell(0), cell(1)]},
+        "pci_device_pools": [pool(0, 2, "p"), pool(1, 1, "q")],
+    }
+    return host_record(vcpus=8, memory_mb=16384, **reported | fields)
+
+
+REPORT = host_of_two_cells()
+PINNED = {"id": 0, "cpuset": [], "pcpuset": [0, 1], "memory": 1024, "pagesize": 2048}
+SPEC = request_spec(
+    vcpus=2,
+    memory_mb=1024,
+    numa_topology={"cells": [PINNED | {"cpu_policy": "dedicated"}]},
+    pci_requests={
+        "requests": [
+            {"count": 1, "spec": [{"vendor_id": "8086"}], "alias_name": "a", "request_id": "x"}
+        ]
+    },
+    requested_resources=[{"requester_id": "x-0"}],
+)
+
+
+@pytest.fixture
+def hosts() -> HostTable:
+    """One host with three devices in two cells, and one that reports neither."""
+    return host_table([REPORT, host_record(host="plain")])
+
+
+def decide(hosts: HostTable, *uuids: str) -> Decision:
+    request = Request(spec=SPEC, instance_uuids=uuids)
+    return PIPELINE.decide(hosts, request, random.Random(1))
+
+
+def inside(hosts: HostTable) -> tuple:
+    host = hosts.state(0)
+    return host.numa_topology, host.pci_pools, host.free_pci_devices
+
+
+def test_no_cpu_and_no_device_goes_to_two_instances_of_a_request(hosts):
+    decision = decide(hosts, "a", "b", "c")
+    taken = [claim.resources for claim in decision.claims]
+    pinned = [cpu for each in taken for used in each.numa for cpu in used.pinned]
+    assert len(pinned) == len(set(pinned)) == 6
+    chosen = [each[0].allocation for each in decision.selections]
+    assert sorted(each.mappings["x-0"] for each in chosen) == [["p"], ["p"], ["q"]]
+    assert hosts.state(0).free_pci_devices == 0
+    with pytest.raises(NoValidHost):
+        decide(hosts, "d")
+
+
+def test_the_selection_has_the_limits_of_the_topology(hosts):
+    [[selection]] = decide(hosts, "a").selections
+    assert selection.limits.numa_topology == {
+        "cpu_allocation_ratio": 1.0,
+        "ram_allocation_ratio": 1.0,
+    }
+
+
+def test_a_reservation_round_trips_through_the_store(hosts):
+    [claim] = decide(hosts, "a").claims
+    written = msgspec.json.encode(claim.resources)
+    assert msgspec.json.decode(written, type=Resources) == claim.resources
+
+
+def test_a_report_keeps_what_is_reserved(hosts):
+    decide(hosts, "a", "b", "c")
+    hosts.put(REPORT, 7)
+    with pytest.raises(NoValidHost):
+        decide(hosts, "d")
+
+
+def test_what_is_given_back_is_as_it_was(hosts):
+    before = inside(hosts)
+    claims = decide(hosts, "a", "b", "c").claims
+    assert inside(hosts) != before
+    assert inside(hosts.without_unannounced()) == before
+    for claim in claims:
+        hosts.give_back(claim.id)
+    assert inside(hosts) == before
+
+
+def test_a_request_that_fails_takes_nothing(hosts):
+    before = inside(hosts)
+    with pytest.raises(NoValidHost):
+        decide(hosts, "a", "b", "c", "d")
+    assert inside(hosts) == before
+
+
+def test_later_instances_get_pages_of_the_size_that_the_first_one_got():
+    any_pages = [PINNED | {"pagesize": -3, "cpu_policy": "dedicated"}]
+    mixed = host_record(
+        vcpus=16,
+        memory_mb=2**15,
+        numa_topology={
+            "cells": [
+                cell(0) | {"mempages": [{"size_kb": 4, "total": 2**20}]},
+                cell(1) | {"mempages": [{"size_kb": 2048, "total": 2048}]},
+            ]
+        },
+    )
+    hosts = host_table([mixed])
+    spec = request_spec(vcpus=2, memory_mb=1024, numa_topology={"cells": any_pages})
+    request = Request(spec=spec, instance_uuids=("a", "b"))
+    claims = PIPELINE.decide(hosts, request, random.Random(1)).claims
+    sizes = {used.page_kb for claim in claims for used in claim.resources.numa}
+    assert len(sizes) == 1
+    with pytest.raises(NoValidHost):
+        PIPELINE.decide(
+            host_table([mixed]),
+            Request(spec=spec, instance_uuids=("a", "b", "c")),
+            random.Random(1),
+        )
+
+
+def split_cores() -> HostRecord:
+    """A host with one cell of two cores, whose threads have no adjacent numbers."""
+    siblings = {"siblings": [[0, 2], [1, 3]]}
+    return host_record(vcpus=4, numa_topology={"cells": [cell(0) | siblings]})
+
+
+def test_two_instances_with_isolated_emulator_threads_have_a_core_each():
+    hosts = host_table([split_cores()])
+    one = {"cpu_policy": "dedicated", "cpu_thread_policy": "require", "pcpuset": [0]}
+    spec = request_spec(
+        vcpus=1,
+        memory_mb=1024,
+        numa_topology={"cells": [PINNED | one], "emulator_threads_policy": "isolate"},
+    )
+    request = Request(spec=spec, instance_uuids=("a", "b"))
+    claims = PIPELINE.decide(hosts, request, random.Random(1)).claims
+    assert [claim.resources.numa[0].pinned for claim in claims] == [(0, 2), (1, 3)]
+
+
+def test_a_device_is_taken_where_an_unchecked_topology_does_not_fit():
+    hosts = host_table([host_of_two_cells(pci_device_pools=[pool(0, 1, "p")])])
+    huge = PINNED | {"cpu_policy": "dedicated", "pagesize": 2**20}
+    request = Request(
+        spec=msgspec.structs.replace(SPEC, numa_topology={"cells": [huge]}),
+        instance_uuids=("a", "b"),
+    )
+    pipeline = pipeline_of([PciPassthroughFilter()], [], Options())
+    with pytest.raises(NoValidHost):
+        pipeline.decide(hosts, request, random.Random(1))
+    one = msgspec.structs.replace(request, instance_uuids=("a",))
+    [claim] = pipeline.decide(hosts, one, random.Random(1)).claims
+    assert claim.resources.numa is None
+    assert [devices.count for devices in claim.resources.pci] == [1]
+
+
+def test_a_forced_host_gives_cells_beyond_its_ratios():
+    used = cell(0) | {"memory_usage": 8192}
+    hosts = host_table([host_of_two_cells(numa_topology={"cells": [used, cell(1)]})])
+    mixed = {"cpu_policy": "mixed", "cpuset": [2], "memory": 2048}
+    spec = msgspec.structs.replace(
+        SPEC,
+        numa_topology={"cells": [PINNED | mixed, PINNED | mixed | {"id": 1}]},
+        force_hosts=("h",),
+    )
+    request = Request(spec=spec, instance_uuids=("a",))
+    [claim] = PIPELINE.decide(hosts, request, random.Random(1)).claims
+    assert [len(used.pinned) for used in claim.resources.numa] == [2, 2]
+    assert {used.page_kb for used in claim.resources.numa} == {2048}
+    assert [devices.count for devices in claim.resources.pci] == [1]

@@ -1,0 +1,360 @@
+"""Balancing of clusters: by one worker at a time, no move twice, despite failures."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+
+import pytest
+
+from scheduler_worker.errors import (
+    BusUnavailable,
+    MigrationRefused,
+    RequestError,
+    StateUnavailable,
+)
+from scheduler_worker.model.migration_ledger import MigrationLimits, Progress
+from scheduler_worker.monitoring.health import call_in_thread
+from scheduler_worker.ports import Put, Transaction
+from tests.support.balancers import INTERVAL_S, LIMITS, Scenario, even_load
+from tests.support.patience import SOON_S
+
+DONE, STARTED = Progress(state="done"), Progress(state="started", destination="b")
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    return Scenario()
+
+
+def report(scenario: Scenario, progress: Progress, number: int = -1) -> bool:
+    """What the agent says of a migration that it was asked for, to another worker."""
+    return scenario.another().report("default", scenario.target.asked[number].id, progress)
+
+
+def first_asked(scenario: Scenario) -> str:
+    """The first VM that is asked for once the load has lasted long enough."""
+    found: list[str] = []
+    while not found:
+        found = scenario.round()
+    return found[0]
+
+
+def test_an_overloaded_host_is_relieved(scenario):
+    assert first_asked(scenario) == "v2"
+    [asked] = scenario.target.asked
+    assert (asked.source, asked.candidates, asked.policy) == ("a", ("b", "a"), "spread@1")
+    assert "80 % and more is too much" in asked.reason
+    report(scenario, STARTED)
+    scenario.moved("v2", "a", "b")
+    report(scenario, DONE)
+    assert [scenario.round() for _ in range(10)] == [[]] * 10, "nothing else, and nothing back"
+    assert scenario.observed.ended == {"done": 1}
+
+
+def test_a_vm_under_way_and_its_hosts_are_left_alone(scenario):
+    first_asked(scenario)
+    scenario.put("c", x1=330, x2=60)  # now another host is busy too
+    report(scenario, STARTED)
+    for _ in range(3):
+        assert scenario.round() == [], "the only host with room takes part in the first"
+    [under_way] = scenario.status()["under_way"]
+    assert (under_way["vm"], under_way["destination"]) == ("v2", "b")
+
+
+def test_a_cluster_moves_so_many_at_a_time():
+    limits = MigrationLimits(most=1, begin_within_s=10_000)
+    scenario = Scenario(limits=limits)
+    first_asked(scenario)
+    scenario.put("c", x1=330, x2=60)
+    for _ in range(3):
+        assert scenario.round() == []
+    considered = scenario.status()["last_round"]["considered"]
+    assert "1 migrations are under way" in considered[0]["outcome"]
+    report(scenario, Progress(state="failed", why="cancelled"))
+    assert scenario.round() != []
+
+
+def test_a_vm_that_must_not_move_is_never_asked_for(scenario):
+    pinned = {"cpu_percent": 60, "migratable": False}
+    scenario.put("a", v1=210, v2=pinned, v3={"cpu_percent": 60, "exclusive_cpus": [0]})
+    for _ in range(10):
+        assert not {"v2", "v3"} & {*scenario.round()}
+
+
+def test_a_move_that_fails_waits_longer_each_time(scenario):
+    scenario.put("a", v1={"cpu_percent": 260, "migratable": False}, v2=60)
+    asked_at_s = []
+    for _ in range(30):
+        if scenario.round() == ["v2"]:
+            asked_at_s.append(scenario.world.clock.time_s())
+            assert report(scenario, Progress(state="refused", why="no valid host"))
+    waits_s = [after - before for before, after in itertools.pairwise(asked_at_s)]
+    assert waits_s[:5] == [120, 240, 420, 420, 420], "100, 200 and 400 s, in rounds of a minute"
+    waiting = scenario.status()["waiting"]["v2"]
+    assert waiting["why"] == "no valid host"
+    assert scenario.observed.ended["refused"] == len(asked_at_s)
+
+
+def test_the_next_proposal_is_tried_where_the_first_is_refused_at_once(scenario):
+    scenario.target.failures["v2"] = MigrationRefused("nobody listens")
+    assert scenario.round() == ["v2", "v3"]
+    [first, second] = scenario.status()["last_round"]["considered"]
+    assert first["outcome"] == "refused: nobody listens"
+    assert second["outcome"] == "asked for"
+
+
+def test_an_unknown_result_counts_as_under_way_until_it_is_overdue(scenario):
+    scenario.target.failures["v2"] = BusUnavailable("the broker is away")
+    assert first_asked(scenario) == "v2"
+    assert [each["vm"] for each in scenario.status()["under_way"]] == ["v2"]
+    assert scenario.observed.target_failures == {"default": 1}
+    assert scenario.round() == []
+    scenario.target.failures.clear()
+    assert scenario.round() == ["v3"], "the other one waits now"
+    assert scenario.observed.ended == {"overdue": 1}
+
+
+def test_an_overdue_migration_is_withdrawn_before_it_counts_as_failed(scenario):
+    first_asked(scenario)
+    scenario.round()
+    assert scenario.target.withdrawn == []
+    scenario.round()
+    assert scenario.target.withdrawn == ["v2"]
+    assert scenario.observed.ended == {"overdue": 1}
+
+
+def test_a_begun_migration_is_not_withdrawn_at_the_time_by_which_it_had_to_begin(scenario):
+    first_asked(scenario)
+    scenario.round()
+    scenario.target.known["v2"] = STARTED  # it begins just in time
+    scenario.round(after_s=LIMITS.begin_within_s)
+    assert scenario.target.withdrawn == []
+    assert [each["vm"] for each in scenario.status()["under_way"]] == ["v2"]
+
+
+def test_one_that_begins_and_does_not_end_is_withdrawn_too(scenario):
+    first_asked(scenario)
+    scenario.target.known["v2"] = STARTED
+    scenario.round()
+    scenario.round(after_s=LIMITS.end_within_s)
+    assert scenario.target.withdrawn == ["v2"]
+    assert scenario.observed.ended == {"overdue": 1}
+
+
+def test_while_the_target_is_away_nothing_counts_as_failed_that_may_still_begin(scenario):
+    first_asked(scenario)
+    scenario.target.is_away = True
+    for _ in range(5):
+        assert scenario.round() == []
+    assert [each["vm"] for each in scenario.status()["under_way"]] == ["v2"]
+    assert scenario.observed.ended == {}
+    assert scenario.observed.target_failures["default"] >= 5
+    scenario.target.is_away = False
+    scenario.target.known["v2"] = DONE
+    scenario.round()
+    assert scenario.observed.ended == {"done": 1}
+
+
+def test_reports_show_that_a_migration_is_done(scenario):
+    """Some targets never answer."""
+    first_asked(scenario)
+    scenario.moved("v2", "a", "b")
+    scenario.round()
+    assert scenario.status()["under_way"] == []
+    assert scenario.observed.ended == {"done": 1}
+
+
+def test_a_vm_on_two_hosts_has_not_arrived(scenario):
+    first_asked(scenario)
+    scenario.put("b", w1=40, v2={"cpu_percent": 60, "is_changing": True})
+    scenario.round()
+    assert scenario.observed.ended == {}
+
+
+def test_the_target_may_know_how_far_a_migration_is(scenario):
+    first_asked(scenario)
+    scenario.target.known["v2"] = Progress(state="failed", why="it timed out")
+    scenario.round()
+    assert scenario.status()["waiting"]["v2"]["why"] == "it timed out"
+
+
+def test_late_and_repeated_answers_change_nothing(scenario):
+    first_asked(scenario)
+    assert report(scenario, DONE)
+    assert not report(scenario, DONE)
+    assert not report(scenario, Progress(state="failed", why="late"))
+    assert scenario.status()["waiting"] == {}
+
+
+# Modes
+
+
+def test_by_default_a_balance_only_shows_what_it_would_do(caplog):
+    scenario = Scenario(mode="dry_run")
+    caplog.set_level(logging.INFO)
+    for _ in range(4):
+        assert scenario.round() == []
+    [shown] = scenario.status()["last_round"]["considered"]
+    assert (shown["vm"], shown["outcome"]) == ("v2", "would be asked for")
+    assert "v2 from a to b" in caplog.text
+    assert scenario.observed.considered == {"shown": 4}
+    scenario.balancing.switch("default", "on")
+    assert scenario.round() == ["v2"]
+
+
+def test_on_holds_for_the_policy_under_which_it_was_set():
+    scenario = Scenario(mode="dry_run")
+    scenario.balancing.switch("default", "on")
+    scenario.attach(even_load(version=2))
+    assert scenario.status()["mode"] == "on", "a new version is the same policy"
+    scenario.attach(even_load("another"))
+    status = scenario.status()
+    assert (status["mode"], status["is_default"]) == ("dry_run", True)
+
+
+def test_off_holds_until_it_is_changed():
+    scenario = Scenario(mode="on")
+    scenario.balancing.switch("default", "off")
+    scenario.attach(even_load("another"))
+    for _ in range(3):
+        assert scenario.round() == []
+    assert scenario.status()["last_round"]["nothing_because"] == "it is switched off"
+    scenario.balancing.switch("default", None)
+    assert scenario.status()["mode"] == "on"
+
+
+def test_nothing_is_asked_for_once_it_is_off(scenario):
+    original = scenario.balancer._deps.ledgers.change
+
+    def late(cluster, change):
+        scenario.balancing.switch("default", "off")
+        return original(cluster, change)
+
+    scenario.balancer._deps.ledgers.change = late
+    assert scenario.round() == []
+    outcomes = [each["outcome"] for each in scenario.status()["last_round"]["considered"]]
+    assert outcomes[-1] == "the cluster has changed meanwhile"
+
+
+def test_a_policy_without_balance_cannot_be_switched_on(scenario):
+    scenario.world.report({**scenario.hosts["a"], "host": "z", "uuid": "z", "cluster": "other"})
+    with pytest.raises(RequestError, match="has no balance to switch on"):
+        scenario.balancing.switch("other", "on")
+    with pytest.raises(RequestError, match="there is no cluster 'nowhere'; known are default"):
+        scenario.balancing.switch("nowhere", "on")
+
+
+# Turns
+
+
+def test_one_worker_balances_a_cluster_and_another_takes_over(scenario):
+    other = scenario.another()
+    assert first_asked(scenario) == "v2"
+    assert scenario.round(other, after_s=INTERVAL_S) == [], "it is not its turn"
+    report(scenario, STARTED)
+    # The first worker is gone.
+    assert scenario.round(other, after_s=INTERVAL_S) == []
+    assert [each["vm"] for each in scenario.status()["under_way"]] == ["v2"]
+    report(scenario, Progress(state="failed", why="cancelled"))
+    assert scenario.round(other) == ["v3"], "it knows that the other one waits"
+
+
+def test_two_workers_at_once_ask_for_one_migration(scenario):
+    """A paused worker that still believes in its turn is held back by the ledger."""
+    first_asked(scenario)
+    report(scenario, Progress(state="failed", why="cancelled"))
+    other = scenario.another()
+    original = scenario.balancer._deps.ledgers.change
+    asked = []
+
+    def overtaken(cluster, change):
+        if not asked:
+            scenario.world.clock.advance(2 * INTERVAL_S)
+            asked.append(None)
+            other.task.run_due()
+        return original(cluster, change)
+
+    scenario.balancer._deps.ledgers.change = overtaken
+    scenario.world.clock.advance(LIMITS.longest_wait_s)
+    scenario.report()
+    before = len(scenario.target.asked)
+    scenario.balancer.task.run_due()
+    found = [each.vm for each in scenario.target.asked[before:]]
+    assert len(found) == len(set(found)) and "v2" in found
+
+
+# Failures
+
+
+def test_an_error_in_one_cluster_does_not_stop_the_others(scenario, caplog):
+    from scheduler_worker.scheduling.even_load import EvenLoadBalance
+
+    class Broken(EvenLoadBalance):
+        def plan(self, cluster, memory, now_s):
+            raise ZeroDivisionError
+
+    scenario.world.report({**scenario.hosts["a"], "host": "z", "uuid": "z", "cluster": "another"})
+    scenario.attach(even_load("broken"), "another")
+    replica = scenario.balancer._fleet.cluster("another")
+    scenario.balancer._fleet.refresh_globals()
+    with replica.lock:
+        replica.refresh(scenario.world.state)
+        scenario.balancer._deps.pipelines().of(replica).balance = Broken()
+    assert first_asked(scenario) == "v2"
+    assert scenario.observed.failures["another"] >= 1
+    assert "Balancing of cluster another failed" in caplog.text
+
+
+def test_a_state_that_cannot_be_reached_is_tried_again(scenario, monkeypatch):
+    state = scenario.world.state
+
+    def away(*_):
+        raise StateUnavailable("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(state, "changes", away)
+        assert scenario.balancer.task.run_due() == INTERVAL_S
+    assert first_asked(scenario) == "v2"
+
+
+def test_silent_hosts_take_no_part(scenario):
+    scenario.put("a", v1=100)
+    scenario.round()
+    scenario.hosts.pop("b")
+    scenario.put("a", v1=200, v2=60, v3=60)
+    for _ in range(3):
+        scenario.round()
+    assert scenario.target.asked == []
+
+
+def test_seconds_above_the_limit_are_added_up(scenario):
+    scenario.put("c")  # not to be relieved: nothing is ever done
+    for _ in range(4):
+        scenario.round()
+    assert scenario.observed.busy_s["default"] == 3 * INTERVAL_S
+
+
+def test_records_of_a_newer_release_are_ignored(scenario):
+    scenario.world.state.write("@balancing", [Transaction([Put("z:new", b"?")])])
+    scenario.world.state.write("default", [Transaction([Put("b:new", b"?")])])
+    assert first_asked(scenario) == "v2"
+
+
+def test_without_an_interval_there_is_no_balancing():
+    off = Scenario(interval_s=0).balancer
+    off.task.start()
+    assert not off.task.is_running
+    off.task.stop()
+
+
+def test_the_dump_has_turns_ledgers_and_last_rounds_without_a_lock(scenario):
+    first_asked(scenario)
+    scenario.round()  # begins by reading what the one before has written
+    replica = scenario.balancer._fleet.cluster("default")
+    with replica.lock, scenario.balancer._records.lock:
+        described = call_in_thread(scenario.balancer.describe).result(SOON_S)
+    found = described["clusters"]["default"]
+    assert described["balancer"] == found["turn"]["worker"]
+    assert found["ledger"]["under_way"]["v2"]["source"] == "a"
+    assert found["last_round"]["considered"][0]["outcome"] == "asked for"

@@ -1,0 +1,372 @@
+"""Hosts that a power saving policy switches off and on, as agents and reports let it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from scheduler_worker.errors import BusUnavailable, NoValidHost, PowerRefused, StaleFencingToken
+from scheduler_worker.model.migration_ledger import Progress
+from scheduler_worker.service.state.lease import Lease
+from tests.support.balancers import INTERVAL_S, LIMITS, Scenario, busy_host
+from tests.support.services import request
+
+MANAGED = {"is_managed": True}
+POLICY: dict[str, Any] = {
+    "id": "save",
+    "name": "save",
+    "version": 1,
+    "filters": [{"unit": "RamFilter"}],
+    "balance": {"unit": "OptimalForPowerSaving"},
+    "parameters": {
+        "HighUtilization": "80",
+        "LowUtilization": "0",
+        "EnableAutomaticHostPowerManagement": "true",
+        "HostsInReserve": "1",
+    },
+}
+
+
+class Sleepers(Scenario):
+    """A busy host, and three empty ones, of which one is to stay up."""
+
+    def __init__(self, mode: str = "on", **settings: Any) -> None:
+        self.memory_mb: dict[str, int] = {}
+        """Of hosts that have not 64 GiB."""
+        super().__init__(mode, **settings)
+        self.put("a", v1=100)
+        for name in "bcd":
+            self.put(name)
+        self.report()
+        self.attach(POLICY)
+        self.world.report(*({"host": name, "power": MANAGED} for name in "bcd"))
+
+    def put(self, name: str, **vms: Any) -> None:
+        super().put(name, **vms)
+        self.hosts[name]["memory_mb"] = self.memory_mb.get(name, 65536)
+
+    def report_power(self, host: str, state: str, **power: Any) -> None:
+        self.world.report({"host": host, "power": {**MANAGED, "state": state} | power})
+
+    def step(self) -> list[tuple[str, str]]:
+        """Let a round pass; return the actions that it asked for."""
+        before = len(self.power.asked)
+        self.round()
+        return [(each.host, each.to) for each in self.power.asked[before:]]
+
+    def answer(self, state: Any, why: str = "") -> bool:
+        progress = Progress(state=state, why=why)
+        return self.another().report_power("default", self.power.asked[-1].id, progress)
+
+    def obey(self) -> None:
+        """Do what was asked for last."""
+        asked = self.power.asked[-1]
+        self.report_power(asked.host, asked.to)
+        assert self.answer("done")
+
+    @property
+    def considered(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.status()["last_round"]["power"]
+        return found
+
+
+@pytest.fixture
+def sleepers() -> Sleepers:
+    return Sleepers()
+
+
+def test_empty_hosts_are_put_to_sleep_one_after_the_other_and_woken_up(sleepers):
+    found = []
+    for _ in range(8):
+        if step := sleepers.step():
+            found += step
+            sleepers.obey()
+    assert found == [
+        ("b", "maintenance"),
+        ("c", "maintenance"),
+        ("b", "down"),
+        ("c", "down"),
+    ], "one empty host stays"
+    sleepers.put("d", w1=100)
+    sleepers.hosts.pop("b"), sleepers.hosts.pop("c")  # they sleep, and report nothing
+    assert sleepers.step() == [("b", "up")]
+    sleepers.put("b")
+    sleepers.obey()
+    assert sleepers.step() == []
+    assert sleepers.observed.power["down done"] == 2
+    assert sleepers.observed.power["up done"] == 1
+
+
+def test_what_is_asked_for_says_why_and_until_when(sleepers):
+    sleepers.step()
+    [asked] = sleepers.power.asked
+    assert asked.reason == "3 empty hosts are up, 1 are wanted"
+    assert asked.policy == "save@1"
+    assert asked.overdue_at_s == asked.asked_at_s + LIMITS.begin_within_s
+    assert sleepers.status()["power_under_way"]["id"] == asked.id
+    assert sleepers.considered[0]["outcome"] == "asked for"
+
+
+def test_nothing_is_asked_for_while_one_is_under_way(sleepers):
+    sleepers.step()
+    assert sleepers.answer("started")
+    for _ in range(3):
+        assert sleepers.step() == []
+    assert "b is being brought into maintenance" in sleepers.considered[0]["outcome"]
+
+
+def test_another_worker_goes_on_with_the_same_action():
+    sleepers = Sleepers(limits=structs.replace(LIMITS, begin_within_s=10_000))
+    assert sleepers.step() == [("b", "maintenance")]
+    other = sleepers.another()
+    sleepers.world.clock.advance(2 * INTERVAL_S)
+    assert sleepers.round(other) == []
+    assert len(sleepers.power.asked) == 1
+    sleepers.obey()
+    sleepers.round(other)
+    assert [each.host for each in sleepers.power.asked] == ["b", "c"]
+
+
+def test_a_host_that_was_refused_waits_and_the_next_one_is_tried(sleepers):
+    assert sleepers.step() == [("b", "maintenance")]
+    assert sleepers.answer("refused", "it has a disk that is being copied")
+    assert sleepers.step() == [("c", "maintenance")]
+    waiting = sleepers.status()["power_waiting"]["b"]
+    assert waiting["why"] == "it has a disk that is being copied"
+    assert sleepers.observed.power["maintenance refused"] == 1
+
+
+def test_where_nobody_listens_nothing_is_under_way(sleepers):
+    sleepers.power.failures["b"] = PowerRefused("nobody listens to topic t")
+    assert sleepers.step() == [("b", "maintenance"), ("c", "maintenance")]
+    assert sleepers.considered[0]["outcome"] == "refused: nobody listens to topic t"
+    assert sleepers.considered[1]["outcome"] == "asked for"
+
+
+def test_an_unknown_result_counts_as_under_way_until_it_is_overdue(sleepers):
+    sleepers.power.failures["b"] = BusUnavailable("the broker is away")
+    assert sleepers.step() == [("b", "maintenance")]
+    assert sleepers.step() == []
+    assert sleepers.step() == [("c", "maintenance")]
+    assert sleepers.observed.power["maintenance overdue"] == 1
+
+
+def test_late_and_repeated_answers_change_nothing(sleepers):
+    sleepers.step()
+    sleepers.obey()
+    assert not sleepers.answer("done")
+    assert not sleepers.answer("failed", "late")
+    assert sleepers.status()["power_waiting"] == {}
+
+
+def test_an_action_that_a_person_took_over_is_no_failure(sleepers):
+    sleepers.step()
+    sleepers.report_power("b", "maintenance", by_policy=False)
+    assert sleepers.step() == [("c", "maintenance")]
+    assert sleepers.observed.power["maintenance done"] == 1
+
+
+# Modes
+
+
+def test_by_default_it_only_shows_what_it_would_do(caplog):
+    sleepers = Sleepers(mode="dry_run")
+    with caplog.at_level(logging.INFO):
+        assert sleepers.step() == []
+    line = (
+        "Balancing default (save@1, dry_run): b into maintenance: 3 empty hosts are up, 1 are "
+        "wanted; would be asked for"
+    )
+    assert line in caplog.text
+    assert "nothing, because" not in caplog.text
+    assert sleepers.world.fleet.cluster("default").power.under_way is None
+
+
+def test_a_balance_that_is_off_switches_nothing(sleepers):
+    sleepers.balancing.switch("default", "off")
+    assert sleepers.step() == []
+
+
+def test_a_policy_that_came_in_between_keeps_an_action_from_being_asked_for(sleepers, monkeypatch):
+    actions = sleepers.balancer._rounds_of("default")._power
+    known = actions.why_needed
+
+    def meanwhile(host: str) -> str | None:
+        sleepers.attach(POLICY | {"version": 2})
+        return known(host)
+
+    monkeypatch.setattr(actions, "why_needed", meanwhile)
+    assert sleepers.step() == []
+    assert sleepers.considered[0]["outcome"] == "the cluster has changed meanwhile"
+
+
+# No VM on a host that goes to sleep
+
+
+def reserved_meanwhile(sleepers: Sleepers, monkeypatch: Any, then: Any) -> None:
+    """Let something happen between the plan and the write."""
+    actions = sleepers.balancer._rounds_of("default")._power
+
+    def meanwhile(host: str) -> None:
+        monkeypatch.undo()
+        then()
+
+    monkeypatch.setattr(actions, "why_needed", meanwhile)
+
+
+def test_a_vm_that_was_placed_meanwhile_keeps_its_host_up(sleepers, monkeypatch):
+    other = sleepers.beside()
+    reserved_meanwhile(sleepers, monkeypatch, lambda: other.place("new", only_hosts=["b"]))
+    assert sleepers.step() == [("c", "maintenance")]
+    assert sleepers.considered[0]["outcome"] == "new is on it, or on its way"
+
+
+def test_a_vm_that_was_reported_meanwhile_keeps_its_host_up(sleepers, monkeypatch):
+    def then() -> None:
+        sleepers.beside().report(busy_host("b", surprise=10))
+
+    reserved_meanwhile(sleepers, monkeypatch, then)
+    assert sleepers.step() == [("c", "maintenance")]
+    assert sleepers.considered[0]["outcome"] == "surprise is on it, or on its way"
+
+
+def test_a_host_that_a_person_put_to_sleep_meanwhile_is_left_alone(sleepers, monkeypatch):
+    reserved_meanwhile(sleepers, monkeypatch, lambda: sleepers.report_power("b", "down"))
+    sleepers.step()
+    assert sleepers.considered[0]["outcome"] == "it is in another state meanwhile"
+
+
+def test_a_host_on_its_way_takes_no_vm_not_even_a_forced_one(sleepers):
+    sleepers.step()
+    other = sleepers.beside()
+    with pytest.raises(NoValidHost):
+        other.ask("x", only_hosts=["b"])
+    with pytest.raises(NoValidHost):
+        other.ask("y", force_hosts=["b"])
+    explained = other.scheduler.explain(request("z")).clusters["default"]
+    why = {each.host: each.reason for each in explained.verdicts if each.rejected_by}
+    assert why["b"] == "is about to be put into maintenance or switched off by the policy's balance"
+    assert other.place("ok", only_hosts=["b", "c"]) == ["c"]
+
+
+def test_a_decision_that_has_not_seen_the_action_is_not_stored(sleepers):
+    """The action is written under the cluster's lock: each commit comes before it or is refused."""
+    other = sleepers.beside()
+    deps, replica = other.scheduler._deps, other.fleet.cluster("default")
+    asked = request("late", only_hosts=["b"])
+    lease = Lease.acquire(deps, replica, until_s=deps.clock.monotonic_s() + 1)
+    with replica.lock:
+        lease.open()
+        decision = lease.view.decide(asked)
+    sleepers.world.clock.advance(other.limits.hold_timeout_s)
+    assert sleepers.step() == [("b", "maintenance")]
+    with replica.lock, pytest.raises(StaleFencingToken):
+        lease.commit([lease.placement(asked, decision.claims)])
+    with pytest.raises(NoValidHost):
+        other.scheduler.select(asked)
+
+
+def test_a_host_in_maintenance_or_down_takes_no_vm(sleepers):
+    for state in ("maintenance", "down"):
+        sleepers.report_power("b", state, by_policy=True)
+        with pytest.raises(NoValidHost):
+            sleepers.world.ask(f"x-{state}", only_hosts=["b"])
+        with pytest.raises(NoValidHost):
+            sleepers.world.ask(f"y-{state}", force_hosts=["b"])
+    explained = sleepers.world.scheduler.explain(request("z")).clusters["default"]
+    why = {each.host: each.reason for each in explained.verdicts if each.rejected_by}
+    assert why["b"] == "it was switched off by the policy"
+
+
+def test_it_takes_vms_again_when_nobody_says_how_the_action_ended(sleepers):
+    sleepers.step()
+    sleepers.world.clock.advance(LIMITS.begin_within_s)
+    sleepers.report()
+    assert sleepers.world.place("x", only_hosts=["b"]) == ["b"]
+
+
+# The last host that a VM needs
+
+
+def with_large(sleepers: Sleepers, **vm: Any) -> None:
+    """A VM on a that has room on b only, which is larger than the others."""
+    size = {"memory_mb": 100_000, "cpu_percent": 10} | vm
+    sleepers.memory_mb |= {"a": 200_000, "b": 200_000}
+    sleepers.put("a", large=size)
+    sleepers.put("b")
+
+
+def test_the_only_other_host_of_a_vm_stays_up(sleepers):
+    with_large(sleepers)
+    assert sleepers.step() == [("c", "maintenance")]
+    assert sleepers.considered[0]["outcome"] == "large on a could go to no other host"
+
+
+def test_the_only_other_host_of_a_vm_is_not_switched_off(sleepers):
+    sleepers.report_power("b", "maintenance", by_policy=True)
+    sleepers.report_power("c", "maintenance", by_policy=True)
+    with_large(sleepers)
+    assert sleepers.step() == [("c", "down")]
+
+
+def test_a_vm_that_cannot_move_needs_no_other_host(sleepers):
+    with_large(sleepers, migratable=False)
+    assert sleepers.step() == [("b", "maintenance")]
+
+
+def test_a_vm_that_fits_nowhere_does_not_keep_hosts_up(sleepers):
+    with_large(sleepers)
+    del sleepers.memory_mb["b"]
+    sleepers.put("b")
+    assert sleepers.step() == [("b", "maintenance")]
+
+
+def test_what_a_report_says_of_its_needs_counts(sleepers):
+    needs = {"pinned_to_host": True, "dedicated_hosts": ["a", "c"]}
+    sleepers.put("a", v1={"cpu_percent": 100, "needs": needs})
+    assert sleepers.step() == [("b", "maintenance")]
+    sleepers.obey()
+    assert sleepers.step() == [("d", "maintenance")]
+    assert sleepers.considered[0]["outcome"] == "v1 on a could go to no other host"
+
+
+def test_a_host_that_a_vm_elsewhere_needs_is_not_emptied(sleepers):
+    parameters = POLICY["parameters"] | {"LowUtilization": "20"}
+    sleepers.attach(POLICY | {"version": 2, "parameters": parameters})
+    with_large(sleepers, cpu_percent=160)
+    sleepers.put("b", small=10)
+    assert [sleepers.round() for _ in range(4)] == [[]] * 4
+    outcomes = [each["outcome"] for each in sleepers.status()["last_round"]["considered"]]
+    assert outcomes == ["large on a could go to no other host"]
+
+
+# Highly available VMs
+
+
+def test_hosts_without_room_for_their_highly_available_vms_are_named_on_change(sleepers, caplog):
+    sleepers.put("a", v1={"cpu_percent": 10, "memory_mb": 100_000, "highly_available": True})
+    with caplog.at_level(logging.INFO):
+        for _ in range(7):
+            sleepers.step()
+    assert caplog.text.count("if one of a failed, its highly available VMs") == 1
+    assert sleepers.status()["last_round"]["unprotected_hosts"] == ("a",)
+    assert sleepers.observed.unprotected == 1
+    sleepers.put("a")
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        for _ in range(5):
+            sleepers.step()
+    assert caplog.text.count("all highly available VMs have room again") == 1
+    assert sleepers.observed.unprotected == 0
+
+
+def test_a_silent_host_gives_no_room(sleepers):
+    sleepers.put("a", v1={"cpu_percent": 10, "memory_mb": 60_000, "highly_available": True})
+    for name in "bcd":
+        del sleepers.hosts[name]
+    sleepers.world.clock.advance(10 * INTERVAL_S)
+    sleepers.step()
+    assert sleepers.status()["last_round"]["unprotected_hosts"] == ("a",)

@@ -1,0 +1,334 @@
+"""Requests that no host passes: they wait for a look that began after them, and share it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scheduler_worker.errors import NoValidHost, PlacementUnavailable, WorkerStops
+from scheduler_worker.model.aggregates import Aggregate
+from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.providers import Inventory, ResourceProvider
+from scheduler_worker.observer import Observer
+from scheduler_worker.service.feed.look import Looker
+from scheduler_worker.service.state.looks import LookRecords
+from tests.support.feeds import MemorySource, feeder, freshness
+from tests.support.patience import SOON_S, eventually
+from tests.support.services import World, request
+
+PATIENCE_S = 60.0
+
+
+class Uses:
+    """Placement, of which a test sees what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.error: Exception | None = None
+
+    def look(self, needs: Any) -> None:
+        self.asked.append(sorted(needs))
+        if self.error is not None:
+            raise self.error
+
+
+class Results(Observer):
+    def __init__(self) -> None:
+        self.results: list[str] = []
+
+    def looked_again(self, result: str) -> None:
+        self.results.append(result)
+
+
+class Cloud:
+    """Two hosts of a source that are fed, and a worker that looks when the test says so."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.source = MemorySource(self.world.clock)
+        self.source.put("a")
+        self.source.put("b")
+        self.feeder = feeder(self.world, self.source)
+        self.feeder.run_due()
+        self.uses = Uses()
+        self.looker = self.looker_of(self.feeder)
+        self.results = Results()
+        self.last: Any = None
+        """The last decision."""
+        self.world.scheduler._deps = self.world.scheduler._deps._replace(observer=self.results)
+        self.let_wait(self.world)
+
+    def looker_of(self, fed: Any) -> Looker:
+        world = self.world
+        return Looker(fed, self.uses, world.state, world.clock)
+
+    def let_wait(self, world: World, look_timeout_s: float = 10.0) -> None:
+        world.scheduler._freshness = freshness(world, self.feeder, look_timeout_s=look_timeout_s)
+
+    def ask(self, uuid: str, world: World | None = None, **spec: Any) -> Callable[[], str]:
+        """Ask for a host in a thread; what is returned waits for it."""
+        answer: list[Any] = []
+
+        def select() -> None:
+            try:
+                scheduler = (world or self.world).scheduler
+                decision = scheduler.select(request(uuid, **spec), patience_s=PATIENCE_S)
+                self.last = decision
+                answer.append(decision.selections[0][0].service_host)
+            except Exception as error:
+                answer.append(error)
+
+        thread = threading.Thread(target=select)
+        thread.start()
+
+        def result() -> str:
+            thread.join(SOON_S)
+            [found] = answer
+            if isinstance(found, Exception):
+                raise found
+            host: str = found
+            return host
+
+        return result
+
+    def let_time_pass(self, world: World, seconds: float) -> None:
+        """Until nobody waits any more; a wait that begins meanwhile begins with the later time."""
+        world.clock.advance(seconds)
+
+        def is_over() -> bool:
+            world.clock.advance(1)
+            return not world.scheduler.waiting_for_feed
+
+        eventually(is_over)
+
+    def await_askers(self, count: int, *worlds: World) -> None:
+        waiting = [each.scheduler for each in worlds or (self.world,)]
+        eventually(lambda: sum(each.waiting_for_feed for each in waiting) == count)
+
+    def fill(self) -> None:
+        for host in ("a", "b"):
+            self.source.put(host, memory_mb_used=8192)
+        self.world.clock.advance(2)
+        self.feeder.run_due()
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    return Cloud()
+
+
+def test_what_changed_since_the_last_look_is_found_before_a_refusal(cloud):
+    cloud.fill()
+    answer = cloud.ask("i1", memory_mb=1024)
+    cloud.await_askers(1)
+    cloud.source.put("b", memory_mb_used=0)
+    assert cloud.looker.look_if_asked()
+    assert answer() == "b"
+    assert cloud.results.results == ["placed"]
+
+
+def test_services_and_aggregates_are_looked_at_too(cloud):
+    cloud.source.beat("a", forced_down=True)
+    cloud.source.beat("b", disabled=True)
+    cloud.world.clock.advance(10)
+    cloud.feeder.run_due()
+    cloud.source.beat("a")
+    answer = cloud.ask("i1", zone="z")
+    cloud.await_askers(1)
+    cloud.source.aggregates = [
+        Aggregate(id=1, name="z", hosts=("a",), metadata={"availability_zone": "z"})
+    ]
+    assert cloud.looker.look_if_asked()
+    assert answer() == "a"
+
+
+def test_a_request_is_decided_again_only_once(cloud):
+    cloud.fill()
+    answer = cloud.ask("i1")
+    cloud.await_askers(1)
+    assert cloud.looker.look_if_asked()
+    with pytest.raises(NoValidHost):
+        answer()
+    assert not cloud.looker.look_if_asked()
+    assert cloud.results.results == ["refused"]
+
+
+def test_all_that_wait_share_one_look_also_of_other_workers(cloud):
+    cloud.fill()
+    beside = cloud.world.beside()
+    cloud.let_wait(beside)
+    answers = [cloud.ask("i1"), cloud.ask("i2"), cloud.ask("i3", beside, memory_mb=2048)]
+    cloud.await_askers(3, cloud.world, beside)
+    outlines = cloud.source.calls["outline"]
+    cloud.source.put("b", memory_mb_used=0)
+    assert cloud.looker.look_if_asked()
+    assert [each() for each in answers] == ["b"] * 3
+    assert cloud.source.calls["outline"] == outlines + 1
+    [needs] = cloud.uses.asked
+    assert needs == [
+        (("MEMORY_MB", 1024), ("VCPU", 1)),
+        (("MEMORY_MB", 2048), ("VCPU", 1)),
+    ]
+    assert not cloud.looker.look_if_asked()
+
+
+def test_a_look_that_began_before_a_request_does_not_count_for_it(cloud, monkeypatch):
+    cloud.fill()
+    first = cloud.ask("i1")
+    cloud.await_askers(1)
+    late: list[Callable[[], str]] = []
+
+    def look(needs: Any) -> None:
+        late.append(cloud.ask("i2"))
+        cloud.await_askers(2)
+        cloud.source.put("b", memory_mb_used=0)
+
+    monkeypatch.setattr(cloud.uses, "look", look)
+    cloud.looker.look_if_asked()
+    with pytest.raises(NoValidHost):
+        first()
+    cloud.await_askers(1)
+    monkeypatch.undo()
+    assert cloud.looker.look_if_asked()
+    assert late[0]() == "b"
+
+
+def with_room(cloud: Cloud, **vcpus: int) -> None:
+    """The hosts have inventories, with so many vCPUs left."""
+    for name, left in vcpus.items():
+        inventories = {"VCPU": Inventory(total=8), "MEMORY_MB": Inventory(total=8192)}
+        root = ResourceProvider(
+            uuid=f"uuid-{name}", inventories=inventories, usages={"VCPU": 8 - left}
+        )
+        cloud.world.inventory.update_hosts(
+            [HostReport(host=name, uuid=f"uuid-{name}", resource_providers=[root])]
+        )
+
+
+def test_hosts_are_looked_at_again_for_alternates_that_lack_only_room(cloud):
+    with_room(cloud, a=0, b=8)
+    answer = cloud.ask("i1", alternates=1)
+    cloud.await_askers(1)
+    assert cloud.world.reserved() == {"b": ["i1"]}
+    cloud.uses.look = lambda needs: with_room(cloud, a=8)
+    assert cloud.looker.look_if_asked()
+    assert answer() == "b"
+    assert [each.service_host for each in cloud.last.selections[0]] == ["b", "a"]
+    assert [each.instance_uuid for each in cloud.last.claims] == ["i1"]
+    assert cloud.world.reserved() == {"b": ["i1"]}
+
+
+def test_alternates_that_there_are_not_are_not_waited_for(cloud):
+    with_room(cloud, a=8, b=8)
+    answer = cloud.ask("i1", alternates=2)
+    answer()
+    assert len(cloud.last.selections[0]) == 2
+
+
+def test_what_is_reserved_is_given_back_if_the_worker_stops_while_it_looks(cloud):
+    with_room(cloud, a=0, b=8)
+    answer = cloud.ask("i1", alternates=1)
+    cloud.await_askers(1)
+    cloud.world.scheduler.stop_waiting()
+    with pytest.raises(WorkerStops):
+        answer()
+    assert cloud.world.reserved() == {}
+
+
+def test_nobody_waits_for_a_look_longer_than_the_setting(cloud):
+    cloud.fill()
+    answer = cloud.ask("i1")
+    cloud.await_askers(1)
+    cloud.let_time_pass(cloud.world, 10)
+    with pytest.raises(NoValidHost):
+        answer()
+    assert cloud.results.results == ["late"]
+
+
+def test_without_the_setting_requests_are_refused_at_once(cloud):
+    cloud.fill()
+    cloud.let_wait(cloud.world, look_timeout_s=0)
+    with pytest.raises(NoValidHost):
+        cloud.world.place("i1")
+    assert not cloud.looker.look_if_asked()
+
+
+def test_placement_that_is_away_does_not_keep_what_the_databases_show(cloud, caplog):
+    cloud.fill()
+    cloud.uses.error = PlacementUnavailable("it does not answer")
+    answer = cloud.ask("i1")
+    cloud.await_askers(1)
+    cloud.source.put("b", memory_mb_used=0)
+    assert cloud.looker.look_if_asked()
+    assert answer() == "b"
+    assert "Placement was not looked at" in caplog.text
+
+
+def test_a_cell_and_an_api_database_that_are_away_do_not_keep_the_others(cloud):
+    cloud.fill()
+    answer = cloud.ask("i1")
+    cloud.await_askers(1)
+    cloud.source.down = {"api"}
+    cloud.source.put("b", memory_mb_used=0)
+    assert cloud.looker.look_if_asked()
+    assert answer() == "b"
+
+
+def test_the_worker_that_takes_over_looks_for_those_that_wait(cloud):
+    cloud.fill()
+    answer = cloud.ask("i1")
+    cloud.await_askers(1)
+    begun = LookRecords()
+    assert begun.begin(cloud.world.state) is not None  # and then this worker was killed
+    cloud.feeder.stop()
+    other = feeder(cloud.world, cloud.source, name="other")
+    cloud.source.put("b", memory_mb_used=0)
+    other.run_due()
+    assert cloud.looker_of(other).look_if_asked()
+    assert answer() == "b"
+
+
+def test_a_worker_that_does_not_feed_does_not_look(cloud):
+    cloud.fill()
+    cloud.ask("i1")
+    cloud.await_askers(1)
+    cloud.feeder.stop()
+    outlines = cloud.source.calls["outline"]
+    assert cloud.looker.run_due() > 0
+    assert cloud.source.calls["outline"] == outlines
+    cloud.world.scheduler.stop_waiting()
+
+
+def test_a_worker_that_stops_ends_the_waits(cloud):
+    cloud.fill()
+    answer = cloud.ask("i1")
+    cloud.await_askers(1)
+    cloud.world.scheduler.stop_waiting()
+    with pytest.raises(WorkerStops):
+        answer()
+    with pytest.raises(WorkerStops):
+        cloud.ask("i2")()
+
+
+def test_requests_wait_until_all_hosts_are_known(cloud):
+    world = World()
+    fed = feeder(world, cloud.source)
+    world.scheduler._freshness = freshness(world, fed, ready_timeout_s=20)
+    answer = cloud.ask("i1", world)
+    cloud.await_askers(1, world)
+    fed.run_due()
+    assert answer() in {"a", "b"}
+
+
+def test_requests_do_not_wait_for_hosts_longer_than_the_setting(cloud):
+    world = World()
+    fed = feeder(world, cloud.source)
+    world.scheduler._freshness = freshness(world, fed, ready_timeout_s=20)
+    answer = cloud.ask("i1", world)
+    cloud.await_askers(1, world)
+    cloud.let_time_pass(world, 20)
+    with pytest.raises(NoValidHost, match="have not been read yet"):
+        answer()

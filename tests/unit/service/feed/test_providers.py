@@ -1,0 +1,488 @@
+"""Which providers are read when, and what the shared state knows of hosts afterwards."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from scheduler_worker.errors import NoValidHost, PlacementUnavailable
+from scheduler_worker.model.provider_readings import Listed, ProviderFacts, ProviderSum, Use
+from scheduler_worker.model.providers import Inventory
+from scheduler_worker.observer import Observer
+from scheduler_worker.service.feed.providers import ProviderFeed
+from scheduler_worker.service.feed.settings import ProviderSettings
+from tests.support.services import World, host
+
+SIZE = {"VCPU": 8, "MEMORY_MB": 8192}
+
+
+class FakePlacement:
+    """Providers of 8 VCPU and 8 GiB; counts what is read, by kind and provider."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def __init__(self, *names: str) -> None:
+        self.generations = {f"uuid-{name}": 1 for name in names}
+        self.inventories = {
+            uuid: {each: Inventory(total=total) for each, total in SIZE.items()}
+            for uuid in self.generations
+        }
+        self.allocations: dict[str, dict[str, dict[str, int]]] = {
+            uuid: {} for uuid in self.generations
+        }
+        self.parents: dict[str, str] = {}
+        self.read: Counter[tuple[str, str]] = Counter()
+        self.is_away = False
+        self.shares: set[str] = set()
+
+    def add_child(self, uuid: str, parent: str, **totals: int) -> None:
+        self.generations[uuid], self.parents[uuid], self.allocations[uuid] = 1, parent, {}
+        self.inventories[uuid] = {name: Inventory(total=total) for name, total in totals.items()}
+
+    def allocate(self, name: str, consumer: str, vcpus: int) -> None:
+        taken = {"VCPU": vcpus, "MEMORY_MB": 1024 * vcpus}
+        self.allocations[f"uuid-{name}"][consumer] = taken
+        self.generations[f"uuid-{name}"] += 1
+
+    def delete(self, name: str, consumer: str) -> None:
+        """As Placement does it, the generation stays."""
+        del self.allocations[f"uuid-{name}"][consumer]
+
+    # The port ProviderReader
+
+    def listed(self, tree_of: str | None = None) -> Sequence[Listed]:
+        self._count("list", tree_of or "all")
+        found = self._list()
+        if tree_of is None:
+            return found
+        root = self.parents.get(tree_of, tree_of)
+        return [each for each in found if each.root_provider_uuid == root]
+
+    def _list(self) -> list[Listed]:
+        return [
+            Listed(
+                uuid=uuid,
+                name=uuid,
+                generation=generation,
+                root_provider_uuid=self.parents.get(uuid, uuid),
+                parent_provider_uuid=self.parents.get(uuid),
+            )
+            for uuid, generation in self.generations.items()
+        ]
+
+    def having(self, trait: str) -> Sequence[Listed]:
+        assert trait == "MISC_SHARES_VIA_AGGREGATE"
+        return [each for each in self._list() if each.uuid in self.shares]
+
+    def sums(
+        self, amounts: Mapping[str, int], limit: int | None = None
+    ) -> Mapping[str, ProviderSum]:
+        self._count("sums", ",".join(sorted(amounts)))
+        found = {}
+        for uuid, inventories in self.inventories.items():
+            capacity = {name: each.capacity for name, each in inventories.items()}
+            used: dict[str, int] = {}
+            for name in capacity:
+                used[name] = sum(each.get(name, 0) for each in self.allocations[uuid].values())
+            if all(
+                capacity.get(name, 0) >= used.get(name, 0) + amount
+                for name, amount in amounts.items()
+            ):
+                found[uuid] = ProviderSum(capacity=capacity, used=used, traits=("T",))
+        return found
+
+    def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
+        for uuid in uuids:
+            self._count("facts", uuid)
+        return {
+            uuid: ProviderFacts(
+                generation=self.generations[uuid], inventories=self.inventories[uuid]
+            )
+            for uuid in uuids
+            if uuid in self.generations
+        }
+
+    def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
+        for uuid in uuids:
+            self._count("use", uuid)
+        return {uuid: dict(self.allocations[uuid]) for uuid in uuids if uuid in self.allocations}
+
+    def usages(self, uuids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for uuid in uuids:
+            used: Counter[str] = Counter()
+            for amounts in self.allocations.get(uuid, {}).values():
+                used.update(amounts)
+            found[uuid] = dict(used)
+        return found
+
+    def _count(self, what: str, of: str) -> None:
+        if self.is_away:
+            raise PlacementUnavailable("it does not answer")
+        self.read[what, of] += 1
+
+
+class Reading:
+    """A world of hosts that are read in Placement, and a clock for both."""
+
+    def __init__(
+        self,
+        *names: str,
+        has_turn: bool = True,
+        rolling_s: float = 600.0,
+        observer: Observer | None = None,
+    ) -> None:
+        self.world = World(clock=None)
+        self.placement = FakePlacement(*names)
+        figures = {"vcpus_used": 0, "memory_mb_used": 0}
+        for name in names:
+            self.world.report(host(name, **figures))
+        self.has_turn = has_turn
+        self.feed = ProviderFeed(
+            self.placement,
+            self.world.fleet,
+            self.world.inventory.update_hosts,
+            self.world.clock,
+            settings=ProviderSettings(rolling_s=rolling_s),
+            has_turn=lambda: self.has_turn,
+            observer=observer,
+        )
+
+    def run(self, after_s: float = 0.0) -> None:
+        self.world.clock.advance(after_s)
+        self.feed.run_due()
+
+    def run_for(self, seconds: float) -> None:
+        for _ in range(int(seconds / 2)):
+            self.run(2)
+
+    def unused(self, name: str) -> int:
+        table = self.world.fleet.cluster("default").table
+        row = table.row_of(f"uuid-{name}")
+        assert row is not None
+        return int(table.unused_vcpu[row])
+
+    def record(self, name: str) -> Any:
+        [found] = self.world.fleet.cluster("default").table.find(name)
+        return found
+
+    def versions(self) -> list[int]:
+        return list(self.world.fleet.cluster("default").table.versions)
+
+
+def test_the_start_asks_for_all_hosts_at_once():
+    reading = Reading("a", "b", "c")
+    reading.placement.allocate("a", "i1", 3)
+    reading.placement.allocate("c", "full", 8)
+    assert reading.feed.providers("uuid-a") is None
+    reading.run()
+    assert [reading.unused(name) for name in "abc"] == [5, 8, 0]
+    read = reading.placement.read
+    assert (read["use", "uuid-c"], read["facts", "uuid-c"]) == (1, 1), "no candidate has it"
+    assert read["use", "uuid-a"] == 0
+    assert reading.record("c").resource_providers[0].consumers == ("full",)
+
+
+def test_what_the_start_knows_roughly_is_read_in_time():
+    reading = Reading("a", "b", rolling_s=60.0)
+    reading.placement.allocate("a", "i1", 3)
+    reading.run()
+    assert reading.record("a").resource_providers[0].consumers is None
+    reading.run_for(70)
+    [root] = reading.record("a").resource_providers
+    assert (root.consumers, root.traits) == (("i1",), ())
+    assert reading.placement.read["use", "uuid-b"] in {1, 2}
+
+
+def test_a_cloud_at_rest_writes_nothing():
+    reading = Reading("a", "b", rolling_s=30.0)
+    reading.placement.allocate("a", "i1", 3)
+    reading.run_for(100)
+    before = reading.versions()
+    reading.run_for(100)
+    assert reading.versions() == before
+
+
+def test_an_inventory_that_changed_is_seen_by_its_generation():
+    reading = Reading("a", "b")
+    reading.run_for(10)
+    facts = reading.placement.read["facts", "uuid-b"]
+    reading.placement.inventories["uuid-a"]["VCPU"] = Inventory(total=4)
+    reading.placement.generations["uuid-a"] += 1
+    reading.run_for(64)
+    assert reading.unused("a") == 4
+    assert reading.placement.read["facts", "uuid-b"] == facts
+
+
+@pytest.mark.parametrize(("deleted_after_s", "seen_after_s"), [(0, 2), (4, 20)])
+def test_a_deleted_allocation_is_found_when_its_instance_has_left(deleted_after_s, seen_after_s):
+    """At once, and again when it must be through: it may be deleted after its instance."""
+    reading = Reading("a")
+    reading.placement.allocate("a", "i1", 3)
+    reading.world.report({"host": "a", "instances": [{"uuid": "i1"}]})
+    reading.run()
+    reading.world.report({"host": "a", "instances": []})
+    reading.run_for(deleted_after_s)
+    reading.placement.delete("a", "i1")
+    assert reading.unused("a") == 5
+    reading.run_for(seen_after_s)
+    assert reading.unused("a") == 8
+
+
+def test_what_was_to_be_read_is_not_forgotten_while_placement_is_away():
+    reading = Reading("a")
+    reading.placement.allocate("a", "i1", 3)
+    reading.world.report({"host": "a", "instances": [{"uuid": "i1"}]})
+    reading.run()
+    reading.placement.delete("a", "i1")
+    reading.world.report({"host": "a", "instances": []})
+    reading.placement.is_away = True
+    reading.run_for(30)
+    reading.placement.is_away = False
+    reading.run(2)
+    assert reading.unused("a") == 8
+
+
+def test_a_provider_that_is_gone_is_not_known_any_more():
+    reading = Reading("a", "b")
+    reading.run()
+    assert reading.feed.providers("uuid-a") is not None
+    del reading.placement.generations["uuid-a"]
+    reading.run_for(64)
+    assert reading.feed.providers("uuid-a") is None
+    assert reading.feed.providers("uuid-b") is not None
+
+
+def test_a_deletion_that_nobody_told_of_is_found_in_time():
+    reading = Reading("a", rolling_s=100.0)
+    reading.placement.allocate("a", "i1", 3)
+    reading.run()
+    reading.placement.delete("a", "i1")
+    reading.run_for(20)
+    assert reading.unused("a") == 5
+    reading.run_for(100)
+    assert reading.unused("a") == 8
+
+
+def test_a_claim_is_read_when_its_instance_is_on_the_host():
+    reading = Reading("a")
+    reading.run()
+    reading.world.place("i1", vcpus=3, memory_mb=3072)
+    reading.placement.allocate("a", "i1", 3)
+    reading.world.clock.advance(1)
+    use = {"vcpus_used": 3, "memory_mb_used": 3072}
+    reading.world.report({"host": "a", "instances": [{"uuid": "i1"}]} | use)
+    assert reading.world.reserved() == {"a": ["i1"]}
+    reading.run(2)
+    assert (reading.unused("a"), reading.world.reserved()) == (5, {})
+
+
+def test_a_failed_build_is_found_though_no_compute_service_reports_it():
+    reading = Reading("a")
+    reading.run()
+    reading.world.place("i1", vcpus=3, memory_mb=3072)
+    reading.placement.allocate("a", "i1", 3)
+    reading.run_for(36)
+    assert reading.world.reserved() == {"a": ["i1"]}
+    reading.placement.delete("a", "i1")
+    reading.run_for(36)
+    assert (reading.unused("a"), reading.world.reserved()) == (8, {})
+
+
+@pytest.mark.parametrize("has_turn", [True, False])
+def test_a_refused_claim_is_followed_by_a_reading_on_every_worker(has_turn):
+    reading = Reading("a", "b")
+    reading.run()
+    reading.has_turn = has_turn
+    reading.placement.allocate("a", "by somebody else", 8)
+    reading.placement.inventories["uuid-a"]["VCPU"] = Inventory(total=9)
+    reading.feed.read_again(["uuid-a"])
+    before = reading.placement.read.copy()
+    reading.run()
+    assert reading.unused("a") == 1
+    assert reading.record("a").resource_providers[0].consumers == ("by somebody else",)
+    new = reading.placement.read - before
+    if not has_turn:
+        assert set(new) == {("list", "uuid-a"), ("facts", "uuid-a"), ("use", "uuid-a")}
+
+
+def test_a_provider_below_a_host_belongs_to_its_tree():
+    reading = Reading("a")
+    reading.placement.add_child("gpu", "uuid-a", VGPU=2)
+    reading.run()
+    reading.world.place("i1", extra_specs={}, flavor=vgpu(2))
+    with pytest.raises(NoValidHost):
+        reading.world.place("i2", flavor=vgpu(1))
+    reading.feed.read_again(["gpu"])
+    reading.run()
+    assert reading.record("a").resource_providers[1].parent_provider_uuid == "uuid-a"
+
+
+def vgpu(count: int) -> dict[str, Any]:
+    extra_specs = {"resources:VGPU": str(count)}
+    return {"vcpus": 1, "memory_mb": 1, "extra_specs": extra_specs}
+
+
+def test_a_host_that_can_only_be_taken_whole_takes_no_flavors():
+    reading = Reading("a")
+    reading.placement.inventories["uuid-a"] = {"CUSTOM_BAREMETAL": Inventory(total=1)}
+    reading.run()
+    with pytest.raises(NoValidHost):
+        reading.world.place("i1")
+    whole = {"resources:CUSTOM_BAREMETAL": "1", "resources:VCPU": "0", "resources:MEMORY_MB": "0"}
+    reading.world.place("i2", flavor={"vcpus": 0, "memory_mb": 0, "extra_specs": whole})
+
+
+def test_placement_that_is_away_is_asked_again(caplog):
+    reading = Reading("a")
+    reading.placement.is_away = True
+    reading.feed.read_again(["uuid-a"])
+    reading.run()
+    reading.run(2)
+    assert caplog.text.count("Resource providers were not read") == 1
+    assert not reading.feed.is_begun
+    reading.placement.is_away = False
+    reading.run(2)
+    assert reading.feed.is_begun
+    assert reading.placement.read["use", "uuid-a"] == 1
+    assert reading.unused("a") == 8
+
+
+def test_a_worker_that_gets_the_turn_begins_anew():
+    reading = Reading("a", has_turn=False)
+    reading.run()
+    assert reading.placement.read == {}
+    reading.has_turn = True
+    reading.run(2)
+    assert reading.unused("a") == 8
+
+
+@pytest.mark.parametrize("has_turn", [True, False])
+def test_every_worker_knows_what_is_shared_and_reads_it_again_each_minute(caplog, has_turn):
+    reading = Reading("a", has_turn=has_turn)
+    assert reading.feed.sharing.known() is None
+    reading.placement.add_child("nfs", "nfs", DISK_GB=100)
+    reading.placement.shares = {"nfs"}
+    with caplog.at_level(logging.INFO):
+        reading.run()
+    assert "what these resource providers share: nfs" in caplog.text
+    [found] = reading.feed.sharing.known()
+    assert (found.name, found.inventories["DISK_GB"].total, found.usages) == ("nfs", 100, {})
+    reading.placement.allocations["nfs"] = {"i1": {"DISK_GB": 10}, "i2": {"DISK_GB": 20}}
+    reading.run(59)
+    assert reading.feed.sharing.known() == (found,)
+    reading.run(2)
+    assert reading.feed.sharing.known()[0].usages == {"DISK_GB": 30}
+
+
+def test_what_is_shared_stays_known_while_placement_is_away():
+    reading = Reading("a")
+    reading.placement.add_child("nfs", "nfs", DISK_GB=100)
+    reading.placement.shares = {"nfs"}
+    reading.run()
+    reading.placement.is_away = True
+    reading.run(61)
+    assert [each.name for each in reading.feed.sharing.known()] == ["nfs"]
+
+
+# Looks
+
+
+NEEDS = (("MEMORY_MB", 1024), ("VCPU", 1))
+
+
+def test_a_look_finds_room_that_nobody_told_of():
+    reading = Reading("a", "b", "c")
+    for name in "ab":
+        reading.placement.allocate(name, f"i-{name}", 8)
+    reading.run()
+    assert [reading.unused(name) for name in "abc"] == [0, 0, 8]
+    reading.placement.delete("a", "i-a")
+    before = reading.placement.read.copy()
+    reading.feed.look([NEEDS])
+    assert [reading.unused(name) for name in "abc"] == [8, 0, 8]
+    new = reading.placement.read - before
+    assert set(new) == {("sums", "MEMORY_MB,VCPU"), ("facts", "uuid-a"), ("use", "uuid-a")}
+
+
+def test_a_look_finds_an_inventory_that_has_grown():
+    reading = Reading("a")
+    reading.placement.allocate("a", "i1", 8)
+    reading.run()
+    reading.placement.inventories["uuid-a"] = {
+        name: Inventory(total=2 * each.total)
+        for name, each in reading.placement.inventories["uuid-a"].items()
+    }
+    reading.feed.look([NEEDS])
+    assert reading.unused("a") == 8
+
+
+def test_a_look_reads_hosts_that_instances_left_whose_allocations_were_still_there():
+    reading = Reading("a")
+    reading.placement.allocate("a", "i1", 8)
+    reading.world.report({"host": "a", "instances": [{"uuid": "i1"}]})
+    reading.run()
+    reading.world.report({"host": "a", "instances": []})
+    reading.run(2)
+    assert reading.unused("a") == 0
+    reading.placement.delete("a", "i1")
+    reading.feed.look([])
+    assert reading.unused("a") == 8
+
+
+def test_a_look_at_a_full_cloud_reads_no_host():
+    reading = Reading("a", "b")
+    for name in "ab":
+        reading.placement.allocate(name, f"i-{name}", 8)
+    reading.run()
+    before = reading.placement.read.copy()
+    reading.feed.look([NEEDS])
+    assert set(reading.placement.read - before) == {("sums", "MEMORY_MB,VCPU")}
+
+
+def test_a_worker_without_the_turn_looks_at_nothing():
+    reading = Reading("a")
+    reading.run()
+    reading.has_turn = False
+    before = reading.placement.read.copy()
+    reading.feed.look([NEEDS])
+    assert reading.placement.read == before
+
+
+def test_a_host_lacks_providers_until_its_record_has_them():
+    reading = Reading("a", "b")
+    reading.placement.generations.pop("uuid-b")
+    reading.placement.allocate("a", "i1", 8)  # so that it is in no sums
+    assert not reading.feed.lacks(reading.record("a"))  # it is not known yet that there are any
+    reading.feed._begin()
+    assert reading.feed.lacks(reading.record("a"))
+    assert not reading.feed.lacks(reading.record("b"))
+    reading.run()
+    assert not reading.feed.lacks(reading.record("a"))
+
+
+def test_what_is_asked_of_placement_is_counted():
+    class Counting(Observer):
+        def __init__(self):
+            self.read, self.failed = Counter(), Counter()
+
+        def providers_read(self, what, count):
+            self.read[what] += count
+
+        def providers_failed(self, what):
+            self.failed[what] += 1
+
+    observer = Counting()
+    reading = Reading("a", "b", observer=observer)
+    reading.run()
+    assert observer.read == {"list": 2, "sums": 2, "facts": 2}
+    assert reading.feed.oldest_read_age_s == 0
+    reading.placement.is_away = True
+    reading.run_for(70)
+    assert observer.failed["list"] > 1
+    assert reading.feed.oldest_read_age_s == 70

@@ -1,0 +1,344 @@
+"""Reports, announcements, and ends of reservations."""
+
+import msgspec
+import pytest
+
+from scheduler_worker.errors import NoValidHost, RequestError
+from scheduler_worker.model.aggregates import Aggregate
+from scheduler_worker.service.inventory.inventory import Inventory
+from scheduler_worker.service.inventory.reports import HostReports, Ratios
+from tests.support.services import World, host
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_report_makes_a_host_and_its_cluster(world):
+    versions = world.report(host("a"), host("b", cluster="two"))
+    assert sorted(versions) == ["default", "two"]
+    assert [each["cluster"] for each in world.listing.clusters()["clusters"]] == ["default", "two"]
+    [shown] = world.listing.hosts("two")["hosts"]
+    assert (shown["host"], shown["vcpus"], shown["reported_at_s"]) == (
+        "b", 4, world.clock.time_s()
+    )  # fmt: skip
+
+
+def test_a_cluster_is_known_even_if_the_state_is_lost_while_its_hosts_report(world, monkeypatch):
+    world.report(host("a"))
+    fresh = World(clock=world.clock)
+
+    def lost(*arguments, **how):
+        for name in ("write", "changes"):
+            monkeypatch.setattr(world.state, name, getattr(fresh.state, name))
+        return fresh.state.write(*arguments, **how)
+
+    monkeypatch.setattr(world.state, "write", lost)
+    world.report(host("a"))
+    assert fresh.listing.clusters()["clusters"][0]["hosts"] == 1
+
+
+def test_an_update_finds_its_host_by_name(world):
+    world.report(host("a", cluster="two"))
+    assert list(world.report({"host": "a", "vcpus_used": 2})) == ["two"]
+    assert world.listing.hosts()["hosts"][0]["vcpus_used"] == 2
+
+
+@pytest.mark.parametrize(
+    ("report", "complaint"),
+    [
+        ({"host": "x"}, r"hosts\[1\]\.uuid: is missing"),
+        ({"host": "x", "uuid": "u", "vcpus": 1, "memory_mb": 1}, r"hosts\[1\]\.local_gb"),
+        (host("x", updated_at=1.8e9), r"hosts\[1\]\.updated_at: is .* ahead; check the host's"),
+    ],
+)
+def test_a_bad_report_is_named_and_none_of_its_message_is_stored(world, report, complaint):
+    with pytest.raises(RequestError, match=complaint):
+        world.report(host("good"), report)
+    assert world.listing.hosts()["hosts"] == []
+
+
+def test_clusters_can_be_a_closed_list(world):
+    world.inventory = Inventory(
+        fleet=world.fleet, ratios=Ratios(), reservation_ttl_s=300.0, clusters=["one"]
+    )
+    world.report(host("a", cluster="one"))
+    with pytest.raises(RequestError, match=r"hosts\[0\]\.cluster: there is no cluster 'two'"):
+        world.report(host("b", cluster="two"))
+
+
+def test_an_older_report_is_ignored(world):
+    now = world.clock.time_s()
+    world.report(host("a", updated_at=now, vcpus_used=2))
+    world.report({"host": "a", "updated_at": now - 5, "vcpus_used": 4})
+    assert world.listing.hosts()["hosts"][0]["vcpus_used"] == 2
+
+
+def test_two_reports_of_a_host_in_one_message_are_taken_in_order(world):
+    world.report(host("a", vcpus_used=1, stats={"x": 1}), host("a", vcpus_used=2))
+    [shown] = world.listing.hosts()["hosts"]
+    assert (shown["vcpus_used"], shown["stats"]) == (2, {"x": "1"})
+    world.report(
+        {"host": "a", "vcpus_used": 3, "host_ip": "192.0.2.1"}, {"host": "a", "vcpus_used": 4}
+    )
+    [shown] = world.listing.hosts()["hosts"]
+    assert (shown["vcpus_used"], shown["host_ip"]) == (4, "192.0.2.1")
+
+
+def test_a_silent_host_is_down_until_it_reports(world):
+    world.report(host("a"))
+    world.clock.advance(61)
+    with pytest.raises(NoValidHost):
+        world.place("i1")
+    world.report({"host": "a"})
+    assert world.place("i1") == ["a"]
+
+
+def test_a_report_of_use_that_lists_the_instance_absorbs_its_reservation(world):
+    world.report(host("a"))
+    world.place("i1")
+    world.report({"host": "a", "instances": [{"uuid": "i1"}]})
+    assert world.reserved() == {"a": ["i1"]}, "listed, but its use is not reported yet"
+    world.report({"host": "a", "vcpus_used": 1, "instances": []})
+    assert world.reserved() == {"a": ["i1"]}, "this use does not include it"
+    world.report({"host": "a", "vcpus_used": 1, "instances": [{"uuid": "i1"}]})
+    assert world.reserved() == {}
+    assert world.fleet.cluster("default").table.state(0).vcpus_used == 1
+
+
+def test_an_announcement_frees_nothing_until_use_is_reported(world):
+    world.report(host("a"))
+    world.place("i1")
+    world.inventory.update_instances("a", {"i1": {"uuid": "i1"}})
+    assert world.reserved() == {"a": ["i1"]}
+    before_announcement = world.clock.time_s() - 1
+    world.report({"host": "a", "vcpus_used": 0, "updated_at": before_announcement})
+    assert world.reserved() == {"a": ["i1"]}, "made before the announcement"
+    world.clock.advance(1)
+    world.report({"host": "a"})
+    assert world.reserved() == {"a": ["i1"]}, "a heartbeat reports no use"
+    world.report({"host": "a", "vcpus_used": 1})
+    assert world.reserved() == {}
+
+
+def test_confirmed_reservations_last_until_the_use_is_reported(world):
+    world.report(host("a"))
+    world.place("i1")
+    world.clock.advance(world.limits.reservation_ttl_s - 1)
+    assert world.inventory.confirm(["i1", "unknown"]) == 1
+    [reservation] = world.listing.reservations()["reservations"]
+    assert reservation["state"] == "confirmed"
+    world.clock.advance(2)
+    assert world.reserved() == {"a": ["i1"]}
+    world.report({"host": "a", "vcpus_used": 1})
+    assert world.reserved() == {}
+
+
+def test_release_gives_back_once_and_answers_so_when_it_comes_again(world):
+    world.report(host("a", vcpus=1))
+    world.place("i1")
+    assert world.inventory.release(["i1", "unknown"]) == 1
+    assert world.place("i2") == ["a"]
+    assert world.inventory.release(["i1", "unknown"]) == 1
+    assert world.beside().inventory.release(["i1"]) == 1
+    assert world.reserved() == {"a": ["i2"]}
+    world.clock.advance(121)
+    assert world.inventory.release(["i1"]) == 0
+    assert world.reserved() == {"a": ["i2"]}
+
+
+def test_removal_of_hosts_ends_their_reservations(world):
+    world.report(host("a"), host("b"))
+    world.place("i1", force_hosts=["a"])
+    assert list(world.inventory.remove_hosts([("a", None), ("unknown", None)])) == ["default"]
+    assert [each["host"] for each in world.listing.hosts()["hosts"]] == ["b"]
+    assert world.reserved() == {}
+
+
+def test_removal_of_a_host_ends_its_remembered_answers(world):
+    world.report(host("a"))
+    world.place("i1", request_id="req")
+    world.report({"host": "a", "vcpus_used": 1, "instances": [{"uuid": "i1"}]})
+    world.inventory.remove_hosts([("a", None)])
+    world.report(host("a"))
+    world.place("i1", request_id="req")
+    assert world.reserved() == {"a": ["i1"]}, "what was on the host went with it"
+
+
+def test_a_host_may_change_its_cluster(world):
+    world.report(host("a", cluster="one"))
+    world.place("i1")
+    world.report({"host": "a", "uuid": "uuid-a", "vcpus": 4, "memory_mb": 8192, "local_gb": 100,
+                  "cluster": "two"})  # fmt: skip
+    assert world.listing.hosts("one")["hosts"] == []
+    [moved] = world.listing.hosts("two")["hosts"]
+    assert moved["promised"]["instances"] == ["i1"]
+    assert world.listing.reservations("one")["reservations"] == []
+
+
+def test_a_recreated_node_replaces_the_old_one(world):
+    world.report(host("a"))
+    world.place("i1")
+    world.report(host("a", uuid="another"))
+    [again] = world.listing.hosts()["hosts"]
+    assert (again["uuid"], again["promised"]["instances"]) == ("another", ["i1"])
+    assert world.reserved() == {"a": ["i1"]}
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["new one last", "old one last"])
+def test_a_node_that_is_recreated_during_its_first_report_is_there_once(
+    world, monkeypatch, is_late
+):
+    old = host("a", uuid="old", vcpus=1, updated_at=world.clock.time_s())
+    new = host("a", uuid="new", vcpus=1, updated_at=world.clock.time_s() + 1)
+    other, write = world.beside(), world.state.write
+
+    def overtaken(scope, *arguments, **how):
+        if scope == "@moves":
+            monkeypatch.setattr(world.state, "write", write)
+            other.report(new if is_late else old)
+            other.place("i1")
+        return write(scope, *arguments, **how)
+
+    monkeypatch.setattr(world.state, "write", overtaken)
+    world.report(old if is_late else new)
+    [only] = world.listing.hosts()["hosts"]
+    assert (only["uuid"], only["promised"]["instances"]) == ("new", ["i1"])
+    with pytest.raises(NoValidHost):
+        world.place("i2")
+
+
+def test_a_reservation_made_while_the_node_is_recreated_counts_on_it(world, monkeypatch):
+    """Even if the worker that stored the report dies before it carries the reservation over."""
+    world.report(host("a", vcpus=1))
+    other, write = world.beside(), world.state.write
+
+    def overtaken(*arguments, **how):
+        monkeypatch.setattr(world.state, "write", write)
+        other.place("i1")
+        return write(*arguments, **how)
+
+    monkeypatch.setattr(world.state, "write", overtaken)
+    monkeypatch.setattr(HostReports, "_follow", lambda *_: None)
+    world.report(host("a", vcpus=1, uuid="another"))
+    with pytest.raises(NoValidHost):
+        other.place("i2")
+    with pytest.raises(NoValidHost):
+        world.beside().place("i2")
+    use = {"vcpus_used": 1, "memory_mb_used": 1024, "instances": [{"uuid": "i1"}]}
+    world.report({"host": "a", **use})
+    assert world.reserved() == {}
+
+
+def test_instances_are_merged_deleted_and_synced(world):
+    world.report(host("a"))
+    inventory = world.inventory
+
+    def known() -> list[str]:
+        return world.listing.hosts()["hosts"][0]["instances"]
+
+    inventory.update_instances("a", {"x": {"uuid": "x"}, "y": {"uuid": "y"}})
+    inventory.update_instances("a", {"z": {"uuid": "z"}})
+    assert known() == ["x", "y", "z"]
+    inventory.delete_instance("a", "y")
+    inventory.delete_instance("a", "unknown")
+    assert known() == ["x", "z"]
+    inventory.sync_instances("a", ["x", "new"])
+    assert known() == ["new", "x"]
+
+
+@pytest.mark.parametrize("cluster", ["default", "elsewhere"])
+def test_instances_announced_before_the_first_report_are_not_lost(world, cluster):
+    world.inventory.update_instances("a", {"x": {"uuid": "x"}})
+    world.beside().report(host("a", cluster=cluster))
+    assert world.listing.hosts(cluster)["hosts"][0]["instances"] == ["x"]
+    world.inventory.delete_instance("a", "x")
+    assert world.listing.hosts(cluster)["hosts"][0]["instances"] == []
+
+
+def test_a_deleted_instance_releases_its_reservation(world):
+    world.report(host("a"))
+    world.place("i1")
+    world.inventory.delete_instance("a", "i1")
+    assert world.reserved() == {}
+
+
+def test_a_fanout_is_applied_once_by_all_workers_together(world):
+    world.report(host("a"))
+    other = world.beside()
+    world.inventory.update_instances("a", {"x": {"uuid": "x"}}, once="m1")
+    world.inventory.delete_instance("a", "x", once="m2")
+    other.inventory.update_instances("a", {"x": {"uuid": "x"}}, once="m1")
+    other.inventory.delete_instance("a", "x", once="m2")
+    assert other.listing.hosts()["hosts"][0]["instances"] == []
+
+
+def test_aggregates_come_and_go(world):
+    world.report(host("a"))
+    world.inventory.update_aggregates([Aggregate(id=1, name="ssd", hosts=("a",))])
+    assert world.listing.hosts()["hosts"][0]["aggregates"] == ["ssd"]
+    world.inventory.delete_aggregate(1)
+    world.inventory.delete_aggregate(99)
+    assert world.beside().listing.hosts()["hosts"][0]["aggregates"] == []
+
+
+def test_pages(world):
+    world.report(*(host(name) for name in "abcde"))
+    first = world.listing.hosts(limit=2)
+    second = world.listing.hosts(limit=2, marker=first["next"])
+    third = world.listing.hosts(limit=2, marker=second["next"])
+    pages = (first, second, third)
+    names = [each["host"] for page in pages for each in page["hosts"]]
+    assert names == list("abcde")
+    assert third["next"] is None
+    with pytest.raises(RequestError, match="limit"):
+        world.listing.hosts(limit=0)
+    with pytest.raises(RequestError, match="no cluster 'x'"):
+        world.listing.hosts("x")
+
+
+def test_a_record_of_a_newer_release_is_read(world):
+    world.report(host("a"))
+    replica = world.fleet.cluster("default")
+    record = msgspec.json.encode({**msgspec.structs.asdict(replica.table.records[0]), "new": 1})
+    replica.take("h:uuid-a", 99, record)
+    assert replica.table.state(0).version == 99
+
+
+def test_a_cluster_that_becomes_known_while_others_are_read_has_its_own_time(world, monkeypatch):
+    """Another thread reads the names of the clusters while this report reads the clusters."""
+    world.report(host("c"))
+    other = world.beside()
+    read = world.state.changes
+
+    def late(scope, seen):
+        if scope == "default":
+            monkeypatch.setattr(world.state, "changes", read)
+            other.report(host("b", cluster="new"))
+            world.fleet.refresh_globals()
+        return read(scope, seen)
+
+    monkeypatch.setattr(world.state, "changes", late)
+    world.report(host("c", cluster="new", updated_at=world.clock.time_s()))
+    assert [each["host"] for each in world.listing.hosts("new")["hosts"]] == ["b", "c"]
+
+
+def over_commit_since_s(world, name="a"):
+    [record] = world.fleet.cluster("default").table.find(name)
+    return record.over_commit_since_s
+
+
+def test_the_time_since_when_a_host_is_over_committed_is_kept_while_it_is(world):
+    world.report(host("a", virt={"cores": 4, "cpu_percent": 50}))
+    assert over_commit_since_s(world) is None
+    world.report({"host": "a", "virt": {"cores": 4, "cpu_percent": 80}})
+    since_s = over_commit_since_s(world)
+    assert since_s == pytest.approx(world.clock.time_s())
+    world.clock.advance(60)
+    world.report({"host": "a", "virt": {"cores": 4, "cpu_percent": 99}})
+    assert over_commit_since_s(world) == since_s
+    world.report({"host": "a", "vcpus_used": 1})
+    assert over_commit_since_s(world) == since_s
+    world.report({"host": "a", "virt": {"cores": 4, "cpu_percent": 50}})
+    assert over_commit_since_s(world) is None

@@ -1,0 +1,553 @@
+"""Claims in Placement: every answer of it, redelivery, and what is taken back."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler_worker.errors import (
+    AllocationUpdateFailed,
+    DeadlineExceeded,
+    NoValidHost,
+    PlacementRefused,
+    PlacementUnavailable,
+    RequestError,
+    WorkerStops,
+)
+from scheduler_worker.model.allocations import Consumer, Owner
+from scheduler_worker.placement import Refusal, Why
+from scheduler_worker.service.placement.claim_pool import ClaimSettings
+from scheduler_worker.service.placement.claiming import PlacementPorts
+from scheduler_worker.waiters import complete
+from tests.support.patience import eventually
+from tests.support.placement_model import PlacementModel
+from tests.support.services import World, host, request
+
+ROOM = {"VCPU": 4, "MEMORY_MB": 8192, "DISK_GB": 100}
+PLAIN = {"VCPU": 1, "MEMORY_MB": 1024}
+
+
+def scene(*names: str, **limits: Any) -> tuple[World, PlacementModel]:
+    """Hosts of these names, which Placement knows too; ``a`` weighs most, and so on."""
+    placement = PlacementModel(**{f"uuid-{name}": ROOM for name in names})
+    world = World(placement=PlacementPorts(placement, placement), **limits)
+    sizes = range(8192, 0, -512)
+    hosts = [
+        host(name, memory_mb=size, cell_uuid="cell")
+        for name, size in zip(names, sizes, strict=False)
+    ]
+    world.report(*hosts)
+    return world, placement
+
+
+def held_on(placement: PlacementModel, instance: str) -> list[str]:
+    return placement.providers().get(instance, [])
+
+
+def test_what_was_chosen_is_claimed_when_the_answer_is_there():
+    world, placement = scene("a", "b")
+    assert world.place("i1") == ["a"]
+    [consumer] = placement.consumers.values()
+    assert consumer.owner == Owner("project", "user")
+    assert consumer.held == {"uuid-a": PLAIN}
+    assert consumer.mappings == {"": ["uuid-a"]}
+    assert ("claimed", "claimed", 1) in world.observed.events
+    assert ("posted", "written", 1) in world.observed.events
+
+
+def test_instances_of_one_request_are_claimed_in_one_write():
+    world, placement = scene("a")
+    world.ask("i1", "i2", "i3")
+    assert placement.writes == [["i1", "i2", "i3"]]
+
+
+def test_a_rebuild_check_claims_nothing():
+    world, placement = scene("a")
+    hints = {"_nova_check_type": ["rebuild"]}
+    world.ask("i1", scheduler_hints=hints, force_hosts=["a"])
+    assert placement.writes == []
+
+
+def test_a_request_without_an_owner_is_refused_before_it_is_decided():
+    world, _ = scene("a")
+    asked = request("i1", project_id="p")
+    with pytest.raises(RequestError, match=r"spec_obj\.user_id"):
+        world.scheduler.select(msgspec.structs.replace(asked, owner=None))
+    assert world.reserved() == {}
+
+
+# Refused: full, gone, busy
+
+
+def test_a_full_provider_is_read_again_and_the_request_decided_without_its_host():
+    world, placement = scene("a", "b")
+    placement.capacities["uuid-a"] = {"VCPU": 0}
+    assert world.place("i1") == ["b"]
+    assert held_on(placement, "i1") == ["uuid-b"]
+    assert world.reserved() == {"b": ["i1"]}
+    assert placement.read_again_of == [{"uuid-a"}]
+    assert ("claimed", "full", 1) in world.observed.events
+
+
+def test_when_placement_refuses_every_host_there_is_no_valid_one():
+    world, placement = scene("a", "b")
+    placement.capacities |= {"uuid-a": {}, "uuid-b": {}}
+    with pytest.raises(NoValidHost, match="not enough hosts"):
+        world.ask("i1")
+    assert world.reserved() == {}
+    assert placement.held() == {}
+
+
+def test_instances_of_one_request_are_claimed_all_or_none():
+    world, placement = scene("a")
+    placement.capacities["uuid-a"] = {"VCPU": 2, "MEMORY_MB": 8192}
+    with pytest.raises(NoValidHost):
+        world.ask("i1", "i2", "i3")
+    assert placement.held() == {}
+    assert world.reserved() == {}
+
+
+def test_after_a_provider_that_is_gone_the_next_claim_names_generation_0():
+    world, placement = scene("a", "b")
+    del placement.capacities["uuid-a"]
+    assert world.place("i1") == ["b"]
+    # One write for each host: the empty consumer that the refusal left costs no further one.
+    assert len(placement.writes) == 2
+    assert held_on(placement, "i1") == ["uuid-b"]
+
+
+def test_a_busy_provider_is_tried_again_with_the_same_body():
+    world, placement = scene("a")
+    answers = iter([Refusal(why=Why.BUSY, message="moved on")] * 3)
+    placement.before = lambda consumers: next(answers, None)
+    assert world.place("i1") == ["a"]
+    assert len(placement.writes) == 4
+
+
+def test_a_provider_that_stays_busy_is_left_out():
+    world, placement = scene("a", "b")
+
+    def busy(consumers):
+        is_hit = "uuid-a" in consumers[0].held
+        return Refusal(why=Why.BUSY, message="moved on") if is_hit else None
+
+    placement.before = busy
+    assert world.place("i1") == ["b"]
+    assert placement.read_again_of == []
+
+
+def test_what_placement_does_not_understand_is_the_operators():
+    world, placement = scene("a")
+
+    def refuse(consumers):
+        raise PlacementRefused("No such resource class CUSTOM_X.")
+
+    placement.before = refuse
+    with pytest.raises(PlacementRefused, match="CUSTOM_X"):
+        world.ask("i1")
+    assert world.reserved() == {}
+
+
+# Consumers that exist
+
+
+def test_a_redelivered_request_finds_its_claim_and_gets_the_same_host():
+    world, placement = scene("a", "b")
+    asked = request("i1", request_id="req-1")
+    first = world.scheduler.select(asked).selections[0][0]
+    again = world.beside().scheduler.select(asked).selections[0][0]
+    assert again.service_host == first.service_host
+    assert again.allocation == first.allocation
+    assert placement.held() == {"i1": {"uuid-a": PLAIN}}
+
+
+def test_a_worker_that_dies_before_the_claim_leaves_a_reservation_that_the_next_one_claims():
+    world, placement = scene("a", "b")
+
+    other = World(
+        state=world.state, clock=world.clock, options=world.options, placement=None
+    )  # decides and reserves, and then does no more
+    asked = request("i1", request_id="req-1")
+    other.scheduler.select(asked)
+    assert placement.held() == {}
+    assert world.scheduler.select(asked).selections[0][0].service_host == "a"
+    assert held_on(placement, "i1") == ["uuid-a"]
+
+
+def test_a_lost_answer_of_placement_is_found_to_have_been_yes():
+    world, placement = scene("a", "b")
+
+    def lose(consumers):
+        placement.after = lambda consumers: None
+        raise PlacementUnavailable("no answer")
+
+    placement.after = lose
+    assert world.place("i1") == ["a"]
+    assert placement.held() == {"i1": {"uuid-a": PLAIN}}
+
+
+def test_an_evacuated_instance_holds_source_and_destination():
+    world, placement = scene("a", "b")
+    source = Consumer(uuid="i1", owner=Owner("p", "u"), held={"uuid-a": PLAIN}, generation=3)
+    placement.consumers["i1"] = source
+    assert world.place("i1", ignore_hosts=["A"]) == ["b"]
+    found = placement.consumers["i1"]
+    assert found.held == {"uuid-a": PLAIN, "uuid-b": PLAIN}
+    assert found.generation == 4
+    assert found.mappings == {}
+
+
+def test_an_instance_that_holds_something_elsewhere_is_not_claimed():
+    world, placement = scene("a", "b", "c")
+    elsewhere = Consumer(uuid="i1", owner=Owner("p", "u"), held={"uuid-c": PLAIN}, generation=1)
+    placement.consumers["i1"] = elsewhere
+    for ignored in (None, ["b"]):
+        with pytest.raises(AllocationUpdateFailed, match="consumer i1"):
+            world.ask("i1", ignore_hosts=ignored)
+    assert placement.consumers == {"i1": elsewhere}
+    assert world.reserved() == {}
+
+
+def test_of_several_instances_one_is_found_claimed_already():
+    world, placement = scene("a")
+    ours = Consumer(uuid="i1", owner=Owner("p", "u"), held={"uuid-a": PLAIN}, generation=1)
+    placement.consumers["i1"] = ours
+    assert world.place("i1", "i2") == ["a", "a"]
+    assert placement.providers() == {"i1": ["uuid-a"], "i2": ["uuid-a"]}
+    assert placement.generation("i1") == 2
+
+
+def test_a_worker_that_stops_does_not_wait_for_a_write_under_way():
+    world, placement = scene("a")
+    placement.empty.add("i1")
+    world.scheduler.stop_waiting()
+    with pytest.raises(WorkerStops):
+        world.ask("i1")
+    assert world.reserved() == {}
+
+
+def test_a_consumer_that_changes_all_the_time_is_given_up():
+    world, placement = scene("a")
+
+    def change(consumers):
+        placement.consumers["i1"] = consumers[0].written()
+        return Refusal(why=Why.CHANGED, message="consumer generation conflict")
+
+    placement.before = change
+    with pytest.raises(AllocationUpdateFailed, match="generation conflict"):
+        world.ask("i1")
+
+
+def test_an_empty_consumer_that_another_write_left_is_written_upon_after_a_while():
+    world, placement = scene("a")
+    placement.empty.add("i1")
+    placement.before = lambda consumers: world.clock.advance(6)
+    assert world.place("i1") == ["a"]
+    assert held_on(placement, "i1") == ["uuid-a"]
+
+
+def test_an_empty_consumer_may_be_that_of_a_write_under_way_which_is_waited_for():
+    """Placement makes the consumer first, and deletes it again if the write fails."""
+    world, placement = scene("a")
+    placement.empty.add("i1")
+    generations = []
+
+    def finish(consumers):
+        generations.append(consumers[0].generation)
+        if len(generations) == 2:
+            placement.empty.discard("i1")
+
+    placement.before = finish
+    assert world.place("i1") == ["a"]
+    assert generations == [None, None]
+
+
+# Many at a time
+
+
+class Gate:
+    """Holds the first write until it is opened."""
+
+    def __init__(self, placement: PlacementModel) -> None:
+        self.reached, self._open = threading.Event(), threading.Event()
+        self._is_first = True
+        self._guard = threading.Lock()
+        placement.before = self._pass
+
+    def _pass(self, consumers):
+        with self._guard:
+            is_first, self._is_first = self._is_first, False
+        if is_first:
+            self.reached.set()
+            assert self._open.wait(60)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+def all_at_once(*names: str, instances: list[str], settings: ClaimSettings, **changes):
+    """Requests that wait behind another one's claim: what each was answered, and the model."""
+    placement = PlacementModel(**{f"uuid-{name}": ROOM for name in names})
+    placement.capacities |= changes.get("capacities", {})
+    world = World(placement=PlacementPorts(placement, placement, settings))
+    world.report(*[host(name) for name in names])
+    gate = Gate(placement)
+    answers: dict[str, Any] = {}
+
+    def ask(uuid: str) -> None:
+        try:
+            answers[uuid] = world.place(uuid)
+        except Exception as error:
+            answers[uuid] = error
+
+    threads = [threading.Thread(target=ask, args=(each,)) for each in ["first", *instances]]
+    threads[0].start()
+    assert gate.reached.wait(60)
+    for each in threads[1:]:
+        each.start()
+    eventually(lambda: sum(map(len, world.reserved().values())) == len(threads))
+    pool = world.scheduler._claiming._pool
+    eventually(lambda: len(pool._jobs) == len(instances))
+    changes.get("meanwhile", lambda placement: None)(placement)
+    gate.open()
+    for each in threads:
+        each.join(60)
+    return answers, placement
+
+
+def test_what_waits_is_written_together():
+    instances = [f"i{number}" for number in range(6)]
+    answers, placement = all_at_once(
+        *"abcd", instances=instances, settings=ClaimSettings(workers=1, batch=4)
+    )
+    assert [len(each) for each in placement.writes] == [1, 4, 2]
+    assert set(placement.held()) == {"first", *instances}
+    assert all(isinstance(each, list) for each in answers.values())
+
+
+def test_a_refused_batch_is_divided_and_only_the_refused_one_goes_elsewhere():
+    instances = [f"i{number}" for number in range(6)]
+    answers, placement = all_at_once(
+        *"abcd",
+        instances=instances,
+        settings=ClaimSettings(workers=1, batch=50),
+        capacities={"uuid-c": {"VCPU": 1, "MEMORY_MB": 8192}},
+    )
+    assert set(placement.held()) == {"first", *instances}
+    on_c = [uuid for uuid, providers in placement.providers().items() if providers == ["uuid-c"]]
+    assert len(on_c) == 1
+    for uuid, [chosen] in answers.items():
+        assert held_on(placement, uuid) == [f"uuid-{chosen}"]
+
+
+def test_those_that_were_written_with_a_provider_that_is_gone_name_generation_0():
+    instances = [f"i{number}" for number in range(4)]
+
+    _, placement = all_at_once(
+        *"abcd",
+        instances=instances,
+        settings=ClaimSettings(workers=1, batch=50),
+        meanwhile=lambda placement: placement.capacities.pop("uuid-c"),
+    )
+    assert set(placement.held()) == {"first", *instances}
+    assert not any("uuid-c" in providers for providers in placement.providers().values())
+    assert placement.reads == 0
+
+
+def test_one_that_placement_does_not_understand_does_not_harm_the_others():
+    def pick(consumers):
+        if any(each.uuid == "i2" for each in consumers):
+            raise PlacementRefused("No such resource class CUSTOM_X.")
+
+    instances = [f"i{number}" for number in range(4)]
+    placement = PlacementModel(**{f"uuid-{name}": ROOM for name in "abcd"})
+    world = World(placement=PlacementPorts(placement, placement, ClaimSettings(workers=1)))
+    world.report(*[host(name) for name in "abcd"])
+    placement.before = pick
+    for uuid in instances:
+        if uuid == "i2":
+            with pytest.raises(PlacementRefused):
+                world.ask(uuid)
+        else:
+            world.ask(uuid)
+    assert set(placement.held()) == {"i0", "i1", "i3"}
+
+
+# Away, late, stopping
+
+
+def test_while_placement_is_away_a_request_waits():
+    world, placement = scene("a")
+    tries = []
+
+    def away(consumers):
+        tries.append(1)
+        if len(tries) < 3:
+            raise PlacementUnavailable("connection refused")
+
+    placement.before = away
+    assert world.place("i1") == ["a"]
+    assert len(tries) == 3
+
+
+def test_a_request_fails_clearly_when_its_time_is_over_and_nothing_stays():
+    world, placement = scene("a")
+
+    def away(consumers):
+        world.clock.advance(6)
+        raise PlacementUnavailable("connection refused")
+
+    placement.before = away
+    with pytest.raises(PlacementUnavailable, match="connection refused"):
+        world.ask("i1", patience_s=20)
+    assert world.reserved() == {}
+    assert placement.held() == {}
+    [outcome] = world.observed.outcomes
+    assert outcome.result == "PlacementUnavailable"
+    assert outcome.claim_s == 18
+
+
+def test_a_claim_that_is_made_too_late_is_taken_back_with_its_reservation():
+    world, placement = scene("a")
+    placement.after = lambda consumers: world.clock.advance(30)
+    with pytest.raises(DeadlineExceeded):
+        world.ask("i1", patience_s=20)
+    assert world.reserved() == {}
+    eventually(lambda: not placement.held())
+
+
+def test_a_write_whose_answer_was_lost_for_good_is_taken_back():
+    world, placement = scene("a")
+
+    def lose(consumers):
+        placement.after = lambda consumers: None
+        world.clock.advance(30)
+        raise PlacementUnavailable("no answer")
+
+    placement.after = lose
+    with pytest.raises(PlacementUnavailable):
+        world.ask("i1", patience_s=20)
+    eventually(lambda: ("posted", "taken back", 1) in world.observed.events)
+    assert placement.held() == {}
+
+
+def test_a_decision_that_cannot_be_answered_is_taken_back():
+    world, placement = scene("a")
+    decision = world.ask("i1")
+    world.scheduler.take_back(decision)
+    eventually(lambda: not placement.held())
+    assert world.reserved() == {}
+
+
+def test_what_another_copy_was_answered_with_stays():
+    world, placement = scene("a")
+    asked = request("i1", request_id="req-1")
+    decision = world.scheduler.select(asked)
+    world.beside().scheduler.select(asked)
+    world.scheduler.take_back(decision)
+    assert world.scheduler.close(60) == 0
+    assert held_on(placement, "i1") == ["uuid-a"]
+    assert world.reserved() == {"a": ["i1"]}
+
+
+def test_of_an_evacuation_only_the_destination_is_taken_back():
+    world, placement = scene("a", "b")
+    source = Consumer(uuid="i1", owner=Owner("p", "u"), held={"uuid-a": PLAIN}, generation=3)
+    placement.consumers["i1"] = source
+    decision = world.ask("i1", ignore_hosts=["a"])
+    world.scheduler.take_back(decision)
+    eventually(lambda: held_on(placement, "i1") == ["uuid-a"])
+
+
+def test_a_claim_is_taken_back_when_placement_is_there_again():
+    world, placement = scene("a")
+    decision = world.ask("i1")
+    tries = []
+
+    def away(consumers):
+        tries.append(1)
+        if len(tries) < 3:
+            raise PlacementUnavailable("connection refused")
+
+    placement.before = away
+    world.scheduler.take_back(decision)
+    eventually(lambda: not placement.held())
+
+
+def test_a_worker_that_stops_does_not_wait_for_placement():
+    world, placement = scene("a")
+    world.scheduler.stop_waiting()
+
+    def away(consumers):
+        raise PlacementUnavailable("connection refused")
+
+    placement.before = away
+    with pytest.raises(WorkerStops):
+        world.ask("i1")
+    assert world.reserved() == {}
+
+
+def test_after_the_end_nothing_is_claimed():
+    world, placement = scene("a")
+    assert world.scheduler.close(60) == 0
+    with pytest.raises(WorkerStops):
+        world.ask("i1")
+    assert placement.writes == []
+    assert world.reserved() == {}
+
+
+def test_the_unanswered_are_taken_back_before_the_end():
+    world, placement = scene("a", "b")
+    world.ask("i1")
+    world.ask("i2")
+    assert world.scheduler.take_back_unanswered() == 2
+    assert world.scheduler.close(60) == 0
+    assert placement.held() == {}
+
+
+def test_a_request_waits_for_placement_without_its_slot():
+    world, placement = scene("a")
+    entered: list[bool] = []
+    inside = []
+
+    @contextlib.contextmanager
+    def yield_slot(*, blocks: bool = True):
+        entered.append(blocks)
+        yield
+        entered.append(blocks)
+
+    placement.before = lambda consumers: inside.append(list(entered))
+    complete(world.scheduler.selecting(request("i1"), yield_slot=yield_slot))
+    assert inside == [[False]]
+    assert entered == [False, False]
+
+
+def test_so_many_wait_without_slots_as_may_be_written_soon():
+    placement = PlacementModel(**{"uuid-a": ROOM})
+    ports = PlacementPorts(placement, placement, ClaimSettings(batch=1, workers=1))
+    world = World(placement=ports)
+    world.report(host("a"))
+    gate, yielded = Gate(placement), []
+
+    @contextlib.contextmanager
+    def yield_slot(*, blocks: bool = True):
+        yielded.append(1)
+        yield
+
+    def ask(uuid: str) -> None:
+        complete(world.scheduler.selecting(request(uuid), yield_slot=yield_slot))
+
+    threads = [threading.Thread(target=ask, args=(f"i{number}",)) for number in range(3)]
+    for each in threads:
+        each.start()
+    assert gate.reached.wait(60)
+    eventually(lambda: len(world.scheduler._claiming._pool._jobs) == 2)
+    assert len(yielded) == 1
+    gate.open()
+    for each in threads:
+        each.join(60)
+    assert len(placement.held()) == 3

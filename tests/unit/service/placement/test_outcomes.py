@@ -1,0 +1,280 @@
+"""What is reported to the observer about requests, leases and reservations."""
+
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from scheduler_worker.errors import Conflict, NoValidHost, RequestError, StateUnavailable
+from scheduler_worker.ports import Put, Seen, Transaction
+from scheduler_worker.service.state.writing import Plan, Writer
+from tests.support.patience import SOON_S
+from tests.support.services import World, host
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_placed_request_is_reported_once_in_full(world, monkeypatch):
+    world.report(host("a"), host("b", vcpus=1))
+    acquire, commit = world.state.acquire, world.state.commit
+
+    def slow_acquire(scope, **how):
+        world.clock.advance(2)
+        return acquire(scope, **how)
+
+    def slow_commit(*arguments, **how):
+        world.clock.advance(3)
+        return commit(*arguments, **how)
+
+    monkeypatch.setattr(world.state, "acquire", slow_acquire)
+    monkeypatch.setattr(world.state, "commit", slow_commit)
+    world.ask("i1", "i2", vcpus=2, request_id="r1", global_request_id="g1", project_id="p1")
+    [outcome] = world.observed.outcomes
+    assert (outcome.request_id, outcome.result, outcome.cluster) == ("r1", "placed", "default")
+    assert (outcome.global_request_id, outcome.project_id) == ("g1", "p1")
+    assert (outcome.instance_uuids, outcome.reason) == (("i1", "i2"), None)
+    assert (outcome.instances, outcome.hosts, outcome.repeated) == (2, ("a", "a"), 0)
+    assert (outcome.candidates, outcome.passed, outcome.attempts) == (2, 1, 1)
+    assert dict(outcome.rejections)["CoreFilter"] == 1
+    assert (outcome.lock_wait_s, outcome.hold_s, outcome.duration_s) == (2, 3, 5)
+    reserved = world.fleet.cluster("default").reservations.values()
+    assert {outcome.token} == {reservation.token for reservation in reserved}
+    assert world.observed.events == [("granted", "default"), ("ended", "default")]
+
+
+def test_a_repeated_instance_is_counted(world):
+    world.report(host("a"))
+    world.ask("i1")
+    world.ask("i1", "i2")
+    assert [each.repeated for each in world.observed.outcomes] == [0, 1]
+
+
+def test_a_rebuild_check_repeats_nothing_and_takes_no_lock(world):
+    world.report(host("a"))
+    world.ask("i1", scheduler_hints={"_nova_check_type": ["rebuild"]})
+    [outcome] = world.observed.outcomes
+    assert (outcome.result, outcome.cluster, outcome.repeated) == ("placed", "default", 0)
+    assert world.observed.events == []
+
+
+def test_a_refusal_is_reported_with_the_filter_that_caused_it(world):
+    world.report(host("a", vcpus=1))
+    with pytest.raises(NoValidHost):
+        world.ask("i1", vcpus=2)
+    [outcome] = world.observed.outcomes
+    assert (outcome.result, outcome.candidates, outcome.passed) == ("NoValidHost", 1, 0)
+    assert outcome.rejections == (("ComputeFilter", 0), ("CoreFilter", 1))
+    assert (outcome.cluster, outcome.hosts, outcome.attempts) == ("default", (), 1)
+    assert (outcome.instance_uuids, outcome.reason) == (
+        ("i1",),
+        "There are not enough hosts available.",
+    )
+
+
+def test_a_multi_cluster_placement_names_its_clusters(world):
+    world.report(host("a", cluster="one", vcpus=1), host("b", cluster="two", vcpus=1))
+    world.ask("i1", "i2")
+    [outcome] = world.observed.outcomes
+    assert (outcome.result, outcome.cluster, sorted(outcome.hosts)) == (
+        "placed",
+        "one+two",
+        ["a", "b"],
+    )
+    granted = [event for event in world.observed.events if event[0] == "granted"]
+    ended = [event for event in world.observed.events if event[0] == "ended"]
+    assert len(granted) == len(ended)
+
+
+def test_other_errors_are_reported_by_name(world, monkeypatch):
+    world.report(host("a"))
+    with pytest.raises(RequestError):
+        world.ask("i1", scheduler_hints={"cluster": ["x"]})
+    monkeypatch.setattr(world.pipeline, "decide", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        world.ask("i2")
+    world.state.close()
+    with pytest.raises(StateUnavailable):
+        world.ask("i3")
+    results = [each.result for each in world.observed.outcomes]
+    assert results == ["RequestError", "InternalError", "StateUnavailable"]
+    reasons = [each.reason for each in world.observed.outcomes]
+    assert reasons[0].startswith("spec_obj.scheduler_hints.cluster: there is no cluster 'x'")
+    assert reasons[1] is None, "what it was is in the trace"
+    assert reasons[2]
+    assert world.observed.events[-1] == ("state failed",)
+
+
+@pytest.mark.parametrize(
+    ("patience_s", "result", "events"),
+    [
+        (5, "DeadlineExceeded", []),
+        (60, "ClusterLockTimeout", [("timed out", "default")]),
+    ],
+)
+def test_a_request_that_timed_out_in_the_queue_is_reported(patience_s, result, events):
+    world = World(acquire_timeout_s=5.0)
+    world.report(host("a"))
+    blocking = world.state.acquire("default", timeout_s=1, seen=Seen())
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(world.ask, "i1", patience_s=patience_s)
+        while "default" not in world.scheduler._queues:
+            threading.Event().wait(0.001)
+        world.clock.advance(6)
+        with pytest.raises(Conflict):
+            asking.result(SOON_S)
+    world.state.release(blocking)
+    [outcome] = world.observed.outcomes
+    assert (outcome.result, outcome.lock_wait_s, outcome.attempts) == (result, 6, 0)
+    assert world.observed.events == events
+
+
+def test_version_conflicts_and_stale_tokens_are_reported(world, monkeypatch):
+    world.report(host("a"))
+    other, commit = world.beside(), world.state.commit
+
+    def once(spoil):
+        def overtaken(grant, transactions, **keep):
+            monkeypatch.setattr(world.state, "commit", commit)
+            spoil()
+            return commit(grant, transactions, **keep)
+
+        return overtaken
+
+    for spoil in (
+        lambda: other.report({"host": "a", "vcpus_used": 0}),
+        lambda: world.clock.advance(world.limits.hold_timeout_s + 1),
+    ):
+        monkeypatch.setattr(world.state, "commit", once(spoil))
+        world.ask(f"i{spoil}")
+    names = [event[0] for event in world.observed.events]
+    assert names == [
+        *("granted", "conflicted", "ended", "granted", "ended"),
+        *("granted", "fenced", "ended", "hold expired", "granted", "ended"),
+    ]
+    assert [each.attempts for each in world.observed.outcomes] == [2, 2]
+
+
+def test_a_failed_commit_ends_its_lease_once(world, monkeypatch):
+    world.report(host("a"))
+
+    def broken(grant, transactions, **keep):
+        raise StateUnavailable("cable")
+
+    monkeypatch.setattr(world.state, "commit", broken)
+    with pytest.raises(StateUnavailable):
+        world.ask("i1")
+    names = [event[0] for event in world.observed.events]
+    assert names == ["granted", "ended", "state failed"]
+
+
+def test_the_ends_of_reservations_are_reported(world):
+    world.report(host("a", vcpus=16), host("gone"))
+    for uuid in ("absorbed", "confirmed", "released", "deleted", "expired"):
+        world.ask(uuid, force_hosts=["a"])
+    world.ask("removed", force_hosts=["gone"])
+    world.observed.events.clear()
+    world.report({"host": "a", "vcpus_used": 1, "instances": [{"uuid": "absorbed"}]})
+    world.inventory.confirm(["confirmed", "unknown"])
+    world.inventory.release(["released", "released"])
+    world.inventory.release(["absorbed"])
+    world.inventory.delete_instance("a", "deleted")
+    world.inventory.remove_hosts([("gone", None)])
+    assert world.observed.events == [
+        ("absorbed", "default", 1),
+        ("confirmed", "default", 1),
+        ("released", "default", 1),
+        ("released", "default", 1),
+        ("removed", "default", 1),
+    ]
+    world.observed.events.clear()
+    world.clock.advance(world.limits.reservation_ttl_s)
+    world.listing.reservations()
+    assert world.observed.events == [("expired", "default", 2)]
+
+
+def test_reservations_that_move_with_their_host_are_reported_as_moved(world):
+    world.report(host("a"))
+    world.ask("i1")
+    world.observed.events.clear()
+    world.report(host("a", cluster="two"))
+    assert world.observed.events == [("moved", "default", 1)]
+    assert world.reserved() == {"a": ["i1"]}
+
+
+@pytest.fixture
+def two_clusters(world) -> World:
+    world.report(host("a", cluster="one", vcpus=1), host("b", cluster="two", vcpus=1))
+    return world
+
+
+def refuse_commits_in(world, cluster, monkeypatch, also=lambda: None):
+    """The store fails at the commit of a reservation in the cluster."""
+    commit = world.state.commit
+
+    def failing(grant, transactions, **keep):
+        if grant.scope == cluster and any(each.puts for each in transactions):
+            also()
+            raise StateUnavailable("cable")
+        return commit(grant, transactions, **keep)
+
+    monkeypatch.setattr(world.state, "commit", failing)
+
+
+def test_reservations_that_are_taken_back_are_reported_as_released(two_clusters, monkeypatch):
+    world = two_clusters
+    refuse_commits_in(world, "two", monkeypatch)
+    with pytest.raises(StateUnavailable):
+        world.ask("i1", "i2")
+    assert ("released", "one", 1) in world.observed.events
+    assert world.reserved() == {}
+
+
+def test_reservations_that_cannot_be_taken_back_expire(two_clusters, monkeypatch, caplog):
+    world = two_clusters
+    changes = world.state.changes
+
+    def outage():
+        def unavailable(*_, **__):
+            raise StateUnavailable("no store")
+
+        monkeypatch.setattr(world.state, "changes", unavailable)
+
+    refuse_commits_in(world, "two", monkeypatch, also=outage)
+    with caplog.at_level(logging.WARNING), pytest.raises(StateUnavailable, match="cable"):
+        world.ask("i1", "i2")
+    [warning] = [each for each in caplog.messages if "taken back" in each]
+    assert warning.startswith("Reservations in cluster one could not be taken back and will expire")
+    monkeypatch.setattr(world.state, "changes", changes)
+    assert world.reserved() == {"a": ["i1"]}
+    world.clock.advance(world.limits.reservation_ttl_s)
+    assert world.reserved() == {}
+
+
+def test_a_reservation_that_another_request_was_answered_with_is_not_taken_back(
+    two_clusters, monkeypatch
+):
+    world, other = two_clusters, two_clusters.beside()
+    in_one = {"scheduler_hints": {"cluster": ["one"]}}
+    refuse_commits_in(world, "two", monkeypatch, also=lambda: other.place("i1", **in_one))
+    with pytest.raises(StateUnavailable):
+        world.ask("i1", "i2")
+    assert world.reserved() == {"a": ["i1"]}
+
+
+def test_a_fanout_that_all_workers_apply_is_counted_once(world):
+    replica = world.fleet.cluster("default")
+    plan = Plan(Transaction([Put("p:i1@a", None), Put("i:a", b"{}")]), {"released": 1})
+    for _ in range(2):
+        Writer(world.state, world.observed).write(replica, ["a"], lambda *_: plan, once="m1")
+    assert world.observed.events == [("released", "default", 1)]
+
+
+def test_a_report_without_the_store_is_counted_as_a_failure(world):
+    world.state.close()
+    with pytest.raises(StateUnavailable):
+        world.report(host("a"))
+    assert world.observed.events == [("state failed",)]

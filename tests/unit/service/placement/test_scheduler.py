@@ -1,0 +1,329 @@
+"""Selecting: reservations, repeated requests, several clusters, explanations."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler_worker.errors import (
+    Conflict,
+    NoValidHost,
+    RequestError,
+)
+from scheduler_worker.ports import Seen
+from scheduler_worker.scheduling.options import Options
+from tests.support.services import World, host, request
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_decision_is_stored_as_a_reservation(world):
+    world.report(host("a"), host("b", memory_mb=4096))
+    decision = world.ask("i1")
+    assert decision.selections[0][0].service_host == "a"
+    [reservation] = world.listing.reservations()["reservations"]
+    assert reservation["instance_uuid"] == "i1"
+    assert reservation["resources"]["memory_mb"] == 1024
+    assert reservation["expires_at_s"] == world.clock.time_s() + world.limits.reservation_ttl_s
+
+
+def test_random_choices_are_seeded_by_the_request_id():
+    """So recorded requests replay exactly, and different requests choose different hosts."""
+
+    def chosen(request_id, options):
+        world = World(options=options)
+        world.report(*[host(f"h{number}") for number in range(20)])
+        ids = {"request_id": request_id}
+        explained = world.scheduler.explain(request("i1", **ids)).clusters["default"]
+        [found] = world.place("i1", **ids)
+        assert explained.chosen == found
+        return found
+
+    for options in (
+        Options.of(host_subset_size=20),
+        Options.of(shuffle_best_same_weighed_hosts=True),
+    ):
+        ids = [f"req-{number}" for number in range(8)]
+        first = [chosen(each, options) for each in ids]
+        assert first == [chosen(each, options) for each in ids]
+        assert len(set(first)) > 2
+
+
+def test_reserved_resources_are_not_reserved_again(world):
+    world.report(host("a"))
+    for number in range(4):
+        assert world.place(f"i{number}") == ["a"]
+    with pytest.raises(NoValidHost) as refused:
+        world.ask("i5")
+    [core] = [step for step in refused.value.diagnosis.filters if step.name == "CoreFilter"]
+    assert (core.hosts_in, core.hosts_out) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({"requested_destination": {"host": "c"}}, "host: c node: None "),
+        ({"requested_destination": {"node": "n"}}, "host: None node: n "),
+        ({"requested_destination": {"host": "a", "node": "b"}}, "host: a node: b "),
+        ({"force_hosts": ["c"], "force_nodes": ["n"]}, "host: c node: n "),
+    ],
+    ids=str,
+)
+def test_a_destination_that_does_not_exist_is_named(world, asked, named):
+    world.report(host("a"), host("b", cluster="two"))
+    with pytest.raises(NoValidHost) as refused:
+        world.ask("i1", **asked)
+    assert str(refused.value) == f"No valid host was found. No such host - {named}"
+
+
+def test_an_existing_destination_without_capacity_is_not_called_unknown(world):
+    world.report(host("a"), host("b", cluster="two"))
+    for destination in ({"host": "b"}, {"node": "b"}):
+        asked: dict[str, Any] = {"requested_destination": destination}
+        with pytest.raises(NoValidHost, match="There are not enough hosts available"):
+            world.ask("i1", vcpus=99, **asked)
+        assert world.place(f"i-{asked}", **asked) == ["b"]
+
+
+def test_another_worker_sees_the_reservations(world):
+    world.report(host("a"))
+    other = world.beside()
+    assert world.place("i1", vcpus=3) == ["a"]
+    with pytest.raises(NoValidHost):
+        other.place("i2", vcpus=2)
+    assert other.place("i3", vcpus=1) == ["a"]
+
+
+def test_a_repeated_request_gets_the_reserved_host_and_reserves_nothing_more(world):
+    world.report(host("a"), host("b"))
+    first = world.place("i1")
+    world.report({"host": first[0], "memory_mb_used": 8192})
+    assert world.beside().place("i1") == first
+    assert world.reserved() == {first[0]: ["i1"]}
+
+
+def test_a_repeated_request_is_answered_while_nothing_else_fits(world):
+    world.report(host("a", vcpus=1))
+    assert world.place("i1") == world.place("i1") == ["a"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ignore_hosts": ["A"]},
+        {"retry": {"num_attempts": 1, "hosts": [{"host": "a", "hypervisor_hostname": "a"}]}},
+        {"memory_mb": 2048},
+        {"requested_destination": {"host": "b"}},
+    ],
+)
+def test_a_reservation_that_no_longer_suits_is_not_answered(world, change):
+    world.report(host("a", memory_mb=4096), host("b", memory_mb=2048))
+    assert world.place("i1") == ["a"]
+    world.report({"host": "b", "memory_mb": 16384})
+    assert world.place("i1", **change) == ["b"]
+
+
+def test_multi_create_is_all_or_nothing(world):
+    world.report(host("a", vcpus=2), host("b", vcpus=1))
+    with pytest.raises(NoValidHost):
+        world.ask("i1", "i2", "i3", "i4")
+    assert world.reserved() == {}
+    assert sorted(world.place("i1", "i2", "i3")) == ["a", "a", "b"]
+
+
+def test_a_partly_reserved_multi_create_is_completed(world):
+    world.report(host("a"), host("b"))
+    world.place("i1")
+    assert len(world.place("i1", "i2")) == 2
+    assert sorted(sum(world.reserved().values(), [])) == ["i1", "i2"]
+
+
+def test_anti_affinity_includes_reservations_of_other_requests(world):
+    world.report(host("a"), host("b"))
+    group = {"policy": "anti-affinity", "members": ["i1", "i2", "i3"], "hosts": []}
+    placed = world.place("i1", instance_group=group)
+    assert world.beside().place("i2", instance_group=group) != placed
+    with pytest.raises(NoValidHost):
+        world.place("i3", instance_group=group)
+
+
+def test_alternates_are_offered_and_not_reserved(world):
+    world.report(*(host(name) for name in "abcd"))
+    [[chosen, *alternates]] = world.ask("i1", alternates=2).selections
+    assert len(alternates) == 2
+    assert chosen.service_host not in {each.service_host for each in alternates}
+    assert sum(len(each) for each in world.reserved().values()) == 1
+
+
+def test_a_rebuild_check_reserves_nothing(world):
+    world.report(host("a", vcpus=1, vcpus_used=1))
+    hints = {"_nova_check_type": ["rebuild"]}
+    assert world.place("i1", scheduler_hints=hints, force_hosts=["a"], force_nodes=["a"]) == ["a"]
+    assert world.reserved() == {}
+
+
+def test_a_rebuild_check_may_be_refused(world):
+    world.report(host("a", cluster="one"), host("b", cluster="two"))
+    hints = {"_nova_check_type": ["rebuild"]}
+    assert world.place("i1", scheduler_hints=hints, ignore_hosts=["a"]) == ["b"]
+    assert world.place("i1", scheduler_hints=hints, ignore_hosts=["b"]) == ["a"]
+    with pytest.raises(NoValidHost, match="There are not enough hosts available"):
+        world.place("i1", scheduler_hints=hints, ignore_hosts=["a", "b"])
+    assert world.reserved() == {}
+    assert world.observed.outcomes[-1].result == "NoValidHost"
+    assert ("granted", "one") not in world.observed.events, "it needs no lock"
+
+
+def test_forced_hosts_skip_the_filters(world):
+    world.report(host("a", vcpus=1, vcpus_used=1), host("b"))
+    assert world.place("i1", force_hosts=["A"]) == ["a"]
+    with pytest.raises(NoValidHost):
+        world.place("i2", force_hosts=["a"], ignore_hosts=["a"])
+
+
+def test_a_request_goes_to_the_named_cluster_or_the_best_or_the_next(world):
+    world.report(host("a", cluster="small", memory_mb=2048), host("b", cluster="large"))
+    assert world.place("i1") == ["b"]
+    assert world.place("i2", scheduler_hints={"cluster": ["small"]}) == ["a"]
+    assert world.place("i3", memory_mb=7168) == ["b"]
+    with pytest.raises(NoValidHost):
+        world.place("i4", memory_mb=7168)
+    with pytest.raises(RequestError, match=r"no cluster 'x'; known are large, small"):
+        world.place("i5", scheduler_hints={"cluster": ["x"]})
+
+
+def test_a_repeated_request_finds_the_reservation_in_its_cluster(world):
+    world.report(host("a", cluster="one"), host("b", cluster="two", memory_mb=4096))
+    assert world.place("i1") == ["a"]
+    world.report({"host": "a", "memory_mb_used": 8192})
+    assert world.beside().place("i1") == ["a"]
+
+
+def test_instances_that_fit_no_single_cluster_are_placed_in_several(world):
+    world.report(host("a", cluster="one", vcpus=2), host("b", cluster="two", vcpus=2))
+    assert set(world.place("i1", "i2", "i3")) == {"a", "b"}
+    placed = list(world.reserved().values())
+    assert sorted(len(each) for each in placed) == [1, 2]
+    assert sorted(sum(placed, [])) == ["i1", "i2", "i3"]
+    with pytest.raises(NoValidHost):
+        world.place("j1", "j2")
+    assert sorted(sum(world.reserved().values(), [])) == ["i1", "i2", "i3"]
+    assert len(world.place("i1", "i2", "i3")) == 3, "asked again, answered again"
+    assert world.place("j3") is not None
+
+
+def test_a_server_group_is_placed_in_several_clusters_too(world):
+    world.report(host("a", cluster="one"), host("b", cluster="two"))
+    group = {"policy": "anti-affinity", "members": ["i1", "i2"], "hosts": []}
+    assert sorted(world.place("i1", "i2", instance_group=group)) == ["a", "b"]
+
+
+def test_a_multi_cluster_placement_that_one_cluster_refuses_reserves_nothing(world, monkeypatch):
+    world.report(host("a", cluster="one", vcpus=1), host("b", cluster="two", vcpus=1))
+    other, commit = world.beside(), world.state.commit
+
+    def overtaken(grant, transactions, **keep):
+        if grant.scope == "two":
+            other.report({"host": "b", "vcpus_used": 0})
+        return commit(grant, transactions, **keep)
+
+    monkeypatch.setattr(world.state, "commit", overtaken)
+    with pytest.raises(Conflict, match="several clusters"):
+        world.place("i1", "i2")
+    monkeypatch.undo()
+    assert world.reserved() == {}
+    assert sorted(world.place("i1", "i2")) == ["a", "b"]
+
+
+@pytest.mark.parametrize("spec", [{}, {"scheduler_hints": {"_nova_check_type": ["rebuild"]}}])
+def test_an_empty_fleet_and_a_full_one_have_different_errors(world, spec):
+    with pytest.raises(NoValidHost, match=r"There are no hosts: none has reported\.$"):
+        world.ask("i1", **spec)
+    assert world.scheduler.explain(request("i1", **spec)).reason.startswith("There are no hosts")
+    world.report(host("a", cluster="east"), host("b", cluster="west", service={"disabled": True}))
+    world.inventory.remove_hosts([("a", None)])
+    if not spec:
+        hints: list[dict[str, Any]] = [{}, {"scheduler_hints": {"cluster": ["west"]}}]
+        for asked in hints:
+            with pytest.raises(NoValidHost, match="There are not enough hosts available"):
+                world.ask("i1", vcpus=100, **asked)
+            explanation = world.scheduler.explain(request("i1", vcpus=100, **asked))
+            assert explanation.reason == "There are not enough hosts available."
+        with pytest.raises(
+            NoValidHost, match="There are no hosts: none has reported to cluster east"
+        ):
+            world.ask("i1", scheduler_hints={"cluster": ["east"]})
+
+
+def test_unanswered_decisions_are_known_until_they_are_answered(world):
+    world.report(host("a"))
+    decision = world.ask("i1")
+    assert world.scheduler.unanswered() == ["i1"]
+    world.scheduler.answered(decision)
+    assert world.scheduler.unanswered() == []
+
+
+def test_explain_has_reasons_and_reserves_nothing(world):
+    world.report(host("a"), host("b", vcpus=1, vcpus_used=1), host("c", memory_mb=512))
+    explanation = world.scheduler.explain(request("i1"))
+    assert (explanation.reason, explanation.not_found) == (None, {})
+    found = explanation.clusters["default"]
+    verdicts = {each.host: each for each in found.verdicts}
+    assert found.chosen == "a"
+    assert verdicts["a"].weight is not None
+    assert verdicts["b"].rejected_by == "CoreFilter"
+    assert verdicts["c"].rejected_by == "RamFilter"
+    assert "512" in verdicts["c"].reason
+    assert world.reserved() == {}
+    only = world.scheduler.explain(request("i1"), hosts=["c"]).clusters["default"]
+    assert [each.host for each in only.verdicts] == ["c"]
+    assert only.left_out == 0
+
+
+def test_a_truncated_explanation_has_the_number_left_out(world):
+    world.report(*(host(name) for name in "abcde"))
+    explanation = world.scheduler.explain(request("i1"), limit=2).clusters["default"]
+    assert (len(explanation.verdicts), explanation.left_out) == (2, 3)
+
+
+def test_an_explanation_names_the_hosts_without_a_verdict(world):
+    world.report(host("a", cluster="one"), host("b", cluster="two", vcpus=1, nodename="node-b"))
+    explanation = world.scheduler.explain(
+        request("i1", vcpus=2), hosts=["a", "b", "A", "node-b", "c"]
+    )
+    verdicts = {each.host for some in explanation.clusters.values() for each in some.verdicts}
+    assert verdicts == {"a", "b"}, "clusters where nothing fits are explained too"
+    unknown = "no host of this name has reported, or it was removed"
+    assert explanation.not_found == {
+        "A": f"{unknown}; did you mean a?",
+        "node-b": f"{unknown}; did you mean b?",
+        "c": unknown,
+    }
+    asked = request("i1", scheduler_hints={"cluster": ["one"]})
+    explanation = world.scheduler.explain(asked, hosts=["a", "b"])
+    assert list(explanation.clusters) == ["one"]
+    assert explanation.not_found == {"b": "is in cluster two, and the request names another"}
+
+
+def test_a_reservation_that_the_store_lost_is_dropped(world, monkeypatch):
+    """Added by its own commit after a write of another worker, and gone on a reset."""
+    world.report(host("a"), host("b"))
+    other, commit = world.beside(), world.state.commit
+
+    def overtaken(grant, transactions, **keep):
+        monkeypatch.setattr(world.state, "commit", commit)
+        other.report({"host": "b", "vcpus_used": 1})
+        return commit(grant, transactions, **keep)
+
+    monkeypatch.setattr(world.state, "commit", overtaken)
+    [placed] = world.place("i1")
+    replica = world.fleet.cluster("default")
+    everything = world.state.changes("default", Seen())
+    kept = [each for each in everything.entries if not each.key.startswith("p:")]
+    lost = msgspec.structs.replace(everything, entries=kept, epoch="another life", reset=True)
+    replica.apply(lost)
+    assert replica.reservations == {}
+    assert replica.table.state(replica.table.row_of(f"uuid-{placed}")).num_instances == 0

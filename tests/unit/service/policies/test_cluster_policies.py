@@ -1,0 +1,259 @@
+"""Cluster policies: attached, read, detached, and used by every worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler_worker.errors import ClusterPolicyError, Conflict, NoValidHost, RequestError
+from scheduler_worker.model.policies import (
+    BalanceUse,
+    ClusterPolicy,
+    FilterUse,
+    SelectorUse,
+    WeightUse,
+)
+from scheduler_worker.scheduling.compiler import compile_policy
+from scheduler_worker.scheduling.filters.capacity import CoreFilter, RamFilter
+from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsFilter
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.plugin import Balance
+from scheduler_worker.scheduling.selectors import ChoiceParameters
+from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
+from scheduler_worker.service.policies.units import unit_catalogue
+from tests.support.services import World, host, request
+
+FILTERS = (CoreFilter, RamFilter, IsolatedHostsFilter)
+
+
+def policy(name: str = "p", version: int = 1, *, only: str = "", **fields) -> ClusterPolicy:
+    """Prefers the host with most free memory, or allows ``only`` one."""
+    image = {"isolated_images": "img", "isolated_hosts": only}
+    filters: tuple[FilterUse, ...] = (FilterUse(unit="RamFilter"),)
+    if only:
+        filters += (FilterUse(unit="IsolatedHostsFilter", parameters=image),)
+    weights = (WeightUse(unit="RAMWeigher"),)
+    used: dict[str, Any] = {"filters": filters, "weights": weights} | fields
+    return ClusterPolicy(id=name, name=name, version=version, **used)
+
+
+def attach_to(world: World) -> ClusterPolicies:
+    return ClusterPolicies(world.fleet, lambda: world.pipelines)
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(filters=FILTERS)
+    world.report(host("a", cluster="one", memory_mb=1000), host("b", cluster="one", memory_mb=2000))
+    return world
+
+
+def image() -> dict:
+    return {"image": {"id": "img"}, "memory_mb": 10}
+
+
+def test_a_cluster_without_a_policy_has_nova(world):
+    found = attach_to(world).in_force("one")
+    assert found.name == "nova"
+    assert [each.unit for each in found.filters] == [each.__name__ for each in FILTERS]
+
+
+def test_an_attached_policy_decides_in_every_worker(world):
+    beside = world.beside()
+    assert world.place("i0", **image()) == ["b"]
+    attach_to(world).attach("one", policy(only="a"))
+    assert world.place("i1", **image()) == ["a"]
+    assert beside.place("i2", **image()) == ["a"]
+    assert attach_to(beside).in_force("one") == policy(only="a")
+    attach_to(beside).detach("one")
+    assert world.place("i3", **image()) == ["b"]
+
+
+def test_a_decision_an_explanation_and_the_log_name_policy_and_version(world):
+    attach_to(world).attach("one", policy("packing", 7))
+    decision = world.ask("i1", memory_mb=10)
+    assert str(decision.diagnosis.policy) == "packing@7"
+    explanation = world.scheduler.explain(request("i2", memory_mb=10))
+    assert str(explanation.clusters["one"].policy) == "packing@7"
+    assert world.observed.outcomes[-1].policy == "packing@7"
+    with pytest.raises(NoValidHost):
+        world.ask("i3", memory_mb=10**6)
+    assert world.observed.outcomes[-1].policy == "packing@7"
+
+
+def test_attaching_the_same_document_again_is_a_no_op(world):
+    policies = attach_to(world)
+    policies.attach("one", policy())
+    version = world.fleet.cluster("one").seen.version
+    policies.attach("one", policy())
+    assert world.fleet.cluster("one").seen.version == version
+
+
+@pytest.mark.parametrize("later", [policy(version=2), policy(version=3, only="a")])
+def test_an_older_version_or_another_document_of_one_is_refused(world, later):
+    policies = attach_to(world)
+    policies.attach("one", policy(version=3))
+    with pytest.raises(Conflict, match="needs a version above 3"):
+        policies.attach("one", later)
+    assert policies.in_force("one") == policy(version=3)
+
+
+def test_another_policy_may_have_any_version(world):
+    policies = attach_to(world)
+    policies.attach("one", policy(version=3))
+    policies.attach("one", policy("other", version=1))
+    assert policies.in_force("one").name == "other"
+
+
+def test_a_policy_that_cannot_be_compiled_is_refused_with_all_errors(world):
+    wrong = policy(filters=(FilterUse(unit="RamFiltre"), FilterUse(unit="X")))
+    with pytest.raises(RequestError, match=r"policy: .*RamFiltre.*mean RamFilter\?; .*filter X: "):
+        attach_to(world).attach("one", wrong)
+    assert attach_to(world).in_force("one").name == "nova"
+
+
+def test_an_unknown_cluster_is_named(world):
+    for ask in (
+        lambda: attach_to(world).attach("two", policy()),
+        lambda: attach_to(world).detach("two"),
+        lambda: attach_to(world).in_force("two"),
+    ):
+        with pytest.raises(RequestError, match="there is no cluster 'two'; known are one"):
+            ask()
+
+
+def test_clusters_of_one_policy_share_a_pipeline(world):
+    world.report(host("c", cluster="two"))
+    for cluster in ("one", "two"):
+        attach_to(world).attach(cluster, policy())
+        world.scheduler.explain(request("i", scheduler_hints={"cluster": [cluster]}))
+    one, two = (world.pipelines.of(world.fleet.cluster(name)) for name in ("one", "two"))
+    assert one is two
+
+
+def test_a_reload_compiles_the_policies_in_force_again(world):
+    attach_to(world).attach("one", policy())
+    before = world.pipelines.of(world.fleet.cluster("one"))
+    fresh = World(state=world.state, clock=world.clock, filters=FILTERS).pipelines
+    assert fresh.of(world.fleet.cluster("one")) is not before
+
+
+class TestMissingUnit:
+    @pytest.fixture
+    def other(self, world) -> World:
+        """A worker without the IsolatedHostsFilter."""
+        attach_to(world).attach("one", policy(only="a"))
+        return World(state=world.state, clock=world.clock, filters=(CoreFilter, RamFilter))
+
+    def test_the_error_names_the_unit(self, other):
+        with pytest.raises(ClusterPolicyError, match="policy p@1: filter IsolatedHostsFilter"):
+            other.ask("i1")
+        assert other.observed.outcomes[-1].result == "ClusterPolicyError"
+
+    def test_a_request_that_may_go_to_another_cluster_goes_there(self, world, other):
+        world.report(host("c", cluster="two"))
+        assert other.place("i1", memory_mb=10) == ["c"]
+
+
+class TestSeveralClusters:
+    """Cluster ``one`` has one large host, ``two`` many small ones."""
+
+    @pytest.fixture
+    def world(self) -> World:
+        world = World(filters=FILTERS)
+        world.report(
+            *(host(f"a{n}", cluster="one", memory_mb=10 if n else 8000) for n in range(4)),
+            *(host(f"b{n}", cluster="two", memory_mb=100) for n in range(4)),
+        )
+        return world
+
+    def test_under_one_policy_they_are_ranked_together(self, world):
+        assert world.place("i", memory_mb=50) == ["a0"]
+
+    def test_under_different_ones_the_larger_share_of_passing_hosts_comes_first(self, world):
+        attach_to(world).attach("two", policy())
+        assert world.place("i", memory_mb=50)[0].startswith("b")
+
+    def test_a_cluster_without_a_passing_host_does_not_count(self, world):
+        attach_to(world).attach("two", policy())
+        assert world.place("i", memory_mb=500) == ["a0"]
+
+    def test_several_instances_are_placed_in_both(self, world):
+        attach_to(world).attach("two", policy())
+        placed = world.place("i1", "i2", "i3", "i4", "i5", memory_mb=90)
+        assert {each[0] for each in placed} == {"a", "b"}
+
+
+def test_a_commit_under_a_replaced_policy_is_refused_and_decided_again(world, monkeypatch):
+    """The policy changes between the grant of the lock and the commit."""
+    commit = world.state.commit
+    changes = iter([policy(only="a")])
+
+    def changing(grant, transactions, **keep):
+        for each in changes:
+            attach_to(world.beside()).attach("one", each)
+        return commit(grant, transactions, **keep)
+
+    monkeypatch.setattr(world.state, "commit", changing)
+    decision = world.ask("i1", **image())
+    assert decision.selections[0][0].service_host == "a"
+    assert str(decision.diagnosis.policy) == "p@1"
+
+
+def test_a_refusal_under_a_replaced_policy_does_not_stand(world, monkeypatch):
+    attach_to(world).attach("one", policy(only="nowhere"))
+    commit = world.state.commit
+    changes = iter([policy(version=2)])
+
+    def changing(grant, transactions, **keep):
+        for each in changes:
+            attach_to(world.beside()).attach("one", each)
+        return commit(grant, transactions, **keep)
+
+    monkeypatch.setattr(world.state, "commit", changing)
+    assert world.place("i1", **image()) == ["b"]
+
+
+def test_settling_gives_up_where_every_attempt_meets_another_document(world):
+    attached = attach_to(world)
+    versions = iter(range(1, 100))
+
+    def overtaken() -> ClusterPolicy:
+        attach_to(world.beside()).attach("one", policy(version=next(versions)))
+        return policy("wanted")
+
+    with pytest.raises(Conflict, match="changed during each of 8 attempts"):
+        attached.settle("one", overtaken)
+    assert attached.in_force("one") == policy(version=8)
+    assert attached.settle("one", lambda: policy("wanted"))
+    assert attached.settle("one", lambda: None)
+    assert attached.in_force("one").name == "nova"
+
+
+def test_settling_refuses_what_cannot_be_compiled_and_keeps_the_old_document(world):
+    attached = attach_to(world)
+    attached.attach("one", policy())
+    with pytest.raises(RequestError, match="Gone"):
+        attached.settle("one", lambda: policy("p", filters=(FilterUse(unit="Gone"),)))
+    assert attached.in_force("one") == policy()
+
+
+def test_parameters_of_a_balance_are_checked_like_others():
+    class Moves(Balance):
+        parameters_type = ChoiceParameters
+
+        def plan(self, cluster, memory, now_s):
+            raise NotImplementedError
+
+    catalogue = unit_catalogue({"Moves": Moves})
+    used = ClusterPolicy(
+        id="p",
+        name="p",
+        version=1,
+        balance=BalanceUse(unit="Moves"),
+        selector=SelectorUse(unit="NormalizedSum"),
+        parameters={"host_subset_size": "many"},
+    )
+    with pytest.raises(ClusterPolicyError, match=r"Moves: .*host_subset_size"):
+        compile_policy(used, catalogue, Options())

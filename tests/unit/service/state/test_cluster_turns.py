@@ -1,0 +1,147 @@
+"""Turns: one worker at a time, another when it is gone, and errors that affect no other cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.observer import Observer
+from scheduler_worker.service.state.turns import ClusterTurns, Turn, TurnRecords
+from tests.support.services import Recorder, World
+
+SCOPE = "@work"
+INTERVAL_S = 10.0
+
+
+class Worker:
+    """Notes what it does in its turns, and what it is told of them."""
+
+    def __init__(self, world: World, name: str, *clusters: str, observer: Observer) -> None:
+        self.clock = world.clock
+        self.done: list[str] = []
+        self.ended: list[tuple[str, float, str | None]] = []
+        self.failed: list[str] = []
+        self.not_ours: list[str] = []
+        self.failures: dict[str, Exception] = {}
+        self.takes_s = 0.0
+        self.records = TurnRecords(SCOPE, Turn)
+        self.turns = ClusterTurns(
+            "work",
+            self.records,
+            world.state,
+            world.clock,
+            worker=name,
+            interval_s=INTERVAL_S,
+            clusters=lambda: clusters,
+            run=self._run,
+            failed=self.failed.append,
+            ended=lambda *what: self.ended.append(what),
+            not_ours=self.not_ours.append,
+            observer=observer,
+        )
+
+    def _run(self, cluster: str, turn: Turn) -> str:
+        assert turn == Turn(self.turns.worker, self.clock.time_s())
+        self.clock.advance(self.takes_s)
+        if cluster in self.failures:
+            raise self.failures[cluster]
+        self.done.append(cluster)
+        return f"found in {cluster}"
+
+    def run_due(self) -> tuple[float, list[str]]:
+        """The seconds that it wants to wait, and the clusters whose work it did."""
+        self.done = []
+        return self.turns.run_due(), self.done
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def observed() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def pair(world, observed) -> tuple[Worker, Worker]:
+    """Two workers on the same state."""
+    first, second = (Worker(world, name, "a", "b", observer=observed) for name in ("w1", "w2"))
+    return first, second
+
+
+def test_a_turn_stays_with_its_worker_until_that_misses_one(world, pair):
+    first, second = pair
+    assert first.run_due() == (INTERVAL_S, ["a", "b"])
+    world.clock.advance(INTERVAL_S - 4)
+    assert first.run_due() == (4, [])
+    assert second.run_due() == (INTERVAL_S, []), "it may have it in 14 s, and looks before"
+    world.clock.advance(4)
+    assert second.run_due() == (INTERVAL_S, [])
+    assert first.run_due() == (INTERVAL_S, ["a", "b"])
+    world.clock.advance(2 * INTERVAL_S)
+    assert second.run_due() == (INTERVAL_S, ["a", "b"])
+    assert first.run_due() == (INTERVAL_S, [])
+    assert (first.not_ours, second.not_ours) == (["a", "b"], ["a", "b"] * 2)
+
+
+def test_of_two_that_take_a_turn_at_once_one_gets_it(world, pair, monkeypatch):
+    first, second = pair
+    write = world.state.write
+
+    def overtaken(*what):
+        monkeypatch.setattr(world.state, "write", write)
+        second.run_due()
+        return write(*what)
+
+    monkeypatch.setattr(world.state, "write", overtaken)
+    assert first.run_due() == (INTERVAL_S, [])
+    assert second.done == ["a", "b"]
+
+
+def test_a_worker_that_starts_again_is_another(world, observed):
+    Worker(world, "w1", "a", observer=observed).run_due()
+    again = Worker(world, "w1", "a", observer=observed)
+    world.clock.advance(INTERVAL_S)
+    assert again.run_due() == (INTERVAL_S, [])
+
+
+def test_a_turn_from_the_future_is_void(world, pair):
+    first, second = pair
+    first.run_due()
+    world.clock.advance(-3600)
+    assert second.run_due() == (INTERVAL_S, ["a", "b"])
+
+
+def test_a_failure_of_one_cluster_affects_no_other(pair, observed, caplog):
+    first, _ = pair
+    first.failures["a"] = ZeroDivisionError()
+    first.takes_s = 3.0
+    assert first.run_due() == (INTERVAL_S - 3, ["b"])
+    assert first.failed == ["a"]
+    assert first.ended == [("a", 3.0, None), ("b", 3.0, "found in b")]
+    assert "Work of cluster a failed" in caplog.text
+    assert ("state failed",) not in observed.events
+
+
+def test_without_the_state_all_wait(pair, observed, caplog):
+    first, _ = pair
+    first.failures["a"] = StateUnavailable("away")
+    assert first.run_due() == (INTERVAL_S, [])
+    assert (first.failed, first.ended) == ([], [])
+    assert observed.events == [("state failed",)]
+    assert caplog.records == [], "the watched state logs it"
+
+
+def test_work_that_takes_longer_than_the_interval_goes_on_at_once(pair):
+    first, _ = pair
+    first.takes_s = INTERVAL_S + 1
+    assert first.run_due() == (0.0, ["a", "b"])
+    assert first.run_due() == (0.0, ["a", "b"])
+
+
+def test_nothing_new_begins_once_it_is_to_stop(pair):
+    first, _ = pair
+    first.turns.stop()
+    assert first.run_due() == (INTERVAL_S, [])

@@ -1,0 +1,530 @@
+"""Moves of hosts between clusters: no double booking, and reservations move along."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scheduler_worker.errors import NoValidHost
+from scheduler_worker.ports import Guard, Put, Seen, Transaction
+from scheduler_worker.service.state import records
+from scheduler_worker.service.state.moves import ABANDONED_AFTER_S, SCOPE
+from tests.support.interrupted import Died, Interrupted, die
+from tests.support.services import World, host
+
+WRITES = 7
+"""How many writes a report needs that moves its host, with the report itself."""
+LEAVING = f"{records.DEPARTURE}uuid-a"
+MOVED = host("a", cluster="two")
+
+
+def full(name: str, cluster: str) -> dict[str, Any]:
+    return host(name, cluster=cluster, vcpus_used=4)
+
+
+@pytest.fixture
+def world() -> World:
+    """Host a, of 4 vCPUs, in cluster one: two instances reserved, one absorbed, one known."""
+    world = World(reservation_ttl_s=600.0)
+    world.report(host("a", cluster="one"), full("b", "two"))
+    world.place("was", request_id="req-was")
+    listed = [{"uuid": "was"}, {"uuid": "known"}]
+    world.report({"host": "a", "vcpus_used": 1, "instances": listed})
+    world.place("held", request_id="req-held")
+    world.place("confirmed")
+    world.inventory.confirm(["confirmed"])
+    return world
+
+
+def interrupted(world: World, at: int, act: Callable[[], object], **how: Any) -> World:
+    return World(
+        state=Interrupted(world.state, at=at, act=act, **how),
+        clock=world.clock,
+        reservation_ttl_s=world.limits.reservation_ttl_s,
+    )
+
+
+def homes(world: World) -> list[str]:
+    """The clusters that have host a."""
+    found = world.beside().listing.hosts()["hosts"]
+    return [each["cluster"] for each in found if each["host"] == "a"]
+
+
+def fill(world: World, names: str = "stuvwxyz") -> list[str]:
+    """Place as many instances as can be; those that got host a."""
+    placed = []
+    for name in names:
+        with contextlib.suppress(NoValidHost):
+            placed += world.place(name)
+    return placed
+
+
+def unfinished(world: World) -> list[str]:
+    """The departures in any cluster."""
+    looked = [
+        each
+        for cluster in ("one", "two", "three")
+        for each in world.state.changes(cluster, Seen()).entries
+    ]
+    return [each.key for each in looked if each.value and each.key.startswith(records.DEPARTURE)]
+
+
+def check(world: World, cluster: str = "two") -> None:
+    """Host a is in that cluster alone, with all reservations; nothing is left over."""
+    fresh = world.beside()
+    assert homes(fresh) == [cluster]
+    found = fresh.listing.reservations()["reservations"]
+    assert sorted(each["instance_uuid"] for each in found) == ["confirmed", "held"]
+    assert {each["cluster"] for each in found} == {cluster}
+    assert fresh.place("was", request_id="req-was") == ["a"], "the remembered answer went along"
+    assert fresh.place("held", request_id="req-held") == ["a"]
+    [a] = (each for each in fresh.listing.hosts(cluster)["hosts"] if each["host"] == "a")
+    assert a["instances"] == ["known", "was"]
+    assert fresh.fleet.cluster(cluster).table.find("a")[0].cluster == cluster
+    assert unfinished(fresh) == []
+    assert fill(fresh) == ["a"], "four vCPUs, of which one is used and two are reserved"
+
+
+class TestOneMove:
+    def test_everything_goes_along(self, world: World) -> None:
+        before = {each["id"]: each for each in world.listing.reservations()["reservations"]}
+        world.report(MOVED)
+        for each in world.listing.reservations()["reservations"]:
+            assert each == before[each["id"]] | {"cluster": "two"}
+        assert ("moved", "one", 2) in world.observed.events
+        assert world.state.changes(SCOPE, Seen()).entries == []
+        check(world)
+
+    def test_it_takes_so_many_writes(self, world: World) -> None:
+        mover = interrupted(world, -1, die)
+        mover.report(MOVED)
+        assert mover.state.writes == WRITES
+
+    def test_there_and_back(self, world: World) -> None:
+        for cluster in ("two", "three", "one", "two", "one"):
+            world.report(host("a", cluster=cluster))
+        check(world, "one")
+
+    def test_the_report_that_moves_a_host_absorbs_what_it_lists(self, world: World) -> None:
+        listed = [{"uuid": uuid} for uuid in ("was", "known", "held")]
+        world.report(MOVED | {"vcpus_used": 2, "instances": listed})
+        assert world.reserved() == {"a": ["confirmed"]}
+        assert fill(world) == ["a"]
+
+    def test_an_older_report_does_not_move_its_host_back(self, world: World) -> None:
+        now_s = world.clock.time_s()
+        world.report(MOVED | {"updated_at": now_s})
+        world.report(host("a", cluster="one", updated_at=now_s - 5))
+        check(world)
+
+    def test_a_report_that_says_only_what_changed_moves_its_host(self, world: World) -> None:
+        world.report({"host": "a", "uuid": "uuid-a", "cluster": "two"})
+        check(world)
+
+    def test_a_node_made_again_in_another_cluster_leaves_the_old_one(self, world: World) -> None:
+        world.report(MOVED | {"uuid": "another", "vcpus_used": 1})
+        check(world)
+
+    def test_another_node_of_the_host_stays(self) -> None:
+        world = World()
+        nodes = [host("a", uuid=f"uuid-{node}", nodename=node, cluster="one") for node in "xy"]
+        world.report(*nodes)
+        world.inventory.update_instances("a", {"i": {"uuid": "i"}})
+        world.report(nodes[0] | {"cluster": "two"})
+        known = {each["cluster"]: each["instances"] for each in world.listing.hosts()["hosts"]}
+        assert known == {"one": ["i"], "two": ["i"]}
+
+    def test_many_at_once(self) -> None:
+        world = World()
+        names = [f"h{number}" for number in range(1_200)]
+        world.report(*(host(name, cluster="one") for name in names))
+        placed = world.place(*(f"i{number}" for number in range(300)))
+        world.report(*(host(name, cluster="two") for name in names))
+        assert len(world.listing.hosts("two", limit=9_999)["hosts"]) == len(names)
+        assert world.listing.hosts("one")["hosts"] == []
+        assert sorted(sum(world.reserved().values(), [])) == sorted(f"i{n}" for n in range(300))
+        assert len(placed) == 300
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["unwritten", "written"])
+@pytest.mark.parametrize("at", range(WRITES))
+class TestDeadMover:
+    """The moving worker dies before, or just after, one of its writes."""
+
+    @pytest.fixture(autouse=True)
+    def dead(self, world: World, at: int, after: bool) -> None:
+        with pytest.raises(Died):
+            interrupted(world, at, die, after=after).report(MOVED)
+
+    def test_no_host_is_overcommitted_meanwhile(self, world: World) -> None:
+        assert len(fill(world.beside())) <= 1
+
+    def test_a_report_of_any_host_finishes_it(self, world: World) -> None:
+        world.clock.advance(ABANDONED_AFTER_S + 1)
+        other = world.beside()
+        other.report({"host": "b"})
+        [cluster] = homes(other)
+        other.report(MOVED)
+        check(other)
+        assert cluster in {"one", "two"}
+
+    def test_its_own_next_report_finishes_it_at_once(self, world: World) -> None:
+        world.beside().report({"host": "a"})
+        assert len(homes(world)) == 1
+        world.beside().report(host("a", cluster="three"))
+        check(world, "three")
+
+    def test_a_reservation_can_be_released(self, world: World) -> None:
+        assert world.beside().inventory.release(["held", "unknown"]) == 1
+        assert world.beside().inventory.release(["held"]) == 1, "as before"
+        assert "held" not in str(world.reserved())
+        world.beside().report(MOVED)
+        assert world.reserved() == {"a": ["confirmed"]}
+
+    def test_a_reservation_can_be_confirmed(self, world: World) -> None:
+        world.clock.advance(500)
+        assert world.beside().inventory.confirm(["held"]) == 1
+        world.clock.advance(400)
+        world.beside().report(MOVED)
+        assert world.reserved() == {"a": ["held"]}
+
+    def test_a_reservation_expires_when_it_would_have(self, world: World) -> None:
+        world.clock.advance(599)
+        world.beside().report(MOVED)
+        assert world.reserved() == {"a": ["confirmed", "held"]}
+        world.clock.advance(2)
+        assert world.reserved() == {}
+
+    def test_a_reservation_expires_during_the_move(self, world: World) -> None:
+        world.clock.advance(601)
+        world.beside().report(MOVED)
+        assert world.reserved() == {}
+        assert len(fill(world)) == 3
+
+    def test_a_repeated_request_gets_its_host(self, world: World) -> None:
+        other = world.beside()
+        assert other.place("held", request_id="req-held") == ["a"]
+        assert other.place("was", request_id="req-was") == ["a"]
+        other.report(MOVED)
+        check(other)
+
+    def test_instances_are_announced_and_deleted(self, world: World) -> None:
+        other = world.beside()
+        other.inventory.update_instances("a", {"held": {"uuid": "held"}})
+        other.inventory.delete_instance("a", "confirmed")
+        other.report(MOVED | {"vcpus_used": 2})
+        assert other.reserved() == {}
+        [a] = other.listing.hosts("two")["hosts"][:1]
+        assert a["instances"] == ["held", "known", "was"]
+
+    def test_the_host_can_be_removed(self, world: World) -> None:
+        world.beside().inventory.remove_hosts([("a", None)])
+        assert homes(world) == []
+        assert world.reserved() == {}
+        world.clock.advance(ABANDONED_AFTER_S + 1)
+        world.report({"host": "b"})
+        assert homes(world) == []
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", range(WRITES))
+class TestMeanwhile:
+    """Another worker acts between two writes of a moving worker, which then continues."""
+
+    @pytest.mark.parametrize("cluster", ["one", "two", "three"])
+    def test_another_mover(self, world: World, at: int, after: bool, cluster: str) -> None:
+        other = world.beside()
+        interrupted(
+            world, at, lambda: other.report(host("a", cluster=cluster)), after=after
+        ).report(MOVED)
+        [found] = homes(world)
+        check(world, found)
+        assert found in {cluster, "two"}
+
+    def test_two_other_moves(self, world: World, at: int, after: bool) -> None:
+        other = world.beside()
+
+        def act() -> None:
+            other.report(host("a", cluster="three"))
+            other.report(host("a", cluster="one"))
+
+        interrupted(world, at, act, after=after).report(MOVED)
+        [found] = homes(world)
+        check(world, found)
+
+    def test_placing(self, world: World, at: int, after: bool) -> None:
+        placed: list[str] = []
+        interrupted(world, at, lambda: placed.extend(fill(world.beside())), after=after).report(
+            MOVED
+        )
+        placed += fill(world.beside(), "STUVWXYZ")
+        assert placed == ["a"]
+        assert len(world.reserved()["a"]) == 3
+
+    def test_reports_of_the_host_that_name_no_cluster(
+        self, world: World, at: int, after: bool
+    ) -> None:
+        other = world.beside()
+        interrupted(world, at, lambda: other.report({"host": "a"}), after=after).report(MOVED)
+        check(world)
+
+    def test_releasing(self, world: World, at: int, after: bool) -> None:
+        given: list[int] = []
+        interrupted(
+            world, at, lambda: given.append(world.beside().inventory.release(["held"])), after=after
+        ).report(MOVED)
+        assert given == [1]
+        assert world.reserved() == {"a": ["confirmed"]}
+
+    def test_removing(self, world: World, at: int, after: bool) -> None:
+        other = world.beside()
+        interrupted(
+            world, at, lambda: other.inventory.remove_hosts([("a", None)]), after=after
+        ).report(MOVED)
+        assert homes(world) in ([], ["two"]), "its report may come later than its removal"
+        assert world.reserved() == {}
+        assert unfinished(world) == []
+
+
+class TestInFlight:
+    """Writes that were under way when the move began, and arrive late."""
+
+    def test_a_reservation_that_changes_while_it_is_packed_moves_along(self, world: World) -> None:
+        [held] = [
+            each
+            for each in world.state.changes("one", Seen()).entries
+            if each.key.startswith(records.RESERVATION + "held")
+        ]
+        longer_s = world.clock.time_s() + 5_000
+
+        def confirmed() -> None:
+            put = Put(held.key, held.value, longer_s)
+            written = world.state.write("one", [Transaction([put], [Guard(*held[:2])])])
+            assert written.applied == (True,)
+
+        interrupted(world, 2, confirmed).report(MOVED)
+        check(world)
+
+    def test_what_ends_after_the_arrival_stays_ended(self, world: World) -> None:
+        with pytest.raises(Died):
+            interrupted(world, 4, die).report(MOVED)
+        key = f"{records.RESERVATION}held@uuid-a"
+        world.state.write("two", [Transaction([records.gone(key)])])
+        world.clock.advance(ABANDONED_AFTER_S + 1)
+        world.beside().report({"host": "b"})
+        assert world.reserved() == {"a": ["confirmed"]}
+
+    def test_a_late_end_of_one_departure_does_not_end_the_next(self, world: World) -> None:
+        def goes_on() -> None:
+            world.beside().report(host("a", cluster="one"))
+            with pytest.raises(Died):
+                interrupted(world, 4, die).report(host("a", cluster="three"))
+
+        interrupted(world, 4, goes_on).report(MOVED)
+        check(world)
+
+    def test_a_step_of_a_move_that_has_ended_is_not_taken(self, world: World) -> None:
+        """It read the clusters after another had finished the move and gone on."""
+        other = world.beside()
+        mover = interrupted(world, -1, die)
+        look, late = mover.state.changes, iter([True])
+
+        def look_late(scope: str, seen: Seen) -> Any:
+            if scope == "one" and mover.state.writes == 1 and next(late, False):
+                for cluster in ("two", "three", "one"):
+                    other.report(host("a", cluster=cluster))
+            return look(scope, seen)
+
+        mover.state.changes = look_late
+        mover.report(MOVED)
+        assert next(late, None) is None
+        check(world, homes(world)[0])
+
+
+class TestRequests:
+    """A host moves after a request has looked for it, and before the request is decided."""
+
+    @pytest.fixture
+    def room(self, world: World) -> World:
+        """Elsewhere the instances could go, if they were taken for new ones."""
+        world.report(host("c", cluster="one", memory_mb=4096))
+        return world
+
+    def late(self, world: World, act: Callable[[], object], call: str, scope: str) -> World:
+        """A worker; once, before it makes that call, something else happens."""
+        asking = interrupted(world, -1, die)
+        original, late = getattr(asking.state, call), iter([act])
+
+        def called(where: str, *arguments: Any, **how: Any) -> Any:
+            if where == scope:
+                next(late, lambda: None)()
+            return original(where, *arguments, **how)
+
+        setattr(asking.state, call, called)
+        return asking
+
+    def test_before_the_lock(self, room: World) -> None:
+        asking = self.late(room, lambda: room.beside().report(MOVED), "acquire", "one")
+        asking.report({"host": "b"})
+        assert asking.place("held", request_id="req-held") == ["a"]
+        assert room.reserved()["a"] == ["confirmed", "held"]
+
+    def test_before_the_lock_while_its_mover_is_dead(self, room: World) -> None:
+        def dies() -> None:
+            with pytest.raises(Died):
+                interrupted(room, 3, die).report(MOVED)
+
+        asking = self.late(room, dies, "acquire", "one")
+        assert asking.place("held", request_id="req-held") == ["a"]
+        assert "c" not in room.reserved()
+
+    def test_before_the_lock_when_it_was_not_reserved_yet(self, room: World) -> None:
+        def placed_and_left_behind() -> None:
+            assert room.place("copy", request_id="req", ignore_hosts=["c"]) == ["a"]
+            with pytest.raises(Died):
+                interrupted(room, 3, die).report(MOVED)
+
+        asking = self.late(room, placed_and_left_behind, "acquire", "one")
+        assert asking.place("copy", request_id="req") == ["a"]
+        assert "c" not in room.reserved()
+
+    def test_before_the_lock_when_it_was_neither_reserved_nor_moving_yet(self, room: World) -> None:
+        def placed_and_moved() -> None:
+            assert room.place("copy", request_id="req", ignore_hosts=["c"]) == ["a"]
+            room.beside().report(MOVED)
+
+        asking = self.late(room, placed_and_moved, "acquire", "one")
+        assert asking.place("copy", request_id="req") == ["a"]
+        assert "c" not in room.reserved()
+
+    def test_before_the_locks_of_several_clusters(self, room: World) -> None:
+        hint = {"scheduler_hints": {"cluster": ["one"]}}
+        room.report(MOVED)
+        assert room.place("apart", request_id="req", **hint) == ["c"]
+        back = host("a", cluster="one")
+        asking = self.late(room, lambda: room.beside().report(back), "acquire", "two")
+        assert asking.place("held", "apart", request_id="req-held") == ["a", "c"]
+        assert room.reserved() == {"a": ["confirmed", "held"], "c": ["apart"]}
+
+    def test_between_the_looks_at_two_clusters(self, room: World) -> None:
+        room.report(MOVED, host("d", cluster="three", memory_mb=65536))
+        room.clock.advance(room.limits.intent_ttl_s + 1)
+        back = host("a", cluster="one")
+        asking = self.late(room, lambda: room.beside().report(back), "changes", "two")
+        room.report({"host": "d"}, {"host": "c"})
+        assert asking.place("held", request_id="req-held") == ["a"]
+        assert set(room.reserved()) == {"a"}
+
+
+class TestNewHosts:
+    WRITES = 5
+
+    @pytest.fixture
+    def empty(self) -> World:
+        world = World()
+        world.report(full("b", "one"), full("c", "two"))
+        return world
+
+    @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+    @pytest.mark.parametrize("at", range(WRITES))
+    def test_of_two_first_reports_one_wins(self, empty: World, at: int, after: bool) -> None:
+        other = empty.beside()
+        first = interrupted(empty, at, lambda: other.report(host("a", cluster="one")), after=after)
+        first.report(MOVED)
+        assert len(homes(empty)) == 1
+        assert unfinished(empty) == []
+        assert len(fill(empty)) == 4
+
+    @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+    @pytest.mark.parametrize("at", range(WRITES))
+    def test_of_two_first_reports_of_a_node_under_two_uuids_one_wins(
+        self, empty: World, at: int, after: bool
+    ) -> None:
+        once, again = host("a", cluster="one"), host("a", cluster="one", uuid="again")
+        other = empty.beside()
+        interrupted(empty, at, lambda: other.report(again), after=after).report(once)
+        assert len(homes(empty)) == 1
+        assert unfinished(empty) == []
+        assert len(fill(empty)) == 4
+
+    @pytest.mark.parametrize("at", range(WRITES))
+    def test_a_first_report_that_died_is_made_again(self, empty: World, at: int) -> None:
+        empty.inventory.update_instances("a", {"waits": {"uuid": "waits"}})
+        with contextlib.suppress(Died):
+            interrupted(empty, at, die).report(MOVED)
+        empty.beside().report(host("a", cluster="three"))
+        [a] = empty.beside().listing.hosts("three")["hosts"]
+        assert a["instances"] == ["waits"]
+        assert len(homes(empty)) == 1
+        assert unfinished(empty) == []
+
+
+class TestLostTails:
+    """A server that fails over forgets its last writes, and another one its own."""
+
+    def test_a_departure_without_its_move_arrives_all_the_same(self, world: World) -> None:
+        with pytest.raises(Died):
+            interrupted(world, 3, die).report(MOVED)
+        world.state._scopes.pop(SCOPE)
+        world.clock.advance(ABANDONED_AFTER_S + 1)
+        world.beside().report({"host": "b"})
+        check(world)
+
+    @pytest.mark.parametrize("on", ["three", "one"])
+    def test_a_departure_that_came_back_after_its_arrival_is_dropped(
+        self, world: World, on: str
+    ) -> None:
+        with pytest.raises(Died):
+            interrupted(world, 4, die).report(MOVED)
+        [left] = (
+            each for each in world.state.changes("one", Seen()).entries if each.key == LEAVING
+        )
+        world.beside().report(MOVED)
+        world.beside().report(host("a", cluster="three"))
+        world.beside().inventory.release(["held"])
+        world.beside().place("new")
+        world.state.write("one", [Transaction([Put(LEAVING, left.value)])])
+        world.clock.advance(ABANDONED_AFTER_S + 1)
+        world.beside().report({"host": "b"} if on == "three" else host("a", cluster=on))
+        assert homes(world) == [on]
+        assert world.reserved() == {"a": ["confirmed", "new"]}
+        assert unfinished(world) == []
+
+    def test_an_arrival_that_is_forgotten_before_the_departure_is_dropped_is_made_again(
+        self, world: World
+    ) -> None:
+        def keys() -> set[str]:
+            found = world.state.changes("two", Seen()).entries
+            return {each.key for each in found if each.value is not None}
+
+        before = keys()
+
+        def forget() -> None:
+            world.state.write("two", [Transaction(list(map(records.gone, keys() - before)))])
+
+        interrupted(world, 3, forget, after=True).report(MOVED)
+        check(world)
+
+    def test_a_host_that_came_back_in_its_old_cluster_leaves_again(self, world: World) -> None:
+        kept = [
+            Put(each.key, each.value, world.clock.time_s() + 600)
+            for each in world.state.changes("one", Seen()).entries
+            if each.value is not None and each.key.startswith((records.HOST, records.RESERVATION))
+        ]
+        world.report(MOVED)
+        world.state.write("one", [Transaction(kept)])
+        world.beside().report(MOVED)
+        check(world)
+
+
+def test_an_answer_that_is_released_while_its_node_is_made_again_stays_released(
+    world: World,
+) -> None:
+    reporter = interrupted(world, 0, lambda: world.beside().inventory.release(["was"]))
+    reporter.report(host("a", cluster="one", uuid="another", vcpus_used=1))
+    answers = records.ANSWER
+    found = world.state.changes("one", Seen()).entries
+    assert [each.key for each in found if each.value and each.key.startswith(answers)] == []

@@ -1,0 +1,62 @@
+"""Workers that tell each other of themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.service.state import presence
+from scheduler_worker.service.state.presence import LASTS_S, RENEW_S, Presence, WorkerFacts
+from tests.support.services import World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def worker(world: World, name: str, **facts) -> Presence:
+    plain = {"name": name, "version": "1", "topic": "t"} | facts
+    return Presence(world.state, WorkerFacts(**plain), world.observed)
+
+
+def names(world: World) -> list[str]:
+    return [each.name for each in presence.workers(world.state)]
+
+
+def test_workers_are_known_while_they_renew(world):
+    first, second = worker(world, "b"), worker(world, "a", is_claiming=True)
+    assert first.renew() == RENEW_S
+    second.renew()
+    assert presence.workers(world.state) == [
+        WorkerFacts(name="a", version="1", topic="t", is_claiming=True),
+        WorkerFacts(name="b", version="1", topic="t"),
+    ]
+    world.clock.advance(LASTS_S - 1)
+    first.renew()
+    world.clock.advance(2)
+    assert names(world) == ["b"]
+
+
+def test_a_worker_that_stops_is_forgotten_at_once(world):
+    first = worker(world, "a")
+    first.renew()
+    first.task.start()
+    first.stop()
+    assert names(world) == []
+
+
+def test_one_that_never_started_removes_nothing(world):
+    worker(world, "a").renew()
+    worker(world, "a").stop()
+    assert names(world) == ["a"]
+
+
+def test_an_outage_is_noted_and_the_next_time_is_tried(world):
+    def away(*_):
+        raise StateUnavailable("away")
+
+    one = worker(world, "a")
+    world.state.changes = away
+    assert one.renew() == RENEW_S
+    assert ("state failed",) in world.observed.events

@@ -1,0 +1,205 @@
+"""The cluster queue: one leader at a time, group commits, and errors for whom they concern."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
+from scheduler_worker.ports import Grant, Seen
+from tests.support.patience import SOON_S
+from tests.support.services import World, host
+
+
+class QueueWorld(World):
+    """Records the lock's use: ``batches`` has the instances of each commit, in their order."""
+
+    def __init__(self, **limits) -> None:
+        super().__init__(**limits)
+        self.acquired = 0
+        self.batches: list[list[str]] = []
+        self._acquire, self._commit = self.state.acquire, self.state.commit
+        self.state.acquire, self.state.commit = self._counted_acquire, self._recorded_commit
+        self.report(host("a", vcpus=1000, memory_mb=10**7))
+
+    def block(self) -> Grant:
+        """Take the cluster's lock, as another worker would."""
+        return self._acquire("default", timeout_s=1, seen=Seen())
+
+    def wait_for(self, number: int) -> None:
+        """Until so many requests are queued."""
+        while self.scheduler.describe("default")["in_line"] < number:  # type: ignore[operator]
+            threading.Event().wait(0.001)
+
+    def _counted_acquire(self, *arguments, **options):
+        self.acquired += 1
+        return self._acquire(*arguments, **options)
+
+    def _recorded_commit(self, grant, transactions, **options):
+        keys = [put.key for each in transactions for put in each.puts]
+        self.batches.append([key.removeprefix("p:").split("@")[0] for key in keys])
+        return self._commit(grant, transactions, **options)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(10) as pool:
+        yield pool
+
+
+@pytest.fixture
+def make(pool) -> Iterator[Callable[..., QueueWorld]]:
+    """Makes worlds, and ends what waits in them before the pool waits for its threads."""
+    worlds: list[QueueWorld] = []
+
+    def make(**limits) -> QueueWorld:
+        worlds.append(QueueWorld(**limits))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.state.close()
+
+
+def queue_up(world: QueueWorld, pool: ThreadPoolExecutor, *names: str, **spec) -> list[Future]:
+    """Let requests join the queue, one after the other."""
+    asking = []
+    for name in names:
+        before = world.scheduler.describe("default")["in_line"]
+        asking.append(pool.submit(world.place, name, **spec))
+        world.wait_for(before + 1)  # type: ignore[operator]
+    return asking
+
+
+def test_a_request_that_is_alone_is_a_batch_of_one(make):
+    world = make()
+    for name in ("i1", "i2", "i3"):
+        assert world.place(name) == ["a"]
+    assert world.batches == [["i1"], ["i2"], ["i3"]]
+
+
+def test_requests_that_join_while_the_leader_waits_share_its_commit_up_to_the_bound(make, pool):
+    world = make(max_batch=4, ordering="fifo")
+    blocking = world.block()
+    names = [f"i{number}" for number in range(9)]
+    asking = queue_up(world, pool, *names)
+    world.state.release(blocking)
+    assert [each.result(SOON_S) for each in asking] == [["a"]] * 9
+    assert world.batches == [names[:4], names[4:8], names[8:]]
+
+
+def test_the_lease_is_kept_for_the_next_leader_of_the_process(make, pool):
+    world = make(max_batch=1)
+    blocking = world.block()
+    asking = queue_up(world, pool, "i1", "i2", "i3")
+    world.state.release(blocking)
+    assert [each.result(SOON_S) for each in asking] == [["a"]] * 3
+    assert (world.acquired, len(world.batches)) == (1, 3)
+    assert world.observed.events.count(("ended", "default")) == 1
+
+
+def test_a_request_that_was_not_settled_goes_back_to_its_place(make, pool, monkeypatch):
+    world = make(max_batch=1, ordering="fifo")
+    blocking, commit, refusals = world.block(), world.state.commit, iter(range(2))
+
+    def fenced(grant, transactions, **options):
+        if next(refusals, None) is not None:
+            world.batches.append(["refused"])
+            world.state.release(grant)
+            raise StaleFencingToken("expired")
+        return commit(grant, transactions, **options)
+
+    monkeypatch.setattr(world.state, "commit", fenced)
+    asking = queue_up(world, pool, "i1", "i2")
+    world.state.release(blocking)
+    assert [each.result(SOON_S) for each in asking] == [["a"], ["a"]]
+    assert world.batches == [["refused"], ["refused"], ["i1"], ["i2"]]
+    assert sorted(each.attempts for each in world.observed.outcomes) == [1, 3]
+
+
+def test_an_error_before_the_lock_was_acquired_fails_the_whole_queue(make, pool, monkeypatch):
+    world, calls, go = make(), [], threading.Event()
+
+    def unavailable(*_, **__):
+        calls.append(1)
+        assert go.wait(SOON_S)
+        raise StateUnavailable("no store")
+
+    monkeypatch.setattr(world.state, "acquire", unavailable)
+    asking = queue_up(world, pool, "i1", "i2", "i3")
+    go.set()
+    for each in asking:
+        with pytest.raises(StateUnavailable, match="no store"):
+            each.result(SOON_S)
+    assert calls == [1]
+
+
+def test_an_error_of_one_request_fails_no_other_of_its_batch(make, pool, monkeypatch):
+    world = make()
+    blocking, decide = world.block(), world.pipeline.decide
+
+    def failing(table, request, *rest):
+        if "bad" in request.instance_uuids:
+            raise ZeroDivisionError
+        return decide(table, request, *rest)
+
+    monkeypatch.setattr(world.pipeline, "decide", failing)
+    first, bad, last = queue_up(world, pool, "i1", "bad", "i2")
+    world.state.release(blocking)
+    with pytest.raises(ZeroDivisionError):
+        bad.result(SOON_S)
+    assert first.result(SOON_S) == last.result(SOON_S) == ["a"]
+    assert world.batches == [["i1", "i2"]]
+
+
+def test_a_priority_boost_overtakes_requests_that_arrived_shortly_before(make, pool):
+    world = make(max_batch=1, max_priority_boost_s=2.0)
+    blocking = world.block()
+    low = {"priority": -100}  # boosts by 0 s
+    high = {"priority": 100, "vcpus": 0, "memory_mb": 0}  # boosts by 2 s
+    asking = queue_up(world, pool, "first", **low)
+    world.clock.advance(1)
+    asking += queue_up(world, pool, "slow", **low)
+    world.clock.advance(1)
+    asking += queue_up(world, pool, "urgent", **high)
+    world.clock.advance(2.5)
+    asking += queue_up(world, pool, "late", **high)
+    world.state.release(blocking)
+    for each in asking:
+        assert each.result(SOON_S) == ["a"]
+    assert world.batches == [["first"], ["urgent"], ["slow"], ["late"]]
+
+
+def test_requests_whose_deadline_has_passed_leave_the_queue_wherever_they_stand(make, pool):
+    world = make(acquire_timeout_s=5.0, hold_timeout_s=100.0)
+    blocking = world.block()
+    [first] = queue_up(world, pool, "i1")
+    world.clock.advance(3)
+    [second] = queue_up(world, pool, "i2", priority=100)
+    world.clock.advance(3)
+    with pytest.raises(ClusterLockTimeout, match="was not granted within 6 s"):
+        first.result(SOON_S)
+    assert not second.done()
+    world.state.release(blocking)
+    assert second.result(SOON_S) == ["a"]
+
+
+def test_many_threads_are_all_served_by_one_leader_at_a_time(make, pool, monkeypatch):
+    world, leading = make(max_batch=3), threading.Lock()
+    decide = world.pipeline.decide
+
+    def exclusive(*arguments):
+        assert leading.acquire(blocking=False), "two leaders at once"
+        try:
+            return decide(*arguments)
+        finally:
+            leading.release()
+
+    monkeypatch.setattr(world.pipeline, "decide", exclusive)
+    names = [f"i{number}" for number in range(300)]
+    assert list(pool.map(world.place, names)) == [["a"]] * 300
+    assert sorted(sum(world.batches, [])) == sorted(names)
+    assert max(map(len, world.batches)) <= 3

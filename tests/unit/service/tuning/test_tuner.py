@@ -1,0 +1,410 @@
+"""Tuning of clusters: by one worker at a time, without jumps, despite failures."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from scheduler_worker.errors import BusUnavailable, RequestError, StateUnavailable, Undeliverable
+from scheduler_worker.ports import Put, Seen, Transaction
+from scheduler_worker.service.tuning.tuner import Tuner
+from tests.support.services import host
+from tests.support.tuners import INTERVAL_S, Scenario
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    return Scenario()
+
+
+def balloons(scenario: Scenario) -> dict[str, float]:
+    return {vm: at for each in scenario.agents.balloons.values() for vm, at in each.items()}
+
+
+def stored(scenario: Scenario, cluster: str = "default") -> dict[str, bytes | None]:
+    changes = scenario.world.state.changes(f"@tuning/{cluster}", Seen())
+    return {each.key: each.value for each in changes.entries}
+
+
+def test_balloons_reach_their_targets_and_stay_there(scenario):
+    for _ in range(6):
+        scenario.cycle()
+    assert balloons(scenario) == {"v1": 500.0, "v2": 500.0, "v3": 500.0}
+    assert scenario.cycle() == []
+
+
+def test_an_agent_gets_the_values_of_its_host_in_growing_cycles(scenario):
+    scenario.cycle()
+    first, second = scenario.cycle(), scenario.cycle()
+    assert [each["host"] for each in first] == ["a", "b"]
+    arguments = dict(first[0])
+    assert arguments.pop("cycle") < second[0]["cycle"]
+    vms = {"v1": {"memory.balloon": 850.0}, "v2": {"memory.balloon": 500.0}}
+    assert arguments == {"host": "a", "cluster": "default", "outputs": {}, "vms": vms, "disks": {}}
+
+
+def test_hosts_and_disks_are_tuned_as_vms_are(scenario):
+    scenario.files.texts |= {
+        "ksm": "scope: Host\nrules: {run: {output: ksm.run, target: 1 if host.busy else 0}}",
+        "io": "scope: VM.disk\nrules: {limit: {output: io.limit, target: policy.limit}}",
+    }
+    scenario.agents.load = {"busy": True, "ksm": {"run": 0}}
+    scenario.agents.more = {"v3": {"disks": {"vda": {"policy": {"limit": 5}}, "vdb": {}}}}
+    [of_a, of_b] = scenario.cycle()
+    assert (of_a["outputs"], of_b["outputs"]) == ({"ksm.run": 1.0}, {"ksm.run": 1.0})
+    assert of_b["disks"] == {"v3": {"vda": {"io.limit": 5.0}}}
+    assert scenario.observed.faults == {("io", "missing_property"): 1}
+
+
+# Leases
+
+
+def test_cycles_are_an_interval_apart(scenario):
+    scenario.cycle()
+    scenario.cycle()
+    assert scenario.cycle(after_s=14.0) == []
+    assert scenario.tuner.task.run_due() == pytest.approx(1.0)
+    assert scenario.cycle(after_s=1.0)
+
+
+def test_one_of_several_workers_tunes(scenario):
+    others = [scenario.another(), scenario.another()]
+    for _ in range(3):
+        scenario.cycle()
+        assert [scenario.cycle(each, after_s=0) for each in others] == [[], []]
+
+
+def test_another_worker_continues_where_one_stopped_and_nothing_jumps(scenario):
+    scenario.files.clusters = 'parameters: {"*": {balloon_min: 0}}'
+    other, seen = scenario.another(), []
+    for tuner, after_s in [
+        *[(scenario.tuner, 15.0)] * 3,
+        *[(other, 10.0)] * 3,
+        *[(other, 15.0)] * 2,
+    ]:
+        scenario.cycle(tuner, after_s)
+        seen.append(balloons(scenario)["v1"])
+    # The turn lapses after two intervals: 10 a second for 30 s, and on from there.
+    assert seen == [1000.0, 850.0, 700.0, 700.0, 700.0, 400.0, 250.0, 100.0]
+
+
+def test_after_a_gap_nothing_jumps(scenario):
+    scenario.cycle()
+    scenario.agents.balloons["b"]["v3"] = 10_000.0
+    scenario.cycle(after_s=100 * INTERVAL_S)
+    assert balloons(scenario)["v3"] == 10_000.0 - 10 * 3 * INTERVAL_S
+
+
+def test_the_next_worker_knows_the_held_back_changes():
+    scenario = Scenario("""
+scope: VM
+rules:
+  slow:
+    output: memory.balloon
+    target: 0
+    min_absolute_change: 400
+    function: {name: linear, change: 10, time: 1 sec}
+""")
+    for _ in range(3):
+        assert scenario.cycle() == []
+    other = scenario.another()
+    assert scenario.cycle(other, after_s=30.0)
+    assert balloons(scenario)["v1"] == 1000.0 - 10 * 60
+
+
+def test_a_turn_from_the_future_is_void(scenario):
+    scenario.cycle()
+    last = scenario.cycle()[-1]["cycle"]
+    scenario.world.clock.advance(-3600)
+    scenario.world.clock.advance(INTERVAL_S)
+    scenario.agents.report()
+    scenario.tuner.task.run_due()
+    scenario.world.clock.advance(INTERVAL_S)
+    scenario.tuner.task.run_due()
+    assert scenario.agents.casts[-1]["cycle"] > last
+
+
+def test_tuning_needs_no_cluster_lock(scenario):
+    scenario.world.state.acquire("default", timeout_s=1, seen=Seen())
+    scenario.cycle()
+    assert scenario.cycle()
+
+
+# State
+
+
+def test_the_state_of_hosts_and_vms_that_left_is_deleted(scenario):
+    scenario.cycle()
+    scenario.cycle()
+    assert stored(scenario).keys() == {"m:uuid-a", "m:uuid-b"}
+    del scenario.agents.balloons["a"]["v2"]
+    del scenario.agents.balloons["b"]
+    scenario.world.inventory.remove_hosts([("b", None)])
+    scenario.cycle()
+    [left] = stored(scenario).values()
+    assert left is not None and b"v1" in left and b"v2" not in left
+
+
+def test_a_vm_that_migrates_keeps_its_state(scenario):
+    scenario.cycle()
+    scenario.agents.balloons["b"]["v1"] = scenario.agents.balloons["a"]["v1"]
+    scenario.agents.report("a")
+    scenario.world.clock.advance(INTERVAL_S)
+    scenario.agents.report("b")
+    scenario.tuner.task.run_due()
+    sent = {each["host"]: sorted(each["vms"]) for each in scenario.agents.casts}
+    assert sent == {"a": ["v2"], "b": ["v1", "v3"]}
+    assert scenario.agents.balloons["b"]["v1"] == 850.0
+
+
+def test_a_host_that_does_not_report_is_not_tuned(scenario):
+    scenario.cycle()
+    for _ in range(5):
+        scenario.world.clock.advance(INTERVAL_S)
+        scenario.agents.report("a")
+        scenario.tuner.task.run_due()
+    del scenario.agents.casts[:]
+    scenario.world.clock.advance(INTERVAL_S)
+    scenario.agents.report("a")
+    scenario.tuner.task.run_due()
+    assert {each["host"] for each in scenario.agents.casts} <= {"a"}
+    assert stored(scenario).keys() == {"m:uuid-a", "m:uuid-b"}
+
+
+def test_outputs_that_are_not_reported_continue_from_the_emitted_value():
+    scenario = Scenario("""
+scope: Host
+rules:
+  first:
+    output: fan.speed
+    target: 100
+    when: not default(host.warm, false)
+  then:
+    output: fan.speed
+    target: 0
+    function: {name: linear, change: 1, time: 1 sec}
+    when: default(host.warm, false)
+""")
+    scenario.cycle()
+    scenario.agents.load = {"warm": True}
+    scenario.cycle(scenario.another(), after_s=30.0)
+    assert [each["outputs"]["fan.speed"] for each in scenario.agents.casts[::2]] == [100.0, 70.0]
+
+
+# Failures
+
+
+def test_values_that_could_not_be_sent_do_not_count_as_emitted(scenario):
+    scenario.cycle()
+    scenario.agents.failures = {"a": BusUnavailable("away")}
+    assert scenario.cycle() == []
+    scenario.agents.failures.clear()
+    scenario.cycle()
+    assert balloons(scenario) == {"v1": 700.0, "v2": 500.0, "v3": 700.0}
+    assert scenario.observed.results == {"BusUnavailable": 2, "ok": 2}
+
+
+def test_a_host_without_an_agent_affects_no_other(scenario):
+    scenario.agents.failures = {"a": Undeliverable("nobody")}
+    scenario.cycle()
+    assert [each["host"] for each in scenario.cycle()] == ["b"]
+    assert scenario.observed.results == {"Undeliverable": 1, "ok": 1}
+
+
+def test_hosts_that_were_late_come_first_in_the_next_cycle(scenario, monkeypatch):
+    cast = scenario.agents.cast
+
+    def slowly(**how):
+        cast(**how)
+        scenario.world.clock.advance(INTERVAL_S + 1)
+
+    scenario.cycle()
+    monkeypatch.setattr(scenario.agents, "cast", slowly)
+    hosts = [each["host"] for _ in range(3) for each in scenario.cycle()]
+    assert sorted(hosts[:2]) == ["a", "b"] and hosts[2] == hosts[0]
+    assert scenario.observed.results == {"ok": 3, "late": 3}
+
+
+def test_a_rule_that_fails_for_one_vm_is_skipped_counted_and_logged_once(scenario, caplog):
+    scenario.agents.more = {"v1": {"memory": {"balloon": "much"}}}
+    scenario.cycle()
+    for _ in range(3):
+        scenario.cycle()
+    assert balloons(scenario) == {"v1": 1000.0, "v2": 500.0, "v3": 550.0}
+    assert scenario.observed.faults == {("balloon", "type_error"): 4}
+    [logged] = [each for each in caplog.messages if "type_error" in each]
+    assert "balloon:shrink for VM v1: type_error" in logged
+
+
+def test_a_failure_of_one_cluster_affects_no_other(scenario, monkeypatch):
+    scenario.world.report(host("c", cluster="alone", vms={"v9": {"memory": {"balloon": 1000.0}}}))
+    scenario.agents.balloons["c"] = {"v9": 1000.0}
+    catch_up = type(scenario.world.fleet.cluster("alone")).catch_up
+
+    def broken(replica, *how):
+        if replica.scope == "alone":
+            raise RuntimeError("a defect")
+        catch_up(replica, *how)
+
+    monkeypatch.setattr(type(scenario.world.fleet.cluster("alone")), "catch_up", broken)
+    scenario.cycle()
+    assert {each["cluster"] for each in scenario.cycle()} == {"default"}
+    assert scenario.observed.failures == {"alone": 2}
+
+
+def test_without_the_state_tuning_waits(scenario, monkeypatch, caplog):
+    def away(*_, **__):
+        raise StateUnavailable("away")
+
+    scenario.cycle()
+    with monkeypatch.context() as patched:
+        patched.setattr(scenario.world.state, "changes", away)
+        scenario.tuner.task.run_due()
+        scenario.tuner.task.run_due()
+    assert caplog.records == [], "the watched state logs it"
+    assert scenario.cycle()
+
+
+# Policies
+
+
+BROKEN = "scope: VM\nrules:\n  shrink:\n    output: memory.balloon\n    targett: 1\n"
+
+
+def test_a_policy_that_does_not_load_keeps_its_old_version_and_raises_an_alarm(scenario, caplog):
+    scenario.cycle()
+    scenario.files.texts["balloon"] = BROKEN
+    scenario.cycle()
+    assert scenario.cycle()
+    alarms = scenario.tuner.describe()["alarms"]
+    assert any(each.startswith("/balloon.yaml:5:5: E_SCHEMA: rules.shrink") for each in alarms)
+    logged = [each for each in caplog.records if "/balloon.yaml:5:5" in each.getMessage()]
+    assert [each.levelno for each in logged] == [logging.WARNING]
+    scenario.files.texts["balloon"] = "scope: VM\nrules: {a: {output: memory.balloon, target: 7}}"
+    scenario.cycle()
+    assert (balloons(scenario)["v1"], scenario.tuner.policies.alarms) == (7.0, ())
+
+
+def test_policies_that_cannot_be_read_stay_in_force(scenario):
+    scenario.cycle()
+    scenario.files.texts, scenario.files.clusters = {}, None
+    scenario.files.problems = ("/etc/tuning: Permission denied",)
+    assert scenario.cycle()
+    assert scenario.tuner.policies.alarms == ("/etc/tuning: Permission denied",)
+    scenario.files.problems = ()
+    assert scenario.cycle() == []
+
+
+def test_policies_set_by_rpc_are_in_force_in_all_workers_until_withdrawn(scenario):
+    here, there = scenario.tuner.policies, scenario.another().policies
+    text = "scope: VM\nrules: {a: {output: memory.balloon, target: 7}}"
+    here.set("balloon", text)
+    assert there.texts() == {"balloon": text}
+    here.set("more", text)
+    assert there.texts() == {"balloon": text, "more": text}
+    there.set("more", None)
+    assert here.texts() == {"balloon": text}
+    there.reset()
+    assert here.texts() == scenario.files.texts
+
+
+def test_a_policy_by_rpc_that_does_not_load_is_refused_with_all_issues(scenario):
+    broken = BROKEN.replace("rules:", "vars: {x: 1 +}\nrules:")
+    with pytest.raises(RequestError, match=r"text: new:2:\d+: E_EXPR_SYNTAX.*; new:6:5: E_SCHEMA"):
+        scenario.tuner.policies.set("new", broken)
+    assert "new" not in scenario.tuner.policies.texts()
+    broken = "".join(f"k{number}: 1\n" for number in range(50))
+    with pytest.raises(RequestError, match="new:50:1: E_SCHEMA: k49"):
+        scenario.tuner.policies.set("new", broken)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a:b", "x" * 65, "../etc"])
+def test_invalid_names_of_policies_are_refused(scenario, name):
+    with pytest.raises(RequestError, match="name"):
+        scenario.tuner.policies.set(name, "scope: VM")
+
+
+def test_policies_and_parameters_may_differ_between_clusters(scenario):
+    scenario.files.clusters = """
+clusters: {balloon: [default, east]}
+parameters:
+  "*": {balloon_min: 900}
+  east: {balloon_min: 800}
+"""
+    for name, cluster in (("e", "east"), ("w", "west")):
+        scenario.agents.balloons[name] = {f"v{name}": 1000.0}
+        scenario.world.report(host(name, cluster=cluster))
+    for _ in range(4):
+        scenario.cycle()
+    found = balloons(scenario)
+    assert (found["v1"], found["ve"], found["vw"]) == (900.0, 800.0, 1000.0)
+    assert set(scenario.observed.cycles) == {"default", "east"}
+
+
+def test_a_policy_reported_by_a_vm_takes_precedence(scenario):
+    scenario.agents.more = {"v1": {"policy": {"balloon_min": 990}}}
+    scenario.cycle()
+    scenario.cycle()
+    assert balloons(scenario)["v1"] == 990.0
+
+
+# Statistics
+
+
+def test_averages_are_over_reports_and_not_over_cycles():
+    scenario = Scenario(
+        "scope: VM\nrules: {a: {output: cpu.quota, target: host.free_avg}}", samples=2
+    )
+    quotas = []
+    for free in (10, 20, None, 60):
+        scenario.agents.load = {"free": free}
+        quotas += [
+            each["vms"]["v3"]["cpu.quota"] for each in scenario.cycle() if each["host"] == "b"
+        ]
+        scenario.world.clock.advance(INTERVAL_S)
+        scenario.tuner.task.run_due()  # without a new report
+    assert quotas == [10.0, 15.0, 20.0, 60.0]
+
+
+def test_statistics_are_as_rules_see_them(scenario):
+    scenario.files.texts = {"p": "scope: VM\nrules: {a: {output: a.b, target: memory.balloon_avg}}"}
+    scenario.agents.load = {"free": 7, "ksm": {"run": 0}}
+    scenario.cycle()
+    scenario.agents.balloons["b"]["v3"] = 2000.0
+    scenario.cycle()
+    found = scenario.tuner.statistics(limit=1)
+    assert [each["host"] for each in found["hosts"]] == ["a"]
+    [of_b] = scenario.another().statistics("default", marker=found["next"])["hosts"]
+    assert of_b["statistics"]["host"] == {"id": "uuid-b", "name": "b", "free": 7}
+    assert of_b["vms"] == {
+        "v3": {
+            "vm": {"id": "v3"},
+            "memory": {"balloon": 2000.0, "balloon_avg": 1500.0},
+            "policy": {"balloon_min": 500.0},
+        }
+    }
+
+
+def test_vms_may_be_reported_as_a_list(scenario):
+    vm = {"uuid": "v9", "state": "up", "memory": {"balloon": 1}}
+    scenario.world.report(host("c", vms=[vm, "something else", {"no": "uuid"}]))
+    [found] = [each for each in scenario.tuner.statistics()["hosts"] if each["host"] == "c"]
+    assert found["vms"].keys() == {"v9"}
+    assert found["vms"]["v9"]["vm"] == {"id": "v9", "uuid": "v9", "state": "up"}
+
+
+def test_without_an_interval_there_is_no_tuning(scenario):
+    off = Tuner(
+        scenario.world.fleet, scenario.files, scenario.agents, scenario.world.clock,
+        settings=type(scenario.settings)(),
+    )  # fmt: skip
+    off.task.start()
+    assert not off.task.is_running
+    off.task.stop()
+
+
+def test_records_of_a_newer_release_are_ignored(scenario):
+    scenario.world.state.write("@tuning", [Transaction([Put("z:new", b"?")])])
+    scenario.cycle()
+    assert scenario.cycle()

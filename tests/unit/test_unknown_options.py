@@ -1,0 +1,104 @@
+"""Unknown options and groups are reported with the nearest name; Nova's own are ignored."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scheduler_worker import conf
+from scheduler_worker.backends.nova import options as nova_options
+from scheduler_worker.rpc import transport
+from tests.support.workers import write_config
+
+SAMPLE = Path(__file__).resolve().parents[2] / "etc/scheduler_worker/scheduler_worker.conf.sample"
+NOVAS = json.loads(
+    (SAMPLE.parents[2] / "tests/samples/nova/config_options.json").read_text()
+)  # group, name, ...
+
+
+def warnings(tmp_path, **groups):
+    path = write_config(tmp_path / "c", **groups)
+    loaded = conf.load(["--config-file", str(path)])
+    return [each.removeprefix(f"{path}: ") for each in conf.unread(loaded, transport.list_opts())]
+
+
+@pytest.mark.parametrize(
+    ("group", "option", "sentence"),
+    [
+        ("DEFAULT", "transport_ulr", "[DEFAULT] transport_ulr is no option that is read; did you "
+                                     "mean transport_url?"),
+        ("DEFAULT", "hold_timeout", "[DEFAULT] hold_timeout is no option that is read; it belongs "
+                                    "to [cluster_lock]"),
+        ("DEFAULT", "zzz", "[DEFAULT] zzz is no option that is read"),
+        ("Pending", "tll", "[Pending] tll is no option that is read; did you mean ttl?"),
+        ("filter_schedular", "x", "[filter_schedular] is no group that is read; did you mean "
+                                  "[filter_scheduler]?"),
+        ("default", "x", "[default] is no group that is read; did you mean [DEFAULT]?"),
+        ("oslo_messaging_rabit", "x", "[oslo_messaging_rabit] is no group that is read; did you "
+                                      "mean [oslo_messaging_rabbit]?"),
+        ("oslo_messaging_rabbit", "sssl", "[oslo_messaging_rabbit] sssl is no option that is "
+                                          "read; did you mean ssl?"),
+        ("zzz", "x", "[zzz] is no group that is read"),
+    ],
+)  # fmt: skip
+def test_an_unknown_option_is_reported(tmp_path, group, option, sentence):
+    assert warnings(tmp_path, **{group: {option: "x"}}) == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("group", "option"),
+    [
+        ("DEFAULT", "debug"),
+        ("DEFAULT", "rpc_response_timeout"),
+        ("DEFAULT", "control_exchange"),
+        ("DEFAULT", "compute_driver"),
+        ("compute", "max_concurrent_disk_ops"),
+        ("CLUSTER_LOCK", "hold_timeout"),
+        ("libvirt", "virt_type"),
+        ("keystone_authtoken", "password"),
+        ("oslo_concurrency", "lock_path"),
+        ("oslo_messaging_rabbit", "heartbeat_timeout_threshold"),
+        ("pci", "device_spec"),
+        ("os_brick", "lock_path"),
+    ],
+)
+def test_options_that_are_read_or_are_novas_are_not_reported(tmp_path, group, option):
+    assert warnings(tmp_path, **{group: {option: "1"}}) == []
+
+
+def test_every_scheduler_option_of_nova_is_known(tmp_path):
+    groups = {}
+    for group, name, *_ in NOVAS:
+        groups.setdefault(group, {})[name] = "1"
+    groups["DEFAULT"].pop("debug", None)
+    assert warnings(tmp_path, **groups) == []
+
+
+def test_every_option_of_the_sample_is_known(tmp_path):
+    path = tmp_path / "all.conf"
+    set_ones = [
+        line.removeprefix("#")
+        for line in SAMPLE.read_text().splitlines()
+        if line.startswith("[") or (" = " in line and not line.startswith("# "))
+    ]
+    path.write_text("\n".join(set_ones))
+    logs = conf.unknown.of_libraries("oslo.log")
+    read = [*transport.list_opts(), *logs, *nova_options.list_opts()]
+    assert len(set_ones) > 150
+    assert conf.unknown.unknown([str(path)], conf.list_opts(), read) == []
+
+
+def test_files_of_a_directory_are_read_too(tmp_path):
+    folder = tmp_path / "conf.d"
+    folder.mkdir()
+    path = write_config(folder / "a.conf", pending={"tll": 1})
+    loaded = conf.load(["--config-dir", str(folder)])
+    assert loaded.files == [str(path)]
+    assert conf.unread(loaded)[0].startswith(f"{path}: [pending] tll ")
+
+
+def test_the_former_name_of_an_option_is_read(tmp_path):
+    path = write_config(tmp_path / "c", cluster_lock={"max_head_start": 7.5})
+    loaded = conf.load(["--config-file", str(path)])
+    assert conf.settings(loaded).placement.max_priority_boost_s == 7.5
+    assert conf.unread(loaded) == []

@@ -1,0 +1,51 @@
+"""Texts and lists in messages are bounded, and marked where they are cut."""
+
+import pytest
+
+from scheduler_worker.scheduling.filters.affinity import DifferentHostFilter, SameHostFilter
+from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
+from scheduler_worker.scheduling.filters.server_groups import ServerGroupAffinityFilter
+from scheduler_worker.wording import cut, listed
+from tests.support.hosts import host_record, host_table, request_spec
+
+SEVEN = tuple(f"vm-{number}" for number in range(7))
+
+
+def test_lists():
+    assert listed(["a", "b"], 2) == "a, b"
+    assert listed(["a", "b", "c"], 2) == "a, b and 1 more"
+    assert listed([], 2) == ""
+
+
+def test_texts():
+    assert cut("abcdef", 6) == "abcdef"
+    assert cut("abcdefg", 6) == "abc..."
+
+
+@pytest.mark.parametrize(
+    ("unit", "asked", "end"),
+    [
+        (SameHostFilter(), {"scheduler_hints": {"same_host": SEVEN}}, "vm-4 and 2 more"),
+        (DifferentHostFilter(), {"scheduler_hints": {"different_host": SEVEN}}, "vm-4 and 2 more"),
+        (
+            ServerGroupAffinityFilter(),
+            {"instance_group": {"policy": "affinity", "hosts": SEVEN}},
+            "vm-4 and 2 more",
+        ),
+        (
+            PciPassthroughFilter(),
+            {
+                "pci_requests": {
+                    "requests": [
+                        {"count": 1, "spec": [{"product_id": f"{n:04x}"} for n in range(40)]}
+                    ]
+                }
+            },
+            "...",
+        ),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_reasons(unit, asked, end):
+    hosts = host_table([host_record()], instances={"h": {uuid: {} for uuid in SEVEN}})
+    assert unit.reason(hosts.state(0), request_spec(**asked)).endswith(end)

@@ -1,0 +1,207 @@
+"""The books of a cloud, the stub, and what the test bed says when something is missing."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from nova_cloud import cli
+from nova_cloud.books import Books
+from nova_cloud.client import ComputeClient, PlacementClient, Server
+from nova_cloud.configuration import Endpoints, Files
+from nova_cloud.errors import CloudFailed, NotInstalled
+from nova_cloud.fleet import FLAVORS, Fleet
+from nova_cloud.inside.stub import answer_to
+from nova_cloud.installation import Installation
+from nova_cloud.waiting import until
+from oslo_config import cfg
+
+SMALL = FLAVORS["small"].resources
+
+
+def server(id, host="cmp1", *, status="ACTIVE", resources=SMALL) -> Server:
+    return Server(
+        id=id, name=f"server {id}", status=status, host=host, zone="nova", task=None,
+        resources=resources, image="", fault="",
+    )  # fmt: skip
+
+
+class Nova(ComputeClient):
+    """The compute API with these servers and migrations."""
+
+    def __init__(self, *servers, migrations=()):
+        self._servers = servers
+        self._migrations = migrations
+
+    def servers(self, query=""):
+        return list(self._servers)
+
+    def migrations(self, server_id):
+        return [each for each in self._migrations if each["instance_uuid"] == server_id]
+
+
+class Placement(PlacementClient):
+    """Placement with these allocations, and usages that follow from them unless they are given."""
+
+    def __init__(self, allocations, usages=None):
+        self._allocations = {"cmp1": {}, "cmp2": {}, **allocations}
+        self._usages = usages or {}
+
+    def providers(self):
+        return {name: f"uuid of {name}" for name in self._allocations}
+
+    def consumers(self, provider):
+        return self._allocations[provider.removeprefix("uuid of ")]
+
+    def usages(self, provider):
+        name = provider.removeprefix("uuid of ")
+        if name in self._usages:
+            return self._usages[name]
+        total = {}
+        for resources in self._allocations[name].values():
+            for resource, amount in resources.items():
+                total[resource] = total.get(resource, 0) + amount
+        return total
+
+
+def migration(server_id, **fields):
+    return {
+        "uuid": f"migration of {server_id}", "instance_uuid": server_id, "source_compute": "cmp1",
+        "status": "finished", "migration_type": "resize", **fields,
+    }  # fmt: skip
+
+
+def test_books_without_anything_are_empty_and_agree():
+    books = Books(Nova(), Placement({}))
+    assert books.is_empty
+    assert books.disagreements() == []
+
+
+def test_a_server_has_its_flavor_on_its_host():
+    books = Books(Nova(server("a")), Placement({"cmp1": {"a": SMALL}}))
+    assert books.disagreements() == []
+    assert books.places("a") == {"cmp1": SMALL}
+    assert not books.is_empty
+
+
+@pytest.mark.parametrize(
+    ("allocations", "what"),
+    [
+        ({}, [f"server a uses {SMALL} of cmp1, but has None"]),
+        ({"cmp1": {"a": {"VCPU": 1}}}, [f"server a uses {SMALL} of cmp1, but has {{'VCPU': 1}}"]),
+        (
+            {"cmp1": {"a": SMALL}, "cmp2": {"a": SMALL}},
+            [f"server a is not on cmp2, but has {SMALL} there"],
+        ),
+        (
+            {"cmp1": {"a": SMALL, "b": SMALL}},
+            [f"b has {SMALL} of cmp1, and is no server"],
+        ),
+    ],
+    ids=["nothing", "less", "twice", "a stranger"],
+)
+def test_what_does_not_agree_is_said(allocations, what):
+    assert Books(Nova(server("a")), Placement(allocations)).disagreements() == what
+
+
+def test_usages_that_are_not_the_sum_of_allocations_are_noticed():
+    placement = Placement({"cmp1": {"a": SMALL}}, {"cmp1": {"VCPU": 2}})
+    [found] = Books(Nova(server("a")), placement).disagreements()
+    assert found.startswith("cmp1: its usages are {'VCPU': 2}, but its allocations add up to")
+
+
+@pytest.mark.parametrize("status", ["SHELVED_OFFLOADED", "ERROR"])
+def test_a_server_without_a_host_has_nothing(status):
+    gone = server("a", "cmp1" if status == "SHELVED_OFFLOADED" else None, status=status)
+    assert Books(Nova(gone), Placement({})).disagreements() == []
+    assert Books(Nova(gone), Placement({"cmp1": {"a": SMALL}})).disagreements() != []
+
+
+def test_a_move_that_waits_to_be_confirmed_holds_its_source():
+    allocations = {"cmp2": {"a": SMALL}, "cmp1": {"migration of a": SMALL}}
+    moved = server("a", "cmp2", status="VERIFY_RESIZE")
+    waits = Books(Nova(moved, migrations=[migration("a")]), Placement(allocations))
+    assert waits.disagreements() == []
+    is_over = migration("a", status="confirmed")
+    assert Books(Nova(moved, migrations=[is_over]), Placement(allocations)).disagreements() != []
+
+
+def test_an_evacuated_server_keeps_its_source_until_that_is_back():
+    allocations = {"cmp1": {"a": SMALL}, "cmp2": {"a": SMALL}}
+    moved = server("a", "cmp2")
+    evacuation = migration("a", migration_type="evacuation", status="done")
+    nova = Nova(moved, migrations=[evacuation])
+    assert Books(nova, Placement(allocations)).disagreements() == []
+    is_back = Nova(moved, migrations=[{**evacuation, "status": "completed"}])
+    assert Books(is_back, Placement(allocations)).disagreements() != []
+
+
+def test_a_server_is_read_with_its_swap_rounded_up_to_gigabytes():
+    body = {
+        "id": "a", "name": "vm", "status": "ACTIVE", "image": "", "OS-EXT-SRV-ATTR:host": "cmp1",
+        "OS-EXT-STS:task_state": None, "OS-EXT-AZ:availability_zone": "nova",
+        "flavor": {"vcpus": 1, "ram": 512, "disk": 1, "ephemeral": 2, "swap": 1025},
+    }  # fmt: skip
+    assert Server.read(body).resources == {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 5}
+
+
+def test_the_stub_has_every_image_and_no_network():
+    assert answer_to("GET", ["v2", "images", "1"])["status"] == "active"
+    assert answer_to("GET", ["images", "1"])["id"] == "1"
+    assert answer_to("POST", ["v2", "images"])["id"]
+    assert answer_to("GET", ["v2", "images"]) is None
+    assert answer_to("GET", ["v2.0", "security-groups.json"]) == {"security_groups": []}
+    assert "size" in answer_to("GET", ["v2", "schemas", "image"])["properties"]
+
+
+def test_two_flavors_share_a_compute_of_the_default_size_and_one_fills_it():
+    usable_mb = Fleet().memory_mb - 512
+    assert 2 * FLAVORS["half"].memory_mb == FLAVORS["whole"].memory_mb == usable_mb
+
+
+def test_computes_do_not_know_the_databases(tmp_path):
+    files = Files(tmp_path)
+    files.write(Endpoints("rabbit://b/", "mariadb://u:p@127.0.0.1:1", "http://p", "http://s"))
+    parsed = {}
+    for file in (files.nova, files.compute):
+        parser = cfg.ConfigParser(str(file), sections := {})
+        parser.parse()
+        parsed[file] = sections
+    url = "mysql+pymysql://u:p@127.0.0.1:1/nova_api?charset=utf8"
+    assert parsed[files.nova]["api_database"]["connection"] == [url]
+    assert "mysql" not in files.compute.read_text()
+    assert parsed[files.compute]["placement"] == parsed[files.nova]["placement"]
+
+
+def test_what_never_comes_to_be_is_named():
+    with pytest.raises(CloudFailed, match="not so after 0 s: pigs fly"):
+        until(lambda: False, "pigs fly", timeout_s=0)
+
+
+def test_an_environment_that_cannot_be_made_says_how_to_make_one(tmp_path):
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+    with pytest.raises(NotInstalled, match=r"pip install 'nova==34\.0\.0'"):
+        Installation(in_the_way / "venv").ensure()
+
+
+def test_our_own_environment_has_no_placement():
+    assert "openstack-placement==16.0.0" in Installation(Path(sys.prefix)).missing()
+
+
+def test_a_directory_without_a_cloud_is_refused(tmp_path, capsys):
+    assert cli.main(["--directory", str(tmp_path), "status"]) == 1
+    assert "bring one up" in capsys.readouterr().err
+
+
+def test_a_fleet_is_saved_as_it_is(tmp_path):
+    Fleet(computes=2).save(tmp_path / "fleet.json")
+    assert Fleet.load(tmp_path / "fleet.json") == Fleet(computes=2)
+    assert json.loads((tmp_path / "fleet.json").read_text())["computes"] == 2
+    assert Fleet(computes=2).names == ["cmp1", "cmp2"]
+
+
+def test_help_teaches(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    assert "tools/nova_cloud scheduler nova" in capsys.readouterr().out

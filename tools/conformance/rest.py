@@ -1,0 +1,71 @@
+"""The REST API in this process: the installed units over a policy store and a state of its own."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from werkzeug.test import Client
+
+from scheduler_worker import factories
+from scheduler_worker.api.application import Application
+from scheduler_worker.api.ovirt import OvirtApi
+from scheduler_worker.api.presentation import cluster_id
+from scheduler_worker.api.rates import RateLimits
+from scheduler_worker.api.rights import Rights
+from scheduler_worker.api.sessions import Sessions
+from scheduler_worker.api.users import Grant, new_user
+from scheduler_worker.api.v1.dispatch import V1
+from scheduler_worker.backends.clock import SystemClock
+from scheduler_worker.backends.memory import MemoryState
+from scheduler_worker.backends.settings import PolicyStoreSettings
+from scheduler_worker.factories import FILTERS, WEIGHERS, registered
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.service.policies.api_tokens import SharedApiTokens
+from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
+from scheduler_worker.service.state.replica import Fleet
+
+CLUSTER = "Default"
+_USER = "admin@internal"
+
+
+class Rest:
+    """An API with an administrator and one cluster; what it stores ends with it."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="conformance-")
+        clock = SystemClock()
+        pipelines = factories.compile_pipelines(
+            Options(), registered(FILTERS), registered(WEIGHERS)
+        )
+        file = Path(self._folder.name) / "policies.sqlite"
+        self._store = factories.open_policy_store(
+            PolicyStoreSettings(connection=f"sqlite:///{file}")
+        )
+        fleet = Fleet(MemoryState(clock, hold_timeout_s=30), default_cluster=CLUSTER)
+        self.administration = factories.build_administration(
+            self._store, lambda: pipelines, ClusterPolicies(fleet, lambda: pipelines), clock
+        )
+        self.administration.register_units()
+        password = secrets.token_urlsafe()
+        users = {_USER: new_user(_USER, password, (Grant("administrator"),))}
+        sessions = Sessions(lambda: users, SharedApiTokens(fleet.store), clock, token_ttl_s=3600)
+        api = OvirtApi(self.administration, Rights(), lambda: [CLUSTER], clock)
+        self.client = Client(Application(api, V1([]), sessions, rates=RateLimits(clock)))
+        pair = base64.b64encode(f"{_USER}:{password}".encode()).decode()
+        self.credentials = {"Authorization": f"Basic {pair}"}
+        self.cluster_id = cluster_id(CLUSTER)
+
+    def close(self) -> None:
+        """Close the store and remove its files."""
+        self._store.close()
+        self._folder.cleanup()
+
+    def __enter__(self) -> Rest:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()

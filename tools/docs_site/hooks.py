@@ -1,0 +1,50 @@
+"""Called by MkDocs (mkdocs.yml): adds the pages of the root and of the options, and makes links."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[2]
+if str(ROOT / "tools") not in sys.path:
+    sys.path.insert(0, str(ROOT / "tools"))
+
+from docs_site import links, options  # noqa: E402 - the lines above make it importable
+
+OF_THE_ROOT = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+}
+DECISIONS = "decisions/README.md"
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the generated pages."""
+    pages = {page: (ROOT / path).read_text() for path, page in OF_THE_ROOT.items()}
+    for page, text in {**pages, links.OPTIONS_PAGE: options.page()}.items():
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Link what the page names; the page of decisions lists them."""
+    path = page.file.src_uri
+    if path == DECISIONS:
+        markdown += _decisions(files)
+    documents = {f"docs/{each.src_uri}": each.src_uri for each in files.documentation_pages()}
+    return links.linked(markdown, path, {**documents, **OF_THE_ROOT}, options.names())
+
+
+def _decisions(files: Files) -> str:
+    found = sorted(
+        (each.src_uri.removeprefix("decisions/"), each.content_string)
+        for each in files.documentation_pages()
+        if re.match(r"decisions/\d", each.src_uri)
+    )
+    titles = [(path, text.partition("\n")[0].lstrip("# ")) for path, text in found]
+    return "\n\n" + "\n".join(f"* [{title}]({path})" for path, title in titles) + "\n"

@@ -1,0 +1,1 @@
+"""Nova's own unit tests of filters and weighers, answered by ours."""

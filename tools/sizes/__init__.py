@@ -1,0 +1,1 @@
+"""Bounds on the lines of code of files and functions."""
