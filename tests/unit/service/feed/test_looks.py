@@ -221,6 +221,18 @@ def test_hosts_are_looked_at_again_for_alternates_that_lack_only_room(cloud):
     assert cloud.world.reserved() == {"b": ["i1"]}
 
 
+def test_hosts_are_looked_at_again_for_alternates_that_were_down(cloud):
+    cloud.source.beat("a", forced_down=True)
+    cloud.world.clock.advance(10)
+    cloud.feeder.run_due()
+    answer = cloud.ask("i1", alternates=1)
+    cloud.await_askers(1)
+    cloud.source.beat("a")
+    assert cloud.looker.look_if_asked()
+    assert answer() == "b"
+    assert [each.service_host for each in cloud.last.selections[0]] == ["b", "a"]
+
+
 def test_alternates_that_there_are_not_are_not_waited_for(cloud):
     with_room(cloud, a=8, b=8)
     answer = cloud.ask("i1", alternates=2)
