@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Self
 
 from nova_cloud.books import Books
 from nova_cloud.client import ComputeClient, PlacementClient, Server
 from nova_cloud.cloud import Cloud
+from nova_cloud.errors import CloudFailed
 from nova_cloud.fleet import FLAVORS
 from nova_cloud.waiting import until
 
@@ -78,6 +80,60 @@ class Crowd:
         assert len(servers) == len(self._asked), "a server has gone"
         is_settled = all(each.status in _DONE and each.task is None for each in servers)
         return servers if is_settled else None
+
+
+class Traffic:
+    """Clients that boot a server each, delete it when it is active, and boot the next one."""
+
+    def __init__(self, cloud: Cloud, clients: int, flavor: str = "small") -> None:
+        self._nova = cloud.compute
+        self._flavor = flavor
+        self._built = 0
+        self._failures: list[str] = []
+        self._changed = threading.Condition()
+        self._is_over = False
+        self._clients = [
+            threading.Thread(target=self._run, args=(number,), daemon=True)
+            for number in range(clients)
+        ]
+
+    def __enter__(self) -> Self:
+        for each in self._clients:
+            each.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+
+    def await_built(self, more: int) -> None:
+        """Until so many more servers were built, or something failed."""
+        with self._changed:
+            wanted = self._built + more
+            assert self._changed.wait_for(
+                lambda: self._built >= wanted or self._failures, BUILT_S
+            ), f"{self._built} of {wanted} servers"
+
+    def finish(self) -> Sequence[str]:
+        """Let each client finish its last server; why servers were not built."""
+        self._is_over = True
+        for each in self._clients:
+            each.join(BUILT_S)
+        return self._failures
+
+    def _run(self, number: int) -> None:
+        while not self._is_over:
+            try:
+                [server_id] = self._nova.boot(f"traffic-{number}", flavor=self._flavor)
+                self._nova.settled(server_id, "ACTIVE")
+                self._nova.delete([server_id])
+            except CloudFailed as error:
+                with self._changed:
+                    self._failures.append(str(error))
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._built += 1
+                self._changed.notify_all()
 
 
 def overcommitted(books: Books, placement: PlacementClient) -> list[str]:

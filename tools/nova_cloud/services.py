@@ -178,7 +178,12 @@ class NovaScheduler(RpcService):
 
     def command(self) -> list[str]:
         program = self._installation.program("nova-scheduler")
-        return [str(program), "--config-file", str(self._files.nova)]
+        own = self.directory.resolve() / "scheduler.conf"
+        # The other services are ended within seconds; this one answers what it has taken, as by
+        # Nova's default it may, or else the callers of these requests would wait in vain.
+        write_config(own, DEFAULT={"graceful_shutdown_timeout": 60})
+        files = self._files.nova, own
+        return [str(program), *(word for each in files for word in ("--config-file", str(each)))]
 
 
 class Compute(RpcService):
