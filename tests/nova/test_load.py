@@ -82,12 +82,12 @@ def test_a_restart_of_placement_loses_no_room(crowd):
         crowd.cloud.placement_service.kill()
         crowd.cloud.placement_service.start()
 
-    servers = crowd.boot(BOOTS, meanwhile=restart)
-    active = crowd.check(servers, "Exceeded maximum number of retries")
+    failed = "Exceeded maximum number of retries"
+    active = crowd.check(crowd.boot(BOOTS, meanwhile=restart), failed)
     for _ in range(WAVES):
         if len(active) == ROOM:
             break
-        active = crowd.check(crowd.boot(ROOM - len(active)))
+        active = crowd.check(crowd.boot(ROOM - len(active)), failed)
     assert len(active) == ROOM
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import select
 import shutil
 import signal
@@ -23,6 +24,8 @@ LOOPBACK = "127.0.0.1"
 START_S = 90.0
 STOP_S = 30.0
 POLL_S = 0.05
+_PORTS = 10_000, 32_768
+_RANDOM = random.SystemRandom()  # the other one is seeded alike for each test
 RABBIT_PROGRAMS = Path("/usr/lib/rabbitmq/bin")
 
 
@@ -414,11 +417,16 @@ def program(name: str, *places: Path) -> str:
 
 
 def free_port() -> int:
-    """A port of the loopback that is free now."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """A port of the loopback that is free now.
+
+    It is below those that the kernel gives to clients: while its server is away, one of them might
+    take it, and the server could not come back.
+    """
+    while True:
+        port = _RANDOM.randrange(*_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
 
 
 def _end_process(pid: int, how: signal.Signals) -> None:
