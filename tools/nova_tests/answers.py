@@ -24,7 +24,10 @@ from conformance.reading import Malformed  # noqa: E402
 from scheduler_worker import conf  # noqa: E402
 from scheduler_worker.errors import SchedulerWorkerError  # noqa: E402
 from scheduler_worker.rpc import codec  # noqa: E402
+from scheduler_worker.scheduling.destination import may_use  # noqa: E402
 from scheduler_worker.scheduling.extra_specs import match  # noqa: E402
+from scheduler_worker.scheduling.prefilters.candidates_query import queries  # noqa: E402
+from scheduler_worker.scheduling.prefilters.needs import needs_of  # noqa: E402
 
 Question = dict[str, Any]
 
@@ -44,11 +47,34 @@ def of_weighers(question: Question) -> list[float]:
 
 
 def of_multiplier(question: Question) -> float:
-    """By what a weigher's scores of a host are multiplied."""
+    """By what a weigher's scores of a host are multiplied: a named one, or that of an option."""
     host = msgspec.convert(question["host"], nova.Host)
-    pipeline = nova.pipeline(question["config"], filters=[], weighers=question["weighers"])
+    weighers = question.get("weighers") or [
+        name for name, unit in nova.WEIGHERS.items() if unit.option == question["option"]
+    ]
+    pipeline = nova.pipeline(question["config"], filters=[], weighers=weighers)
     [weigher] = pipeline.weights
     return float(np.broadcast_to(weigher.multiplier(nova.table([host])), 1)[0])
+
+
+def of_query(question: Question) -> str:
+    """What Placement is asked about a request; ``pins`` false: with all its CPUs shared."""
+    options = nova.options(question["config"])
+    parameters = nova.pipeline(question["config"], filters=[], weighers=[]).candidates.parameters
+    spec = codec.decode_request_spec(question["request_spec"])
+    aggregates = codec.decode_aggregates(question["aggregates"])
+    needs = needs_of(spec, parameters)
+    asked = queries(spec, needs, aggregates, options.values["max_placement_results"])
+    return asked[0 if question["pins"] else -1].text
+
+
+def of_destinations(question: Question) -> list[bool]:
+    """Which hosts a request may go to, by their names alone."""
+    hosts = nova.table(msgspec.convert(question["hosts"], list[nova.Host]))
+    pipeline = nova.pipeline(question["config"], filters=[], weighers=[])
+    spec = codec.decode_request_spec(question["request_spec"])
+    [unit] = pipeline.mandatory
+    return [may_use(unit, host, spec) for host in hosts.states()]
 
 
 def of_match(question: Question) -> bool:
@@ -65,6 +91,8 @@ KINDS: Mapping[str, Callable[[Question], Any]] = {
     "filter": of_filter,
     "weighers": of_weighers,
     "multiplier": of_multiplier,
+    "query": of_query,
+    "destinations": of_destinations,
     "match": of_match,
     "options": of_options,
 }
