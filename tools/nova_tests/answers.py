@@ -1,7 +1,7 @@
 """Answers for Nova's units: JSON lines in, JSON lines out. Run by our interpreter.
 
 A question has the ``kind`` and what tools/conformance calls a case: ``host`` or ``hosts``,
-``request_spec``, ``config``. The answer is ``{"answer": ...}``; ``{"refused": why}`` where ours
+``request_spec``, ``config``, ``aggregates``. The answer is ``{"answer": ...}``; ``{"refused": why}`` where ours
 refuses the request; ``{"inexpressible": why}`` where no message of Nova's can have such content.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from scheduler_worker.scheduling.destination import may_use  # noqa: E402
 from scheduler_worker.scheduling.extra_specs import match  # noqa: E402
 from scheduler_worker.scheduling.prefilters.candidates_query import queries  # noqa: E402
 from scheduler_worker.scheduling.prefilters.needs import needs_of  # noqa: E402
+from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters  # noqa: E402
 
 Question = dict[str, Any]
 
@@ -59,13 +61,19 @@ def of_multiplier(question: Question) -> float:
 
 def of_query(question: Question) -> str:
     """What Placement is asked about a request; ``pins`` false: with all its CPUs shared."""
-    options = nova.options(question["config"])
-    parameters = nova.pipeline(question["config"], filters=[], weighers=[]).candidates.parameters
+    parameters, limit = _asking(json.dumps(question["config"]))
     spec = codec.decode_request_spec(question["request_spec"])
     aggregates = codec.decode_aggregates(question["aggregates"])
-    needs = needs_of(spec, parameters)
-    asked = queries(spec, needs, aggregates, options.values["max_placement_results"])
+    asked = queries(spec, needs_of(spec, parameters), aggregates, limit)
     return asked[0 if question["pins"] else -1].text
+
+
+@cache
+def _asking(config: str) -> tuple[RequestFilterParameters, int]:
+    """What the options say of request filters, and the limit of a question's answers."""
+    options = json.loads(config)
+    pipeline = nova.pipeline(options, filters=[], weighers=[])
+    return pipeline.candidates.parameters, nova.options(options).values["max_placement_results"]
 
 
 def of_destinations(question: Question) -> list[bool]:

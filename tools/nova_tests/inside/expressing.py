@@ -92,6 +92,9 @@ def request_for_placement(spec: Any) -> Plain:
         del data["numa_topology"]
     flavor = data["flavor"]["nova_object.data"]
     flavor["vcpus"] = flavor["vcpus"] or 1  # a flavor of nothing would not be asked about
+    if data["image"] is not None:
+        properties = objects.ImageMetaProps().obj_to_primitive()
+        data["image"]["nova_object.data"].setdefault("properties", properties)
     return found
 
 

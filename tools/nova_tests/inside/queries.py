@@ -45,14 +45,18 @@ def _replace_requests(ours: Ours) -> None:
 
     def of_groups(theirs: Any, cls: Any, groups: Any, params: Any, policy: str) -> Answer:
         spec = objects.RequestSpec(
-            flavor=objects.Flavor(vcpus=0, extra_specs={"group_policy": policy}),
+            flavor=objects.Flavor(extra_specs={"group_policy": policy, "resources:VCPU": "0"}),
             requested_resources=groups,
             request_level_params=params,
         )
         return _same(ours, theirs, spec)
 
     def of_scheduler(
-        theirs: Any, context: Any, spec: Any, manager: Any, enable_pinning_translate: bool = True
+        theirs: Any,
+        context: Any,
+        spec: Any,
+        host_manager: Any,
+        enable_pinning_translate: bool = True,
     ) -> Answer:
         return _same(ours, theirs, spec, pins=enable_pinning_translate)
 
