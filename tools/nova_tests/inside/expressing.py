@@ -209,9 +209,7 @@ def _is_mock(found: Any) -> bool:
 
 
 def _each(metadata: Iterable[Plain]) -> list[Plain]:
-    return [
-        aggregate(str(uuid.uuid4()), number, each) for number, each in enumerate(metadata, 1)
-    ]
+    return [aggregate(str(uuid.uuid4()), number, each) for number, each in enumerate(metadata, 1)]
 
 
 def aggregate(uuid: str, number: int, metadata: Plain | None = None) -> Plain:

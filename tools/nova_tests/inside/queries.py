@@ -141,7 +141,9 @@ def _keeping(
     found = asked(*args, **kwargs)
     for each in found:
         known = aggregates.setdefault(each.uuid, aggregate(each.uuid, len(aggregates) + 1))
-        known["metadata"] |= each.metadata if "metadata" in each else {kwargs["key"]: kwargs["value"]}
+        known["metadata"] |= (
+            each.metadata if "metadata" in each else {kwargs["key"]: kwargs["value"]}
+        )
     return found
 
 

@@ -99,9 +99,7 @@ def _replace_matching(ours: Ours) -> None:
 def _replace_destinations(ours: Ours) -> None:
     """Destinations, ignored and forced hosts; the filters of these tests are fakes."""
 
-    def allowed(
-        theirs: Any, manager: Any, hosts: Any, spec_obj: Any, index: int = 0
-    ) -> Answer:
+    def allowed(theirs: Any, manager: Any, hosts: Any, spec_obj: Any, index: int = 0) -> Answer:
         states = list(hosts)
         question = {
             "config": {},
