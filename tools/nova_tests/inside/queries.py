@@ -150,10 +150,17 @@ def _keeping(
 def _asked(
     ours: Ours, spec: Plain, aggregates: Sequence[Plain] = (), *, pins: bool = True
 ) -> Answer:
-    """What ours asks Placement about a request, as parameters."""
+    """What ours asks Placement about a request, as parameters.
+
+    Raises AssertionError if its filters decide otherwise.
+    """
     question = {"config": ours.options(), "request_spec": spec, "aggregates": aggregates}
     answer = ours.ask("query", {**question, "pins": pins})
-    return answer if "refused" in answer else {"answer": _parameters(answer["answer"])}
+    if "refused" in answer:
+        return answer
+    if otherwise := answer["answer"]["otherwise"]:
+        raise AssertionError(f"ours asks {answer['answer']['query']}; {otherwise}")
+    return {"answer": _parameters(answer["answer"]["query"])}
 
 
 def _of_nova(context: Any, spec: Any) -> Parameters:
