@@ -1,1 +1,1 @@
-"""Nova's own unit tests of filters and weighers, answered by ours."""
+"""Nova's own unit tests of its scheduler, answered by ours."""

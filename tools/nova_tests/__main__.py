@@ -1,4 +1,4 @@
-"""Runs Nova's own unit tests of filters and weighers, in which ours answer.
+"""Runs Nova's own unit tests of its scheduler, in which ours answers.
 
     .venv/bin/python tools/nova_tests
     .venv/bin/python tools/nova_tests --verbose    every test that is not applicable, and why

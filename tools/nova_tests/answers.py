@@ -1,15 +1,17 @@
 """Answers for Nova's units: JSON lines in, JSON lines out. Run by our interpreter.
 
 A question has the ``kind`` and what tools/conformance calls a case: ``host`` or ``hosts``,
-``request_spec``, ``config``. The answer is ``{"answer": ...}``; ``{"refused": why}`` where ours
-refuses the request; ``{"inexpressible": why}`` where no message of Nova's can have such content.
+``request_spec``, ``config``, ``aggregates``. The answer is ``{"answer": ...}``;
+``{"refused": why}`` where ours refuses the request; ``{"inexpressible": why}`` where no message of
+Nova's can have such content.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,22 @@ import numpy as np  # noqa: E402
 from conformance import kinds_filter, kinds_weigher, nova  # noqa: E402
 from conformance.reading import Malformed  # noqa: E402
 
+from nova_tests.witnesses import contradiction  # noqa: E402
 from scheduler_worker import conf  # noqa: E402
 from scheduler_worker.errors import SchedulerWorkerError  # noqa: E402
 from scheduler_worker.rpc import codec  # noqa: E402
+from scheduler_worker.scheduling.destination import may_use  # noqa: E402
 from scheduler_worker.scheduling.extra_specs import match  # noqa: E402
+from scheduler_worker.scheduling.plugin import Filter  # noqa: E402
+from scheduler_worker.scheduling.prefilters.candidates_query import queries  # noqa: E402
+from scheduler_worker.scheduling.prefilters.capacity import Inventories  # noqa: E402
+from scheduler_worker.scheduling.prefilters.needs import needs_of  # noqa: E402
+from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters  # noqa: E402
+from scheduler_worker.scheduling.prefilters.units import (  # noqa: E402
+    RequestFilters,
+    ResourceProviders,
+)
+from scheduler_worker.service.policies.units import nova_pipeline  # noqa: E402
 
 Question = dict[str, Any]
 
@@ -44,11 +58,47 @@ def of_weighers(question: Question) -> list[float]:
 
 
 def of_multiplier(question: Question) -> float:
-    """By what a weigher's scores of a host are multiplied."""
+    """By what a weigher's scores of a host are multiplied: a named one, or that of an option."""
     host = msgspec.convert(question["host"], nova.Host)
-    pipeline = nova.pipeline(question["config"], filters=[], weighers=question["weighers"])
+    weighers = question.get("weighers") or [
+        name for name, unit in nova.WEIGHERS.items() if unit.option == question["option"]
+    ]
+    pipeline = nova.pipeline(question["config"], filters=[], weighers=weighers)
     [weigher] = pipeline.weights
     return float(np.broadcast_to(weigher.multiplier(nova.table([host])), 1)[0])
+
+
+def of_query(question: Question) -> dict[str, str | None]:
+    """What Placement is asked about a request, and what the filters decide otherwise.
+
+    ``pins`` false: with all its CPUs shared.
+    """
+    filters, parameters, limit = _asking(json.dumps(question["config"]))
+    spec = codec.decode_request_spec(question["request_spec"])
+    aggregates = codec.decode_aggregates(question["aggregates"])
+    asked = queries(spec, needs_of(spec, parameters), aggregates, limit)
+    query = asked[0 if question["pins"] else -1].text
+    otherwise = contradiction(query, spec, filters, question["aggregates"])
+    return {"query": query, "otherwise": otherwise}
+
+
+@cache
+def _asking(config: str) -> tuple[Sequence[Filter], RequestFilterParameters, int]:
+    """The filters that stand for Placement, their parameters, the limit of a question's answers."""
+    options = nova.options(json.loads(config))
+    found = nova_pipeline(options, nova.FILTERS, nova.WEIGHERS)
+    kinds = (RequestFilters, Inventories, ResourceProviders)
+    filters = [each for each in found.mandatory if isinstance(each, kinds)]
+    return filters, found.candidates.parameters, options.values["max_placement_results"]
+
+
+def of_destinations(question: Question) -> list[bool]:
+    """Which hosts a request may go to, by their names alone."""
+    hosts = nova.table(msgspec.convert(question["hosts"], list[nova.Host]))
+    pipeline = nova.pipeline(question["config"], filters=[], weighers=[])
+    spec = codec.decode_request_spec(question["request_spec"])
+    [unit] = pipeline.mandatory
+    return [may_use(unit, host, spec) for host in hosts.states()]
 
 
 def of_match(question: Question) -> bool:
@@ -65,6 +115,8 @@ KINDS: Mapping[str, Callable[[Question], Any]] = {
     "filter": of_filter,
     "weighers": of_weighers,
     "multiplier": of_multiplier,
+    "query": of_query,
+    "destinations": of_destinations,
     "match": of_match,
     "options": of_options,
 }

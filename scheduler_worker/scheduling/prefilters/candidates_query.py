@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from msgspec import structs
+
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.aggregates import AVAILABILITY_ZONE, Aggregate
 from scheduler_worker.model.allocation_candidates import (
@@ -63,10 +65,9 @@ def queries(
     common = [*_common(spec, needs), *_of_aggregates(needs, tuple(aggregates))]
     if not _is_bound(spec):
         common.append(("limit", str(limit)))
-    found = [Query(_encoded([*_of_flavor(needs, _resources(needs)), *common]))]
+    found = [Query(_encoded([*_of_flavor(needs), *common]))]
     if needs.amounts != needs.amounts_unpinned:
-        unpinned = [*_of_flavor(needs, _resources(needs, unpinned=True)), *common]
-        found.append(Query(_encoded(unpinned), unpinned=True))
+        found.append(Query(_encoded([*_of_flavor(needs, unpinned=True), *common]), unpinned=True))
     return tuple(found)
 
 
@@ -87,9 +88,15 @@ def _is_bound(spec: RequestSpec) -> bool:
     return bool(named or listed or any(map(spec.hint, _OF_OTHER_HOSTS)))
 
 
-def _of_flavor(needs: Needs, resources: Resources) -> Parameters:
-    group = needs.groups[0]
+def _of_flavor(needs: Needs, *, unpinned: bool = False) -> Parameters:
+    group, resources = needs.groups[0], _resources(needs, unpinned=unpinned)
     required, forbidden = needs.of_root
+    if not unpinned:
+        group = structs.replace(
+            group,
+            required=group.required | needs.threads[0],
+            forbidden=group.forbidden | needs.threads[1],
+        )
     if resources:
         yield from _of_group("", resources, group)
     else:

@@ -73,8 +73,8 @@ class Inventories(Filter):
         """What an instance takes of its host's own inventories; nothing if it reports none."""
         if not host_state.has_inventories:
             return ()
-        amounts = dict(self.amounts_on(host_state, spec))
-        return (use_of_root(host_state.uuid, amounts),) if amounts else ()
+        # An empty use counts too: without one, its flavor's sizes would.
+        return (use_of_root(host_state.uuid, dict(self.amounts_on(host_state, spec))),)
 
 
 def amounts_on(host: HostState, needs: Needs) -> Resources:

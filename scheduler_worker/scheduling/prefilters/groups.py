@@ -7,9 +7,9 @@
     group_policy = 'none' | 'isolate'         whether groups may share a provider
 
 ``S``, the suffix, consists of letters, digits, ``_`` and ``-``. Items with the same suffix are a
-group, which comes from one provider. Items without a suffix may come from several, and ``VCPU``,
-``MEMORY_MB`` and ``DISK_GB`` there override the flavor's fields. Amounts that are no numbers,
-unknown classes and other values are ignored.
+group, which comes from one provider. Items without a suffix may come from several. ``VCPU``,
+``MEMORY_MB`` and ``DISK_GB`` of either kind replace the flavor's fields. Amounts that are no
+numbers, unknown classes and other values are ignored.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def flavor_groups(spec: RequestSpec) -> tuple[Group, tuple[Group, ...]]:
         required=_with_value(wanted, "required") | derived_traits(spec),
         forbidden=_with_value(wanted, "forbidden"),
     )
-    suffixed = tuple(
+    named = tuple(
         Group(
             name=suffix,
             resources=_amounts(resources.get(suffix, {}).items()),
@@ -87,7 +87,7 @@ def flavor_groups(spec: RequestSpec) -> tuple[Group, tuple[Group, ...]]:
         )
         for suffix in sorted(resources.keys() | traits.keys())
     )
-    return own, tuple(each for each in suffixed if each.resources or each.required)
+    return own, tuple(each for each in named if each.resources or each.required)
 
 
 def requested_group(asked: RequestGroup, number: int) -> Group:
@@ -110,7 +110,7 @@ def requested_group(asked: RequestGroup, number: int) -> Group:
     )
 
 
-def isolates(spec: RequestSpec, suffixed: int) -> bool:
+def isolates(spec: RequestSpec, suffixes: int) -> bool:
     """Whether each of the groups must have a provider of its own.
 
     Raises:
@@ -118,8 +118,8 @@ def isolates(spec: RequestSpec, suffixed: int) -> bool:
 
     """
     policy = spec.flavor.extra_specs.get("group_policy")
-    if suffixed > 1 and policy not in {"none", "isolate"}:
-        problem = f"must be none or isolate, as there are {suffixed} granular groups"
+    if suffixes > 1 and policy not in {"none", "isolate"}:
+        problem = f"must be none or isolate, as there are {suffixes} granular groups"
         raise RequestError("spec_obj.flavor.extra_specs.group_policy", problem)
     return policy == "isolate"
 
@@ -140,6 +140,12 @@ def overridden(flavor: Flavor) -> Flavor:
 def unsuffixed(flavor: Flavor) -> Mapping[str, int]:
     """The amounts that ``resources:CLASS`` sets, zeros included."""
     return _parsed(flavor.extra_specs)[0].get("", {})
+
+
+def suffixed(flavor: Flavor) -> frozenset[str]:
+    """The classes that ``resourcesS:CLASS`` sets, those that it sets to 0 included."""
+    found = _parsed(flavor.extra_specs)[0].items()
+    return frozenset(name for suffix, amounts in found if suffix for name in amounts)
 
 
 def _parsed(

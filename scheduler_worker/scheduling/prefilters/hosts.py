@@ -116,6 +116,13 @@ def lacks_pinned_cpus_on(host: HostState) -> bool:
     return "VCPU" in found and "PCPU" not in found
 
 
+def gives_pinned_cpus(hosts: Hosts) -> Mask:
+    """Which hosts' own inventories have CPUs for pinning."""
+    return hosts.derived(
+        ("pinned",), lambda host: host.has_inventories and "PCPU" in inventories_of(host), "?"
+    )
+
+
 def gives_below_root(hosts: Hosts, resource_class: str) -> Mask:
     """Which hosts have a class below their compute node, and not there."""
     return hosts.derived(

@@ -20,7 +20,7 @@ from scheduler_worker.scheduling.prefilters.groups import (
     requested_group,
 )
 from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
-from scheduler_worker.scheduling.prefilters.traits import DISABLED, root_traits
+from scheduler_worker.scheduling.prefilters.traits import DISABLED, root_traits, thread_traits
 from scheduler_worker.wording import cut
 
 
@@ -60,6 +60,8 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """Uuids of aggregates: the host must be in one of each set."""
     forbidden_aggregates: frozenset[str] = frozenset()
     networks: frozenset[str] = frozenset()
+    threads: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
+    """Required and forbidden traits of compute nodes that give ``PCPU``."""
     amounts: Resources = ()
     """What it takes of the inventories of the compute node: vCPUs, memory and disk."""
     amounts_unpinned: Resources = ()
@@ -125,6 +127,8 @@ def _of_host(
     if supply is None:
         required |= groups[0].required
         forbidden |= groups[0].forbidden
+    amounts = amounts_of(spec)
+    pins = any(name == "PCPU" for name, _ in amounts)
     routed = parameters.query_placement_for_routed_network_aggregates
     isolated = parameters.enable_isolated_aggregate_filtering
     return Needs(
@@ -138,8 +142,9 @@ def _of_host(
         member_of=tuple(_uuids(text) for text in (destination and destination.aggregates) or ()),
         forbidden_aggregates=frozenset((destination and destination.forbidden_aggregates) or ()),
         networks=frozenset(_networks(spec)) if routed else frozenset(),
-        amounts=amounts_of(spec),
-        amounts_unpinned=amounts_of(spec, pins=False),
+        threads=thread_traits(spec) if pins else (frozenset(), frozenset()),
+        amounts=amounts,
+        amounts_unpinned=amounts_of(spec, has_pcpu=False),
         supply=supply,
     )
 

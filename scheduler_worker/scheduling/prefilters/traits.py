@@ -77,6 +77,19 @@ def derived_traits(spec: RequestSpec) -> frozenset[str]:
     return frozenset(found)
 
 
+# Of compute nodes that give pinned CPUs
+
+HYPERTHREADING = "HW_CPU_HYPERTHREADING"
+
+
+def thread_traits(spec: RequestSpec) -> tuple[frozenset[str], frozenset[str]]:
+    """Whether cores must have several threads, or one: the required and forbidden traits."""
+    policy = spec.flavor.extra_specs.get("hw:cpu_thread_policy")
+    chosen = _image(spec, "hw_cpu_thread_policy") if policy is None else policy
+    found, none = frozenset({HYPERTHREADING}), frozenset[str]()
+    return found if chosen == "require" else none, found if chosen == "isolate" else none
+
+
 # Of the compute node, by option
 
 

@@ -78,6 +78,8 @@ def _checks(
     required, forbidden, supply = needs.required, needs.forbidden, needs.supply
     if spec.allocation_candidates is not None:  # which answer for all that providers give
         (required, forbidden), supply = needs.of_root, None
+    elif any(needs.threads):
+        yield from _thread_checks(hosts, *needs.threads)
     for trait in forbidden:
         why = _BY_TRAIT if trait == DISABLED else f"has trait {trait}"
         yield ~facts.has_trait(hosts, trait), why
@@ -88,6 +90,17 @@ def _checks(
     yield from _aggregate_checks(hosts, needs, parameters)
     if supply is not None:
         yield from _supply_checks(hosts, supply)
+
+
+def _thread_checks(
+    hosts: Hosts, required: frozenset[str], forbidden: frozenset[str]
+) -> Iterator[Check]:
+    """Of hosts without an inventory of pinned CPUs, NUMATopologyFilter knows the threads."""
+    others = ~facts.gives_pinned_cpus(hosts)
+    for trait in required:
+        yield others | facts.has_trait(hosts, trait), f"lacks trait {trait}"
+    for trait in forbidden:
+        yield others | ~facts.has_trait(hosts, trait), f"has trait {trait}"
 
 
 def _aggregate_checks(

@@ -65,11 +65,17 @@ def topology(cell, **others):
             {"flavor": {"root_gb": 9}, "is_bfv": True, "extra_specs": {"resources:DISK_GB": "3"}},
             {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 3},
         ),
-        # Of a group with a suffix, or another class: not of the flavor's own.
+        # Of a group with a suffix: not of the flavor's own, unless that is set too.
+        ({"extra_specs": {"resources1:VCPU": "5", "resources:VGPU": "1"}}, {"MEMORY_MB": 512}),
+        ({"extra_specs": {"resources1:MEMORY_MB": "0"}}, {"VCPU": 2}),
+        ({"extra_specs": {"resources1:MEMORY_MB": "some"}}, {"VCPU": 2, "MEMORY_MB": 512}),
         (
-            {"extra_specs": {"resources1:VCPU": "5", "resources:VGPU": "1"}},
-            {"VCPU": 2, "MEMORY_MB": 512},
+            {"extra_specs": {"resources1:VCPU": "5", "resources:VCPU": "3"}},
+            {"VCPU": 3, "MEMORY_MB": 512},
         ),
+        # In place of the flavor's vCPUs.
+        ({"extra_specs": {"resources:PCPU": "2"}}, {"MEMORY_MB": 512}),
+        ({"extra_specs": {"resources1:PCPU": "2"}}, {"MEMORY_MB": 512}),
     ],
 )
 def test_what_placement_is_asked_for(asked, expected):

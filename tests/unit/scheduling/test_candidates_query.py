@@ -157,6 +157,30 @@ def test_pinned_cpus_are_asked_for_and_then_shared_ones():
     assert unpinned == PLAIN
 
 
+@pytest.mark.parametrize(
+    ("policy", "trait"),
+    [("require", "HW_CPU_HYPERTHREADING"), ("isolate", "!HW_CPU_HYPERTHREADING"), ("prefer", None)],
+)
+def test_thread_policies_are_asked_of_hosts_with_pinned_cpus(policy, trait):
+    extra_specs = {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": policy}
+    pinned, unpinned = asked(extra_specs=extra_specs)
+    assert dict(pinned).get("required") == trait
+    assert unpinned == PLAIN
+
+
+def test_mixed_cpus_are_not_asked_for_as_shared_ones():
+    extra_specs = {"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0"}
+    [found] = asked(extra_specs=extra_specs)
+    assert ("resources", "DISK_GB:20,MEMORY_MB:1024,PCPU:1,VCPU:1") in found
+
+
+def test_a_group_takes_what_the_flavor_would():
+    extra_specs = {"resources1:VCPU": "3", "resources2:DISK_GB": "0"}
+    [found] = asked(extra_specs=extra_specs)
+    assert ("resources", "MEMORY_MB:1024") in found
+    assert ("resources1", "VCPU:3") in found
+
+
 def test_a_flavor_that_takes_nothing_asks_for_its_traits_at_the_compute_node():
     extra_specs = {
         **{f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")},
@@ -226,7 +250,7 @@ def test_a_candidate_belongs_to_the_root_of_what_does_not_share():
 
 
 def test_each_group_takes_what_it_asked_of_the_provider_that_serves_it():
-    spec = {"extra_specs": {"resources1:DISK_GB": "5", "group_policy": "none"}}
+    spec = {"extra_specs": {"resources:DISK_GB": "10", "resources1:DISK_GB": "5"}}
     asked = AllocationRequest(
         {"h": OF_FLAVOR, "pool": {"DISK_GB": 15}}, {"": ("h", "pool"), "1": ("pool",)}
     )
@@ -243,7 +267,7 @@ def test_each_group_takes_what_it_asked_of_the_provider_that_serves_it():
 
 def test_amounts_that_placement_added_up_too_often_do_not_count():
     """As a Placement 16.0 answered: 10 + 20 became 170."""
-    spec = {"extra_specs": {"resources1:DISK_GB": "20", "group_policy": "none"}}
+    spec = {"extra_specs": {"resources:DISK_GB": "10", "resources1:DISK_GB": "20"}}
     asked = AllocationRequest(
         {"h": OF_FLAVOR | {"DISK_GB": 40}, "pool": {"DISK_GB": 170}},
         {"": ("h", "pool"), "1": ("h",)},

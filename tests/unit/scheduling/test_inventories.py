@@ -22,13 +22,14 @@ from scheduler_worker.scheduling.filters.capacity import (
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.prefilters.amounts import amounts_of
 from scheduler_worker.scheduling.prefilters.capacity import Inventories
-from scheduler_worker.scheduling.prefilters.units import ResourceProviders
+from scheduler_worker.scheduling.prefilters.units import RequestFilters, ResourceProviders
 from scheduler_worker.scheduling.weighers.figures import RAMWeigher
 from tests.support.hosts import NOW_S, host_record, host_table, request_spec
 from tests.support.units import pipeline_of
 
 UNIT = Inventories()
 PINNED = {"cells": [{"id": 0, "cpuset": [1], "pcpuset": [0], "memory": 1024}]}
+ALL_PINNED = {"cells": [{"id": 0, "cpuset": [], "pcpuset": [0, 1], "memory": 1024}]}
 
 
 class FirstHost:
@@ -177,14 +178,40 @@ def test_pinned_cpus_come_from_their_own_inventory():
 
 def test_a_host_without_an_inventory_of_them_gives_others():
     records = [fed("a", usages={"VCPU": 14}), fed("b", usages={"VCPU": 15})]
-    records.append(fed("c", inventories={"PCPU": {"total": 1}, "VCPU": {"total": 1}}))
-    hosts, spec = host_table(records), request_spec(vcpus=2, numa_topology=PINNED)
+    records.append(fed("c", inventories={"PCPU": {"total": 2}, "VCPU": {"total": 1}}))
+    hosts, spec = host_table(records), request_spec(vcpus=2, numa_topology=ALL_PINNED)
     assert UNIT.passes(hosts, spec).tolist() == [True, False, True]
     assert [UNIT.host_passes(host, spec) for host in hosts.states()] == [True, False, True]
     [use] = UNIT.taken_by(spec, hosts.state(0))
     assert use.resources == {"VCPU": 2, "MEMORY_MB": 1024}
     [use] = UNIT.taken_by(spec, hosts.state(2))
-    assert use.resources == {"VCPU": 1, "PCPU": 1, "MEMORY_MB": 1024}
+    assert use.resources == {"PCPU": 2, "MEMORY_MB": 1024}
+
+
+def test_a_host_without_an_inventory_of_them_gives_no_others_to_mixed_cpus():
+    assert not passes(fed(), vcpus=2, numa_topology=PINNED)
+    assert passes(fed(inventories={"PCPU": {"total": 1}}), vcpus=2, numa_topology=PINNED)
+
+
+@pytest.mark.parametrize("policy", ["require", "isolate"])
+@pytest.mark.parametrize("has_threads", [True, False])
+def test_thread_policies_are_traits_of_hosts_that_give_pinned_cpus(policy, has_threads):
+    traits = ["HW_CPU_HYPERTHREADING"] if has_threads else []
+    records = [
+        fed("pins", inventories={"PCPU": {"total": 2}}, traits=traits),
+        fed("shares", traits=traits),
+        host_record(host="plain"),
+    ]
+    extra_specs = {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": policy}
+    hosts, unit = host_table(records), RequestFilters()
+    spec = request_spec(vcpus=2, numa_topology=ALL_PINNED, extra_specs=extra_specs)
+    fits = has_threads == (policy == "require")
+    assert unit.passes(hosts, spec).tolist() == [fits, True, True]
+    assert unit.host_passes(hosts.state(0), spec) is fits
+    if not fits:
+        assert "HW_CPU_HYPERTHREADING" in unit.reason(hosts.state(0), spec)
+    shared = request_spec(vcpus=2, extra_specs={"hw:cpu_thread_policy": policy})
+    assert unit.passes(hosts, shared).all()
 
 
 def test_amounts_follow_the_extra_specs():
@@ -202,7 +229,8 @@ def test_a_named_group_shares_the_inventories_with_the_flavor():
     unit = ResourceProviders()
     records = [fed("a", usages={"VCPU": 2}), fed("b", usages={"VCPU": 3})]
     hosts = host_table(records)
-    spec = request_spec(vcpus=8, extra_specs={"resources_more:VCPU": "6"})
+    extra_specs = {"resources:VCPU": "8", "resources_more:VCPU": "6"}
+    spec = request_spec(vcpus=8, extra_specs=extra_specs)
     assert unit.passes(hosts, spec).tolist() == [True, False]
     assert [unit.host_passes(host, spec) for host in hosts.states()] == [True, False]
 

@@ -48,7 +48,7 @@ def host(state: Any) -> Plain:
     node = {
         "host": state.host,
         "hypervisor_hostname": state.nodename,
-        "uuid": state.uuid or str(uuid.uuid5(uuid.NAMESPACE_DNS, state.host)),
+        "uuid": state.uuid or _uuid_of(state),
         "vcpus": state.vcpus_total,
         "vcpus_used": state.vcpus_used,
         "memory_mb": state.total_usable_ram_mb,
@@ -78,6 +78,24 @@ def host(state: Any) -> Plain:
         "cell_uuid": state.cell_uuid or str(uuid.uuid5(uuid.NAMESPACE_DNS, "cell")),
         "allocation_candidates": getattr(state, "allocation_candidates", None) or [],
     })  # fmt: skip
+
+
+def _uuid_of(state: Any) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{state.nodename}.{state.host}"))
+
+
+def request_for_placement(spec: Any) -> Plain:
+    """A request, as the first to be asked about it has it: nobody worked out its topology yet."""
+    found = request_spec(spec)
+    data = found["nova_object.data"]
+    if not data["numa_topology"]:
+        del data["numa_topology"]
+    flavor = data["flavor"]["nova_object.data"]
+    flavor["vcpus"] = flavor["vcpus"] or 1  # a flavor of nothing would not be asked about
+    if data["image"] is not None:
+        properties = objects.ImageMetaProps().obj_to_primitive()
+        data["image"]["nova_object.data"].setdefault("properties", properties)
+    return found
 
 
 def request_spec(spec: Any) -> Plain:
@@ -191,10 +209,12 @@ def _is_mock(found: Any) -> bool:
 
 
 def _each(metadata: Iterable[Plain]) -> list[Plain]:
-    return [
-        {"id": number, "uuid": str(uuid.uuid4()), "name": "a", "hosts": [], "metadata": each}
-        for number, each in enumerate(metadata, 1)
-    ]
+    return [aggregate(str(uuid.uuid4()), number, each) for number, each in enumerate(metadata, 1)]
+
+
+def aggregate(uuid: str, number: int, metadata: Plain | None = None) -> Plain:
+    """An aggregate of no hosts."""
+    return {"id": number, "uuid": uuid, "name": "a", "hosts": [], "metadata": metadata or {}}
 
 
 def _plain(found: Plain) -> Plain:
