@@ -27,9 +27,9 @@ from nova_tests.witnesses import contradiction  # noqa: E402
 from scheduler_worker import conf  # noqa: E402
 from scheduler_worker.errors import SchedulerWorkerError  # noqa: E402
 from scheduler_worker.rpc import codec  # noqa: E402
-from scheduler_worker.scheduling.destination import may_use  # noqa: E402
+from scheduler_worker.scheduling.destination import RequestedDestination, may_use  # noqa: E402
 from scheduler_worker.scheduling.extra_specs import match  # noqa: E402
-from scheduler_worker.scheduling.plugin import Filter  # noqa: E402
+from scheduler_worker.scheduling.plugin import Filter, Weigher  # noqa: E402
 from scheduler_worker.scheduling.prefilters.candidates_query import queries  # noqa: E402
 from scheduler_worker.scheduling.prefilters.capacity import Inventories  # noqa: E402
 from scheduler_worker.scheduling.prefilters.needs import needs_of  # noqa: E402
@@ -61,7 +61,9 @@ def of_multiplier(question: Question) -> float:
     """By what a weigher's scores of a host are multiplied: a named one, or that of an option."""
     host = msgspec.convert(question["host"], nova.Host)
     weighers = question.get("weighers") or [
-        name for name, unit in nova.WEIGHERS.items() if unit.option == question["option"]
+        name
+        for name, unit in nova.WEIGHERS.items()
+        if issubclass(unit, Weigher) and unit.option == question["option"]
     ]
     pipeline = nova.pipeline(question["config"], filters=[], weighers=weighers)
     [weigher] = pipeline.weights
@@ -97,7 +99,7 @@ def of_destinations(question: Question) -> list[bool]:
     hosts = nova.table(msgspec.convert(question["hosts"], list[nova.Host]))
     pipeline = nova.pipeline(question["config"], filters=[], weighers=[])
     spec = codec.decode_request_spec(question["request_spec"])
-    [unit] = pipeline.mandatory
+    [unit] = (each for each in pipeline.mandatory if isinstance(each, RequestedDestination))
     return [may_use(unit, host, spec) for host in hosts.states()]
 
 
