@@ -19,7 +19,7 @@ MORE = 12
 def traffic(scheduled: Cloud) -> Iterator[Traffic]:
     with Traffic(scheduled, CLIENTS) as traffic:
         yield traffic
-    scheduled.schedule_with("ours")
+    scheduled.schedule_with("nova")
     Tenant(scheduled).leave()
 
 

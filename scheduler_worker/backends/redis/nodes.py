@@ -80,9 +80,11 @@ class Node:
     def __init__(
         self, open_pool: Callable[..., ConnectionPool], *, socket_timeout_s: float
     ) -> None:
+        self._closed = threading.Event()
         pool = open_pool(socket_timeout=socket_timeout_s, redis_connect_func=_handshake)
-        self._commands = _Connections(pool)
-        self._waits = _Connections(open_pool(socket_timeout=socket_timeout_s + LONGEST_WAIT_S))
+        self._commands = _Connections(pool, self._closed)
+        pool = open_pool(socket_timeout=socket_timeout_s + LONGEST_WAIT_S)
+        self._waits = _Connections(pool, self._closed)
         self._replication_ms = int(1000 * socket_timeout_s / 2)
 
     def command(self, *words: Any) -> Any:
@@ -117,7 +119,8 @@ class Node:
             return None
 
     def disconnect(self) -> None:
-        """Close all connections."""
+        """Close all connections; a thread that uses one gets ConnectionError."""
+        self._closed.set()
         self._commands.pool.disconnect()
         self._waits.pool.disconnect()
 
@@ -252,9 +255,14 @@ class ClusterNodes:
 class _Connection:
     """A connection of one thread; it returns to the pool when the thread ends."""
 
-    def __init__(self, pool: ConnectionPool) -> None:
+    def __init__(self, pool: ConnectionPool, closed: threading.Event) -> None:
         self._pool = pool
-        self._connection: Any = pool.get_connection()
+        self._closed = closed
+        try:
+            self._connection: Any = pool.get_connection()
+        except Exception as error:
+            self._raise_if_closed(error)
+            raise
 
     @property
     def life(self) -> str:
@@ -274,7 +282,15 @@ class _Connection:
             if not isinstance(error, exceptions.ResponseError) or is_passing(error):
                 # Its reply may still arrive; or another server may be the master by now.
                 connection.disconnect()
+            self._raise_if_closed(error)
             raise
+
+    def _raise_if_closed(self, error: BaseException) -> None:
+        # Where another thread closes a connection in use, redis-py stumbles over the socket that is
+        # gone, with one of these.
+        gone = isinstance(error, (TypeError, AttributeError, ValueError, OSError))
+        if gone and self._closed.is_set():
+            raise exceptions.ConnectionError("the connection was closed") from error
 
     def __del__(self) -> None:
         # When the interpreter exits, a stopped thread may hold the pool's lock for ever.
@@ -285,14 +301,15 @@ class _Connection:
 class _Connections(threading.local):
     """A connection for each thread, opened when the thread first needs one."""
 
-    def __init__(self, pool: ConnectionPool) -> None:
+    def __init__(self, pool: ConnectionPool, closed: threading.Event) -> None:
         self.pool = pool
+        self._closed = closed
         self._mine: _Connection | None = None
 
     def mine(self) -> _Connection:
         """The calling thread's connection."""
         if self._mine is None:
-            self._mine = _Connection(self.pool)
+            self._mine = _Connection(self.pool, self._closed)
         return self._mine
 
 

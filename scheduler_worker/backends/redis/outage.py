@@ -84,6 +84,17 @@ class Outages:
             raise exceptions.ConnectionError(outage.why)
 
     def _run(self, of: Hashable, outage: _Outage, ask: Callable[[], object]) -> None:
+        try:
+            self._ask_until_over(outage, ask)
+        finally:  # else callers would fail for ever
+            with self._guard:
+                del self._known[of]
+            for call in outage.deferred:
+                with contextlib.suppress(exceptions.RedisError):
+                    call()
+            outage.over.set()
+
+    def _ask_until_over(self, outage: _Outage, ask: Callable[[], object]) -> None:
         while not self._closed.wait(RETRY_DELAY_S):
             try:
                 ask()
@@ -92,9 +103,3 @@ class Outages:
                     outage.why = str(error)
                     continue
             break
-        with self._guard:
-            del self._known[of]
-        for call in outage.deferred:
-            with contextlib.suppress(exceptions.RedisError):
-                call()
-        outage.over.set()

@@ -4,9 +4,11 @@ import sys
 import threading
 from types import SimpleNamespace
 
+import pytest
+from redis import exceptions
 from redis.connection import ConnectionPool
 
-from scheduler_worker.backends.redis.nodes import _Connections
+from scheduler_worker.backends.redis.nodes import Node, _Connections
 
 
 class Pool(ConnectionPool):
@@ -30,11 +32,49 @@ def used_by_a_thread(connections):
 
 def test_a_connection_returns_to_the_pool_when_its_thread_ends():
     pool = Pool()
-    assert used_by_a_thread(_Connections(pool)) == pool.released
+    assert used_by_a_thread(_Connections(pool, threading.Event())) == pool.released
 
 
 def test_no_connection_is_returned_while_the_interpreter_exits(monkeypatch):
     pool = Pool()
     monkeypatch.setattr(sys, "is_finalizing", lambda: True)
-    used_by_a_thread(_Connections(pool))
+    used_by_a_thread(_Connections(pool, threading.Event()))
     assert not pool.released
+
+
+class SocketGone:
+    """A connection that another thread has closed, as redis-py leaves it."""
+
+    is_connected = True
+
+    def send_packed_command(self, _words):
+        raise TypeError("argument must be an int, or have a fileno() method.")
+
+    def disconnect(self):
+        pass
+
+
+class PoolOfGone(Pool):
+    def __init__(self, **_):
+        super().__init__()
+
+    def get_connection(self, *_, **__):
+        return SocketGone()
+
+    def disconnect(self, inuse_connections=True):
+        pass
+
+
+class PoolClosedMeanwhile(PoolOfGone):
+    def get_connection(self, *_, **__):
+        raise TypeError("argument must be an int, or have a fileno() method.")
+
+
+@pytest.mark.parametrize("pool", [PoolOfGone, PoolClosedMeanwhile])
+def test_a_connection_that_is_closed_under_a_thread_fails_with_a_redis_error(pool):
+    node = Node(pool, socket_timeout_s=1)
+    with pytest.raises(TypeError):
+        node.command("PING")
+    node.disconnect()
+    with pytest.raises(exceptions.ConnectionError, match="closed"):
+        node.command("PING")
