@@ -71,6 +71,9 @@ class Diagnosis(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     hosts: int = 0
     """How many hosts there were before any filter."""
+    momentary: bool = False
+    """Whether a filter refused hosts for what may be otherwise a moment later: a lack of room, or a
+    service that is down."""
     filters: tuple[FilterStep, ...] = ()
     verdicts: tuple[HostVerdict, ...] = ()
     left_out: int = 0
