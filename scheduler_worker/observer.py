@@ -152,8 +152,10 @@ class Observer:
         """A feed brought a part up to date."""
 
     def looked_again(self, result: str) -> None:
-        """A request that no host passed was decided again: ``placed`` or ``refused``; ``late``: it
-        was not, because nobody looked in time.
+        """A request waited for another look at the hosts.
+
+        No host had passed, and it was then ``placed``, or ``refused``; or nobody looked in time and
+        it was refused: ``late``. Or it was placed, and waited for ``alternates`` that it lacked.
         """
 
     def looked(self, duration_s: float) -> None:

@@ -13,10 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import msgspec
-
 from scheduler_worker.errors import (
-    BackendError,
     Conflict,
     DeadlineExceeded,
     NoValidHost,
@@ -32,10 +29,10 @@ from scheduler_worker.service.placement.asking import Asking, AskingPorts
 from scheduler_worker.service.placement.candidates import Candidates, ClusterChoice, refusal
 from scheduler_worker.service.placement.claim_pool import ClaimJob
 from scheduler_worker.service.placement.claiming import Claiming, HostsRefused, PlacementPorts
-from scheduler_worker.service.placement.explanations import explain_request
+from scheduler_worker.service.placement.explaining import Explaining
 from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.give_back import take_back
-from scheduler_worker.service.placement.rehearsal import Rehearsal, rehearse
+from scheduler_worker.service.placement.rehearsal import Rehearsal
 from scheduler_worker.service.placement.waiting import CapacityWaiters
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.state.dependencies import Dependencies, Limits
@@ -53,8 +50,6 @@ from scheduler_worker.waiters import YieldSlot, complete, keep_slot
 
 _QUESTIONS = 3
 """How often Placement is asked about one decision, while others' claims are being written."""
-_EXPLAINED_IN_S = 10.0
-"""How long an explanation waits for Placement, in a slot."""
 
 
 class _Made(NamedTuple):
@@ -199,7 +194,7 @@ class Scheduler:
                 observer.looked_again("refused" if trace.look == "done" else "late")
             raise
         if trace.look:
-            observer.looked_again("placed")
+            observer.looked_again("alternates" if trace.looks_for_alternates else "placed")
         self._unanswered[id(made.decision)] = made
         observer.decided(trace.placed(made.decision, clock.monotonic_s()))
         return made.decision
@@ -241,10 +236,13 @@ class Scheduler:
         if freshness and (why := await freshness.until_ready(trace.caller_deadline_s, yield_slot)):
             raise NoValidHost(why)
 
-    async def _look_again(self, trace: RequestTrace, yield_slot: YieldSlot) -> bool:
+    async def _look_again(
+        self, trace: RequestTrace, yield_slot: YieldSlot, *, for_alternates: bool = False
+    ) -> bool:
         """Have the source of hosts looked at, once for each request; whether that was done."""
         if self._freshness is None or trace.look is not None:
             return False
+        trace.looks_for_alternates = for_alternates
         spec, deadline_s = trace.request.spec, trace.caller_deadline_s
         is_done = await self._freshness.look(spec, deadline_s, yield_slot)
         trace.look = "done" if is_done else "late"
@@ -293,7 +291,7 @@ class Scheduler:
         decision = await self._select(trace, routing, yield_slot, waits=waits)
         try:
             if alternates.are_short(decision, trace.request) and await self._look_again(
-                trace, yield_slot
+                trace, yield_slot, for_alternates=True
             ):
                 return alternates.renewed(self._deps, decision, trace.request, trace.cluster)
         except BaseException:
@@ -475,30 +473,12 @@ class Scheduler:
     def explain(
         self, request: Request, *, hosts: Sequence[str] = (), limit: int = 100
     ) -> Explanation:
-        """Why hosts would be chosen or not, as :func:`explain_request` describes."""
-        why = self._freshness and self._freshness.unready()
-        if not why:
-            try:
-                request = self._answered(request)
-            except BackendError as error:
-                why = str(error)
-        found = explain_request(self._deps, self._choice, request, hosts=hosts, limit=limit)
-        return msgspec.structs.replace(found, reason=why) if why else found
+        """Why hosts would be chosen or not, as :meth:`Explaining.explain` says."""
+        return self._explaining().explain(request, hosts=hosts, limit=limit)
 
     def rehearse(self, request: Request, *, limit: int) -> Rehearsal:
-        """What would be decided now, as :func:`rehearse` says. Raises NoValidHost: not ready."""
-        if why := self._freshness and self._freshness.unready():
-            raise NoValidHost(why)
-        try:
-            request = self._answered(request)
-        except BackendError as error:
-            raise NoValidHost(str(error)) from error
-        return rehearse(self._deps, self._choice, request, limit=limit)
+        """What would be decided now, as :meth:`Explaining.rehearse` says."""
+        return self._explaining().rehearse(request, limit=limit)
 
-    def _answered(self, request: Request) -> Request:
-        """The request with Placement's answer where it has to be asked. Raises BackendError."""
-        if self._asking is None:
-            return request
-        self._choice.refresh_globals()
-        until_s = self._deps.clock.monotonic_s() + _EXPLAINED_IN_S
-        return complete(self._asking.ask(request, until_s, explains=True))
+    def _explaining(self) -> Explaining:
+        return Explaining(self._deps, self._choice, self._asking, self._freshness)
