@@ -40,6 +40,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     waited_for_pending_s: float = 0.0
     claim_s: float = 0.0
     """Waiting for Placement, of all attempts."""
+    look_s: float = 0.0
+    """Waiting for another look at the hosts."""
     token: int | None = None
     duration_s: float = 0.0
 
@@ -166,6 +168,9 @@ class Observer:
 
     def providers_failed(self, what: str) -> None:
         """Placement did not answer such a question, or not so that it can be read."""
+
+    def decisions_kept(self, result: str, count: int) -> None:
+        """Records of decisions were ``written``; or ``dropped``, as they could not be in time."""
 
     def dry_run_compared(self, result: str) -> None:
         """An instance of a copied request was compared with where it got to."""

@@ -20,7 +20,7 @@ from scheduler_worker.errors import (
     StateUnavailable,
 )
 from scheduler_worker.model.decisions import Decision, Diagnosis, Explanation
-from scheduler_worker.observer import Observer
+from scheduler_worker.observer import Observer, Outcome
 from scheduler_worker.ports import Clock, ClusterLock
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.scheduling.queue_priority import priority_boost_s
@@ -75,14 +75,17 @@ class Scheduler:
         placement: PlacementPorts | None = None,
         asking: AskingPorts | None = None,
         freshness: Freshness | None = None,
+        keep: Callable[[Request, Outcome, Decision | None], None] | None = None,
     ) -> None:
         """With ``placement``, hosts are claimed there before callers are answered.
 
         With ``asking``, Placement is asked about requests that take from sharing providers.
         With ``freshness``, requests wait until all hosts are known, and for another look at them
-        before they are refused.
+        before they are refused. ``keep`` is given each request as it was asked, how it ended, and
+        its decision if it got one; it must not block.
         """
         observer = observer or Observer()
+        self._keep = keep
         self._freshness = freshness
         self._deps = Dependencies(
             fleet=fleet,
@@ -189,15 +192,22 @@ class Scheduler:
         except Exception as error:
             if isinstance(error, StateUnavailable):
                 observer.state_failed()
-            observer.decided(trace.failed(error, clock.monotonic_s()))
+            self._decided(request, trace.failed(error, clock.monotonic_s()))
             if trace.look and isinstance(error, NoValidHost):
                 observer.looked_again("refused" if trace.look == "done" else "late")
             raise
         if trace.look:
             observer.looked_again("alternates" if trace.looks_for_alternates else "placed")
         self._unanswered[id(made.decision)] = made
-        observer.decided(trace.placed(made.decision, clock.monotonic_s()))
+        self._decided(request, trace.placed(made.decision, clock.monotonic_s()), made.decision)
         return made.decision
+
+    def _decided(
+        self, request: Request, outcome: Outcome, decision: Decision | None = None
+    ) -> None:
+        self._deps.observer.decided(outcome)
+        if self._keep is not None:
+            self._keep(request, outcome, decision)
 
     async def selecting_once(
         self,
@@ -244,7 +254,9 @@ class Scheduler:
             return False
         trace.looks_for_alternates = for_alternates
         spec, deadline_s = trace.request.spec, trace.caller_deadline_s
+        begun_s = self._deps.clock.monotonic_s()
         is_done = await self._freshness.look(spec, deadline_s, yield_slot)
+        trace.look_s = self._deps.clock.monotonic_s() - begun_s
         trace.look = "done" if is_done else "late"
         if is_done:
             self._choice.refresh_globals(anew=True)
