@@ -1,4 +1,4 @@
-"""Our own RPC interface: namespace ``scheduler_worker``, version 1.2; see ``docs/rpc.md``."""
+"""Our own RPC interface: namespace ``scheduler_worker``, version 1.4; see ``docs/rpc.md``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from scheduler_worker.service.placement.scheduler import Scheduler
 LOG = logging.getLogger(__name__)
 
 NAMESPACE = "scheduler_worker"
-VERSION = "1.3"
+VERSION = "1.4"
 ANSWER_METHOD = "destinations_selected"
 
 

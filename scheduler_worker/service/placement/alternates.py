@@ -41,7 +41,7 @@ def renewed(
         view.give_back(found.claims)
     if _hosts(found) != _hosts(decision):
         return decision
-    return structs.replace(decision, selections=found.selections, diagnosis=found.diagnosis)
+    return structs.replace(decision, selections=found.selections)
 
 
 def _hosts(decision: Decision) -> list[str]:
