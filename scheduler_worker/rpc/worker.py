@@ -23,7 +23,7 @@ from scheduler_worker.service.placement.scheduler import Scheduler
 LOG = logging.getLogger(__name__)
 
 NAMESPACE = "scheduler_worker"
-VERSION = "1.3"
+VERSION = "1.4"
 ANSWER_METHOD = "destinations_selected"
 
 
@@ -169,9 +169,11 @@ class WorkerEndpoint:
         instance_uuids: Any = None,
         hosts: Any = None,
         limit: Any = None,
+        request: Any = None,
     ) -> dict[str, Any]:
         """Return why each host would be chosen or not; reserves nothing."""
-        return explanation(self._scheduler, context, spec_obj, instance_uuids, hosts, limit)
+        asked = (spec_obj, instance_uuids, hosts, limit, request)
+        return explanation(self._scheduler, context, *asked)
 
     def list_hosts(
         self, context: Context, cluster: Any = None, marker: Any = None, limit: Any = None
