@@ -9,6 +9,8 @@ from scheduler_worker.model.decisions import Diagnosis, Explanation
 from scheduler_worker.rpc import codec
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.preparation import prepare_request
+from scheduler_worker.scheduling import sentence
+from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS
 from scheduler_worker.service.placement.scheduler import Scheduler
 
 
@@ -51,5 +53,10 @@ def _explanation(found: Explanation) -> dict[str, Any]:
     ]
     parts.sort(key=lambda part: part["chosen"] is None)
     first = parts[0] if parts else {"cluster": None, **codec.encode_diagnosis(Diagnosis())}
+    if found.reason not in (None, NOT_ENOUGH_HOSTS):
+        first["sentence"] = sentence.of_reason(found.reason)
+    elif found.reason and len(parts) > 1:
+        said = sentence.of_clusters(first["cluster"], len(parts), first["sentence"])
+        first = first | {"sentence": said}
     rest = {"others": parts[1:], "reason": found.reason, "not_found": found.not_found}
-    return first | rest
+    return {"sentence": first.pop("sentence")} | first | rest
