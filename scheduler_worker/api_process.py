@@ -93,6 +93,7 @@ def build_v1(
             asked.instance_uuids,
             asked.hosts,
             asked.limit,
+            asked.request,
         )
 
     inventory = InventoryOperations(

@@ -29,6 +29,7 @@ from scheduler_worker.monitoring.advice import Advice
 from scheduler_worker.ports import Clock
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.balancing import BalancingEndpoint
+from scheduler_worker.rpc.capacity import CapacityEndpoint
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.decisions import DecisionsEndpoint
 from scheduler_worker.rpc.dry_run import CopiedRequests
@@ -44,6 +45,7 @@ from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.service.balancing.balancer import Balancer
 from scheduler_worker.service.dry_run.dry_run import DryRun
 from scheduler_worker.service.inventory.listing import Listing
+from scheduler_worker.service.placement.capacity import Capacity
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.external_units import watch
@@ -99,6 +101,7 @@ class Worker:
         self.decisions = factories.build_decisions(settings, self.fleet, clock, self.monitor)
         self.scheduler = self._build_scheduler()
         self.listing = Listing(self.fleet)
+        self.capacity = Capacity(self.fleet, lambda: self._pipelines)
         self.tuner = self._build_tuner()
         self.balancing = factories.build_balancing(
             settings, self.fleet, lambda: self._pipelines, self.monitor
@@ -192,6 +195,7 @@ class Worker:
         return [
             NovaEndpoint(self.scheduler, self.inventory, self.feeder).endpoint(),
             WorkerEndpoint(self.scheduler, self.inventory, self.listing, self.bus).endpoint(),
+            CapacityEndpoint(self.capacity).endpoint(),
             TuningEndpoint(self.tuner).endpoint(),
             PolicyEndpoint(policies).endpoint(),
             BalancingEndpoint(self.balancing, self.balancer).endpoint(),

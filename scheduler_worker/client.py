@@ -56,6 +56,7 @@ class SchedulerClient:
         self._balancing = caller(worker.NAMESPACE, "1.2")
         self._power = caller(worker.NAMESPACE, "1.3")
         self._decisions = caller(worker.NAMESPACE, "1.4")
+        self._capacity = caller(worker.NAMESPACE, "1.4")
         self._base = caller("baseapi", nova.BASEAPI_VERSION)
         self._fanout = bus.client(topic, version="4.2", fanout=True)
 
@@ -165,6 +166,29 @@ class SchedulerClient:
         uuids = list(instance_uuids) if instance_uuids else None
         answer: Plain = self._call_ours(
             "explain", spec_obj=dict(spec), instance_uuids=uuids, hosts=hosts, limit=limit
+        )
+        return answer
+
+    def explain_request(self, request: Mapping[str, Any], *, limit: int | None = None) -> Plain:
+        """Like :meth:`explain`, for a request as people write it: ``docs/rpc.md``, section 3."""
+        answer: Plain = self._call(
+            self._capacity, "explain", None, request=dict(request), limit=limit
+        )
+        return answer
+
+    def capacity(
+        self, flavors: Sequence[Mapping[str, Any]], *, setting: Mapping[str, Any] | None = None
+    ) -> list[Plain]:
+        """How many more instances of each flavor fit, by cluster and zone; reserves nothing.
+
+        Raises RequestError, which names the field, such as ``flavors[2].ram``.
+        """
+        answer: list[Plain] = self._call(
+            self._capacity,
+            "capacity",
+            None,
+            flavors=[dict(each) for each in flavors],
+            setting=dict(setting) if setting else None,
         )
         return answer
 

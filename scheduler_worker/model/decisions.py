@@ -87,6 +87,16 @@ class HostVerdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     weights: tuple[WeightPart, ...] = ()
 
 
+class NearMiss(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A rejected host, and what it lacks."""
+
+    host: str
+    shortages: dict[str, int] = {}
+    """Resource class -> how much of it the host is short of."""
+    reasons: tuple[str, ...] = ()
+    """Why filters reject it that compare no amounts: clauses about the host."""
+
+
 class Diagnosis(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Why a request got the answer it got."""
 
@@ -102,6 +112,8 @@ class Diagnosis(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     chosen: str | None = None
     policy: PolicyReference | None = None
     """The policy that it was decided under."""
+    sentence: str | None = None
+    """All of it in one sentence; None in the answer to a decision, which does not look for it."""
     notes: tuple[str, ...] = ()
     """What is odd about the units' answers, such as that one failed."""
 

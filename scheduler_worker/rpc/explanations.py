@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from scheduler_worker.errors import RequestError
 from scheduler_worker.model.decisions import Diagnosis, Explanation
 from scheduler_worker.rpc import codec
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.preparation import prepare_request
+from scheduler_worker.scheduling import sentence
+from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS
 from scheduler_worker.service.placement.scheduler import Scheduler
 
 
@@ -18,24 +21,28 @@ def explanation(
     instance_uuids: Any,
     hosts: Any,
     limit: Any,
+    by_hand: Any = None,
 ) -> dict[str, Any]:
     """Why each host would be chosen or not; reserves nothing.
+
+    ``by_hand`` is a request as people write it, in place of a specification.
 
     Raises:
         RequestError: an argument is invalid; names its field.
         StateUnavailable: the store cannot be reached.
     """
-    request = prepare_request(
-        context,
-        codec.decode_request_spec(spec_obj),
-        codec.decode_instance_uuids(instance_uuids),
-    )
-    found = scheduler.explain(
-        request,
-        hosts=codec.decode_names(hosts, "hosts"),
-        limit=codec.decode_limit(limit, default=100),
-    )
-    return _explanation(found)
+    uuids = codec.decode_instance_uuids(instance_uuids)
+    names = codec.decode_names(hosts, "hosts")
+    most = codec.decode_limit(limit, default=100)
+    if by_hand is None:
+        request = prepare_request(context, codec.decode_request_spec(spec_obj), uuids)
+        return _explanation(scheduler.explain(request, hosts=names, limit=most))
+    if spec_obj is not None:
+        raise RequestError("request", "there is a spec_obj, too; give one of them")
+    asked = codec.decode_request_by_hand(by_hand)
+    with codec.naming("request"):
+        request = prepare_request(context, asked.spec, uuids)
+        return _explanation(scheduler.explain(request, hosts=names + asked.hosts, limit=most))
 
 
 def _explanation(found: Explanation) -> dict[str, Any]:
@@ -46,5 +53,10 @@ def _explanation(found: Explanation) -> dict[str, Any]:
     ]
     parts.sort(key=lambda part: part["chosen"] is None)
     first = parts[0] if parts else {"cluster": None, **codec.encode_diagnosis(Diagnosis())}
+    if found.reason not in (None, NOT_ENOUGH_HOSTS):
+        first["sentence"] = sentence.of_reason(found.reason)
+    elif found.reason and len(parts) > 1:
+        said = sentence.of_clusters(first["cluster"], len(parts), first["sentence"])
+        first = first | {"sentence": said}
     rest = {"others": parts[1:], "reason": found.reason, "not_found": found.not_found}
-    return first | rest
+    return {"sentence": first.pop("sentence")} | first | rest

@@ -169,9 +169,11 @@ class WorkerEndpoint:
         instance_uuids: Any = None,
         hosts: Any = None,
         limit: Any = None,
+        request: Any = None,
     ) -> dict[str, Any]:
         """Return why each host would be chosen or not; reserves nothing."""
-        return explanation(self._scheduler, context, spec_obj, instance_uuids, hosts, limit)
+        asked = (spec_obj, instance_uuids, hosts, limit, request)
+        return explanation(self._scheduler, context, *asked)
 
     def list_hosts(
         self, context: Context, cluster: Any = None, marker: Any = None, limit: Any = None

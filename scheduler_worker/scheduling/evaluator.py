@@ -112,6 +112,11 @@ class Evaluator:
         evaluation.is_of_later_instance = before is not None
         return evaluation
 
+    def asked(self, spec: RequestSpec) -> list[Filter]:
+        """The filters that the request concerns, in the order of the policy."""
+        units = self._asked_for(spec, self.filters, first=True)
+        return [unit for unit in units if unit.applies(spec)]
+
     def survivors(self, hosts: HostTable, spec: RequestSpec) -> Mask:
         """The hosts that pass all filters; remembers nothing, for questions not asked again."""
         filters = list(self._asked_for(spec, self._by_cost, first=True))

@@ -11,7 +11,9 @@ from scheduler_worker.model.decisions import Diagnosis, HostVerdict, WeightPart
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Hosts, HostState
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling import sentence
 from scheduler_worker.scheduling.evaluation import Evaluation
+from scheduler_worker.scheduling.nearest import nearest
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.plugin import Weigher
 from scheduler_worker.scheduling.ranking import RandomSource
@@ -40,7 +42,7 @@ def explain(
     wanted = set(np.flatnonzero(hosts.rows_of(only)).tolist()) if only else None
     reported = [row for row in order + rejected if wanted is None or row in wanted]
     rows = reported[:limit]
-    verdicts = _weighings(pipeline, hosts, evaluation, spec, set(rows))
+    verdicts = _weighings(pipeline, hosts, evaluation, spec, {*rows, *order[:2]})
     for row in rows:
         if row not in verdicts:
             verdicts[row] = _rejection(pipeline, hosts.state(row), evaluation, spec)
@@ -49,12 +51,39 @@ def explain(
         verdicts=tuple(verdicts[row] for row in rows),
         left_out=len(reported) - len(rows),
         chosen=hosts.records[order[0]].host if order else None,
+        sentence=_sentence(pipeline, hosts, spec, evaluation, [verdicts[at] for at in order[:2]]),
         notes=tuple(
             note
             for unit in (*pipeline.filters, *pipeline.weights)
             if (note := unit.note()) is not None
         ),
     )
+
+
+def _sentence(
+    pipeline: Pipeline,
+    hosts: HostTable,
+    spec: RequestSpec,
+    evaluation: Evaluation,
+    first: Sequence[HostVerdict],
+) -> str:
+    """The explanation in one sentence; ``first`` are the verdicts on the first two hosts."""
+    results = evaluation.results
+    if first:
+        totals = evaluation.totals(hosts, spec)
+        best = hosts.records[int(evaluation.rows[totals.argmax()])].host
+        weights = [each.weights for each in first]
+        return sentence.placement(
+            first[0].host,
+            len(hosts),
+            results.passed,
+            *weights,
+            best=best if first[0].weight != totals.max() else None,
+        )
+    asked = pipeline.evaluator.asked(spec)
+    demands = {unit.name: unit.demand(spec) for unit in asked}
+    near = nearest(asked, hosts, spec)
+    return sentence.refusal(len(hosts), results.diagnosis().filters, demands, near)
 
 
 def _rejection(

@@ -57,7 +57,7 @@ class FilterResults:
             if not self._counts[-1]:
                 break
             if unit.applies(spec) and unit not in left_out:
-                self.masks.append(_applied(unit, hosts, spec, self.masks[-1]))
+                self.masks.append(left_by(unit, hosts, spec, self.masks[-1]))
                 self._counts.append(int(np.count_nonzero(self.masks[-1])))
                 self._filters.append(unit)
                 if unit.reads_use:
@@ -147,7 +147,7 @@ class FilterResults:
                 found = found._without(unit.name, ~unit.passes(hosts, spec))
         for unit in undeclared:
             if found.passed:
-                found = found._and(unit.name, _applied(unit, hosts, spec, found.survivors))
+                found = found._and(unit.name, left_by(unit, hosts, spec, found.survivors))
         return found
 
     def _without(self, name: str, rejected: Mask) -> FilterResults:
@@ -208,7 +208,7 @@ class FilterResults:
         return True
 
 
-def _applied(unit: Filter, hosts: HostTable, spec: RequestSpec, mask: Mask) -> Mask:
+def left_by(unit: Filter, hosts: HostTable, spec: RequestSpec, mask: Mask) -> Mask:
     """The hosts of ``mask`` that pass."""
     if unit.looks_at_rows:
         rows = np.flatnonzero(mask)

@@ -187,6 +187,17 @@ class Filter(Unit):
         """Why this host did not pass: one clause with the figures."""
         return "does not pass"
 
+    def demand(self, spec: RequestSpec) -> str:
+        """What it demands of hosts, to follow "12 of 40 hosts": a verb in the plural, and more."""
+        return f"pass {self.name}"
+
+    def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
+        """How much each host lacks for the instance, by resource class; 0: it lacks nothing.
+
+        Empty for a filter that compares no amounts of these. A host that passes lacks nothing.
+        """
+        return {}
+
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         """Oversubscription limits (``vcpu``, ``memory_mb``, ``disk_gb``) for the selection."""
         return {}

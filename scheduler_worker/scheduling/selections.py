@@ -170,12 +170,13 @@ class Selections:
         """One of the zones of each host."""
         return hosts.derived(
             self._zone_key,
-            lambda host: self._zone(host.aggregates),
+            lambda host: self.zone_of(host.aggregates),
             "O",
-            lambda all_: all_.by_aggregates().each(self._zone, "O"),
+            lambda all_: all_.by_aggregates().each(self.zone_of, "O"),
         )
 
-    def _zone(self, some: Aggregates) -> str:
+    def zone_of(self, some: Aggregates) -> str:
+        """One of the zones of hosts in these aggregates."""
         return min(zones(some), default=self._options.default_availability_zone)
 
     def _limits(self, host: HostState, spec: RequestSpec) -> SchedulerLimits:

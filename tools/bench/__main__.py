@@ -2,6 +2,7 @@
 
     .venv/bin/python tools/bench decision --hosts 100 1000 10000 100000
     .venv/bin/python tools/bench --peer  # decisions, beside Nova's own
+    .venv/bin/python tools/bench capacity --hosts 10000 --flavors 30
     .venv/bin/python tools/bench commit --hosts 1000 10000 --json commit.json
     .venv/bin/python tools/bench lock
     .venv/bin/python tools/bench rpc --outstanding 16
@@ -28,6 +29,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench import (  # noqa: E402 - the line above makes it importable
+    capacity,
     claims,
     commit,
     decision,
@@ -43,6 +45,7 @@ from bench import (  # noqa: E402 - the line above makes it importable
 
 KINDS = {
     "decision": decision,
+    "capacity": capacity,
     "memory": memory,
     "footprint": footprint,
     "tuning": tuning,

@@ -19,8 +19,10 @@ MAX_VERDICTS = 1000
 class ExplainRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request for hosts, as the RPC method `explain` takes it; nothing is reserved."""
 
-    spec_obj: dict[str, Any]
+    spec_obj: dict[str, Any] | None = None
     """The ``RequestSpec``, as an object or as a primitive of Nova."""
+    request: dict[str, Any] | None = None
+    """In its place a request as people write it, see ``docs/rpc.md``, section 3."""
     instance_uuids: list[str] | None = None
     hosts: list[str] | None = None
     """Restricts the verdicts to these hosts."""
@@ -52,6 +54,8 @@ class HostVerdict(msgspec.Struct, frozen=True, kw_only=True):
 class ClusterExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why the hosts of one cluster would be chosen or not, in the order of filters and weights."""
 
+    sentence: str | None
+    """All of it in one sentence, to be quoted."""
     cluster: str | None
     hosts: int
     filters: list[FilterStep]

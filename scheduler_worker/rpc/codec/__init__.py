@@ -25,6 +25,11 @@ from scheduler_worker.rpc.codec.arguments import (
     decode_patience,
     decode_priority,
 )
+from scheduler_worker.rpc.codec.by_hand import (
+    decode_flavors_by_hand,
+    decode_request_by_hand,
+    naming,
+)
 from scheduler_worker.rpc.codec.inventory import (
     decode_aggregate,
     decode_aggregates,
@@ -43,6 +48,7 @@ __all__ = [
     "decode_aggregate",
     "decode_aggregates",
     "decode_as",
+    "decode_flavors_by_hand",
     "decode_host_names",
     "decode_host_reports",
     "decode_instance_uuids",
@@ -53,6 +59,7 @@ __all__ = [
     "decode_names",
     "decode_patience",
     "decode_priority",
+    "decode_request_by_hand",
     "decode_request_spec",
     "decode_selection",
     "encode_destinations",
@@ -62,6 +69,7 @@ __all__ = [
     "encode_reservation",
     "encode_selection",
     "encode_selections",
+    "naming",
     "plain",
     "redacted",
     "request_spec_primitive",

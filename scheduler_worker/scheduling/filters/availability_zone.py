@@ -53,6 +53,9 @@ class AvailabilityZoneFilter(Filter):
         wanted = spec_obj.availability_zone
         return not wanted or wanted in self._zones(host_state.aggregates)
 
+    def demand(self, spec: RequestSpec) -> str:
+        return f"are in zone {spec.availability_zone}"
+
     def _zones(self, some: Aggregates) -> set[str]:
         return zones(some) or {self.parameters.default_availability_zone}
 

@@ -90,6 +90,14 @@ class CoreFilter(_OwnRatio, Filter):
     def reads(self, spec: RequestSpec) -> Hashable:
         return spec.flavor.vcpus
 
+    def demand(self, spec: RequestSpec) -> str:
+        return f"have {spec.flavor.vcpus:,} vCPUs left"
+
+    def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
+        wanted, total, limit = spec.flavor.vcpus, hosts.vcpus_total, self.limits_of_all(hosts)
+        lacking = _lacking(wanted, limit - hosts.vcpus_used, np.where(limit > 0, total, wanted))
+        return {"VCPU": np.where((total == 0) | hosts.has_inventories, 0, lacking)}
+
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         limit = self.limit_of(host_state)
         return {} if limit <= 0 or host_state.has_inventories else {"vcpu": limit}
@@ -134,6 +142,15 @@ class RamFilter(_OwnRatio, Filter):
 
     def reads(self, spec: RequestSpec) -> Hashable:
         return spec.flavor.memory_mb
+
+    def demand(self, spec: RequestSpec) -> str:
+        return f"have {spec.flavor.memory_mb:,} MiB of memory left"
+
+    def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
+        total = hosts.total_usable_ram_mb
+        left = self.limits_of_all(hosts) - (total - hosts.free_ram_mb)
+        lacking = _lacking(spec.flavor.memory_mb, left, total)
+        return {"MEMORY_MB": np.where(hosts.has_inventories, 0, lacking)}
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         return {} if host_state.has_inventories else {"memory_mb": self.limit_of(host_state)}
@@ -180,6 +197,15 @@ class DiskFilter(_OwnRatio, Filter):
     def reads(self, spec: RequestSpec) -> Hashable:
         return spec.flavor.disk_mb
 
+    def demand(self, spec: RequestSpec) -> str:
+        return f"have {-(-spec.flavor.disk_mb // 1024):,} GiB of disk left"
+
+    def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
+        total = hosts.total_usable_disk_gb * 1024
+        left = self.limits_of_all(hosts) - (total - hosts.free_disk_mb)
+        lacking = _lacking(spec.flavor.disk_mb, left, total)
+        return {"DISK_GB": np.where(hosts.has_inventories, 0, np.ceil(lacking / 1024))}
+
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         return {} if host_state.has_inventories else {"disk_gb": self.limit_of(host_state) / 1024}
 
@@ -217,6 +243,12 @@ class AggregateDiskFilter(_AggregateRatio, DiskFilter):
     Metadata: ``disk_allocation_ratio``.
     Example: aggregate metadata ``disk_allocation_ratio=1.0`` for hosts that are not overcommitted.
     """
+
+
+def _lacking(wanted: int, left: Values, total: Values) -> Values:
+    """What is missing to the wanted amount: of what is left, or even of the whole."""
+    lacking: Values = np.ceil(np.maximum(0, wanted - np.minimum(left, total)))
+    return lacking
 
 
 def _shortage(unit: str, *, wanted: int, total: int, used: int, reserved: int, ratio: float) -> str:

@@ -40,6 +40,9 @@ class ComputeFilter(Filter):
         alive: Mask = (age_s <= self.parameters.service_down_time_s) | np.isinf(hosts.heartbeat_s)
         return alive & ~hosts.service_forced_down & ~hosts.service_disabled
 
+    def demand(self, spec: RequestSpec) -> str:
+        return "are up and enabled"
+
     def lasts_until_s(self, hosts: Hosts, spec: RequestSpec) -> float:
         """When the next heartbeat expires, or is no longer too far ahead of the clock."""
         heartbeat_s, allowed_s = hosts.heartbeat_s, self.parameters.service_down_time_s

@@ -64,6 +64,9 @@ class NUMATopologyFilter(Filter):
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         return self._rejection_of(host_state, spec_obj) is None
 
+    def demand(self, spec: RequestSpec) -> str:
+        return "have NUMA cells with room for it"
+
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         return self._rejection_of(host_state, spec) or super().reason(host_state, spec)
 

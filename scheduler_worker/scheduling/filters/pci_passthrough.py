@@ -46,6 +46,9 @@ class PciPassthroughFilter(Filter):
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         return devices_for(pci_requests(spec_obj), pools_of(host_state)) is not None
 
+    def demand(self, spec: RequestSpec) -> str:
+        return "have the PCI devices free"
+
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         requests, free = pci_requests(spec), pools_of(host_state)
         for served, wanted in enumerate(requests, 1):

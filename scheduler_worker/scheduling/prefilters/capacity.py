@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
-from scheduler_worker.model.hosts import Hosts, HostState, Mask
+from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.inventories import UNUSED, use_of_root
 from scheduler_worker.model.providers import Inventory, ProviderUse
 from scheduler_worker.model.requests import RequestSpec
@@ -64,6 +64,35 @@ class Inventories(Filter):
             if why:
                 return why
         return super().reason(host_state, spec)
+
+    def demand(self, spec: RequestSpec) -> str:
+        amounts = (f"{n:,} {name}" for name, n in needs_of(spec, self.parameters).amounts)
+        return f"have {', '.join(amounts) or 'room'} left in their inventories"
+
+    def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
+        if not hosts.has_inventories.any():
+            return {}
+        needs = needs_of(spec, self.parameters)
+        unpinned = facts.lacks_pinned_cpus(hosts)
+        lacking: dict[str, Values] = {}
+        for amounts, those in (needs.amounts, ~unpinned), (needs.amounts_unpinned, unpinned):
+            for name, amount in amounts:
+                missing = np.where(those, np.maximum(0, amount - hosts.column(UNUSED[name])), 0)
+                lacking[name] = np.maximum(lacking.get(name, 0), missing)
+        return lacking
+
+    def taken_in_columns(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
+        """Column -> what an instance takes of it on each host, of the hosts' own inventories."""
+        if not hosts.has_inventories.any():
+            return {}
+        needs = needs_of(spec, self.parameters)
+        unpinned = facts.lacks_pinned_cpus(hosts)
+        amounts, others = dict(needs.amounts), dict(needs.amounts_unpinned)
+        return {
+            UNUSED[name]: hosts.has_inventories
+            * np.where(unpinned, others.get(name, 0), amounts.get(name, 0))
+            for name in amounts.keys() | others.keys()
+        }
 
     def amounts_on(self, host: HostState, spec: RequestSpec) -> Resources:
         """What an instance takes of this host's own inventories."""

@@ -47,6 +47,18 @@ class RequestFilters(Filter):
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         return self._rejection(host_state, spec_obj) is None
 
+    def demand(self, spec: RequestSpec) -> str:
+        needs = needs_of(spec, self.parameters)
+        found = ["are enabled"]
+        if needs.required:
+            found.append(f"with trait {' and '.join(sorted(needs.required))}")
+        if needs.zone:
+            found.append(f"in zone {needs.zone}")
+        others = (needs.forbidden - {DISABLED}, needs.member_of, needs.forbidden_aggregates)
+        if any((*others, needs.tenant, needs.traits, needs.networks, needs.supply)):
+            found.append("with all else that is asked of traits, aggregates and providers")
+        return " ".join(found)
+
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         if host_state.service_disabled:
             return out_of_service(host_state.record) or ""

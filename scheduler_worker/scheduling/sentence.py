@@ -1,0 +1,112 @@
+"""One sentence that says why a request got its host, or got none: made to be quoted.
+
+It is made of values alone: how many hosts each filter left, what the nearest host lacks, what the
+weighers gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from scheduler_worker.model.decisions import FilterStep, NearMiss, WeightPart
+
+_MOST_WEIGHERS = 3
+_SINGULAR = {"have": "has", "are": "is", "do": "does"}
+_UNITS = {
+    "VCPU": "vCPUs",
+    "PCPU": "dedicated CPUs",
+    "MEMORY_MB": "MiB of memory",
+    "DISK_GB": "GiB of disk",
+}
+
+
+def refusal(
+    hosts: int,
+    steps: Sequence[FilterStep],
+    demands: Mapping[str, str],
+    nearest: NearMiss | None = None,
+) -> str:
+    """Why no host was chosen of so many.
+
+    ``demands`` says what a filter demands of hosts, by its name, as :meth:`.Filter.demand` does.
+    """
+    if not hosts:
+        return "No host: there are none."
+    clauses: list[str] = []
+    for step in steps:
+        if step.hosts_out < step.hosts_in:
+            among = f"of {_hosts(hosts)}" if not clauses else "of those"
+            demand = demands.get(step.name, f"pass {step.name}")
+            clauses.append(f"{among} {_counted(step.hosts_out, demand)}")
+    near = f"; nearest is host {nearest.host}, {_missing(nearest)}" if nearest else ""
+    return f"No host: {', '.join(clauses) or 'none passes'}{near}."
+
+
+def placement(
+    host: str,
+    hosts: int,
+    passing: int,
+    weights: Sequence[WeightPart] = (),
+    second: Sequence[WeightPart] = (),
+    *,
+    best: str | None = None,
+) -> str:
+    """Why a host was chosen of those that pass.
+
+    ``weights`` are its own, ``second`` those of the host after it, in the same order: named are the
+    weighers that put it before that. ``best`` is the host of the highest weight, if it is another.
+    """
+    if passing == 1:
+        return f"Host {host}: the only one of {_hosts(hosts)} that passes."
+    if best is not None:
+        drawn = f"drawn from the best of {_hosts(passing)} that pass"
+        return f"Host {host}: {drawn}; {best} has the highest weight."
+    leads = [
+        (own.product - other.product, f"{own.name} ({own.product:.2f})")
+        for own, other in zip(weights, second, strict=True)
+        if own.product > other.product
+    ]
+    parts = [text for _, text in sorted(leads, key=lambda each: -each[0])[:_MOST_WEIGHERS]]
+    if not parts:
+        return f"Host {host}: first of {_hosts(passing)} that pass, as good as the next."
+    return f"Host {host}: first of {_hosts(passing)} that pass, by {_listed(parts)}."
+
+
+def of_clusters(cluster: str | None, count: int, sentence: str) -> str:
+    """The sentence of a refusal by several clusters, from that of the first."""
+    return f"No host in {count} clusters; in {cluster}{sentence.removeprefix('No host')}"
+
+
+def of_reason(reason: str) -> str:
+    """The sentence for a refusal that no filter decided."""
+    return f"No host: {reason[:1].lower()}{reason[1:].strip().rstrip('.')}."
+
+
+def _hosts(count: int) -> str:
+    return f"{count:,} host" if count == 1 else f"{count:,} hosts"
+
+
+def _counted(count: int, demand: str) -> str:
+    """``412 have ...``, ``1 has ...``, ``none has ...``."""
+    if count > 1:
+        return f"{count:,} {demand}"
+    verb, space, rest = demand.partition(" ")
+    singular = _SINGULAR.get(verb) or (f"{verb}es" if verb.endswith("s") else f"{verb}s")
+    return f"{count or 'none'} {singular}{space}{rest}"
+
+
+def _missing(near: NearMiss) -> str:
+    short = [f"{amount:,} {_UNITS.get(name, name)}" for name, amount in near.shortages.items()]
+    found = [f"short of {_listed(short)}"] if short else []
+    found += [f"which {reason}" if _is_verb(reason) else reason for reason in near.reasons]
+    return ", and ".join(found) or "which does not pass"
+
+
+def _is_verb(reason: str) -> bool:
+    """Whether the clause says what the host does, as most reasons do: ``lacks trait X``."""
+    verb = reason.partition(" ")[0]
+    return verb in {"is", "has"} or (verb.endswith("s") and verb != "its")
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

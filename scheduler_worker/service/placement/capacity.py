@@ -1,0 +1,68 @@
+"""How many more instances of each of some flavors fit, in each cluster, as it is known now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from scheduler_worker.errors import ClusterPolicyError, NoValidHost, RequestError
+from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.capacity import Measurement
+from scheduler_worker.scheduling.filling import Steps
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.scheduling.room import of_cluster, of_flavor
+from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.state.routing import CLUSTER_HINT
+from scheduler_worker.service.state.white_list import narrowed
+
+
+class Capacity:
+    """The use case behind ``capacity``; takes no lock of the store, and reserves nothing."""
+
+    def __init__(self, fleet: Fleet, pipelines: Callable[[], Pipelines]) -> None:
+        self._fleet = fleet
+        self._pipelines = pipelines
+
+    def of(self, flavors: Sequence[tuple[str, RequestSpec]]) -> Iterator[FlavorCapacity]:
+        """Yields the capacity for each flavor, given as name and request for one instance.
+
+        A request with the hint ``cluster`` is counted in that cluster alone. Decisions of this
+        process wait while columns are read, some milliseconds at a time, and not while hosts are
+        filled.
+
+        Raises:
+            RequestError: a request is invalid, or names a cluster that does not exist.
+            StateUnavailable: the store cannot be reached.
+        """
+        self._fleet.refresh_globals()
+        steps = Steps()
+        read: set[str] = set()
+        for name, spec in flavors:
+            clusters = [self._counted(each, spec, steps, read) for each in self._clusters(spec)]
+            yield of_flavor(name, clusters)
+
+    def _clusters(self, spec: RequestSpec) -> list[ClusterReplica]:
+        named = spec.hint(CLUSTER_HINT)
+        if named is None:
+            return self._fleet.clusters()
+        try:
+            return [self._fleet.known_cluster(str(named))]
+        except RequestError as error:
+            raise RequestError(f"spec_obj.scheduler_hints.{CLUSTER_HINT}", error.problem) from None
+
+    def _counted(
+        self, replica: ClusterReplica, spec: RequestSpec, steps: Steps, read: set[str]
+    ) -> ClusterCapacity:
+        with replica.lock:
+            if replica.scope not in read:
+                replica.refresh(self._fleet.store)
+                read.add(replica.scope)
+            table = self._fleet.prepare(replica)
+            try:
+                pipeline = self._pipelines().of(replica)
+                asked = narrowed(replica, Request(spec=spec, instance_uuids=())).spec
+                measurement = Measurement(pipeline, table, asked)
+            except (ClusterPolicyError, NoValidHost) as error:
+                return ClusterCapacity(cluster=replica.scope, hosts=len(table), problem=str(error))
+        return of_cluster(replica.scope, pipeline.policy, measurement.finish(steps))
