@@ -35,6 +35,7 @@ from scheduler_worker.api.v1.dispatch import V1
 from scheduler_worker.api.v1.explain import ExplainOperations, ExplainRequest
 from scheduler_worker.api.v1.fleet import FleetOperations
 from scheduler_worker.api.v1.inventory import InventoryOperations
+from scheduler_worker.api.v1.policies import PolicyOperations
 from scheduler_worker.api.v1.reservations import ReservationOperations
 from scheduler_worker.api.v1.tuning import TuningOperations
 from scheduler_worker.backends.cage.pool import Cages
@@ -52,8 +53,8 @@ from scheduler_worker.scheduling.catalogue import Catalogue
 from scheduler_worker.service.balancing.administration import BalancingAdministration
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.placement.scheduler import Scheduler
+from scheduler_worker.service.policies.administration import PolicyAdministration
 from scheduler_worker.service.policies.api_tokens import SharedApiTokens
-from scheduler_worker.service.policies.audit import AuditLog
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.external_units import watch
 from scheduler_worker.service.policies.pipelines import Pipelines
@@ -82,7 +83,7 @@ def build_v1(
     use_cases: UseCases,
     *,
     access: Access,
-    audit: AuditLog,
+    administration: PolicyAdministration,
     clusters: Callable[[], Iterable[str]],
     pipelines: Callable[[], Pipelines],
     down_after_s: float,
@@ -99,6 +100,7 @@ def build_v1(
             asked.limit,
         )
 
+    audit = administration.audit_log
     inventory = InventoryOperations(
         access=access,
         fleet=fleet,
@@ -114,6 +116,7 @@ def build_v1(
             *ExplainOperations(access, explain).operations(),
             *TuningOperations(access, audit, use_cases.tuning).operations(),
             *BalancingOperations(access, audit, use_cases.balancing).operations(),
+            *PolicyOperations(access, administration, clusters).operations(),
             *AuditOperations(access, audit).operations(),
         ]
     )
@@ -215,7 +218,7 @@ class ApiProcess:
                 self._fleet,
                 self.use_cases,
                 access=Access(rights, self.administration.audit_log),
-                audit=self.administration.audit_log,
+                administration=self.administration,
                 clusters=self._clusters,
                 pipelines=pipelines,
                 down_after_s=self._settings.tuning.silent_after_s,

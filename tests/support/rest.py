@@ -176,7 +176,7 @@ class Rest:
             self.world.fleet,
             UseCases(self.world.scheduler, self.world.inventory, self.tuning, self.balancing),
             access=Access(rights, self.administration.audit_log),
-            audit=self.administration.audit_log,
+            administration=self.administration,
             clusters=self.administration.attachments.clusters,
             pipelines=lambda: self.world.pipelines,
             down_after_s=60.0,
