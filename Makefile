@@ -7,7 +7,7 @@ SEEDS ?= 10000
 NOVA_PATHS ?= few
 PORT ?= 8780
 
-.PHONY: help venv demo api check lint unit test servers simulation test-nova soak bench sample reference docs clean
+.PHONY: help venv demo api console check lint unit test servers simulation test-nova soak bench sample reference docs clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -29,6 +29,9 @@ demo: .venv/installed ## Place a stream of VMs on a fleet of 1,000 hosts, withou
 
 api: .venv/installed ## A worker with the REST API in one process, on PORT; prints its URL, user and password
 	@OS_API__PORT=$(PORT) exec $(BIN)/scheduler-worker-api --demo
+
+console: .venv/installed ## A demo cloud behind the console, on PORT; prints a URL that logs in
+	@exec $(BIN)/python tools/console --port $(PORT)
 
 check: .venv/installed-dev ## Formatting, lint, types, sizes, layers, unit tests
 	@$(MAKE) --no-print-directory -j2 lint unit

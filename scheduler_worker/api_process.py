@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +19,9 @@ from scheduler_worker import app, factories
 from scheduler_worker import conf as configuration
 from scheduler_worker.api.access import Access
 from scheduler_worker.api.application import Application, nobody
+from scheduler_worker.api.console import console
+from scheduler_worker.api.console.console import Console, LogIn
+from scheduler_worker.api.console.sessions import ConsoleSessions
 from scheduler_worker.api.ovirt import OvirtApi
 from scheduler_worker.api.rates import RateLimits
 from scheduler_worker.api.rights import Rights
@@ -30,7 +33,9 @@ from scheduler_worker.api.v1.audit import AuditOperations
 from scheduler_worker.api.v1.balancing import BalancingOperations
 from scheduler_worker.api.v1.dispatch import V1
 from scheduler_worker.api.v1.explain import ExplainOperations, ExplainRequest
+from scheduler_worker.api.v1.fleet import FleetOperations
 from scheduler_worker.api.v1.inventory import InventoryOperations
+from scheduler_worker.api.v1.policies import PolicyOperations
 from scheduler_worker.api.v1.reservations import ReservationOperations
 from scheduler_worker.api.v1.tuning import TuningOperations
 from scheduler_worker.backends.cage.pool import Cages
@@ -41,15 +46,15 @@ from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
 from scheduler_worker.factories import FILTERS, WEIGHERS, registered
 from scheduler_worker.monitoring.api import ApiMonitor
 from scheduler_worker.policy_store import PolicyStore
-from scheduler_worker.ports import Clock
+from scheduler_worker.ports import ApiTokens, Clock
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.explanations import explanation
 from scheduler_worker.scheduling.catalogue import Catalogue
 from scheduler_worker.service.balancing.administration import BalancingAdministration
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.placement.scheduler import Scheduler
+from scheduler_worker.service.policies.administration import PolicyAdministration
 from scheduler_worker.service.policies.api_tokens import SharedApiTokens
-from scheduler_worker.service.policies.audit import AuditLog
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.external_units import watch
 from scheduler_worker.service.policies.pipelines import Pipelines
@@ -78,7 +83,7 @@ def build_v1(
     use_cases: UseCases,
     *,
     access: Access,
-    audit: AuditLog,
+    administration: PolicyAdministration,
     clusters: Callable[[], Iterable[str]],
     pipelines: Callable[[], Pipelines],
     down_after_s: float,
@@ -96,6 +101,7 @@ def build_v1(
             asked.request,
         )
 
+    audit = administration.audit_log
     inventory = InventoryOperations(
         access=access,
         fleet=fleet,
@@ -106,12 +112,39 @@ def build_v1(
     return V1(
         [
             *inventory.operations(),
+            *FleetOperations(access, fleet, down_after_s).operations(),
             *ReservationOperations(access, audit, fleet, use_cases.inventory).operations(),
             *ExplainOperations(access, explain).operations(),
             *TuningOperations(access, audit, use_cases.tuning).operations(),
             *BalancingOperations(access, audit, use_cases.balancing).operations(),
+            *PolicyOperations(access, administration, clusters).operations(),
             *AuditOperations(access, audit).operations(),
         ]
+    )
+
+
+def build_console(
+    settings: ApiSettings, sessions: Sessions, tokens: ApiTokens, rights: Rights, clock: Clock
+) -> Console | None:
+    """Build the console; None where it is switched off."""
+    if not settings.console:
+        return None
+    ways: dict[str, Sequence[LogIn]] = {
+        "local": ["password"],
+        "keystone": ["keystone"],
+        "both": ["password", "keystone"],
+    }
+    return Console(
+        sessions,
+        ConsoleSessions(
+            sessions,
+            tokens,
+            clock,
+            idle_timeout_s=settings.console_idle_timeout_s,
+            ttl_s=settings.console_session_ttl_s,
+        ),
+        rights,
+        ways[settings.auth],
     )
 
 
@@ -163,26 +196,30 @@ class ApiProcess:
             audit_retention_days=settings.policy_store.audit_retention_days,
         )
         api = settings.api
-        self.sessions = Sessions(
-            _users(api), SharedApiTokens(fleet.store), clock, token_ttl_s=api.token_ttl_s
-        )
+        rights = Rights(api.policy_file)
+        tokens = SharedApiTokens(fleet.store)
+        self.sessions = Sessions(_users(api), tokens, clock, token_ttl_s=api.token_ttl_s)
+        self.console = build_console(api, self.sessions, tokens, rights, clock)
         self.monitor = None if worker else self._build_monitor(state)
-        application = self._build_application(pipelines, clock, keystone)
+        application = self._build_application(pipelines, rights, clock, keystone)
         protected = application if keystone is None else keystone.protect(application)
         self._server = ApiServer(api, protected)
 
     def _build_application(
-        self, pipelines: Callable[[], Pipelines], clock: Clock, keystone: KeystoneTokens | None
+        self,
+        pipelines: Callable[[], Pipelines],
+        rights: Rights,
+        clock: Clock,
+        keystone: KeystoneTokens | None,
     ) -> Application:
         api = self._settings.api
-        rights = Rights(api.policy_file)
         return Application(
             OvirtApi(self.administration, rights, self._clusters, clock),
             build_v1(
                 self._fleet,
                 self.use_cases,
                 access=Access(rights, self.administration.audit_log),
-                audit=self.administration.audit_log,
+                administration=self.administration,
                 clusters=self._clusters,
                 pipelines=pipelines,
                 down_after_s=self._settings.tuning.silent_after_s,
@@ -191,6 +228,7 @@ class ApiProcess:
             rates=RateLimits(clock, requests_per_second=api.requests_per_second, burst=api.burst),
             max_body=api.max_body,
             foreign_caller=nobody if keystone is None else keystone.caller,
+            console=self.console,
             observer=self.monitor,
         )
 
@@ -212,6 +250,11 @@ class ApiProcess:
     def url(self) -> str:
         """The entry of the API."""
         return f"{self._server.url}/ovirt-engine/api"
+
+    @property
+    def console_url(self) -> str:
+        """The console's page."""
+        return f"{self._server.url}{console.ROOT}"
 
     def _clusters(self) -> list[str]:
         """All clusters, and the one for hosts that name none, which need not have hosts yet."""

@@ -349,6 +349,9 @@ class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
     """Of the password that it was given for."""
     expires_at_s: float
     """Seconds since the epoch."""
+    ends_at_s: float | None = None
+    """Of a session of the console, which lasts while it is used: until when at the longest, in
+    seconds since the epoch. None: a token."""
 
 
 class ApiTokens(Protocol):
@@ -356,6 +359,11 @@ class ApiTokens(Protocol):
 
     def add(self, token: ApiToken) -> None:
         """Store a token until it expires. Raises BackendError."""
+
+    def extend(self, token: ApiToken) -> None:
+        """Store a token that was found and has another expiry now, unless it was removed or
+        extended in the meantime. Raises BackendError.
+        """
 
     def find(self, digest: str) -> ApiToken | None:
         """The token, which may have expired just now. Raises BackendError."""

@@ -33,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="none",
         help="which paths through a real Nova control plane are run (tests/nova)",
     )
+    parser.addoption(
+        "--console-images",
+        action="store_true",
+        help="let the tests of the console write the pictures of docs/images anew",
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -4,6 +4,7 @@ Paths:
 
 * ``/ovirt-engine/api``, also as ``/api``, and with the version behind it, ``.../v4``;
 * ``/v1``, our own JSON API (``v1/``);
+* ``/console``, the web front end (``console/``), whose sessions are a log-in everywhere;
 * ``/ovirt-engine/sso/oauth/token`` and ``/ovirt-engine/services/sso-logout``, as oVirt's client
   libraries log in and out.
 """
@@ -25,6 +26,7 @@ from werkzeug.wrappers import Request, Response
 
 from scheduler_worker.api.calls import ROUTE, Call
 from scheduler_worker.api.codec import Form, write
+from scheduler_worker.api.console.console import Console
 from scheduler_worker.api.faults import BodyTooLarge, Refusal, refusal_of
 from scheduler_worker.api.ovirt import OvirtApi
 from scheduler_worker.api.rates import RateLimits, TooManyRequests
@@ -67,6 +69,7 @@ class Application:
         rates: RateLimits,
         max_body: int = MAX_BODY,
         foreign_caller: Callable[[WSGIEnvironment], Caller | None] = nobody,
+        console: Console | None = None,
         observer: Observer | None = None,
     ) -> None:
         """``foreign_caller`` knows callers by tokens of another service, and raises Refusal."""
@@ -76,6 +79,7 @@ class Application:
         self._foreign_caller = foreign_caller
         self._rates = rates
         self._max_body = max_body
+        self._console = console
         self._observer = observer or Observer()
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
@@ -87,6 +91,8 @@ class Application:
         response.headers["Correlation-Id"] = request_id
         response.headers.setdefault("Cache-Control", "no-store")
         response.headers["X-Content-Type-Options"] = "nosniff"
+        if self._console is not None:
+            self._console.without_challenge(request, response)
         if (request.content_length or 0) > self._max_body:
             # To keep the connection, the server would read all that is left of the body at once.
             response.headers["Connection"] = "close"
@@ -109,12 +115,12 @@ class Application:
     def _respond(self, request: Request, who: list[str], request_id: str) -> Response:
         """The response to any request; ``who`` gets the name of the caller."""
         path = request.path.rstrip("/") or "/"
-        is_ours = self._v1.owns(path)
+        console = self._console if self._console and self._console.owns(path) else None
+        is_ours = self._v1.owns(path) or console is not None
         try:
             self._rates.check_address(request.remote_addr or "")
             if is_ours:
-                caller = self._caller(request, who)
-                return self._v1.respond(request, caller, self._body(request), request_id)
+                return self._serve_ours(request, path, who, request_id, console)
             if path in {_TOKEN_PATH, _LOGOUT_PATH}:
                 request.environ[ROUTE] = path
             if path == _TOKEN_PATH:
@@ -128,6 +134,24 @@ class Application:
             if is_ours:
                 return self._problem(request, error, request_id)
             return self._refused(request, error)
+
+    def _serve_ours(
+        self,
+        request: Request,
+        path: str,
+        who: list[str],
+        request_id: str,
+        console: Console | None,
+    ) -> Response:
+        if console is None:
+            caller = self._caller(request, who)
+            return self._v1.respond(request, caller, self._body(request), request_id)
+        return console.respond(
+            request,
+            path,
+            lambda: self._body(request),
+            lambda: self._foreign_caller(request.environ),
+        )
 
     # oVirt's resources
 
@@ -182,6 +206,8 @@ class Application:
             elif given.type == "basic":
                 name, password = given.username or "", given.password or ""
                 caller = self._sessions.log_in(name, password, address)
+        if caller is None and given is None and self._console is not None:
+            caller = self._console.caller_of(request)
         if caller is None:
             raise _unauthorized("The token is missing, expired or revoked; log in again.")
         who.append(caller.name)

@@ -6,7 +6,8 @@
 ``policy:edit``,         policy editor of *every* cluster that the policy is attached to, or of the
 ``policy:delete``        system; of any cluster where it is attached to none
 ``cluster:attach``       policy editor of that cluster, or of the system
-``unit:delete``          administrator of the system
+``unit:delete``,         administrator of the system
+``unit:switch``
 ``reservation:release``  administrator of the reservation's cluster, or of the system
 ``balancing:switch``     administrator of that cluster, or of the system
 ``tuning:edit``          policy editor of the system: a tuning policy is for all clusters
@@ -42,6 +43,7 @@ class Action(StrEnum):
     DELETE = "policy:delete"
     ATTACH = "cluster:attach"
     DELETE_UNIT = "unit:delete"
+    SWITCH_UNIT = "unit:switch"
     RELEASE = "reservation:release"
     SWITCH_BALANCING = "balancing:switch"
     EDIT_TUNING = "tuning:edit"
@@ -62,6 +64,11 @@ _RULES = [
     policy.RuleDefault(Action.ATTACH.value, _EDITOR, "Attach a policy to a cluster"),
     policy.RuleDefault(
         Action.DELETE_UNIT.value, "rule:system_administrator", "Delete an external unit"
+    ),
+    policy.RuleDefault(
+        Action.SWITCH_UNIT.value,
+        "rule:system_administrator",
+        "Enable and disable an external unit",
     ),
     policy.RuleDefault(Action.RELEASE.value, _ADMINISTRATOR, "Release a reservation"),
     policy.RuleDefault(

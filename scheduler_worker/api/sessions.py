@@ -1,4 +1,7 @@
-"""Who calls: log-ins by password, tokens with an expiry, and the slowing of failed log-ins."""
+"""Who calls: log-ins by password, tokens with an expiry, and the slowing of failed log-ins.
+
+Sessions of the console are in ``console/sessions.py``.
+"""
 
 from __future__ import annotations
 
@@ -136,22 +139,39 @@ class Sessions:
         text = f"{user.password} {password}".encode(errors="surrogatepass")
         return hmac.digest(self._key, text, "sha256")
 
+    def known(self, name: str, address: str) -> Caller | None:
+        """A user who has proved otherwise who they are; None: there is no such user any more."""
+        user = self._users().get(name)
+        return None if user is None else Caller(name, user.roles, address)
+
     def token_for(self, caller: Caller) -> tuple[str, float]:
         """A new token of a caller, and when it expires, in seconds since the epoch."""
         secret = secrets.token_urlsafe(32)
-        token = ApiToken(
-            digest=_token_digest(secret),
-            user=caller.name,
-            fingerprint=self._users()[caller.name].fingerprint,
-            expires_at_s=self._clock.time_s() + self._ttl_s,
-        )
+        token = self.new_token(secret, caller, self._clock.time_s() + self._ttl_s)
         self._tokens.add(token)
         return secret, token.expires_at_s
 
+    def new_token(
+        self, secret: str, caller: Caller, expires_at_s: float, ends_at_s: float | None = None
+    ) -> ApiToken:
+        """What is stored of a secret that a caller with a password gets; it is not stored here."""
+        return ApiToken(
+            digest=token_digest(secret),
+            user=caller.name,
+            fingerprint=self._users()[caller.name].fingerprint,
+            expires_at_s=expires_at_s,
+            ends_at_s=ends_at_s,
+        )
+
     def caller_of(self, secret: str, address: str) -> Caller | None:
         """The caller with a token; None if it is unknown, expired, revoked, or its user changed."""
-        token = self._tokens.find(_token_digest(secret))
-        if token is None or token.expires_at_s <= self._clock.time_s():
+        token = self._tokens.find(token_digest(secret))
+        is_session = token is not None and token.ends_at_s is not None
+        return None if token is None or is_session else self.holder(token, address)
+
+    def holder(self, token: ApiToken, address: str) -> Caller | None:
+        """The caller with a stored token; None if it has expired or its user has changed."""
+        if token.expires_at_s <= self._clock.time_s():
             return None
         user = self._users().get(token.user)
         if user is None or user.fingerprint != token.fingerprint:
@@ -160,9 +180,9 @@ class Sessions:
 
     def revoke(self, secret: str) -> None:
         """End a token; an unknown one is no error."""
-        self._tokens.remove(_token_digest(secret))
+        self._tokens.remove(token_digest(secret))
 
 
-def _token_digest(secret: str) -> str:
+def token_digest(secret: str) -> str:
     """What is stored of a token: nobody who reads the store can use it."""
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()

@@ -34,3 +34,6 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_second: float = 0.0
     """Of one user, and of one address; 0: any number."""
     burst: int = 20
+    console: bool = True
+    console_idle_timeout_s: float = 1800.0
+    console_session_ttl_s: float = 43200.0

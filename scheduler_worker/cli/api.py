@@ -33,7 +33,8 @@ LOG = logging.getLogger(__name__)
 _TICK_S = 0.5
 _SAME_SIGNAL_S = 1.0
 """A signal to a process group may arrive twice, from the sender and from a parent such as make."""
-_DEMO_USER = "admin@internal"
+DEMO_USER = "admin@internal"
+"""The administrator of a demo."""
 _CLI_OPTS = [
     cfg.BoolOpt(
         "embedded",
@@ -71,40 +72,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if conf.demo:
             with tempfile.TemporaryDirectory(prefix="scheduler-worker-api-") as directory:
                 return _demo(conf, Path(directory))
-        return _run(conf)
+        return serve(_build(conf))
     except (SchedulerWorkerError, cfg.Error, ValueError) as error:
         sys.stderr.write(f"scheduler-worker-api: {redacted(str(error))}\n")
         return UNUSABLE
 
 
-def _run(conf: Configuration) -> int:
+def _build(conf: Configuration) -> ApiProcess:
     from scheduler_worker import api_process
 
-    return _serve(api_process.build_embedded(conf) if conf.embedded else api_process.build(conf))
+    return api_process.build_embedded(conf) if conf.embedded else api_process.build(conf)
 
 
 def _demo(conf: Configuration, directory: Path) -> int:
+    api, password = build_demo(conf, directory)
+
+    def announce() -> None:
+        sys.stdout.write(f"api: {api.url} user: {DEMO_USER} password: {password}\n")
+        sys.stdout.flush()
+
+    return serve(api, announce)
+
+
+def build_demo(conf: Configuration, directory: Path) -> tuple[ApiProcess, str]:
+    """A process with a worker inside, policies and users in a directory; the user's password."""
     from scheduler_worker import api_process
     from scheduler_worker.api.users import Grant, edited, new_user
 
     password = secrets.token_urlsafe(16)
     users_file = directory / "users.yaml"
     with edited(users_file) as users:
-        users[_DEMO_USER] = new_user(_DEMO_USER, password, (Grant("administrator"),))
+        users[DEMO_USER] = new_user(DEMO_USER, password, (Grant("administrator"),))
     conf.set_override("users_file", str(users_file), group="api")
     conf.set_override(
         "connection", f"sqlite:///{directory / 'policies.sqlite'}", group="policy_store"
     )
-    api = api_process.build_embedded(conf)
-
-    def announce() -> None:
-        sys.stdout.write(f"api: {api.url} user: {_DEMO_USER} password: {password}\n")
-        sys.stdout.flush()
-
-    return _serve(api, announce)
+    return api_process.build_embedded(conf), password
 
 
-def _serve(api: ApiProcess, announce: Callable[[], object] = lambda: None) -> int:
+def serve(api: ApiProcess, announce: Callable[[], object] = lambda: None) -> int:
     """Serve until a signal asks to stop; return the exit status."""
     try:
         api.start()

@@ -108,6 +108,26 @@ OPTS = [
         help="Requests that may come at once before requests_per_second limits them.",
     ),
     cfg.BoolOpt(
+        "console",
+        default=True,
+        help="Serve the console, a web front end, at /console.",
+    ),
+    cfg.FloatOpt(
+        "console_idle_timeout",
+        default=1800.0,
+        min=1.0,
+        max=86_400.0,
+        help="Seconds after which a session of the console ends that nobody uses. A page that only "
+        "refreshes itself is not used.",
+    ),
+    cfg.FloatOpt(
+        "console_session_ttl",
+        default=43200.0,
+        min=1.0,
+        max=31_536_000.0,
+        help="Seconds after which a session of the console ends, however much it is used.",
+    ),
+    cfg.BoolOpt(
         "reuse_port",
         default=False,
         help="Let several API processes of this host listen on the same port; the kernel spreads "
@@ -137,4 +157,7 @@ def settings(conf: Any) -> ApiSettings:
         read_timeout_s=group.read_timeout,
         requests_per_second=group.requests_per_second,
         burst=group.burst,
+        console=group.console,
+        console_idle_timeout_s=group.console_idle_timeout,
+        console_session_ttl_s=group.console_session_ttl,
     )

@@ -16,9 +16,10 @@ from scheduler_worker.api.ovirt import OvirtApi
 from scheduler_worker.api.rates import RateLimits
 from scheduler_worker.api.rights import Rights
 from scheduler_worker.api.sessions import Sessions
+from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import Grant, User, hashed
 from scheduler_worker.api.v1.dispatch import V1
-from scheduler_worker.api_process import UseCases, build_v1
+from scheduler_worker.api_process import UseCases, build_console, build_v1
 from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad
 from scheduler_worker.model.hosts import Hosts, Mask, Values
 from scheduler_worker.model.policies import BalanceUse, ClusterPolicy, FilterUse, WeightUse
@@ -45,6 +46,8 @@ NONE = "b4ed2332-a7ac-4d5f-9596-99a439cb2812"
 API = "/ovirt-engine/api"
 PASSWORD = "correct horse"
 HASH = hashed(PASSWORD)
+IDLE_S, TTL_S = 600.0, 3600.0
+"""Of sessions of the console."""
 
 
 class Utilisation(msgspec.Struct, frozen=True):
@@ -143,13 +146,11 @@ class Rest:
             compile_on_trial=pipelines.compile,
         )
         self.users = {"admin@internal": User(HASH, (Grant("administrator"),))}
-        self.sessions = Sessions(
-            lambda: self.users,
-            SharedApiTokens(self.world.fleet.store),
-            self.clock,
-            token_ttl_s=3600,
-        )
+        tokens = SharedApiTokens(self.world.fleet.store)
+        self.sessions = Sessions(lambda: self.users, tokens, self.clock, token_ttl_s=3600)
         rights = rights or Rights()
+        settings = ApiSettings(console_idle_timeout_s=IDLE_S, console_session_ttl_s=TTL_S)
+        self.console = build_console(settings, self.sessions, tokens, rights, self.clock)
         self.api = OvirtApi(
             self.administration, rights, self.administration.attachments.clusters, self.clock
         )
@@ -165,6 +166,7 @@ class Rest:
             self.sessions,
             rates=rates or RateLimits(self.clock),
             max_body=100_000,
+            console=self.console,
             observer=observer,
         )
         self.client = Client(self.application)
@@ -174,7 +176,7 @@ class Rest:
             self.world.fleet,
             UseCases(self.world.scheduler, self.world.inventory, self.tuning, self.balancing),
             access=Access(rights, self.administration.audit_log),
-            audit=self.administration.audit_log,
+            administration=self.administration,
             clusters=self.administration.attachments.clusters,
             pipelines=lambda: self.world.pipelines,
             down_after_s=60.0,
@@ -205,7 +207,7 @@ class Rest:
             found = self.basic(user) | found
         if body:
             found.setdefault("Content-Type", "application/xml")
-        full = path if path.startswith(("/ovirt", "/v1")) else API + path
+        full = path if path.startswith(("/ovirt", "/v1", "/console")) else API + path
         address = {"REMOTE_ADDR": "127.0.0.1"}
         return self.client.open(
             full, method=method, data=body, headers=found, environ_base=address, **named

@@ -112,14 +112,15 @@ class Driver:
                 while wait(clients, timeout=0.2).not_done:
                     watch(self.outcome)
             finally:
-                self._stop()
+                self.stop()
         self.outcome.elapsed_s = time.monotonic() - self._began_s
         for each in (agents, *clients):
             each.result()
         self._report()
         return self.outcome
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Let :meth:`run` end before the stream does; of any thread."""
         self._stopped.set()
         self._due.set()
 
@@ -152,7 +153,7 @@ class Driver:
             while (taken := self._take()) is not None:
                 self._request(*taken)
         except BaseException:
-            self._stop()
+            self.stop()
             raise
 
     def _take(self) -> tuple[Arrival, Plain] | None:
@@ -243,7 +244,7 @@ class Driver:
                     heartbeat_s = time.monotonic()
                 self._report(every_host=silent)
         finally:
-            self._stop()
+            self.stop()
 
     def _report(self, *, every_host: bool = False) -> None:
         with self._lock:

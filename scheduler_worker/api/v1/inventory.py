@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -24,6 +24,7 @@ from scheduler_worker.api.v1.operations import (
 from scheduler_worker.api.v1.problems import Failed
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model import policies
+from scheduler_worker.model.aggregates import zones
 from scheduler_worker.model.host_records import (
     HostRecord,
     compute_reported_at_s,
@@ -34,6 +35,13 @@ from scheduler_worker.model.host_records import (
     reported_use,
 )
 from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.model.topology import (
+    NUMACell,
+    NUMATopology,
+    PCIPools,
+    numbers,
+    read_pci_pools,
+)
 from scheduler_worker.service.inventory.listing import Listing, hosts_of
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 
@@ -64,11 +72,50 @@ class ClusterDetails(Cluster, frozen=True, kw_only=True):
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """An amount of a host: in all, used by its own report, and held by reservations."""
+    """An amount of a host: in all, used by its own report, and held by reservations.
+
+    `limit`: how much may be used, that is, what is not kept for the host itself, times its
+    allocation ratio.
+    """
 
     total: int
     used: int
     reserved: int
+    limit: int
+
+
+class NumaPages(msgspec.Struct, frozen=True):
+    """The pages of one size of a NUMA cell; `used` has reservations as well."""
+
+    size_kb: int
+    total: int
+    used: int
+
+
+class NumaCell(msgspec.Struct, frozen=True, kw_only=True):
+    """A NUMA cell of a host, less all reservations: CPUs by number, memory in MiB."""
+
+    id: int
+    socket: int | None
+    memory_mb: int
+    memory_used_mb: int
+    shared_cpus: list[int]
+    dedicated_cpus: list[int]
+    pinned_cpus: list[int]
+    cores: list[list[int]]
+    """The CPUs of each core."""
+    pages: list[NumaPages]
+
+
+class Devices(msgspec.Struct, frozen=True, kw_only=True):
+    """PCI devices of one kind that the host reports as free; `free` is less all reservations."""
+
+    vendor_id: str
+    product_id: str
+    numa_node: int | None
+    reported: int
+    free: int
+    tags: dict[str, str | None]
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +128,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     nodename: str
     cluster: str
+    zones: list[str]
     state: State
     reason: str | None
     reported_at: datetime | None
@@ -96,6 +144,8 @@ class HostDetails(Host, frozen=True, kw_only=True):
     """A compute node, with its instances and everything that was reported of it."""
 
     instance_uuids: list[str]
+    numa_cells: list[NumaCell]
+    devices: list[Devices]
     record: dict[str, Any]
 
 
@@ -193,7 +243,8 @@ class InventoryOperations:
             record = _record(replica, uuid)
             if query.name is not UNSET and query.name not in {record.host, record.nodename}:
                 return False
-            return query.state in {UNSET, self._state(record, replica.table.now_s)}
+            now_s = replica.table.now_s
+            return query.state in {UNSET, state_of(record, now_s, self._down_after_s)}
 
         page = self._listing.page(
             "hosts", hosts_of, self._host,
@@ -223,17 +274,12 @@ class InventoryOperations:
             )
         return Answer(exact[0])
 
-    def _state(self, record: HostRecord, now_s: float) -> State:
-        if record.service.get("disabled"):
-            return "disabled"
-        age_s = 0.0 if is_watched(record) else abs(now_s - heartbeat_s(record))
-        is_down = age_s > self._down_after_s or is_forced_down(record)
-        return "down" if is_down else "up"
-
     def _host(self, replica: ClusterReplica, uuid: str) -> Host:
         table, record = self._fleet.prepare(replica), _record(replica, uuid)
         reserved = [each.resources for each in table.reservations_of_host(uuid)]
-        state, used = self._state(record, table.now_s), reported_use(record)
+        state = state_of(record, table.now_s, self._down_after_s)
+        used, limit = reported_use(record), limits_of(record)
+        aggregates = table.aggregates_of(record.host)
         reason = out_of_service(record)
         if state == "down" and reason is None:
             reason = f"it has not been heard of within {self._down_after_s:g} s"
@@ -242,26 +288,40 @@ class InventoryOperations:
             name=record.host,
             nodename=record.nodename,
             cluster=replica.scope,
+            zones=sorted(zones(aggregates)),
             state=state,
             reason=reason,
             reported_at=moment(compute_reported_at_s(record)),
-            vcpus=Amount(record.vcpus, used.vcpus, sum(each.vcpus for each in reserved)),
+            vcpus=Amount(
+                record.vcpus, used.vcpus, sum(each.vcpus for each in reserved), limit.vcpus
+            ),
             memory_mb=Amount(
-                record.memory_mb, used.memory_mb, sum(each.memory_mb for each in reserved)
+                record.memory_mb,
+                used.memory_mb,
+                sum(each.memory_mb for each in reserved),
+                limit.memory_mb,
             ),
             disk_mb=Amount(
-                1024 * record.local_gb, used.disk_mb, sum(each.disk_mb for each in reserved)
+                1024 * record.local_gb,
+                used.disk_mb,
+                sum(each.disk_mb for each in reserved),
+                limit.disk_mb,
             ),
-            aggregates=sorted(each.name for each in table.aggregates_of(record.host)),
+            aggregates=sorted(each.name for each in aggregates),
             instances=len(table.reported_instances(record.host)),
             reservations=len(reserved),
         )
 
     def _details(self, replica: ClusterReplica, uuid: str) -> HostDetails:
-        record = _record(replica, uuid)
+        row = replica.table.row_of(uuid)
+        assert row is not None  # noqa: S101 - listed under the same lock
+        record, host = replica.table.records[row], replica.table.state(row)
+        topology: NUMATopology | None = host.numa_topology
         return HostDetails(
             **msgspec.structs.asdict(self._host(replica, uuid)),
             instance_uuids=sorted(replica.table.reported_instances(record.host)),
+            numa_cells=[_cell(each) for each in topology.cells] if topology else [],
+            devices=_devices(record, host.pci_pools),
             record=msgspec.to_builtins(record),
         )
 
@@ -277,3 +337,59 @@ def _record(replica: ClusterReplica, uuid: str) -> HostRecord:
     row = replica.table.row_of(uuid)
     assert row is not None  # noqa: S101 - listed under the same lock
     return replica.table.records[row]
+
+
+def state_of(record: HostRecord, now_s: float, down_after_s: float) -> State:
+    """Whether a host can take instances; a silence of ``down_after_s`` counts as down."""
+    if record.service.get("disabled"):
+        return "disabled"
+    age_s = 0.0 if is_watched(record) else abs(now_s - heartbeat_s(record))
+    return "down" if age_s > down_after_s or is_forced_down(record) else "up"
+
+
+class Limits(NamedTuple):
+    """How much of a host may be used."""
+
+    vcpus: int
+    memory_mb: int
+    disk_mb: int
+
+
+def limits_of(record: HostRecord) -> Limits:
+    """(total - reserved for the host) x ratio, of each amount."""
+    return Limits(
+        int((record.vcpus - record.reserved_host_cpus) * record.cpu_allocation_ratio),
+        int((record.memory_mb - record.reserved_host_memory_mb) * record.ram_allocation_ratio),
+        int((1024 * record.local_gb - record.reserved_host_disk_mb) * record.disk_allocation_ratio),
+    )
+
+
+def _cell(cell: NUMACell) -> NumaCell:
+    return NumaCell(
+        id=cell.id,
+        socket=cell.socket,
+        memory_mb=cell.memory,
+        memory_used_mb=cell.memory_usage,
+        shared_cpus=list(numbers(cell.cpuset)),
+        dedicated_cpus=list(numbers(cell.pcpuset)),
+        pinned_cpus=list(numbers(cell.pcpuset & ~cell.free_pcpus)),
+        cores=[list(numbers(each)) for each in cell.siblings],
+        pages=[
+            NumaPages(each.size_kb, each.total, each.used + each.reserved) for each in cell.mempages
+        ],
+    )
+
+
+def _devices(record: HostRecord, free: PCIPools) -> list[Devices]:
+    """The pools as reported, each with what reservations leave of it."""
+    return [
+        Devices(
+            vendor_id=pool.vendor_id,
+            product_id=pool.product_id,
+            numa_node=pool.numa_node,
+            reported=pool.count,
+            free=sum(each.count for each in free if each.is_of(pool)),
+            tags=pool.tags,
+        )
+        for pool in read_pci_pools(record.pci_device_pools)
+    ]

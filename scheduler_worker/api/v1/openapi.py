@@ -50,7 +50,7 @@ def describe(operations: Sequence[Operation]) -> Plain:
         "info": {
             "title": "scheduler_worker",
             "version": scheduler_worker.__version__,
-            "description": "What operators read and do: clusters, hosts, reservations, "
+            "description": "What operators read and do: clusters, hosts, policies, reservations, "
             "explanations, tuning policies, balancing and the audit.",
         },
         "servers": [{"url": "/"}],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler_worker.ports import ApiToken, Put, Store, Transaction
+from scheduler_worker.ports import ABSENT, ApiToken, Guard, Put, Store, Transaction
 from scheduler_worker.service.state.replica import Replica
 
 SCOPE = "@tokens"
@@ -44,6 +44,15 @@ class SharedApiTokens(Replica):
         puts = [Put(_TOKEN + each.digest, None) for each in too_many]
         puts.append(Put(_TOKEN + token.digest, _encode(token), token.expires_at_s))
         self._store.write(SCOPE, [Transaction(puts)])
+
+    def extend(self, token: ApiToken) -> None:
+        key = _TOKEN + token.digest
+        with self.lock:
+            seen = Guard(key, self.version(key))
+        if seen.version == ABSENT:
+            return
+        put = Put(key, _encode(token), token.expires_at_s)
+        self._store.write(SCOPE, [Transaction([put], [seen])])
 
     def find(self, digest: str) -> ApiToken | None:
         with self.lock:

@@ -58,8 +58,8 @@ def test_hosts_have_what_is_used_and_reserved(rest):
     rest.world.report(host("host-east", cluster="east", vcpus_used=1, memory_mb_used=512))
     rest.world.place("one", vcpus=2, requested_destination={"host": "host-east"})
     found = read(rest, "/v1/hosts/host-east")
-    assert found["vcpus"] == {"total": 4, "used": 1, "reserved": 2}
-    assert found["memory_mb"] == {"total": 8192, "used": 512, "reserved": 1024}
+    assert found["vcpus"] == {"total": 4, "used": 1, "reserved": 2, "limit": 4}
+    assert found["memory_mb"] == {"total": 8192, "used": 512, "reserved": 1024, "limit": 8192}
     assert found["reservations"] == 1
     assert found["record"]["vcpus_used"] == 1
     assert found["reported_at"] == "2023-11-14T22:13:20Z"

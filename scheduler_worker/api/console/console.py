@@ -1,0 +1,253 @@
+"""The console: a web front end, and the log-ins of browsers.
+
+======================  ========  ===========================================================
+``/console/session``    GET       who is logged in, with the rights and the token for changes
+``/console/session``    POST      log in, by user and password or by an invitation
+``/console/session``    DELETE    log out
+``/console/assets/X``   GET       a script, a style or an image
+``/console/...``        GET       the page
+======================  ========  ===========================================================
+
+The page asks the API itself for everything else. Its cookie is a log-in for all of the API; a
+change needs the session's token against forged requests as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Literal
+
+import msgspec
+from werkzeug.exceptions import MethodNotAllowed
+from werkzeug.wrappers import Request, Response
+
+import scheduler_worker
+from scheduler_worker.api.calls import ROUTE
+from scheduler_worker.api.console.assets import PAGE, load_assets, response_with
+from scheduler_worker.api.console.sessions import (
+    ConsoleSessions,
+    Invitations,
+    Session,
+    csrf_token,
+    is_csrf_token,
+)
+from scheduler_worker.api.faults import Refusal
+from scheduler_worker.api.rights import Action, Rights
+from scheduler_worker.api.sessions import Caller, Sessions
+from scheduler_worker.api.v1.problems import Failed, of_body
+
+ROOT = "/console"
+SESSION = f"{ROOT}/session"
+_ASSETS = f"{ROOT}/assets/"
+CSRF_HEADER = "X-CSRF-Token"
+ACTIVITY_HEADER = "Console-Activity"
+"""``user`` or ``refresh``, of every request that the page makes: a refresh uses no session."""
+_SAFE = {"GET", "HEAD"}
+_JSON = "application/json"
+
+LogIn = Literal["password", "keystone"]
+
+
+class Credentials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a log-in: user and password, or an invitation."""
+
+    user: str = ""
+    password: str = ""
+    invitation: str = ""
+
+
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page knows of the user; ``user`` null: nobody is logged in."""
+
+    version: str
+    log_in: Sequence[LogIn]
+    """The ways to log in."""
+    user: str | None = None
+    rights: Sequence[str] = ()
+    """What the user may do in at least one cluster."""
+    csrf_token: str | None = None
+    idle_ends_at: datetime | None = None
+    ends_at: datetime | None = None
+
+
+class Console:
+    """Serves the console, and knows the users of its sessions."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        console_sessions: ConsoleSessions,
+        rights: Rights,
+        log_in: Sequence[LogIn],
+    ) -> None:
+        self.invitations = Invitations()
+        self._sessions = sessions
+        self._console_sessions = console_sessions
+        self._rights = rights
+        self._log_in = log_in
+        self._assets = load_assets()
+
+    def owns(self, path: str) -> bool:
+        """Whether a path is below the root."""
+        return path == ROOT or path.startswith(f"{ROOT}/")
+
+    # Requests of pages to the API
+
+    def caller_of(self, request: Request) -> Caller | None:
+        """Who is logged in with the cookie of a request to the API; None: nobody is.
+
+        Raises Refusal with 403 for a change without the session's token.
+        """
+        secret, found = self._session(request)
+        if found is None:
+            return None
+        if request.method not in _SAFE:
+            _check_csrf(request, secret)
+        return found.caller
+
+    def without_challenge(self, request: Request, response: Response) -> None:
+        """Take back the challenge of a 401, for which a browser would ask for a password itself."""
+        if response.status_code == HTTPStatus.UNAUTHORIZED and ACTIVITY_HEADER in request.headers:
+            response.headers["WWW-Authenticate"] = 'Console realm="scheduler_worker"'
+
+    def _session(self, request: Request) -> tuple[str, Session | None]:
+        secret = request.cookies.get(_cookie_name(request), "")
+        if not secret:
+            return "", None
+        is_use = request.headers.get(ACTIVITY_HEADER) != "refresh"
+        address = request.remote_addr or ""
+        return secret, self._console_sessions.find(secret, address, is_use=is_use)
+
+    # The console's own paths
+
+    def respond(
+        self,
+        request: Request,
+        path: str,
+        body: Callable[[], bytes],
+        foreign_caller: Callable[[], Caller | None],
+    ) -> Response:
+        """The answer to a request below the root.
+
+        ``foreign_caller`` knows the user of another service's token that the request has.
+
+        Raises Failed, LoginFailed, LoginSlowed, Refusal, BackendError.
+        """
+        if path == SESSION:
+            return self._serve_session(request, body, foreign_caller)
+        if request.method not in _SAFE:
+            raise MethodNotAllowed(sorted(_SAFE))
+        name = path.removeprefix(_ASSETS) if path.startswith(_ASSETS) else PAGE
+        request.environ[ROUTE] = f"{_ASSETS}{{name}}" if path.startswith(_ASSETS) else ROOT
+        asset = self._assets.get(name)
+        if asset is None:
+            raise Failed(HTTPStatus.NOT_FOUND, f"The console has no file {name!r}.")
+        return response_with(asset, request)
+
+    def _serve_session(
+        self,
+        request: Request,
+        body: Callable[[], bytes],
+        foreign_caller: Callable[[], Caller | None],
+    ) -> Response:
+        request.environ[ROUTE] = SESSION
+        if request.method in _SAFE:
+            secret, found = self._session(request)
+            caller = found.caller if found else foreign_caller()
+            return _json(self._info(caller, secret, found))
+        if request.method == "POST":
+            return self._open(request, body())
+        if request.method == "DELETE":
+            return self._end(request)
+        raise MethodNotAllowed(["DELETE", "GET", "POST"])
+
+    def _open(self, request: Request, body: bytes) -> Response:
+        # A form of another site cannot send this type, so it logs nobody in.
+        if request.mimetype != _JSON:
+            raise Failed(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                f"The body must be JSON: send Content-Type: {_JSON}.",
+            )
+        try:
+            given = msgspec.json.decode(body, type=Credentials)
+        except msgspec.ValidationError as error:
+            raise of_body(error) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Failed(HTTPStatus.BAD_REQUEST, f"The body is no JSON: {error}") from None
+        address = request.remote_addr or ""
+        caller = self._proved(given, address)
+        secret = self._console_sessions.open(caller)
+        found = self._console_sessions.find(secret, address, is_use=False)
+        response = _json(self._info(caller, secret, found), HTTPStatus.CREATED)
+        _set_cookie(response, request, secret)
+        return response
+
+    def _proved(self, given: Credentials, address: str) -> Caller:
+        if not given.invitation:
+            return self._sessions.log_in(given.user, given.password, address)
+        user = self.invitations.take(given.invitation)
+        caller = None if user is None else self._sessions.known(user, address)
+        if caller is None:
+            raise Failed(
+                HTTPStatus.FORBIDDEN,
+                "This link has been used already; it logs in only once. Log in by password, or "
+                "start the console anew for another link.",
+            )
+        return caller
+
+    def _end(self, request: Request) -> Response:
+        secret, found = self._session(request)
+        if found is not None:
+            _check_csrf(request, secret)
+            self._console_sessions.end(secret)
+        response = Response(status=HTTPStatus.NO_CONTENT)
+        response.delete_cookie(_cookie_name(request), secure=request.is_secure, httponly=True)
+        return response
+
+    def _info(self, caller: Caller | None, secret: str, found: Session | None) -> SessionInfo:
+        info = SessionInfo(version=scheduler_worker.__version__, log_in=self._log_in)
+        if caller is None:
+            return info
+        return msgspec.structs.replace(
+            info,
+            user=caller.name,
+            rights=[each.value for each in Action if self._rights.may(caller, each)],
+            csrf_token=csrf_token(secret) if found else None,
+            idle_ends_at=_moment(found.idle_ends_at_s) if found else None,
+            ends_at=_moment(found.ends_at_s) if found else None,
+        )
+
+
+def _cookie_name(request: Request) -> str:
+    """Under TLS a browser takes the prefix as a proof that this host has set it."""
+    return "__Host-scheduler_console" if request.is_secure else "scheduler_console"
+
+
+def _set_cookie(response: Response, request: Request, secret: str) -> None:
+    """A cookie until the browser is closed; the store knows when its session ends."""
+    response.set_cookie(
+        _cookie_name(request),
+        secret,
+        path="/",
+        secure=request.is_secure,
+        httponly=True,
+        samesite="Strict",
+    )
+
+
+def _check_csrf(request: Request, secret: str) -> None:
+    if not is_csrf_token(request.headers.get(CSRF_HEADER, ""), secret):
+        raise Refusal(
+            HTTPStatus.FORBIDDEN,
+            f"{CSRF_HEADER}: it is not the token of this session; reload the page.",
+        )
+
+
+def _json(info: SessionInfo, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(msgspec.json.encode(info), status, content_type=_JSON)
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,52 @@
+"""A real API process with a worker inside, and pages of its console in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from scheduler_worker import api_process
+from scheduler_worker.api_process import ApiProcess
+from tests.conftest import needing_servers
+from tests.support.consoles import Console, chromium, configured, fill
+from tests.support.services import request
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Of the module: Playwright's event loop is not left to other tests."""
+    with needing_servers(), sync_playwright() as playwright, chromium(playwright) as found:
+        yield found
+
+
+@pytest.fixture
+def api(tmp_path: Any) -> Iterator[ApiProcess]:
+    """With six hosts, and a reservation on the first."""
+    with api_process.build_embedded(configured(tmp_path)).running() as found:
+        fill(found.use_cases.inventory)
+        asked = request("one", vcpus=2, requested_destination={"host": "a1"})
+        found.use_cases.scheduler.select(asked)
+        yield found
+
+
+@pytest.fixture
+def make_console(browser: Browser) -> Iterator[Callable[..., Console]]:
+    """Opens the console of an API; afterwards no page may have complained."""
+    opened: list[Console] = []
+
+    def make(api: ApiProcess, **context: Any) -> Console:
+        opened.append(Console(browser, api, **context))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.context.close()
+    assert [text for each in opened for text in each.complaints] == []
+
+
+@pytest.fixture
+def console(api: ApiProcess, make_console: Callable[..., Console]) -> Console:
+    return make_console(api)

@@ -1,0 +1,53 @@
+"""axe finds nothing serious on any page, in light and dark; narrow screens do not scroll aside."""
+
+from pathlib import Path
+
+import pytest
+
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+PAGES = {
+    "fleet": ("/fleet", "#heat-map"),
+    "host": ("/hosts/uuid-a1", "#reservations table"),
+    "host-down": ("/hosts/uuid-b2", "#facts dl"),
+    "nothing": ("/nothing", "h1"),
+}
+each_page = pytest.mark.parametrize("name", PAGES)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@each_page
+def test_nothing_serious_is_found(api, make_console, pytestconfig, name, scheme):
+    console = make_console(api, color_scheme=scheme, viewport={"width": 1280, "height": 900})
+    path, shown = PAGES[name]
+    page = console.entered(path)
+    page.locator(shown).wait_for()
+    if pytestconfig.getoption("console_images") and name in {"fleet", "host"}:
+        IMAGES.mkdir(exist_ok=True)
+        page.screenshot(path=IMAGES / f"console-{name}-{scheme}.png")
+    assert console.serious() == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_serious_is_found_on_the_way_in(api, make_console, scheme):
+    console = make_console(api, color_scheme=scheme)
+    console.open().get_by_role("heading", name="Log in").wait_for()
+    assert console.serious() == []
+    console.log_in(password="wrong password")
+    console.page.get_by_text("not correct").wait_for()
+    assert console.serious() == []
+
+
+def test_nothing_serious_is_found_in_a_question(console):
+    page = console.entered("/hosts/uuid-a1")
+    page.get_by_role("button", name="Release").click()
+    page.get_by_role("dialog").wait_for()
+    assert console.serious() == []
+
+
+@each_page
+def test_a_narrow_screen_does_not_scroll_aside(api, make_console, name):
+    console = make_console(api, viewport={"width": 360, "height": 740})
+    path, shown = PAGES[name]
+    page = console.entered(path)
+    page.locator(shown).wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360

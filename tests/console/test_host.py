@@ -1,0 +1,61 @@
+"""A host's page."""
+
+from playwright.sync_api import expect
+
+from tests.support.consoles import report
+from tests.support.services import host
+
+
+def test_a_host_has_facts_cells_and_devices(console):
+    page = console.entered("/hosts/uuid-a1")
+    expect(page.get_by_role("heading", name="a1 up")).to_be_visible()
+    expect(page.locator("#facts")).to_contain_text("north")
+    expect(page.locator("#use tbody tr").first).to_contain_text("2 vCPU")
+    cells = page.locator("#numa .cell")
+    expect(cells).to_have_count(2)
+    expect(cells.first.get_by_role("img", name="8 CPUs, 1 of them pinned")).to_be_visible()
+    expect(cells.first.locator(".cpu.pinned")).to_have_text(["0"])
+    expect(cells.first.locator(".core")).to_have_count(4)
+    expect(page.locator("#devices")).to_contain_text("10de:2235 at cell 1")
+    expect(page.locator("#devices .device.free")).to_have_count(3)
+    page.get_by_text("Everything that was reported").click()
+    expect(page.locator("pre")).to_contain_text('"numa_topology"')
+
+
+def test_a_host_that_is_not_up_says_why(console):
+    page = console.entered("/hosts/b2")
+    expect(page.get_by_role("heading", name="b2 down")).to_be_visible()
+    expect(page.get_by_text("its compute service is forced down")).to_be_visible()
+    page.get_by_role("link", name="Cluster west").click()
+    expect(page.locator("#found")).to_have_text("2 of 6 hosts")
+
+
+def test_a_reservation_is_shown_with_the_time_that_is_left_and_released(api, console):
+    page = console.entered("/hosts/uuid-a1")
+    row = page.locator("#reservations tbody tr")
+    expect(row).to_contain_text("one")
+    expect(row).to_contain_text("min")  # of its time left
+    page.get_by_role("button", name="Release").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    expect(row).to_have_count(1)
+    page.get_by_role("button", name="Release").click()
+    page.get_by_role("dialog").get_by_role("button", name="Release").click()
+    expect(page.get_by_text("Nothing is reserved.")).to_be_visible()
+    assert api.worker.listing.reservations()["reservations"] == []
+
+
+def test_instances_that_are_reported_appear(api, console):
+    page = console.entered("/hosts/uuid-a2")
+    expect(page.get_by_text("None is reported.")).to_be_visible()
+    report(
+        api.use_cases.inventory,
+        host("a2", cluster="east", instances=[{"uuid": "two"}, {"uuid": "three"}]),
+    )
+    expect(page.locator("#instances li")).to_have_text(["three", "two"])
+
+
+def test_a_host_that_is_not_there_is_told(console):
+    page = console.entered("/hosts/nobody")
+    expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="nobody")).to_be_visible()
+    assert "nobody" in console.complaints.pop()

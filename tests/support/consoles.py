@@ -1,0 +1,159 @@
+"""A cloud to look at in the console, and a browser that reports whatever goes wrong in a page."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright
+
+from scheduler_worker import conf
+from scheduler_worker.api.users import Grant, edited, new_user
+from scheduler_worker.api_process import ApiProcess
+from scheduler_worker.model.aggregates import Aggregate
+from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.service.inventory.inventory import Inventory
+from tests.support.patience import SOON_S
+from tests.support.servers import program
+from tests.support.services import host
+from tests.support.workers import write_config
+
+AXE = Path(__file__).resolve().parents[1] / "console" / "axe" / "axe.min.js"
+PASSWORD = "correct horse"
+ADMINISTRATOR, READER = "anna", "rita"
+CELLS = {
+    "cells": [
+        {
+            "id": number,
+            "socket": number,
+            "memory": 32768,
+            "memory_usage": 8192,
+            "cpuset": [8 * number + 2 + each for each in range(6)],
+            "pcpuset": [8 * number, 8 * number + 1],
+            "pinned_cpus": [8 * number],
+            "siblings": [[8 * number + 2 * each, 8 * number + 2 * each + 1] for each in range(4)],
+            "mempages": [{"size_kb": 2048, "total": 1024, "used": 256}],
+        }
+        for number in (0, 1)
+    ]
+}
+POOLS = [{"vendor_id": "10de", "product_id": "2235", "numa_node": 1, "count": 3}]
+
+
+def configured(directory: Path, **groups: Any) -> conf.Configuration:
+    """The configuration of an API with an administrator and a reader, on a free port."""
+    users_file = directory / "users.yaml"
+    with edited(users_file) as users:
+        users[ADMINISTRATOR] = new_user(ADMINISTRATOR, PASSWORD, (Grant("administrator"),))
+        users[READER] = new_user(READER, PASSWORD, (Grant("reader"),))
+    settings: dict[str, Any] = {
+        "DEFAULT": {"service_down_time": 3600},
+        "policy_store": {"connection": f"sqlite:///{directory / 'policies.sqlite'}"},
+        "api": {"port": 0, "users_file": users_file},
+        "filter_scheduler": {"enabled_filters": "ComputeFilter,CoreFilter,RamFilter"},
+    }
+    for name, options in groups.items():
+        settings[name] = settings.get(name, {}) | options
+    return conf.load(["--config-file", str(write_config(directory / "console.conf", **settings))])
+
+
+def report(inventory: Inventory, *hosts: dict[str, Any]) -> None:
+    """Let hosts report."""
+    inventory.update_hosts([msgspec.convert(each, HostReport) for each in hosts])
+
+
+def fill(inventory: Inventory) -> None:
+    """Three clusters in three zones: one host has cells and devices, one is down, one disabled."""
+    inventory.update_aggregates(
+        [
+            Aggregate(id=number, hosts=names, metadata={"availability_zone": zone})
+            for number, (zone, names) in enumerate(
+                {"north": ("a1", "a2", "a3"), "south": ("b1", "b2"), "sea": ("c1",)}.items(), 1
+            )
+        ]
+    )
+    report(
+        inventory,
+        host("a1", cluster="east", vcpus=16, numa_topology=CELLS, pci_device_pools=POOLS),
+        host("a2", cluster="east", vcpus_used=3, memory_mb_used=6144, local_gb_used=40),
+        host("a3", cluster="east", vcpus_used=4, memory_mb_used=8192, instances=[]),
+        host("b1", cluster="west", vcpus_used=2, service={"disabled": True}),
+        host("b2", cluster="west", service={"forced_down": True}),
+        host("c1", cluster="harbour", vcpus_used=6, memory_mb_used=2048),
+    )
+
+
+@contextlib.contextmanager
+def chromium(playwright: Playwright) -> Iterator[Browser]:
+    """Debian's Chromium. Raises ServerMissing."""
+    # As root, which CI is, Chromium has no sandbox; the pages are ours.
+    found = playwright.chromium.launch(
+        executable_path=program("chromium"), args=["--no-sandbox", "--disable-dev-shm-usage"]
+    )
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+class Console:
+    """A page of the console in a browser session of its own."""
+
+    def __init__(self, browser: Browser, api: ApiProcess, **context: Any) -> None:
+        self.api = api
+        self.root = api.console_url
+        self.context: BrowserContext = browser.new_context(**context)
+        self.context.set_default_timeout(1000 * SOON_S)
+        self.page: Page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", self._hear)
+        self.page.on("request", lambda request: self._check_host(request.url))
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        # What the API refuses is an error to the browser; the tests look at what the page makes
+        # of it.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.complaints.append(message.text)
+
+    def _check_host(self, url: str) -> None:
+        if not url.startswith(self.root.removesuffix("/console")):
+            self.complaints.append(f"asks another host: {url}")
+
+    def open(self, path: str = "") -> Page:
+        """Load a page of the console."""
+        self.page.goto(self.root + path)
+        return self.page
+
+    def log_in(self, user: str = ADMINISTRATOR, password: str = PASSWORD) -> Page:
+        """Fill in the form and send it."""
+        self.page.get_by_label("User").fill(user)
+        self.page.get_by_label("Password").fill(password)
+        self.page.get_by_role("button", name="Log in").click()
+        return self.page
+
+    def entered(self, path: str = "", user: str = ADMINISTRATOR) -> Page:
+        """A page of the console, for a user who has logged in."""
+        self.open(path)
+        self.log_in(user)
+        self.page.get_by_role("button", name="Log out").wait_for()
+        return self.page
+
+    def session(self) -> str:
+        """The secret in the cookie."""
+        [cookie] = self.context.cookies()
+        return str(cookie["value"])
+
+    def serious(self) -> list[str]:
+        """What axe finds in the page that keeps people out."""
+        self.page.evaluate(AXE.read_text())
+        found = self.page.evaluate("axe.run()")
+        return [
+            f"{each['id']}: {json.dumps([node['html'] for node in each['nodes']])}"
+            for each in found["violations"]
+            if each["impact"] in {"serious", "critical"}
+        ]
