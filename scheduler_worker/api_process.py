@@ -31,6 +31,7 @@ from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import Users, UsersFile
 from scheduler_worker.api.v1.audit import AuditOperations
 from scheduler_worker.api.v1.balancing import BalancingOperations
+from scheduler_worker.api.v1.decisions import DecisionOperations
 from scheduler_worker.api.v1.dispatch import V1
 from scheduler_worker.api.v1.explain import ExplainOperations, ExplainRequest
 from scheduler_worker.api.v1.fleet import FleetOperations
@@ -47,10 +48,12 @@ from scheduler_worker.factories import FILTERS, WEIGHERS, registered
 from scheduler_worker.monitoring.api import ApiMonitor
 from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import ApiTokens, Clock
+from scheduler_worker.rpc import codec
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.explanations import explanation
 from scheduler_worker.scheduling.catalogue import Catalogue
 from scheduler_worker.service.balancing.administration import BalancingAdministration
+from scheduler_worker.service.decisions.kept import KeptDecisions
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.administration import PolicyAdministration
@@ -69,6 +72,10 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 
+Closing = WatchedState | Cages | KeptDecisions
+"""What has connections or processes, and is closed in the end."""
+
+
 class UseCases(NamedTuple):
     """What the API does beside administration: those of the worker inside, or its own."""
 
@@ -76,6 +83,8 @@ class UseCases(NamedTuple):
     inventory: Inventory
     tuning: TuningPolicies
     balancing: BalancingAdministration
+    decisions: KeptDecisions | None = None
+    """None: no records of decisions are kept."""
 
 
 def build_v1(
@@ -115,6 +124,9 @@ def build_v1(
             *FleetOperations(access, fleet, down_after_s).operations(),
             *ReservationOperations(access, audit, fleet, use_cases.inventory).operations(),
             *ExplainOperations(access, explain).operations(),
+            *DecisionOperations(
+                access, use_cases.decisions, codec.encode_kept_decision
+            ).operations(),
             *TuningOperations(access, audit, use_cases.tuning).operations(),
             *BalancingOperations(access, audit, use_cases.balancing).operations(),
             *PolicyOperations(access, administration, clusters).operations(),
@@ -338,7 +350,7 @@ class _Compiled:
         )
 
 
-def _close_all(parts: Iterable[WatchedState | Cages]) -> None:
+def _close_all(parts: Iterable[Closing]) -> None:
     for each in parts:
         each.close()
 
@@ -379,7 +391,8 @@ def build(conf: Configuration) -> ApiProcess:
         fleet = Fleet(state, default_cluster=settings.default_cluster)
         trust = factories.build_trust(settings, fleet, clock)
         cages = factories.build_cages(settings)
-        parts: list[WatchedState | Cages] = [state, *([cages] if cages else [])]
+        kept = factories.open_kept_decisions(settings, fleet, clock)
+        parts: list[Closing] = [state, *(each for each in (cages, kept) if each is not None)]
         opened.callback(_close_all, parts[1:])
         compiled = _Compiled(settings, trust, cages)
         store = factories.open_policy_store(settings.policy_store)
@@ -395,6 +408,7 @@ def build(conf: Configuration) -> ApiProcess:
             factories.build_inventory(settings, fleet),
             TuningPolicies(state, factories.policy_files(settings.tuning)),
             factories.build_balancing(settings, fleet, lambda: compiled.pipelines),
+            kept,
         )
         found = ApiProcess(
             settings,
@@ -426,7 +440,11 @@ def build_embedded(conf: Configuration) -> ApiProcess:
             settings,
             fleet=worker.fleet,
             use_cases=UseCases(
-                worker.scheduler, worker.inventory, worker.tuner.policies, worker.balancing
+                worker.scheduler,
+                worker.inventory,
+                worker.tuner.policies,
+                worker.balancing,
+                worker.decisions and worker.decisions.kept,
             ),
             pipelines=lambda: worker.pipelines,
             store=store,

@@ -103,13 +103,6 @@ def open_state(settings: StateSettings, clock: Clock) -> State:
     )
 
 
-def open_decision_log(settings: StateSettings, bounds: Bounds, clock: Clock) -> DecisionLog:
-    """Where records of decisions are kept: in the same place as the state, connected apart."""
-    if settings.url.startswith("memory:"):
-        return MemoryDecisionLog(bounds, clock)
-    return RedisDecisionLog(settings.url, prefix=settings.prefix, bounds=bounds)
-
-
 class Decisions(NamedTuple):
     """The records of decisions: who makes them, and who reads them."""
 
@@ -126,7 +119,7 @@ def build_decisions(
     """
     if settings.decisions is None:
         return None
-    log = open_decision_log(settings.state, settings.decisions.bounds, clock)
+    log = _open_decision_log(settings.state, settings.decisions.bounds, clock)
     recorder = Recorder(
         log,
         clock,
@@ -135,7 +128,25 @@ def build_decisions(
         max_waiting=settings.decisions.max_waiting,
         observer=observer,
     )
-    return Decisions(recorder, KeptDecisions(log, lambda: [GLOBAL, *fleet.names()]))
+    return Decisions(recorder, _kept_in(log, fleet))
+
+
+def open_kept_decisions(settings: Settings, fleet: Fleet, clock: Clock) -> KeptDecisions | None:
+    """The records that workers make, for reading; None: none are kept."""
+    if settings.decisions is None:
+        return None
+    return _kept_in(_open_decision_log(settings.state, settings.decisions.bounds, clock), fleet)
+
+
+def _kept_in(log: DecisionLog, fleet: Fleet) -> KeptDecisions:
+    return KeptDecisions(log, lambda: [GLOBAL, *fleet.names()])
+
+
+def _open_decision_log(settings: StateSettings, bounds: Bounds, clock: Clock) -> DecisionLog:
+    """Where records of decisions are kept: in the same place as the state, connected apart."""
+    if settings.url.startswith("memory:"):
+        return MemoryDecisionLog(bounds, clock)
+    return RedisDecisionLog(settings.url, prefix=settings.prefix, bounds=bounds)
 
 
 def open_policy_schema(settings: PolicyStoreSettings) -> PolicySchema:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import redis
+from redis.crc import key_slot
 
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.backends.redis.decision_log import RedisDecisionLog
@@ -96,13 +97,12 @@ def test_the_records_of_an_instance_are_found(log):
     assert [each.instances for each in log.of_instance(SCOPE, "a")] == [("a", "b")]
 
 
-@pytest.mark.parametrize("name", ["my server", "50%", "", "é\n", "a b"])
+@pytest.mark.parametrize("name", ["my server", "50%", " ", "é\n", "a!"])
 def test_any_id_of_an_instance_will_do(log, name):
     log.append(SCOPE, [record("a", name, "c")], once="1")
     [found] = log.of_instance(SCOPE, "c")
     assert found.instances == ("a", name, "c")
-    if name:
-        assert [each.position for each in log.of_instance(SCOPE, name)] == [found.position]
+    assert [each.position for each in log.of_instance(SCOPE, name)] == [found.position]
 
 
 def test_a_repeated_call_adds_nothing(log):
@@ -156,6 +156,6 @@ def test_every_key_of_a_scope_is_in_one_slot(redis_url):
     log = RedisDecisionLog(redis_url, prefix=prefix)
     add(log, "a")
     with redis.Redis.from_url(redis_url) as client:
-        slots = {client.keyslot(key) for key in client.scan_iter(f"{prefix}:*")}
+        slots = {key_slot(key) for key in client.scan_iter(f"{prefix}:*")}
     assert len(slots) == 1
     log.close()

@@ -73,6 +73,20 @@ def test_the_explanation_names_the_reason_of_a_rejection(worker, capsys):
     assert "There are not enough hosts available." in printed
 
 
+def test_the_records_of_a_server_are_shown(worker, capsys):
+    [program] = [each for each in programs("docs/troubleshooting.md") if "every_decision" in each]
+    with SchedulerClient.connect(worker.bus.url) as client:
+        client.update_hosts([host("h1"), host("h2", vcpus_used=100)])
+        client.select_destinations({"flavor": {"vcpus": 1, "memory_mb": 64}}, ["i1"])
+    worker.decisions.recorder.write()
+    program = re.sub(r'instance = ".*"', 'instance = "i1"', program)
+    exec(program.replace(CONFIG, str(worker.config_file)), {})
+    printed = capsys.readouterr().out
+    assert "placed ['h1'] Only h1 of 2 hosts passed all filters." in printed
+    assert "CoreFilter: 2 -> 1" in printed
+    assert "h1 0.0 {}" in printed
+
+
 def units() -> dict[str, type]:
     found: dict[str, object] = {}
     for program in programs("docs/writing-a-filter.md"):

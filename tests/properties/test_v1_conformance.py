@@ -14,6 +14,7 @@ load_all_checks()
 REST = Rest("east", "west")
 REST.files.texts["balloon"] = BALLOON
 REST.world.place("one", requested_destination={"host": "host-east"})
+REST.records.recorder.write()
 REST.add_user("reader", Grant("reader"))
 REST.add_user("nobody")
 SCHEMA = schemathesis.openapi.from_wsgi(

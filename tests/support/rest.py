@@ -34,6 +34,7 @@ from scheduler_worker.service.policies.api_tokens import SharedApiTokens
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.tuning.policies import TuningPolicies
+from tests.support.decisions import Records
 from tests.support.policy_store import MemoryPolicyStore
 from tests.support.services import World, host
 from tests.support.tuners import FakePolicySource
@@ -123,8 +124,11 @@ class Rest:
         rates: RateLimits | None = None,
         world: World | None = None,
         observer: Observer | None = None,
+        keeps_records: bool = True,
     ) -> None:
         self.world = world or World()
+        self.records = Records(self.world)
+        self.keeps_records = keeps_records
         known = self.world.pipelines
         self.catalogue = Catalogue([*known.catalogue, *UNITS])
         pipelines = Pipelines(self.catalogue, known.nova_policy, self.world.options)
@@ -174,7 +178,13 @@ class Rest:
     def _v1(self, rights: Rights) -> V1:
         return build_v1(
             self.world.fleet,
-            UseCases(self.world.scheduler, self.world.inventory, self.tuning, self.balancing),
+            UseCases(
+                self.world.scheduler,
+                self.world.inventory,
+                self.tuning,
+                self.balancing,
+                self.records.kept if self.keeps_records else None,
+            ),
             access=Access(rights, self.administration.audit_log),
             administration=self.administration,
             clusters=self.administration.attachments.clusters,

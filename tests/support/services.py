@@ -104,7 +104,9 @@ class World:
         self.clock = clock or ManualClock()
         self.limits = Limits(**{"wait_timeout_s": 0.0} | limits)
         self.state = state or MemoryState(self.clock, hold_timeout_s=self.limits.hold_timeout_s)
-        self.options = options or Options.of(claims_in_placement=placement is not None)
+        self.options = options or Options.of(
+            claims_in_placement=placement is not None, ranked_hosts=5
+        )
         self.placement = placement
         self.asking = asking
         self.filters = filters

@@ -63,7 +63,7 @@ class DecisionPage(msgspec.Struct, frozen=True):
 
 
 class KeptDecisions:
-    """The records of all workers; every method raises StateUnavailable."""
+    """The records of all workers; every method that reads raises StateUnavailable."""
 
     def __init__(self, log: DecisionLog, scopes: Callable[[], Sequence[str]]) -> None:
         """``scopes`` returns those with a log: all clusters, and ``@global``."""
@@ -94,6 +94,10 @@ class KeptDecisions:
             return None
         logged, details = found
         return KeptDecision(id, _outline(logged), Details.unpacked(details))
+
+    def close(self) -> None:
+        """Close the log."""
+        self._log.close()
 
     def _newest(self, query: DecisionQuery) -> Iterator[tuple[DecisionId, Logged]]:
         """What may be asked for, of all logs that may have it, the newest first."""

@@ -39,6 +39,7 @@ def world():
     rest.catalogue = Catalogue([*rest.catalogue, UNIT])
     rest.administration.add(PACKING, Actor("setup"))
     rest.world.place("one", requested_destination={"host": "host-east"})
+    rest.records.recorder.write()
     rest.tuning.set("balloon", BALLOON)
     return rest
 
@@ -58,7 +59,7 @@ def operations():
 
 
 NAMES = {"/clusters/": "east", "/hosts/": "host-east", "/reservations/": "one@uuid-host-east",
-         "/balancing/": "east", "/policies/": PACKING.id,
+         "/balancing/": "east", "/decisions/": "1700000000000-0@east", "/policies/": PACKING.id,
          "/units/": UNIT.id_as(UnitKind.FILTER)}  # fmt: skip
 BODIES = {
     "explain": {"spec_obj": {"flavor": {"vcpus": 1, "memory_mb": 1}}},
@@ -102,7 +103,7 @@ def test_who_has_no_right_gets_403_an_entry_in_the_audit_and_changes_nothing(
 
 def test_the_description_names_every_operation_once():
     names = [operation["operationId"] for _, _, operation in OPERATIONS]
-    assert len(names) == len(set(names)) == 34
+    assert len(names) == len(set(names)) == 36
     assert all(operation["summary"] for _, _, operation in OPERATIONS)
 
 

@@ -7,16 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.errors import NoValidHost, RequestError
-from scheduler_worker.observer import Observer
-from scheduler_worker.ports import GLOBAL
 from scheduler_worker.rpc import codec
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.decisions import DecisionsEndpoint
-from scheduler_worker.scheduling.options import Options
-from scheduler_worker.service.decisions.kept import KeptDecisions
-from scheduler_worker.service.decisions.recorder import Recorder
+from tests.support.decisions import Records
 from tests.support.services import World, host
 
 SPEC: dict[str, Any] = {
@@ -31,25 +26,14 @@ class Decided:
     """A placed request and a refused one."""
 
     def __init__(self) -> None:
-        world = World(options=Options.of(ranked_hosts=5))
-        log = MemoryDecisionLog(clock=world.clock)
-        recorder = Recorder(
-            log,
-            world.clock,
-            worker="w",
-            clusters=world.fleet.names,
-            max_waiting=9,
-            observer=Observer(),
-        )
-        world.scheduler._keep = recorder.keep
+        world = World()
+        records = Records(world)
         world.report(host("a"), host("b"))
         world.ask("i1", project_id="p", vcpus=2, **SPEC)
         with pytest.raises(NoValidHost):
             world.ask("i2", vcpus=99)
-        recorder.write()
-        self.methods = DecisionsEndpoint(
-            KeptDecisions(log, lambda: [GLOBAL, *world.fleet.names()])
-        ).endpoint()[2]
+        records.recorder.write()
+        self.methods = DecisionsEndpoint(records.kept).endpoint().methods
 
     def call(self, method: str, **arguments: Any) -> Any:
         return self.methods[method](Context(), **arguments)
@@ -120,6 +104,6 @@ def test_an_unknown_id_is_an_error(decided, id):
 
 
 def test_where_none_are_kept_the_option_is_named():
-    methods = DecisionsEndpoint(None).endpoint()[2]
+    methods = DecisionsEndpoint(None).endpoint().methods
     with pytest.raises(RequestError, match=r"^\[decisions\] enabled: "):
         methods["list_decisions"](Context())

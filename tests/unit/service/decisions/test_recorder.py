@@ -12,10 +12,9 @@ from scheduler_worker.model.decisions import FilterStep
 from scheduler_worker.model.kept_decisions import Details, KeptDecision, Place
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import GLOBAL
-from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
-from scheduler_worker.service.decisions.recorder import BATCH, Recorder
+from scheduler_worker.service.decisions.recorder import BATCH
+from tests.support.decisions import Records
 from tests.support.services import World, host
 
 
@@ -42,23 +41,11 @@ class Office:
     """A worker, of whose decisions records are kept."""
 
     def __init__(self, max_waiting: int = 100) -> None:
-        self.world = World(options=Options.of(ranked_hosts=5))
+        self.world = World()
         self.log = Log(clock=self.world.clock)
         self.counted = Counted()
-        self.recorder = Recorder(
-            self.log,
-            self.world.clock,
-            worker="w1",
-            clusters=self.world.fleet.names,
-            max_waiting=max_waiting,
-            observer=self.counted,
-        )
-        self.world.scheduler._keep = self.recorder.keep
-        self.kept = KeptDecisions(self.log, lambda: [GLOBAL, *self.world.fleet.names()])
-
-    def records(self, **asked: Any) -> list[KeptDecision]:
-        self.recorder.write()
-        return self.kept.page(DecisionQuery(**asked)).decisions
+        made = Records(self.world, log=self.log, max_waiting=max_waiting, observer=self.counted)
+        self.recorder, self.kept, self.records = made.recorder, made.kept, made.newest
 
     def last(self) -> tuple[KeptDecision, Details]:
         [newest, *_] = self.records()
