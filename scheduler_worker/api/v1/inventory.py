@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -26,18 +26,15 @@ from scheduler_worker.errors import NotFound
 from scheduler_worker.model import policies
 from scheduler_worker.model.host_records import (
     HostRecord,
+    HostState,
     compute_reported_at_s,
-    heartbeat_s,
-    is_forced_down,
-    is_watched,
     out_of_service,
     reported_use,
+    state_of,
 )
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.service.inventory.listing import Listing, hosts_of
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-
-State = Literal["up", "down", "disabled"]
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -81,7 +78,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     nodename: str
     cluster: str
-    state: State
+    state: HostState
     reason: str | None
     reported_at: datetime | None
     vcpus: Amount
@@ -104,7 +101,7 @@ class HostQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     cluster: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
-    state: State | UnsetType = UNSET
+    state: HostState | UnsetType = UNSET
 
 
 class InventoryOperations:
@@ -193,7 +190,8 @@ class InventoryOperations:
             record = _record(replica, uuid)
             if query.name is not UNSET and query.name not in {record.host, record.nodename}:
                 return False
-            return query.state in {UNSET, self._state(record, replica.table.now_s)}
+            state = state_of(record, replica.table.now_s, self._down_after_s)
+            return query.state in {UNSET, state}
 
         page = self._listing.page(
             "hosts", hosts_of, self._host,
@@ -223,17 +221,10 @@ class InventoryOperations:
             )
         return Answer(exact[0])
 
-    def _state(self, record: HostRecord, now_s: float) -> State:
-        if record.service.get("disabled"):
-            return "disabled"
-        age_s = 0.0 if is_watched(record) else abs(now_s - heartbeat_s(record))
-        is_down = age_s > self._down_after_s or is_forced_down(record)
-        return "down" if is_down else "up"
-
     def _host(self, replica: ClusterReplica, uuid: str) -> Host:
         table, record = self._fleet.prepare(replica), _record(replica, uuid)
         reserved = [each.resources for each in table.reservations_of_host(uuid)]
-        state, used = self._state(record, table.now_s), reported_use(record)
+        state, used = state_of(record, table.now_s, self._down_after_s), reported_use(record)
         reason = out_of_service(record)
         if state == "down" and reason is None:
             reason = f"it has not been heard of within {self._down_after_s:g} s"
