@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -40,6 +41,7 @@ from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.tuning import TuningEndpoint
 from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.rpc.worker import WorkerEndpoint
+from scheduler_worker.rpc.workers import WorkersEndpoint
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.service.balancing.balancer import Balancer
@@ -50,8 +52,9 @@ from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.external_units import watch
 from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.state import presence
 from scheduler_worker.service.state.dependencies import Limits
-from scheduler_worker.service.state.presence import Presence
+from scheduler_worker.service.state.presence import Presence, WorkerFacts
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.tuning.tuner import Tuner
 
@@ -76,6 +79,7 @@ class Worker:
         self._conf = conf
         self._guard = threading.Lock()
         self._is_stopping = False
+        self._built_s = time.monotonic()
         self._warned: frozenset[str] = frozenset()
         self._clock = clock
         self.settings = settings
@@ -100,7 +104,7 @@ class Worker:
         self.feeder = self._feed.feeder
         self.decisions = factories.build_decisions(settings, self.fleet, clock, self.monitor)
         self.scheduler = self._build_scheduler()
-        self.listing = Listing(self.fleet)
+        self.listing = Listing(self.fleet, down_after_s=settings.tuning.silent_after_s)
         self.capacity = Capacity(self.fleet, lambda: self._pipelines)
         self.tuner = self._build_tuner()
         self.balancing = factories.build_balancing(
@@ -200,6 +204,7 @@ class Worker:
             PolicyEndpoint(policies).endpoint(),
             BalancingEndpoint(self.balancing, self.balancer).endpoint(),
             DecisionsEndpoint(self.decisions.kept if self.decisions else None).endpoint(),
+            WorkersEndpoint(lambda: presence.workers(self.state), self).endpoint(),
             baseapi(),
         ]
 
@@ -360,6 +365,52 @@ class Worker:
         finally:
             self.stop()
 
+    # Drain and resume, by RPC
+
+    @property
+    def facts(self) -> WorkerFacts:
+        """What this worker says of itself to others."""
+        return self._presence.facts
+
+    def drain(self) -> None:
+        """Take no more requests off the topic's queue; finish those in hand, and go on otherwise.
+
+        Idempotent; a restart ends it. Raises RequestError where the server cannot do so.
+        """
+        self._take_requests(wanted=False)
+
+    def resume(self) -> None:
+        """Undo :meth:`drain`. Idempotent."""
+        self._take_requests(wanted=True)
+
+    def _take_requests(self, *, wanted: bool) -> None:
+        self._server.take_requests(wanted)
+        if self.facts.is_drained is wanted:
+            self._presence.set_drained(not wanted)
+            LOG.warning(
+                "Resumed: requests are taken again"
+                if wanted
+                else "Drained: no more requests are taken until the worker is resumed or restarted"
+            )
+
+    def status(self) -> Mapping[str, Any]:
+        """Uptime, what is missing as known last, what it holds, the bus, clusters and the feed."""
+        clusters = self._describe_clusters()
+        leases = [name for name, each in clusters.items() if each["token"] is not None]
+        return {
+            "uptime_s": round(time.monotonic() - self._built_s, 1),
+            "missing": self.monitor.last_missing(),
+            "holds": {
+                "leases": leases,
+                "feed": self.feeder is not None and self.feeder.has_turn(),
+                "tuning": self.tuner.turns(),
+                "balancing": self.balancer.turns(),
+            },
+            "bus": self._server.describe(),
+            "clusters": clusters,
+            "feed_lag_s": {name: each.lag_s for name, each in self.load().feed.items()},
+        }
+
     # Health, for the monitor
 
     def is_alive(self) -> str | None:
@@ -373,6 +424,8 @@ class Worker:
     def missing(self) -> list[str]:
         """What keeps the worker from serving; asks the state."""
         found = [f"the bus {problem}"] if (problem := self._server.problem()) else []
+        if self.facts.is_drained:
+            found.append("the worker is drained; scheduler-workerctl worker resume ends that")
         problem = self.state.problem()
         if problem is None and self.feeder is not None:
             problem = self.feeder.unready()
@@ -384,6 +437,7 @@ class Worker:
         return Load(
             running=server["running"],
             backlog=server["waiting"],
+            is_drained=self.facts.is_drained,
             waiting_for_pending=self.scheduler.waiting,
             waiting_for_feed=self.scheduler.waiting_for_feed,
             unwritten_decisions=self.decisions.recorder.waiting if self.decisions else 0,
@@ -398,20 +452,22 @@ class Worker:
 
     def describe(self) -> Mapping[str, Any]:
         """The worker's state for an operator, without secrets; takes no lock that work may hold."""
-        clusters = {
+        return {
+            "bus": self._server.describe(),
+            "clusters": self._describe_clusters(),
+            "tuning": self.tuner.describe(),
+            "balancing": self.balancer.describe(),
+            **({"feed": self.feeder.describe()} if self.feeder else {}),
+        }
+
+    def _describe_clusters(self) -> Mapping[str, Mapping[str, Any]]:
+        return {
             each.scope: {
                 "version": each.seen.version,
                 "promises": len(each.reservations),
                 **self.scheduler.describe(each.scope),
             }
             for each in self.fleet.clusters()
-        }
-        return {
-            "bus": self._server.describe(),
-            "clusters": clusters,
-            "tuning": self.tuner.describe(),
-            "balancing": self.balancer.describe(),
-            **({"feed": self.feeder.describe()} if self.feeder else {}),
         }
 
     def dump(self) -> None:

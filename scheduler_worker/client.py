@@ -57,6 +57,18 @@ class SchedulerClient:
         self._power = caller(worker.NAMESPACE, "1.3")
         self._decisions = caller(worker.NAMESPACE, "1.4")
         self._capacity = caller(worker.NAMESPACE, "1.4")
+        self._workers = caller(worker.NAMESPACE, "1.4")
+
+        def caller_of_one(name: str) -> Client:
+            return bus.client(
+                topic,
+                server=name,
+                namespace=worker.NAMESPACE,
+                version="1.4",
+                timeout_s=timeout_s,
+            )
+
+        self._caller_of_one = caller_of_one
         self._base = caller("baseapi", nova.BASEAPI_VERSION)
         self._fanout = bus.client(topic, version="4.2", fanout=True)
 
@@ -240,18 +252,50 @@ class SchedulerClient:
     # Listing
 
     def list_hosts(
-        self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
+        self,
+        cluster: str | None = None,
+        marker: str | None = None,
+        limit: int | None = None,
+        *,
+        host: str | None = None,
+        state: str | None = None,
     ) -> Plain:
-        """A page: ``hosts``, ``next`` (the marker of the next page, or None), ``version``."""
-        answer: Plain = self._call_ours("list_hosts", cluster=cluster, marker=marker, limit=limit)
-        return answer
+        """A page: ``hosts``, ``next`` (the marker of the next page, or None), ``version``.
+
+        ``host`` is a name, node name or uuid; ``state`` is up, down or disabled.
+        """
+        return self._page("list_hosts", cluster, marker, limit, host=host, state=state)
 
     def list_reservations(
-        self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
+        self,
+        cluster: str | None = None,
+        marker: str | None = None,
+        limit: int | None = None,
+        *,
+        host: str | None = None,
+        instance: str | None = None,
     ) -> Plain:
-        """A page: ``reservations``, ``next``, ``version``."""
-        answer: Plain = self._call_ours(
-            "list_reservations", cluster=cluster, marker=marker, limit=limit
+        """A page: ``reservations``, ``next``, ``version``; of a host, of an instance by uuid."""
+        return self._page("list_reservations", cluster, marker, limit, host=host, instance=instance)
+
+    def _page(
+        self,
+        method: str,
+        cluster: str | None,
+        marker: str | None,
+        limit: int | None,
+        **filters: str | None,
+    ) -> Plain:
+        """Filters are of a later version: without one an older worker can answer."""
+        given = {name: value for name, value in filters.items() if value is not None}
+        answer: Plain = self._call(
+            self._workers if given else self._ours,
+            method,
+            None,
+            cluster=cluster,
+            marker=marker,
+            limit=limit,
+            **given,
         )
         return answer
 
@@ -425,6 +469,38 @@ class SchedulerClient:
             reason=reason,
         )
         return bool(found)
+
+    # The workers themselves
+
+    def list_workers(self) -> list[Plain]:
+        """What each worker of the topic says of itself, by name; a killed one for 30 s more."""
+        answer: Plain = self._call(self._workers, "list_workers", None)
+        return list(answer["workers"])
+
+    def get_worker(self, name: str) -> Plain:
+        """The state of one worker, however busy it is.
+
+        Raises Undeliverable where there is no such worker, CallTimeout where it does not answer.
+        """
+        return self._of_one("get_worker", name)
+
+    def drain_worker(self, name: str) -> Plain:
+        """Have a worker take no more requests until it is resumed or restarted; its state then.
+
+        Raises as :meth:`get_worker`, and RequestError where its server cannot do so.
+        """
+        return self._of_one("drain_worker", name)
+
+    def resume_worker(self, name: str) -> Plain:
+        """Have a drained worker take requests again; its state then.
+
+        Raises as :meth:`get_worker`.
+        """
+        return self._of_one("resume_worker", name)
+
+    def _of_one(self, method: str, name: str) -> Plain:
+        answer: Plain = self._call(self._caller_of_one(name), method, None, worker=name)
+        return answer
 
     # Any service
 

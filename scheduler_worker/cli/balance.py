@@ -6,17 +6,12 @@ import argparse
 import json
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from oslo_config import cfg
-
 from scheduler_worker.cli.commands import add_command
-from scheduler_worker.client import SchedulerClient
-from scheduler_worker.errors import ConfigError
+from scheduler_worker.cli.connection import add_connection, connected
 from scheduler_worker.model.power_ledger import phrase
 
-_TIMEOUT_S = 10.0
 _ON = """\
 Let the balance of a cluster's policy act: its proposals are asked for, as `show` and the workers'
 logs show them in a dry run. This holds for the policy that is in force now, in whatever version:
@@ -58,44 +53,17 @@ def add_to(groups: Any) -> None:
     for name, (text, mode, brief) in _MODES.items():
         command = add_command(commands, name, text, brief)
         command.add_argument("cluster", metavar="CLUSTER")
-        _add_connection(command)
+        add_connection(command)
         command.set_defaults(run=partial(_switch, mode))
     show = add_command(commands, "show", _SHOW, "show what balances do")
     show.add_argument("cluster", metavar="CLUSTER", nargs="?", help="default: all")
     show.add_argument("--json", action="store_true", help="print all that is known, as JSON")
-    _add_connection(show)
+    add_connection(show)
     show.set_defaults(run=_show)
 
 
-def _add_connection(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="the workers' configuration, of which transport_url and its TLS options are read",
-    )
-    command.add_argument("--url", metavar="URL", help="a transport_url instead, rabbit://...")
-    command.add_argument(
-        "--topic", default="scheduler", help="the workers' topic; default: %(default)s"
-    )
-
-
-def _connected(arguments: argparse.Namespace) -> SchedulerClient:
-    if not arguments.config and not arguments.url:
-        raise ConfigError("Say where the workers are: --config FILE, or --url rabbit://...")
-    try:
-        return SchedulerClient.connect(
-            arguments.url,
-            config_file=arguments.config,
-            topic=arguments.topic,
-            timeout_s=_TIMEOUT_S,
-        )
-    except cfg.Error as error:
-        raise ConfigError(str(error)) from None
-
-
 def _switch(mode: str | None, arguments: argparse.Namespace) -> int:
-    with _connected(arguments) as client:
+    with connected(arguments) as client:
         client.set_balancing(arguments.cluster, mode)
         shown = client.get_balancing(arguments.cluster)
     sys.stdout.write(text_of(shown))
@@ -103,7 +71,7 @@ def _switch(mode: str | None, arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    with _connected(arguments) as client:
+    with connected(arguments) as client:
         found = client.get_balancing(arguments.cluster)
     text = f"{json.dumps(found, indent=2)}\n" if arguments.json else text_of(found)
     sys.stdout.write(text)

@@ -12,6 +12,7 @@ from oslo_config import cfg
 
 from scheduler_worker import conf as configuration
 from scheduler_worker.cli.commands import add_command
+from scheduler_worker.cli.connection import add_config, config_arguments
 from scheduler_worker.doctor.findings import Finding, Status, document, summary
 from scheduler_worker.errors import ConfigError
 
@@ -32,14 +33,7 @@ The exit status is 1 if something failed; warnings leave it at 0.
 def add_to(groups: Any) -> None:
     """Add the command to the parsers of all groups."""
     command = add_command(groups, "doctor", _TEXT, "check all that a worker needs")
-    for option in ("file", "dir"):
-        command.add_argument(
-            f"--config-{option}",
-            action="append",
-            default=[],
-            metavar=option.upper(),
-            help="as for scheduler-worker, in the same order",
-        )
+    add_config(command)
     command.add_argument("--json", action="store_true", help="print the findings as JSON")
     command.set_defaults(run=_run)
 
@@ -52,7 +46,7 @@ def _run(arguments: argparse.Namespace) -> int:
     logging.disable()  # what is wrong is a finding
     findings: list[Finding] = []
     try:
-        for each in examine(configuration.load(_as_worker(arguments))):
+        for each in examine(configuration.load(config_arguments(arguments))):
             findings.append(each)
             if not arguments.json:
                 sys.stdout.write(f"{each}\n")
@@ -65,15 +59,3 @@ def _run(arguments: argparse.Namespace) -> int:
     sys.stdout.write(f"{json.dumps(result, indent=2)}\n" if arguments.json else
                      f"{result['summary']}\n")  # fmt: skip
     return int(any(each.status is Status.FAILED for each in findings))
-
-
-def _as_worker(arguments: argparse.Namespace) -> list[str]:
-    return [
-        word
-        for option, values in (
-            ("--config-file", arguments.config_file),
-            ("--config-dir", arguments.config_dir),
-        )
-        for value in values
-        for word in (option, value)
-    ]

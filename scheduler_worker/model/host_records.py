@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -38,6 +38,9 @@ Ratio = Annotated[float, Meta(ge=0.0, le=100_000.0)]
 Text = Annotated[str, Meta(min_length=1, max_length=255)]
 ClusterName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}\Z")]
 HvSpec = tuple[str, str, str]
+HostState = Literal["up", "down", "disabled"]
+"""Whether a host takes VMs: disabled by an operator, or not heard of, forced down, or asleep."""
+HOST_STATES: tuple[str, ...] = get_args(HostState)
 
 
 class HostReport(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -298,6 +301,14 @@ def is_forced_down(record: HostRecord) -> bool:
     """
     is_up = record.power.state == "up" and record.service.get("up") is not False
     return bool(record.service.get("forced_down")) or not is_up
+
+
+def state_of(record: HostRecord, now_s: float, down_after_s: float) -> HostState:
+    """The state of a host; without a heartbeat for ``down_after_s`` it counts as down."""
+    if record.service.get("disabled"):
+        return "disabled"
+    age_s = 0.0 if is_watched(record) else abs(now_s - heartbeat_s(record))
+    return "down" if age_s > down_after_s or is_forced_down(record) else "up"
 
 
 def out_of_service(record: HostRecord) -> str | None:

@@ -31,6 +31,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that have a slot, or have yielded theirs."""
     backlog: int = 0
     """Requests that this process has received and not begun."""
+    is_drained: bool = False
+    """Whether no more requests are taken, by an operator's command."""
     waiting_for_pending: int = 0
     """Requests that wait for reserved resources to be released."""
     waiting_for_feed: int = 0

@@ -416,6 +416,7 @@ def _gauges(load: Load, *, is_connected: bool) -> Iterator[Metric]:
             load.waiting_for_pending,
         ),
         ("bus_connected", "Whether the bus is connected", is_connected),
+        ("drained", "Whether no more requests are taken, by a command", load.is_drained),
         ("waiting_for_feed", "Requests that wait for the feed", load.waiting_for_feed),
         (
             "unwritten_decisions",

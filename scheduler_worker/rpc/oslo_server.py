@@ -14,6 +14,7 @@ import time
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+from scheduler_worker.errors import RequestError
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message
 from scheduler_worker.rpc.oslo import AWAY, oslo_messaging, unavailable
@@ -87,6 +88,13 @@ class OsloServer:
             self._slots.shutdown(wait=False, cancel_futures=True)
         self._heartbeats.stop()
         return drained
+
+    def take_requests(self, wanted: bool) -> None:
+        """Raises RequestError: oslo.messaging reads all queues of a server, or none."""
+        if not wanted:
+            raise RequestError(
+                "worker", "only a worker with [rpc] server = amqp can be drained; stop this one"
+            )
 
     def problem(self) -> str | None:
         """Why nothing is consumed, or nothing gets done; None if all is well."""

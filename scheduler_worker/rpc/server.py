@@ -35,6 +35,13 @@ class Server(Protocol):
         Legal before ``start``. Idempotent.
         """
 
+    def take_requests(self, wanted: bool) -> None:
+        """Take messages from the topic's queue, which all servers share, or no more of them.
+
+        What was taken is finished. The server's own queue and the fanout are always served.
+        Returns at once. Raises RequestError where the server cannot tell its queues apart.
+        """
+
     def problem(self) -> str | None:
         """Why nothing is consumed, or nothing gets done; None if all is well."""
 

@@ -10,6 +10,7 @@ import msgspec
 
 from scheduler_worker.errors import NoValidHost, RequestError, Undeliverable, WorkerStops
 from scheduler_worker.model.decisions import Decision
+from scheduler_worker.model.host_records import HOST_STATES
 from scheduler_worker.ports import Publisher
 from scheduler_worker.rpc import codec
 from scheduler_worker.rpc.contract import Context, Endpoint
@@ -176,16 +177,34 @@ class WorkerEndpoint:
         return explanation(self._scheduler, context, *asked)
 
     def list_hosts(
-        self, context: Context, cluster: Any = None, marker: Any = None, limit: Any = None
+        self,
+        context: Context,
+        cluster: Any = None,
+        marker: Any = None,
+        limit: Any = None,
+        host: Any = None,
+        state: Any = None,
     ) -> dict[str, Any]:
-        """Return a page of hosts."""
-        return self._listing.hosts(*page(cluster, marker, limit))
+        """Return a page of hosts; ``host`` is a name, node name or uuid of those wanted."""
+        if state is not None and state not in HOST_STATES:
+            expected = ", ".join(HOST_STATES)
+            raise RequestError("state", f"expected null or one of {expected}, got {state!r:.80}")
+        _check_texts(host=host)
+        return self._listing.hosts(*page(cluster, marker, limit), host=host, state=state)
 
     def list_reservations(
-        self, context: Context, cluster: Any = None, marker: Any = None, limit: Any = None
+        self,
+        context: Context,
+        cluster: Any = None,
+        marker: Any = None,
+        limit: Any = None,
+        host: Any = None,
+        instance: Any = None,
     ) -> dict[str, Any]:
-        """Return a page of live reservations."""
-        return self._listing.reservations(*page(cluster, marker, limit))
+        """Return a page of live reservations, of all or of those on a host or of an instance."""
+        _check_texts(host=host, instance=instance)
+        wanted = page(cluster, marker, limit)
+        return self._listing.reservations(*wanted, host=host, instance=instance)
 
     def list_clusters(
         self, context: Context, marker: Any = None, limit: Any = None
@@ -196,10 +215,14 @@ class WorkerEndpoint:
 
 def page(cluster: Any, marker: Any, limit: Any) -> tuple[str | None, str | None, int | None]:
     """Check the arguments of a method that returns pages. Raises RequestError."""
-    for name, value in (("cluster", cluster), ("marker", marker)):
+    _check_texts(cluster=cluster, marker=marker)
+    return cluster, marker, codec.decode_limit(limit, default=None)
+
+
+def _check_texts(**arguments: Any) -> None:
+    for name, value in arguments.items():
         if value is not None and not isinstance(value, str):
             raise RequestError(name, f"expected a text, got {type(value).__name__}")
-    return cluster, marker, codec.decode_limit(limit, default=None)
 
 
 def _fingerprint(*arguments: object) -> str:

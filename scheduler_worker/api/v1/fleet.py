@@ -9,14 +9,16 @@ from msgspec import UNSET, UnsetType
 
 from scheduler_worker.api.access import Access
 from scheduler_worker.api.rights import Action
-from scheduler_worker.api.v1.inventory import State, limits_of, state_of
+from scheduler_worker.api.v1.inventory import limits_of
 from scheduler_worker.api.v1.operations import Answer, Call, Operation
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model.aggregates import zones
 from scheduler_worker.model.host_records import (
     HostRecord,
+    HostState,
     compute_reported_at_s,
     reported_use,
+    state_of,
 )
 from scheduler_worker.model.hosts import ClaimOrReservation
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
@@ -44,7 +46,7 @@ class FleetColumns(msgspec.Struct, frozen=True):
     cluster: list[str] = []
     zone: list[str | None] = []
     """The first of its zones; null: it is in none."""
-    state: list[State] = []
+    state: list[HostState] = []
     age_s: list[int | None] = []
     """Seconds since the last report of its compute service; null: there was none."""
     instances: list[int] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -27,12 +27,11 @@ from scheduler_worker.model import policies
 from scheduler_worker.model.aggregates import zones
 from scheduler_worker.model.host_records import (
     HostRecord,
+    HostState,
     compute_reported_at_s,
-    heartbeat_s,
-    is_forced_down,
-    is_watched,
     out_of_service,
     reported_use,
+    state_of,
 )
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.topology import (
@@ -44,8 +43,6 @@ from scheduler_worker.model.topology import (
 )
 from scheduler_worker.service.inventory.listing import Listing, hosts_of
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-
-State = Literal["up", "down", "disabled"]
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -129,7 +126,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     nodename: str
     cluster: str
     zones: list[str]
-    state: State
+    state: HostState
     reason: str | None
     reported_at: datetime | None
     vcpus: Amount
@@ -154,7 +151,7 @@ class HostQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     cluster: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
-    state: State | UnsetType = UNSET
+    state: HostState | UnsetType = UNSET
 
 
 class InventoryOperations:
@@ -243,8 +240,8 @@ class InventoryOperations:
             record = _record(replica, uuid)
             if query.name is not UNSET and query.name not in {record.host, record.nodename}:
                 return False
-            now_s = replica.table.now_s
-            return query.state in {UNSET, state_of(record, now_s, self._down_after_s)}
+            state = state_of(record, replica.table.now_s, self._down_after_s)
+            return query.state in {UNSET, state}
 
         page = self._listing.page(
             "hosts", hosts_of, self._host,
@@ -337,14 +334,6 @@ def _record(replica: ClusterReplica, uuid: str) -> HostRecord:
     row = replica.table.row_of(uuid)
     assert row is not None  # noqa: S101 - listed under the same lock
     return replica.table.records[row]
-
-
-def state_of(record: HostRecord, now_s: float, down_after_s: float) -> State:
-    """Whether a host can take instances; a silence of ``down_after_s`` counts as down."""
-    if record.service.get("disabled"):
-        return "disabled"
-    age_s = 0.0 if is_watched(record) else abs(now_s - heartbeat_s(record))
-    return "down" if age_s > down_after_s or is_forced_down(record) else "up"
 
 
 class Limits(NamedTuple):

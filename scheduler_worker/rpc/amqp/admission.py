@@ -74,6 +74,15 @@ class Admission:
         """
         return self._delay.waited_s(time.monotonic()) if queue == self._queue else 0.0
 
+    @property
+    def queue_delay_s(self) -> float:
+        """How long messages wait in the shared queue now; 0 where none wait, or unknown."""
+        with contextlib.suppress(
+            RuntimeError, IndexError
+        ):  # the loop's thread changes it meanwhile
+            return self._delay.waited_s(time.monotonic())
+        return 0.0
+
     def received(self, request: Request, queue: str) -> Request:
         """The request with the patience that its caller has left after the wait in the queue."""
         if queue != self._queue:

@@ -175,17 +175,31 @@ class BrokerConnection:
 
     # Consuming
 
-    def consume(self, slots: int) -> None:
+    def consume(self, slots: int, *, shared: bool = True) -> None:
         """Consume each queue, at most ``slots`` unacknowledged messages at a time.
 
-        Raises BusUnavailable where a permission is missing.
+        Without ``shared`` all but the topic's queue. Raises BusUnavailable where a permission is
+        missing.
         """
+        queues = [self._names.own_queue, self._names.fanout_queue]
+        if shared:
+            queues.insert(0, self._names.queue)
         self._amqp.transport.uncork()
         with translated(self._amqp.broker, self._names, self.close):
-            for queue in (self._names.queue, self._names.own_queue, self._names.fanout_queue):
+            for queue in queues:
                 with needs(f"the read permission on the queue {queue}"):
                     self._consume(queue, queue, slots, wait=spec.Basic.ConsumeOk)
         self._amqp.transport.cork()
+
+    def consume_shared(self, slots: int) -> None:
+        """Consume the topic's queue again, unless it is consumed."""
+        if self._names.queue not in self._channel.cancel_callbacks:
+            self._consume(self._names.queue, self._names.queue, slots)
+
+    def leave_shared(self) -> None:
+        """Consume the topic's queue no more; what it has delivered stays ours."""
+        if self._names.queue in self._channel.cancel_callbacks:
+            self._cancel(self._names.queue)
 
     def open_extra_consumer(self, number: int) -> None:
         """Take one message more from the shared queue, for a handler that yielded its slot."""

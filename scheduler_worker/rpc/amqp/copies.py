@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import amqp
 
-from scheduler_worker.errors import BusUnavailable, ConfigError, SchedulerWorkerError
+from scheduler_worker.errors import BusUnavailable, ConfigError, RequestError, SchedulerWorkerError
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.amqp import contents, envelope, frames, properties
 from scheduler_worker.rpc.amqp.compression import DecompressionError, decompressed
@@ -101,6 +101,10 @@ class Copies:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
+
+    def take_requests(self, wanted: bool) -> None:
+        """Raises RequestError: it takes no requests, only copies."""
+        raise RequestError("worker", "in a dry run a worker takes no requests")
 
     def problem(self) -> str | None:
         return self._problem

@@ -19,10 +19,19 @@ class ExtraConsumers:
 
     def use(self, connection: BrokerConnection | None) -> None:
         """Consume over this connection from now on; None: not at all."""
+        if connection is self._connection:
+            return
         self._connection = connection
         if connection is not None:
             for number in self._numbers:
                 connection.open_extra_consumer(number)
+
+    def leave(self) -> None:
+        """Consume no more, until :meth:`use`."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            for number in self._numbers:
+                connection.close_extra_consumer(number)
 
     def open(self) -> None:
         """Take one message more."""

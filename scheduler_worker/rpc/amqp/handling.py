@@ -109,10 +109,16 @@ class MessageHandler:
             else:
                 self._deliveries.forget(work)
 
-    def use(self, connection: BrokerConnection) -> None:
-        """Send and receive over this connection, which consumes by now."""
+    def use(self, connection: BrokerConnection, *, shared: bool = True) -> None:
+        """Send and receive over this connection, which consumes by now.
+
+        ``shared``: the topic's queue too, so that more of it is taken for work that only waits.
+        """
         self._connection = connection
-        self._extra_consumers.use(connection)
+        if shared:
+            self._extra_consumers.use(connection)
+        else:
+            self._extra_consumers.leave()
         self.admission.use(connection)
 
     def drain(self, connection: BrokerConnection) -> None:

@@ -76,6 +76,8 @@ class AmqpServer:
         self._connected_s = 0.0
         self._last_tick_s = time.monotonic()
         self._problem: str | None = "has not started"
+        self._takes_requests = True
+        """Whether the topic's queue is consumed, which all servers share."""
         self._silence: str | None = None
         """Says for how long a broker has been silent whose connection is not lost."""
         self._guard = threading.Lock()
@@ -121,6 +123,11 @@ class AmqpServer:
         self._ended.wait(_CLOSE_S)
         return drained
 
+    def take_requests(self, wanted: bool) -> None:
+        """Take messages from the topic's queue, or no more of them; see ``Server``. Idempotent."""
+        self._takes_requests = wanted
+        self._loop.call_soon(self._consume_as_wanted)
+
     def problem(self) -> str | None:
         """Why nothing is consumed, or nothing gets done; None if all is well."""
         return self._problem or self._silence or self._slots.stuck()
@@ -145,6 +152,7 @@ class AmqpServer:
             "waiting": self._slots.waiting,
             "namesakes": self._name_check.has_found,
             "tick_age_s": round(self.tick_age_s(), 3),
+            "queue_delay_s": round(self._messages.admission.queue_delay_s, 3),
             **self._messages.describe(),
         }
 
@@ -266,14 +274,25 @@ class AmqpServer:
             is_reconnect=is_reconnect,
         )
         messages.adopt(connection)
-        connection.consume(self._slot_count)
+        shared = self._takes_requests
+        connection.consume(self._slot_count, shared=shared)
         again = " again" if is_reconnect else ""
         LOG.info("Consuming topic %s at %s%s", self._names.topic, broker.address, again)
         self._problem = self._silence = None
         self._connected_s = time.monotonic()
-        messages.use(connection)
+        messages.use(connection, shared=shared)
         self._observer.bus_connected(again=is_reconnect)
         self._consumes.set()
+
+    def _consume_as_wanted(self) -> None:
+        connection = self._connection
+        if connection is None or self._stopping.is_set():
+            return
+        if self._takes_requests:
+            connection.consume_shared(self._slot_count)
+        else:
+            connection.leave_shared()
+        self._messages.use(connection, shared=self._takes_requests)
 
     def _back_off(self) -> None:
         settings = self._settings

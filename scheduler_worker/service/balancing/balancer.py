@@ -149,6 +149,10 @@ class Balancer:
         report_power_end(self._observer, cluster, before, after, progress)
         return before.find(action_id) is not None
 
+    def turns(self) -> list[str]:
+        """The clusters whose turn this worker had last, as far as it has read."""
+        return self._records.held_by(self.task.worker)
+
     def describe(self) -> dict[str, object]:
         """Turns, ledgers and last rounds by cluster, as this worker has read them; for the dump.
 

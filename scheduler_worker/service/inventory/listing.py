@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.host_records import compute_reported_at_s
+from scheduler_worker.model.host_records import (
+    HostRecord,
+    HostState,
+    compute_reported_at_s,
+    out_of_service,
+    state_of,
+)
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 
 DEFAULT_LIMIT = 1000
@@ -23,8 +30,10 @@ Row = dict[str, Any]
 class Listing:
     """Reads the state through this process's replicas, brought up to date first."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, *, down_after_s: float = math.inf) -> None:
+        """A host without a heartbeat for ``down_after_s`` counts as down."""
         self._fleet = fleet
+        self._down_after_s = down_after_s
 
     def clusters(self, marker: str | None = None, limit: int | None = None) -> Page:
         """Clusters by name, with the number of hosts and reservations of each."""
@@ -33,16 +42,46 @@ class Listing:
         return page
 
     def hosts(
-        self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
+        self,
+        cluster: str | None = None,
+        marker: str | None = None,
+        limit: int | None = None,
+        *,
+        host: str | None = None,
+        state: str | None = None,
     ) -> Page:
-        """Hosts by uuid: record, aggregates, instances, and the sum of the reservations."""
-        return self.page("hosts", hosts_of, self._host, cluster, marker, limit)
+        """Hosts by uuid: record, state, aggregates, instances, and the sum of the reservations.
+
+        ``host`` is a name, node name or uuid, ``state`` one of
+        :data:`~scheduler_worker.model.host_records.HOST_STATES`.
+        """
+
+        def is_wanted(replica: ClusterReplica, uuid: str) -> bool:
+            record = _record(replica, uuid)
+            is_named = host in {None, uuid, record.host, record.nodename}
+            return is_named and state in {None, self._state(replica, record)}
+
+        return self.page("hosts", hosts_of, self._host, cluster, marker, limit, where=is_wanted)
 
     def reservations(
-        self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
+        self,
+        cluster: str | None = None,
+        marker: str | None = None,
+        limit: int | None = None,
+        *,
+        host: str | None = None,
+        instance: str | None = None,
     ) -> Page:
-        """Live reservations by id."""
-        return self.page("reservations", reservations_of, _reservation, cluster, marker, limit)
+        """Live reservations by id; ``host`` as in :meth:`hosts`, ``instance`` is a uuid."""
+
+        def is_wanted(replica: ClusterReplica, reservation_id: str) -> bool:
+            found = replica.reservations[reservation_id]
+            is_there = host in {None, found.host, found.nodename, found.host_uuid}
+            return is_there and instance in {None, found.instance_uuid}
+
+        return self.page(
+            "reservations", reservations_of, _reservation, cluster, marker, limit, where=is_wanted
+        )
 
     def page(
         self,
@@ -93,6 +132,8 @@ class Listing:
         reservations = table.reservations_of_host(uuid)
         return {
             **msgspec.to_builtins(msgspec.structs.asdict(host.record)),
+            "state": self._state(replica, host.record),
+            "state_reason": out_of_service(host.record),
             "compute_reported_at_s": compute_reported_at_s(host.record),
             "aggregates": [each.name for each in host.aggregates],
             "instances": sorted(table.reported_instances(host.host)),
@@ -103,6 +144,9 @@ class Listing:
                 "disk_mb": sum(each.resources.disk_mb for each in reservations),
             },
         }
+
+    def _state(self, replica: ClusterReplica, record: HostRecord) -> HostState:
+        return state_of(record, replica.table.now_s, self._down_after_s)
 
     def _replicas(self, cluster: str | None) -> Iterable[ClusterReplica]:
         self._fleet.refresh_globals()
@@ -136,6 +180,12 @@ def hosts_of(replica: ClusterReplica) -> Iterable[str]:
 def reservations_of(replica: ClusterReplica) -> Iterable[str]:
     """The ids of a cluster's reservations."""
     return replica.reservations.keys()
+
+
+def _record(replica: ClusterReplica, uuid: str) -> HostRecord:
+    row = replica.table.row_of(uuid)
+    assert row is not None  # noqa: S101 - listed under the same lock
+    return replica.table.records[row]
 
 
 def _reservation(replica: ClusterReplica, reservation_id: str) -> Row:

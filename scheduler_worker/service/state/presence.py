@@ -38,6 +38,8 @@ class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its hosts come from Nova's databases."""
     is_dry_run: bool = False
     """Whether it decides on copies of requests, and answers none."""
+    is_drained: bool = False
+    """Whether it takes no more requests from the topic's queue, until it is resumed."""
 
 
 class WorkerRecords(Replica):
@@ -73,6 +75,16 @@ class Presence:
         self._observer = observer
         self.task = Periodic("presence", self.renew, RENEW_S)
         """The thread."""
+
+    @property
+    def facts(self) -> WorkerFacts:
+        """What the record says, or will say once it is written."""
+        return self._facts
+
+    def set_drained(self, is_drained: bool) -> None:
+        """Write it into the record as soon as possible, in the thread."""
+        self._facts = msgspec.structs.replace(self._facts, is_drained=is_drained)
+        self.task.wake()
 
     def renew(self) -> float:
         """Write the record; returns the seconds until the next time. Raises nothing."""

@@ -79,6 +79,12 @@ class TurnRecords(Replica, Generic[AnyTurn]):
         else:
             self.turns[cluster] = msgspec.json.decode(value, type=self._form)
 
+    def held_by(self, worker: str) -> list[str]:
+        """The clusters whose turn is the worker's, by name; takes no lock."""
+        return sorted(
+            cluster for cluster, turn in dict(self.turns).items() if turn.worker == worker
+        )
+
     def take_turn(
         self, store: Store, cluster: str, worker: str, interval_s: float
     ) -> tuple[AnyTurn | None, float]:

@@ -121,6 +121,10 @@ class Tuner:
             "disks": sample.disks,
         }
 
+    def turns(self) -> list[str]:
+        """The clusters whose turn this worker had last, as far as it has read."""
+        return self.policies.records.held_by(self.task.worker)
+
     def describe(self) -> dict[str, object]:
         """Return the policies in force, the alarms, and the turn of each cluster."""
         turns = msgspec.to_builtins(dict(self.policies.records.turns))

@@ -49,10 +49,10 @@ def test_the_state_is_shown_as_text_and_as_json(worker, capsys):
 
 
 def test_an_error_is_one_sentence(worker, capsys):
-    assert main(["balance", "on", "nowhere", "--config", str(worker)]) == 2
+    assert main(["balance", "on", "nowhere", "--config", str(worker)]) == 1
     assert "there is no cluster 'nowhere'; known are default" in capsys.readouterr().err
     assert main(["balance", "show"]) == 2
-    assert "Say where the workers are: --config FILE" in capsys.readouterr().err
+    assert "Say where the workers are: --config-file FILE" in capsys.readouterr().err
     assert main(["balance", "show", "--config", "/no/such/file"]) == 2
     assert "/no/such/file" in capsys.readouterr().err
 

@@ -16,6 +16,7 @@ from scheduler_worker.rpc.amqp import server as amqp_server
 from scheduler_worker.rpc.amqp import undelivered
 from scheduler_worker.rpc.amqp.connection import Answer, ConnectionLostError, IncomingMessage
 from scheduler_worker.rpc.amqp.deliveries import Ack, Publish
+from scheduler_worker.rpc.amqp.extra_consumers import ExtraConsumers
 from scheduler_worker.rpc.amqp.loop import Loop
 from scheduler_worker.rpc.amqp.server import AmqpServer
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker, DeliveryLimits, QueueNames
@@ -80,8 +81,14 @@ class ScriptedConnection:
         assert not matters
         self.heartbeats.append(queue)
 
-    def consume(self, slots: int) -> None:
-        """Nothing to do."""
+    def consume(self, slots: int, *, shared: bool = True) -> None:
+        self.consumes_shared = shared
+
+    def consume_shared(self, slots: int) -> None:
+        self.consumes_shared = True
+
+    def leave_shared(self) -> None:
+        self.consumes_shared = False
 
     def flush(self) -> None:
         """Nothing to do."""
@@ -192,6 +199,79 @@ def test_a_redelivered_call_gets_a_heartbeat_at_once(connections: list[ScriptedC
     assert connection.heartbeats == ["redelivered"]
     gate.opened.set()
     server.stop(5)
+
+
+# Taking no more requests
+
+
+def test_a_server_leaves_the_shared_queue_finishes_what_it_has_and_comes_back(
+    connections: list[ScriptedConnection],
+) -> None:
+    gate = Gate()
+    server = make(wait=gate, echo=echo)
+    server.start()
+    [connection] = connections
+    connection.deliver(message(1, "wait", _msg_id="call", _reply_q="caller"))
+    gate.wait_for(1)
+    server.take_requests(False)
+    await_rounds(server)
+    assert not connection.consumes_shared
+    assert server.problem() is None
+    gate.opened.set()
+    eventually(lambda: len(connection.performed) == 2)
+    assert isinstance(connection.performed[0], Publish)
+    server.take_requests(True)
+    await_rounds(server)
+    assert connection.consumes_shared
+    server.stop(5)
+
+
+def test_a_server_that_takes_no_requests_takes_none_on_its_next_connection(
+    connections: list[ScriptedConnection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AmqpServer, "_back_off", lambda _: None)
+    server = make(echo=echo)
+    server.start()
+    server.take_requests(False)
+    await_rounds(server)
+
+    def lost(_: Any) -> None:
+        raise ConnectionLostError("gone")
+
+    connections[0].on_message = lost
+    connections[0].deliver(message(1, "echo"))
+    eventually(lambda: len(connections) == 2 and server.problem() is None)
+    assert not connections[1].consumes_shared
+    server.stop(5)
+
+
+class Consumers:
+    """Counts the extra consumers of a connection."""
+
+    def __init__(self) -> None:
+        self.open: set[int] = set()
+
+    def open_extra_consumer(self, number: int) -> None:
+        assert number not in self.open  # the broker would close the connection
+        self.open.add(number)
+
+    def close_extra_consumer(self, number: int) -> None:
+        self.open.remove(number)
+
+
+def test_extra_consumers_leave_the_shared_queue_and_come_back_once() -> None:
+    extra, connection = ExtraConsumers(), Consumers()
+    link: Any = connection
+    extra.use(link)
+    extra.open()
+    extra.open()
+    assert connection.open == {0, 1}
+    extra.leave()
+    assert connection.open == set()
+    extra.close()
+    extra.use(link)
+    extra.use(link)
+    assert connection.open == {0}
 
 
 # Backoff between connections

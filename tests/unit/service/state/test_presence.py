@@ -46,6 +46,18 @@ def test_a_worker_that_stops_is_forgotten_at_once(world):
     assert names(world) == []
 
 
+def test_the_others_know_that_a_worker_is_drained(world):
+    one = worker(world, "a")
+    one.renew()
+    one.set_drained(True)
+    one.renew()
+    assert [each.is_drained for each in presence.workers(world.state)] == [True]
+    assert one.facts.is_drained
+    one.set_drained(False)
+    one.renew()
+    assert [each.is_drained for each in presence.workers(world.state)] == [False]
+
+
 def test_one_that_never_started_removes_nothing(world):
     worker(world, "a").renew()
     worker(world, "a").stop()

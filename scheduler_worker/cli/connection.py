@@ -1,0 +1,106 @@
+"""How commands reach the workers: options for a configuration, a URL, a topic and a timeout."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from oslo_config import cfg
+
+from scheduler_worker import conf as configuration
+from scheduler_worker.client import SchedulerClient
+from scheduler_worker.errors import CallTimeout, ConfigError
+from scheduler_worker.rpc.transport import Bus, register_opts
+
+TIMEOUT_S, LONGEST_S = 10.0, 3600.0
+_NOWHERE = (
+    "Say where the workers are: --config-file FILE, --url rabbit://..., or the variable "
+    "OS_DEFAULT__TRANSPORT_URL"
+)
+
+
+def add_config(parser: Any) -> None:
+    """The options for the workers' configuration files."""
+    parser.add_argument(
+        *("--config-file", "--config"),
+        dest="config_file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a configuration file of the workers; may be repeated; default: those that they read",
+    )
+    parser.add_argument(
+        "--config-dir",
+        action="append",
+        default=[],
+        metavar="DIRECTORY",
+        help="a directory whose *.conf files are read after them",
+    )
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """The options of a command that asks the workers."""
+    group = parser.add_argument_group(
+        "connection", "where the workers are; of their files only the bus is read"
+    )
+    add_config(group)
+    group.add_argument("--url", metavar="URL", help="a transport_url instead, rabbit://...")
+    group.add_argument("--topic", help="the workers' topic; default: theirs, [rpc] topic")
+    group.add_argument(
+        "--timeout",
+        type=seconds,
+        default=TIMEOUT_S,
+        metavar="SECONDS",
+        help="how long an answer is waited for; default: %(default)g",
+    )
+
+
+def config_arguments(arguments: argparse.Namespace) -> list[str]:
+    """The files and directories that were given, as arguments of ``scheduler-worker``."""
+    return [
+        *(f"--config-file={each}" for each in arguments.config_file),
+        *(f"--config-dir={each}" for each in arguments.config_dir),
+    ]
+
+
+@contextlib.contextmanager
+def connected(arguments: argparse.Namespace) -> Iterator[SchedulerClient]:
+    """A client for as long as the block lasts.
+
+    Raises:
+        ConfigError: no bus is named, a file cannot be used, or no driver serves the URL.
+        CallTimeout: a call in the block had no answer; says who was asked for how long.
+    """
+    try:
+        conf = configuration.load(config_arguments(arguments))
+        register_opts(conf)
+        if not arguments.url and conf.get_location("transport_url").location.name in _UNSET:
+            raise ConfigError(_NOWHERE)
+        topic, exchange = arguments.topic or conf.rpc.topic, conf.rpc.exchange
+        bus = Bus(conf, url=arguments.url, exchange=exchange)
+    except (cfg.Error, OSError, ValueError) as error:
+        raise ConfigError(str(error)) from None
+    with bus:
+        try:
+            yield SchedulerClient(bus, topic=topic, timeout_s=arguments.timeout)
+        except CallTimeout as error:
+            raise CallTimeout(
+                f"No answer within {arguments.timeout:g} s on topic {topic} at {bus.url} "
+                f"({error}). Is a worker serving it? It is unknown whether the call had an effect"
+            ) from None
+
+
+_UNSET = {"opt_default", "set_default"}
+
+
+def seconds(text: str) -> float:
+    """An argument that is a duration. Raises ArgumentTypeError."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0.0 < found <= LONGEST_S:
+        raise argparse.ArgumentTypeError(f"{text!r}: write seconds above 0, at most {LONGEST_S:g}")
+    return found

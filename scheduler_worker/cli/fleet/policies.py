@@ -1,0 +1,245 @@
+"""``policy``: the policies in force of clusters, read and changed over the bus."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cliff.command import Command
+
+from scheduler_worker.cli.commands import confirmed
+from scheduler_worker.cli.dry_run_files import read_text
+from scheduler_worker.cli.fleet import policy_editing
+from scheduler_worker.cli.fleet.commands import (
+    FleetCommand,
+    FleetLister,
+    FleetShow,
+    Optional,
+    Table,
+    Texts,
+    add_paging,
+    pages,
+)
+from scheduler_worker.cli.fleet.hosts import shown
+from scheduler_worker.cli.fleet.policy_editing import InForce
+from scheduler_worker.cli.policy_changes import difference
+from scheduler_worker.cli.policy_texts import read_policies, write_policies
+from scheduler_worker.client import SchedulerClient
+from scheduler_worker.errors import ConfigError
+from scheduler_worker.model.policies import ClusterPolicy
+
+_STORE = """\
+These are the policies *in force* of clusters, which the workers decide under. The policies that
+administrators make with the REST API are in a SQL store; `scheduler-worker-manage policy` is for
+these. Where the store has attached a policy to a cluster, it is put in force again within a minute,
+whatever was attached here.
+"""
+
+
+class _InForce(Command):
+    """Says in its help which policies these are."""
+
+    def get_epilog(self) -> str:
+        return _STORE
+
+
+class ListPolicies(_InForce, FleetLister):
+    """List the policy in force of each cluster.
+
+    A cluster without one of its own has the policy `nova`, which the workers' options describe.
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_paging(parser, "a cluster's name")
+
+    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Table:
+        columns = ("Cluster", "Policy", "Version", "Filters", "Weights", "Balance", "Id")
+        rows = []
+        for each in pages(client.list_clusters, "clusters", arguments):
+            policy = policy_editing.get(client, each["cluster"])
+            balance = Optional(policy.balance.unit if policy.balance else None)
+            sizes = len(policy.filters), len(policy.weights)
+            row = (each["cluster"], policy.name, policy.version, *sizes, balance, policy.id)
+            rows.append(row)
+        return columns, rows
+
+
+class ShowPolicy(_InForce, FleetShow):
+    """Show the policy in force of a cluster."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        _add_cluster(parser)
+
+    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Table:
+        plain = client.get_cluster_policy(arguments.cluster)
+        fields = {"cluster": arguments.cluster, **plain}
+        documents = {"filters", "weights"}
+        return tuple(fields), tuple(
+            Texts(each) if name in documents else shown(each) for name, each in fields.items()
+        )
+
+
+class DiffPolicies(FleetCommand):
+    """Show how the policy in force of a cluster differs from another cluster's, or a file's.
+
+    The file is as `policy export` prints it. Nothing is printed where both are the same.
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        _add_cluster(parser)
+        others = parser.add_mutually_exclusive_group(required=True)
+        others.add_argument("other", nargs="?", metavar="OTHER", help="another cluster")
+        others.add_argument("--file", type=Path, metavar="FILE", help="a file with one policy")
+
+    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
+        policy = policy_editing.get(client, arguments.cluster)
+        if arguments.file:
+            other, name = read_one(arguments.file, None), str(arguments.file)
+        else:
+            other, name = policy_editing.get(client, arguments.other), arguments.other
+        sys.stdout.writelines(difference(policy, other, arguments.cluster, name))
+        return 0
+
+
+class ExportPolicies(FleetCommand):
+    """Print the policies in force of all clusters, or of some, as YAML.
+
+    `policy attach` and `policy import` read it, and `scheduler-worker-manage policy import` puts it
+    into the store. A policy that several clusters have is printed once, in its newest version; the
+    policy `nova` is printed only for clusters that are named, as a policy of the cluster's own.
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("clusters", nargs="*", metavar="CLUSTER", help="default: all")
+
+    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
+        in_force = InForce.of(client, arguments.clusters or None)
+        found = [each for each in in_force.newest() if not policy_editing.is_nova(each)]
+        found += [
+            policy_editing.own(in_force.policies[cluster], cluster)
+            for cluster in arguments.clusters
+            if policy_editing.is_nova(in_force.policies[cluster])
+        ]
+        sys.stdout.write(write_policies(found))
+        return 0
+
+
+class AttachPolicy(_InForce, FleetCommand):
+    """Put the policy of a file in force for clusters.
+
+    Every decision after that is made under it. It gets the next version where a cluster has a
+    policy of this id, else version 1. The workers refuse one that cannot be compiled, with all
+    errors at once.
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("file", type=Path, metavar="FILE", help="as `policy export` prints it")
+        parser.add_argument("clusters", nargs="+", metavar="CLUSTER")
+        parser.add_argument("--policy", metavar="NAME", help="which one, if there are several")
+
+    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
+        policy = read_one(arguments.file, arguments.policy)
+        in_force = InForce.of(client)
+        in_force.check(arguments.clusters)
+        attach(client, in_force.numbered(policy), arguments.clusters)
+        return 0
+
+
+class DetachPolicy(_InForce, FleetCommand):
+    """Return clusters to the policy `nova`, which the workers' options describe."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("clusters", nargs="+", metavar="CLUSTER")
+
+    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
+        for cluster in arguments.clusters:
+            client.detach_cluster_policy(cluster)
+            sys.stdout.write(f"{cluster}: nova\n")
+        return 0
+
+
+class ImportPolicies(_InForce, FleetCommand):
+    """Bring the policies in force up to those of a file, in every cluster that has them.
+
+    A policy of the file is put in force where one of its id, or without an id there one of its
+    name, is in force in another form; clusters with other policies keep these. Shows what would
+    change, and asks.
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("file", type=Path, metavar="FILE", help="as `policy export` prints it")
+        parser.add_argument("--yes", action="store_true", help="change them without a question")
+
+    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
+        given = read_policies(read_text(arguments.file), str(arguments.file))
+        in_force = InForce.of(client)
+        changes = [
+            (policy, clusters) for policy, clusters in map(in_force.change, given) if clusters
+        ]
+        for policy, clusters in changes:
+            for cluster in clusters:
+                now = in_force.policies[cluster]
+                sys.stdout.writelines(
+                    difference(now, policy, f"{cluster}: {now.reference}", cluster)
+                )
+        if not changes:
+            sys.stdout.write("The clusters have these policies already, or others.\n")
+            return 0
+        sys.stdout.flush()
+        if not arguments.yes and not confirmed("Put these policies in force?"):
+            return 1
+        for policy, clusters in changes:
+            attach(client, policy, clusters)
+        return 0
+
+
+class EditPolicy(_InForce, FleetCommand):
+    """Edit the policy in force of a cluster in $VISUAL or $EDITOR.
+
+    The editor gets YAML. What the workers refuse is shown with all errors, and can be edited again;
+    the text is kept, in a file that is named, until it is in force. Other clusters with this
+    policy keep theirs: export, edit and import it to change it everywhere. The policy `nova` itself
+    is the workers' options; editing it makes a policy of the cluster's own.
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        _add_cluster(parser)
+
+    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
+        policy_editing.edit(client, arguments.cluster)
+        return 0
+
+
+def read_one(path: Path, name: str | None) -> ClusterPolicy:
+    """The only policy of a file, or the one of this name. Raises ConfigError."""
+    given = [each.document for each in read_policies(read_text(path), str(path))]
+    found = [each for each in given if name in {None, each.name}]
+    if len(found) != 1:
+        names = ", ".join(each.name for each in given) or "none"
+        raise ConfigError(f"{path}: name one of its policies with --policy; there are: {names}")
+    return found[0]
+
+
+def attach(client: SchedulerClient, policy: ClusterPolicy, clusters: Sequence[str]) -> None:
+    """Put it in force for each cluster, and say so."""
+    for cluster in clusters:
+        policy_editing.put(client, cluster, policy)
+        sys.stdout.write(f"{cluster}: {policy.reference}\n")
+
+
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("cluster", metavar="CLUSTER")
+
+
+COMMANDS: dict[str, type[FleetCommand]] = {
+    "policy list": ListPolicies,
+    "policy show": ShowPolicy,
+    "policy diff": DiffPolicies,
+    "policy export": ExportPolicies,
+    "policy attach": AttachPolicy,
+    "policy detach": DetachPolicy,
+    "policy import": ImportPolicies,
+    "policy edit": EditPolicy,
+}

@@ -1,0 +1,486 @@
+"""scheduler-workerctl over the bus: against a worker in this process."""
+
+import csv
+import io
+import json
+import os
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scheduler_worker import app, conf
+from scheduler_worker.cli.ctl import main
+from scheduler_worker.cli.fleet import hosts
+from scheduler_worker.cli.fleet.commands import duration
+from scheduler_worker.client import SchedulerClient
+from tests.support.workers import write_config
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLE = ROOT / "examples" / "hosts.yaml"
+SPEC = {"flavor": {"vcpus": 2, "memory_mb": 4096, "root_gb": 20}}
+PACKING = {
+    "policies": [
+        {
+            "id": "p1",
+            "name": "packing",
+            "filters": [{"unit": "RamFilter"}],
+            "weights": [{"unit": "RAMWeigher", "factor": -1.0}],
+        }
+    ]
+}
+
+
+@pytest.fixture
+def worker(tmp_path):
+    """A worker on a bus of its own, whose file is :data:`CONFIG`'s argument."""
+    path = write_config(
+        tmp_path / "w.conf",
+        DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/", "host": "w1"},
+        balancing={"interval": 0},
+    )
+    with app.build(conf.load(["--config-file", str(path)])).running() as running:
+        yield running, path
+
+
+@pytest.fixture
+def client(worker):
+    return SchedulerClient(worker[0].bus)
+
+
+@pytest.fixture
+def ctl(worker, capsys):
+    """Runs a command; returns its status, output and error."""
+
+    def run(*words):
+        capsys.readouterr()
+        status = main([*words, "--config-file", str(worker[1])])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def reported(ctl):
+    assert ctl("host", "report", str(EXAMPLE))[0] == 0
+    return ctl
+
+
+def plain(ctl, *words):
+    """What a command prints as JSON."""
+    status, out, err = ctl(*words, "-f", "json")
+    assert (status, err) == (0, "")
+    return json.loads(out)
+
+
+@pytest.fixture
+def policy_file(tmp_path):
+    path = tmp_path / "policies.yaml"
+
+    def write(policies=PACKING):
+        path.write_text(yaml.safe_dump(policies))
+        return str(path)
+
+    return write
+
+
+# Clusters and hosts
+
+
+def test_the_hosts_of_the_example_are_reported_and_listed(ctl):
+    status, out, _ = ctl("host", "report", str(EXAMPLE))
+    assert (status, out) == (0, "3 hosts reported; changed: east, west\n")
+    listed = plain(ctl, "host", "list", "--sort-column", "host")
+    assert [(each["Host"], each["Cluster"], each["State"]) for each in listed] == [
+        ("compute-1", "east", "up"),
+        ("compute-2", "east", "up"),
+        ("compute-3", "west", "disabled"),
+    ]
+    assert listed[1]["VCPUs"] == 32
+    assert listed[1]["VCPUs Used"] == 8
+
+
+def test_hosts_are_filtered(reported):
+    def names(*filters):
+        return [each["Host"] for each in plain(reported, "host", "list", *filters)]
+
+    assert names("--cluster", "west") == ["compute-3"]
+    assert names("--state", "disabled") == ["compute-3"]
+    assert names("--state", "down") == []
+    assert names("--name", "*-[12]") == ["compute-1", "compute-2"]
+    assert names("--aggregate", "fast") == []
+
+
+def test_a_page_says_where_the_next_one_begins(reported):
+    status, out, err = reported("host", "list", "--limit", "1", "-f", "value", "-c", "Host")
+    assert (status, out) == (0, "compute-1\n")
+    marker = err.split()[-1]
+    rest = reported("host", "list", "--marker", marker, "-f", "value", "-c", "Host")
+    assert rest == (0, "compute-2\ncompute-3\n", "")
+
+
+def test_a_filter_looks_on_behind_hosts_that_do_not_pass(reported, monkeypatch):
+    asked = ("host", "list", "--limit", "1", "--name", "compute-3", "-f", "value", "-c", "Host")
+    assert reported(*asked) == (0, "compute-3\n", "")
+
+
+def test_every_format_has_the_same_rows(reported):
+    status, out, _ = reported("host", "list", "-f", "csv", "-c", "Host", "-c", "VCPUs")
+    assert status == 0
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [(each["Host"], each["VCPUs"]) for each in rows][1] == ("compute-2", "32")
+    status, out, _ = reported("host", "list", "-f", "yaml", "--sort-column", "vcpus")
+    assert [each["VCPUs"] for each in yaml.safe_load(out)] == [16, 16, 32]
+    assert "| compute-1 |" in reported("host", "list")[1]
+
+
+def test_a_host_is_shown_by_name_and_by_uuid(reported):
+    one = plain(reported, "host", "show", "compute-3")
+    assert one == plain(reported, "host", "show", "7d3f2c5e-5b8e-4c36-9f0e-2a8d1b6c4e03")
+    assert one["state"] == "disabled"
+    assert one["state_reason"] == "its compute service is disabled: a new disk"
+    assert reported("host", "show", "compute-9") == (
+        1, "", "scheduler-workerctl: There is no host 'compute-9'.\n"
+    )  # fmt: skip
+
+
+def test_wrong_reports_are_named_and_none_is_stored(ctl, tmp_path):
+    path = tmp_path / "hosts.yaml"
+    path.write_text("- {host: a, uuid: u, vcpus: 1, memory_mb: 1, local_gb: 1}\n- {host: b}\n")
+    status, _, err = ctl("host", "report", str(path))
+    assert status == 1
+    assert "hosts[1]" in err
+    assert plain(ctl, "host", "list") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- host: [", "while parsing"),
+        ("- 3", "report 1: expected fields, got int"),
+        ("", "expected a list of host reports"),
+        ("just text", "expected a list of host reports"),
+    ],
+)
+def test_a_file_that_has_no_reports_is_refused(ctl, tmp_path, text, said):
+    path = tmp_path / "hosts.yaml"
+    path.write_text(text)
+    status, _, err = ctl("host", "report", str(path))
+    assert status == 2
+    assert f"{path}: " in err
+    assert said in err
+
+
+def test_times_in_reports_stay_texts(tmp_path):
+    path = tmp_path / "hosts.yaml"
+    path.write_text("host: a\nupdated_at: 2026-01-02T03:04:05Z\n")
+    assert hosts.read_reports(path) == [{"host": "a", "updated_at": "2026-01-02T03:04:05Z"}]
+
+
+def test_hosts_are_reported_again_until_the_user_ends_it(ctl, monkeypatch):
+    waits = []
+
+    def sleep(seconds):
+        waits.append(seconds)
+        if len(waits) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", sleep)
+    status, out, _ = ctl("host", "report", str(EXAMPLE), "--every", "30")
+    assert (status, waits) == (130, [30.0, 30.0])
+    assert out.count("3 hosts reported") == 2
+
+
+def test_a_host_is_removed_with_all_that_is_known_of_it(reported):
+    assert reported("host", "remove", "compute-1", "compute-9")[0] == 1
+    assert len(plain(reported, "host", "list")) == 3
+    assert reported("host", "remove", "compute-1")[:2] == (0, "removed: compute-1\n")
+    assert [each["Host"] for each in plain(reported, "host", "list")] == ["compute-2", "compute-3"]
+
+
+def test_clusters_are_listed_and_shown(reported, client):
+    client.select_destinations(SPEC, [str(uuid.uuid4())])
+    assert [each["Cluster"] for each in plain(reported, "cluster", "list")] == ["east", "west"]
+    shown = plain(reported, "cluster", "show", "east")
+    assert (shown["Hosts"], shown["Hosts Up"], shown["VCPUs"]) == (2, 2, 48)
+    assert (shown["Reservations"], shown["VCPUs Reserved"]) == (1, 2)
+    assert (shown["Policy"], shown["Balance"]) == ("nova", None)
+    assert "ComputeFilter" in shown["Filters"]
+    assert reported("cluster", "show", "nowhere")[0] == 1
+
+
+# Reservations
+
+
+def test_reservations_are_listed_shown_and_released(reported, client):
+    instance = str(uuid.uuid4())
+    [[chosen]] = client.select_destinations(SPEC, [instance])
+    [listed] = plain(reported, "reservation", "list", "--host", chosen.service_host)
+    assert (listed["Instance"], listed["State"], listed["VCPUs"]) == (instance, "held", 2)
+    assert listed["Age"] < listed["Expires In"]
+    assert plain(reported, "reservation", "list", "--cluster", "west") == []
+    assert plain(reported, "reservation", "show", instance)["host"] == chosen.service_host
+    assert reported("reservation", "release", instance)[:2] == (0, f"released: {instance}\n")
+    assert plain(reported, "reservation", "list") == []
+    status, _, err = reported("reservation", "show", instance)
+    assert (status, "There is no reservation for instance" in err) == (1, True)
+
+
+def test_a_release_names_what_was_not_reserved(reported):
+    status, out, err = reported("reservation", "release", "nobody")
+    assert (status, out) == (1, "")
+    assert "'nobody'" in err
+
+
+# Policies
+
+
+def test_a_policy_of_a_file_is_put_in_force_exported_compared_and_withdrawn(
+    reported, policy_file, tmp_path
+):
+    path = policy_file()
+    assert reported("policy", "attach", path, "east", "west")[:2] == (
+        0, "east: packing@1\nwest: packing@1\n"
+    )  # fmt: skip
+    listed = {each["Cluster"]: each for each in plain(reported, "policy", "list")}
+    assert (listed["east"]["Policy"], listed["east"]["Id"]) == ("packing", "p1")
+    shown = plain(reported, "policy", "show", "east")
+    assert shown["weights"] == [{"unit": "RAMWeigher", "factor": -1.0}]
+    exported = tmp_path / "exported.yaml"
+    exported.write_text(reported("policy", "export")[1])
+    assert yaml.safe_load(exported.read_text())["policies"][0]["name"] == "packing"
+    assert reported("policy", "diff", "east", "west") == (0, "", "")
+    assert reported("policy", "diff", "east", "--file", str(exported)) == (0, "", "")
+    assert reported("policy", "detach", "west")[:2] == (0, "west: nova\n")
+    assert "-  name: packing" in reported("policy", "diff", "east", "west")[1]
+
+
+def test_an_import_changes_the_clusters_that_have_the_policy(reported, policy_file):
+    reported("policy", "attach", policy_file(), "east")
+    assert reported("policy", "import", policy_file())[:2] == (
+        0, "The clusters have these policies already, or others.\n"
+    )  # fmt: skip
+    changed = {"policies": [PACKING["policies"][0] | {"filters": []}]}
+    status, out, err = reported("policy", "import", policy_file(changed))
+    assert (status, "pass --yes" in err) == (1, True)
+    assert "-  - {unit: RamFilter}" in out
+    status, out, _ = reported("policy", "import", policy_file(changed), "--yes")
+    assert (status, out.splitlines()[-1]) == (0, "east: packing@2")
+    listed = {each["Cluster"]: each for each in plain(reported, "policy", "list")}
+    assert (listed["east"]["Filters"], listed["west"]["Policy"]) == (0, "nova")
+
+
+def test_all_errors_of_a_policy_are_shown(reported, policy_file):
+    wrong = {"policies": [{"name": "p", "filters": [{"unit": "Nope"}, {"unit": "Neither"}]}]}
+    status, _, err = reported("policy", "attach", policy_file(wrong), "east")
+    assert status == 1
+    assert "Nope" in err
+    assert "Neither" in err
+
+
+def test_of_several_policies_one_has_to_be_named(reported, policy_file):
+    two = {"policies": [{"name": "a"}, {"name": "b"}]}
+    status, _, err = reported("policy", "attach", policy_file(two), "east")
+    assert (status, "--policy; there are: a, b" in err) == (2, True)
+    assert reported("policy", "attach", policy_file(two), "east", "--policy", "b")[0] == 0
+
+
+def test_nothing_is_attached_where_one_of_the_clusters_is_unknown(reported, policy_file):
+    status, _, err = reported("policy", "attach", policy_file(), "east", "nowhere")
+    assert (status, "'nowhere'" in err) == (1, True)
+    assert {each["Policy"] for each in plain(reported, "policy", "list")} == {"nova"}
+
+
+@pytest.fixture
+def editor(tmp_path, monkeypatch):
+    """Sets an editor that replaces a text by another; returns the files that it was given."""
+    script, seen = tmp_path / "editor.py", tmp_path / "seen"
+    seen.write_text("")
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def replacing(old, new, status=0):
+        script.write_text(
+            "import pathlib, sys\npath = pathlib.Path(sys.argv[1])\n"
+            f"path.write_text(path.read_text().replace({old!r}, {new!r}))\n"
+            f"pathlib.Path({str(seen)!r}).open('a').write(f'{{path}}\\n')\nsys.exit({status})\n"
+        )
+        monkeypatch.setenv("EDITOR", f"{sys.executable} {script}")
+        return lambda: [Path(each) for each in seen.read_text().splitlines()]
+
+    return replacing
+
+
+def test_an_edited_policy_is_in_force(reported, policy_file, editor):
+    reported("policy", "attach", policy_file(), "east", "west")
+    files = editor("factor: -1.0", "factor: 2.0")
+    status, out, _ = reported("policy", "edit", "east")
+    assert status == 0
+    assert "+  - {unit: RAMWeigher, factor: 2.0}" in out
+    assert out.endswith("east: packing@2\n")
+    assert plain(reported, "policy", "show", "east")["weights"][0]["factor"] == 2.0
+    assert plain(reported, "policy", "show", "west")["version"] == 1
+    assert not files()[0].exists()
+
+
+def test_editing_the_policy_of_the_options_makes_one_of_the_cluster(reported, editor):
+    editor("name: east", "name: own")
+    status, out, _ = reported("policy", "edit", "east")
+    assert (status, out.splitlines()[-1]) == (0, "east: own@1")
+    listed = {each["Cluster"]: each for each in plain(reported, "policy", "list")}
+    assert listed["east"]["Id"] != "nova"
+    assert listed["west"]["Policy"] == "nova"
+
+
+def test_an_unchanged_text_changes_nothing(reported, editor):
+    files = editor("no such text", "")
+    assert reported("policy", "edit", "east")[:2] == (0, "east: nothing was changed\n")
+    assert not files()[0].exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said", "expected"),
+    [("RamFilter", "Nope", 1), ("policies:", "policys:", 2), ("name: packing", "name: [", 2)],
+)
+def test_a_text_that_is_refused_is_kept(reported, policy_file, editor, wrong, said, expected):
+    reported("policy", "attach", policy_file(), "east")
+    files = editor(wrong, said)
+    status, _, err = reported("policy", "edit", "east")
+    [kept] = files()
+    assert status == expected
+    assert f"the text is kept in {kept}" in err
+    assert said in kept.read_text()
+    assert (os.stat(kept).st_mode & 0o777) == 0o600
+    assert plain(reported, "policy", "show", "east")["version"] == 1
+
+
+def test_a_refused_text_may_be_edited_again(reported, policy_file, editor, monkeypatch):
+    reported("policy", "attach", policy_file(), "east")
+    files = editor("RamFilter", "Nope")
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+        def readline(self, *_):
+            editor("Nope", "DiskFilter")
+            return "y\n"
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    status, out, err = reported("policy", "edit", "east")
+    assert (status, "Nope" in err, out.endswith("east: packing@2\n")) == (0, True, True)
+    assert len(set(files())) == 1
+
+
+def test_an_editor_that_fails_changes_nothing(reported, editor, monkeypatch):
+    files = editor("RAMWeigher", "CPUWeigher", status=3)
+    status, _, err = reported("policy", "edit", "east")
+    assert (status, "ended with 3" in err) == (2, True)
+    assert files()[0].exists()
+    monkeypatch.setenv("EDITOR", "/no/such/editor")
+    assert "cannot be run" in reported("policy", "edit", "east")[2]
+    assert {each["Policy"] for each in plain(reported, "policy", "list")} == {"nova"}
+
+
+def test_an_edit_that_another_one_overtook_is_refused(
+    reported, policy_file, editor, client, monkeypatch
+):
+    from scheduler_worker.cli.fleet import policy_editing
+
+    reported("policy", "attach", policy_file(), "east")
+    files, run = editor("RamFilter", "DiskFilter"), policy_editing._open_editor
+
+    def overtaken(path):
+        run(path)
+        client.attach_cluster_policy("east", {"id": "p2", "name": "other", "version": 1})
+
+    monkeypatch.setattr(policy_editing, "_open_editor", overtaken)
+    status, _, err = reported("policy", "edit", "east")
+    assert status == 1
+    assert "changed by someone else" in err
+    assert str(files()[0]) in err
+    assert plain(reported, "policy", "show", "east")["name"] == "other"
+
+
+# Workers
+
+
+def test_workers_are_listed_and_shown(reported):
+    [listed] = plain(reported, "worker", "list")
+    assert (listed["Worker"], listed["State"]) == ("w1", "serving")
+    assert listed["Uptime"] >= 0
+    shown = plain(reported, "worker", "show", "w1")
+    assert (shown["State"], shown["Missing"], shown["Holds"]) == ("serving", [], [])
+    assert set(shown["Clusters"]) == {"east", "west"}
+
+
+def test_a_worker_that_is_not_there_is_named(reported):
+    assert reported("worker", "show", "w9") == (
+        1, "", "scheduler-workerctl: There is no worker 'w9'.\n"
+    )  # fmt: skip
+
+
+def test_the_last_worker_is_not_drained_by_mistake(ctl):
+    status, _, err = ctl("worker", "drain", "w1")
+    assert (status, "no other worker would take requests" in err) == (1, True)
+
+
+def test_a_server_that_cannot_be_drained_says_so(ctl):
+    status, _, err = ctl("worker", "drain", "w1", "--last")
+    assert (status, "[rpc] server = amqp" in err) == (1, True)
+    assert plain(ctl, "worker", "show", "w1")["State"] == "serving"
+
+
+# Errors
+
+
+def test_a_column_that_is_not_there_is_refused(reported):
+    for option in ("-c", "--sort-column"):
+        status, _, err = reported("cluster", "list", option, "hostss")
+        assert (status, "There is no column 'hostss'; choose of: Cluster" in err) == (2, True)
+
+
+def test_nobody_on_the_bus_has_a_status_of_its_own(capsys):
+    url = f"local://{uuid.uuid4().hex}/"
+    assert main(["worker", "list", "--url", url, "--timeout", "0.1"]) == 3
+    assert "Nobody listens to" in capsys.readouterr().err
+
+
+def test_a_worker_that_does_not_answer_has_a_status_of_its_own(worker, ctl, monkeypatch):
+    monkeypatch.setattr(worker[0]._server, "problem", lambda: None)
+    worker[0]._server.stop(5.0)  # its queues stay
+    status, _, err = ctl("cluster", "list", "--timeout", "0.1")
+    assert (status, "No answer within 0.1 s on topic scheduler" in err) == (3, True)
+
+
+def test_errors_have_no_traceback_but_with_debug(reported, capsys, monkeypatch):
+    assert "Traceback" not in reported("host", "show", "nope")[2]
+    monkeypatch.setattr(SchedulerClient, "list_hosts", lambda *_, **__: 1 / 0)
+    status, _, err = reported("host", "list")
+    assert (status, err) == (
+        1, "scheduler-workerctl: unexpected ZeroDivisionError: division by zero; "
+        "--debug shows where\n",
+    )  # fmt: skip
+
+
+def test_the_environment_names_the_bus(worker, capsys, monkeypatch):
+    monkeypatch.setenv("OS_DEFAULT__TRANSPORT_URL", worker[0].bus.url)
+    assert main(["worker", "list", "-f", "value", "-c", "Worker"]) == 0
+    assert capsys.readouterr().out == "w1\n"
+
+
+def test_completion_has_every_command(capsys):
+    assert main(["complete"]) == 0
+    out = capsys.readouterr().out
+    assert "cmds_worker='drain list resume show'" in out
+    assert "cmds_balance_dry_run=" in out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (42, "42 s"), (185, "3 min 5 s"), (187_300, "2 d 4 h"), (3600, "1 h 0 min")],
+)
+def test_durations_have_two_units(seconds, text):
+    assert duration(seconds) == text
