@@ -119,7 +119,7 @@ class Recorder:
         self.task.stop()
         self.write()
         if left := self.waiting:
-            LOG.warning("%d records of decisions were not written", left)
+            LOG.warning("Records of decisions that could not be written before the end: %d", left)
         self._log.close()
 
     def _write_all(self) -> None:
@@ -155,7 +155,7 @@ class Recorder:
         now_s = self._clock.monotonic_s()
         if self._dropped and now_s - self._said_at_s >= _SAY_AGAIN_S:
             dropped, self._dropped, self._said_at_s = self._dropped, 0, now_s
-            LOG.warning("%d records of decisions were dropped: they could not be written", dropped)
+            LOG.warning("Records of decisions that were dropped, as too many wait: %d", dropped)
 
 
 def _record(left: _Left, worker: str) -> LogRecord:

@@ -169,7 +169,7 @@ def test_records_without_room_are_dropped_and_counted_and_the_request_is_served(
     assert office.counted.counts == {"written": 0, "dropped": 2}
     for _ in range(2):
         office.recorder.write()
-    assert caplog.text.count("2 records of decisions were dropped") == 1
+    assert caplog.text.count("dropped, as too many wait: 2") == 1
     office.log.is_away = False
     assert [each.outline.instances for each in office.records()] == [("i1",), ("i0",)]
 
@@ -201,4 +201,4 @@ def test_a_stop_says_what_is_lost(office, caplog):
     office.log.is_away = True
     office.world.ask("i1")
     office.recorder.stop()
-    assert "1 records of decisions were not written" in caplog.text
+    assert "could not be written before the end: 1" in caplog.text
