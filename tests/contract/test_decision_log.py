@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from scheduler_worker.backends.redis.decision_log import RedisDecisionLog
 from scheduler_worker.decision_log import Bounds, DecisionLog, LogRecord
 from scheduler_worker.model.kept_decisions import Position
 
+ROOT = Path(__file__).resolve().parents[2]
 SCOPE, OTHER = "rack 1", "@global"
 Open = Callable[..., DecisionLog]
 
@@ -148,6 +151,24 @@ def test_a_log_without_new_records_expires(redis_url):
         assert len(keys) == 4
         assert all(0 < client.pttl(key) <= 3_600_000 for key in keys)
     log.close()
+
+
+@pytest.mark.servers
+def test_the_documented_account_suffices(redis_url):
+    commands = re.findall(r"(?<=\s)\+[a-z|]+", (ROOT / "docs/state.md").read_text())
+    with redis.Redis.from_url(redis_url) as client:
+        client.acl_setuser(
+            "worker", enabled=True, nopass=True, keys=["scheduler_worker:*"], commands=commands
+        )
+        url = redis_url.replace("//", "//worker:any@")
+        log = RedisDecisionLog(url, bounds=Bounds(number=2))
+        add(log, "a", "b", "c")
+        [newest, _] = log.newest(SCOPE, count=9)
+        assert log.newest(SCOPE, before=newest.position, count=1)[0].instances == ("b",)
+        assert log.of_instance(SCOPE, "c") == [newest]
+        assert log.get(SCOPE, newest.position) is not None
+        log.close()
+        assert [each for each in client.acl_log() if each["username"] == "worker"] == []
 
 
 @pytest.mark.servers

@@ -14,7 +14,9 @@ import pytest
 import redis
 from redis.crc import key_slot
 
+from scheduler_worker.backends.redis.decision_log import RedisDecisionLog
 from scheduler_worker.backends.redis.engine import RedisState
+from scheduler_worker.decision_log import LogRecord
 from scheduler_worker.errors import StaleFencingToken, StateUnavailable
 from scheduler_worker.ports import ABSENT
 from tests.support.certificates import Authority
@@ -313,6 +315,16 @@ class TestCluster:
         assert len(state._server._nodes.all()) == 3
         counts = [ask(server, "DBSIZE") for server in cluster.servers]
         assert len([count for count in counts if count]) >= 3
+
+    def test_logs_of_decisions_spread_over_the_servers(self, cluster: Cluster) -> None:
+        log = RedisDecisionLog(cluster.url, prefix=uuid.uuid4().hex, retry_for_s=LONG_S)
+        for n in range(20):
+            log.append(f"rack {n}", [LogRecord((f"i{n}",), b"o", b"d")], once=f"{n}")
+        for n in range(20):
+            [found] = log.newest(f"rack {n}", count=9)
+            assert log.of_instance(f"rack {n}", f"i{n}") == [found]
+            assert log.get(f"rack {n}", found.position) == (found, b"d")
+        log.close()
 
     def test_hosts_move_between_servers(self, cluster: Cluster, state: RedisState) -> None:
         assert len({cluster.owner(name) for name in CLUSTERS}) > 1

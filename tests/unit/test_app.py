@@ -12,6 +12,7 @@ from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.errors import ConfigError, RequestError
 from scheduler_worker.monitoring import advice
 from scheduler_worker.scheduling.options import ALL_FILTERS
+from scheduler_worker.service.decisions.kept import DecisionQuery
 from tests.support.clock import ManualClock
 from tests.support.servers import free_port
 from tests.support.services import host, request
@@ -293,3 +294,22 @@ def test_settings_that_endanger_the_state_are_logged_while_it_runs(tmp_path, mon
 def test_novas_control_exchange_is_ours(tmp_path):
     config = write_config(tmp_path / "c", DEFAULT={"control_exchange": "other"})
     assert conf.settings(conf.load(["--config-file", str(config)])).rpc.exchange == "other"
+
+
+def test_decisions_are_kept_until_the_last_one_before_a_stop(tmp_path):
+    worker = build(tmp_path)
+    with worker.running():
+        worker.inventory.update_hosts(decoded(host("h")))
+        worker.scheduler.answered(worker.scheduler.select(request("i")))
+    [kept] = worker.decisions.kept.page(DecisionQuery()).decisions
+    assert (kept.outline.instances, kept.outline.hosts) == (("i",), ("h",))
+    found = worker.decisions.kept.get(kept.id)
+    assert [each.host for each in found.details.ranked.hosts] == ["h"]
+
+
+def test_nothing_is_kept_or_prepared_where_that_is_switched_off(tmp_path):
+    worker = build(tmp_path, decisions={"enabled": False})
+    assert worker.decisions is None
+    with worker.running():
+        worker.inventory.update_hosts(decoded(host("h")))
+        assert worker.scheduler.select(request("i")).ranked.hosts == ()

@@ -5,10 +5,12 @@
 -- (milliseconds), then of each record its instances (separated by spaces), outline and details
 local LOG, DETAILS, INSTANCES, MEMO = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local TRIMMED_AT_ONCE = 200
-if not redis.call('SET', MEMO, '', 'NX', 'PX', ARGV[1]) then return 0 end
+if redis.call('GET', MEMO) then return 0 end
 
 for at = 4, #ARGV, 3 do
   local position = redis.call('XADD', LOG, '*', 'i', ARGV[at], 'o', ARGV[at + 1])
+  -- Not before: if the server or the account refuses the first write, a repeated call tries again.
+  if at == 4 then redis.call('SET', MEMO, '', 'PX', ARGV[1]) end
   redis.call('HSET', DETAILS, position, ARGV[at + 2])
   for instance in string.gmatch(ARGV[at], '%S+') do
     redis.call('ZADD', INSTANCES, 0, instance .. ' ' .. position)

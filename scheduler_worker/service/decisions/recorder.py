@@ -119,7 +119,7 @@ class Recorder:
         self.task.stop()
         self.write()
         if left := self.waiting:
-            LOG.warning("%d records of decisions were not written", left)
+            LOG.warning("Records of decisions that could not be written before the end: %d", left)
         self._log.close()
 
     def _write_all(self) -> None:
@@ -137,8 +137,16 @@ class Recorder:
             self._is_failing = False
 
     def _write(self, batch: _Batch) -> None:
-        self._log.append(batch.scope, batch.records, once=batch.once)
-        self._observer.decisions_kept("written", len(batch.records))
+        """Raises StateUnavailable. A batch that fails otherwise would fail again: it is dropped."""
+        result = "written"
+        try:
+            self._log.append(batch.scope, batch.records, once=batch.once)
+        except StateUnavailable:
+            raise
+        except Exception:
+            LOG.exception("Records of decisions cannot be written and are dropped")
+            result = "dropped"
+        self._observer.decisions_kept(result, len(batch.records))
 
     def _next_batches(self) -> Iterator[_Batch]:
         batches: dict[str, _Batch] = {}
@@ -148,14 +156,18 @@ class Recorder:
             cluster = left.outcome.cluster
             scope = cluster if cluster is not None and cluster in known else GLOBAL
             batch = batches.setdefault(scope, _Batch(scope, unique_hex(), []))
-            batch.records.append(_record(left, self._worker))
+            try:
+                batch.records.append(_record(left, self._worker))
+            except Exception:
+                LOG.exception("No record can be made of request %s", left.outcome.request_id)
+                self._observer.decisions_kept("dropped", 1)
         return iter(batches.values())
 
     def _say_what_was_dropped(self) -> None:
         now_s = self._clock.monotonic_s()
         if self._dropped and now_s - self._said_at_s >= _SAY_AGAIN_S:
             dropped, self._dropped, self._said_at_s = self._dropped, 0, now_s
-            LOG.warning("%d records of decisions were dropped: they could not be written", dropped)
+            LOG.warning("Records of decisions that were dropped, as too many wait: %d", dropped)
 
 
 def _record(left: _Left, worker: str) -> LogRecord:

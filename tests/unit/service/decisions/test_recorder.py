@@ -13,6 +13,7 @@ from scheduler_worker.model.kept_decisions import Details, KeptDecision, Place
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.service.decisions import recorder
 from scheduler_worker.service.decisions.recorder import BATCH
 from tests.support.decisions import Records
 from tests.support.services import World, host
@@ -169,9 +170,43 @@ def test_records_without_room_are_dropped_and_counted_and_the_request_is_served(
     assert office.counted.counts == {"written": 0, "dropped": 2}
     for _ in range(2):
         office.recorder.write()
-    assert caplog.text.count("2 records of decisions were dropped") == 1
+    assert caplog.text.count("dropped, as too many wait: 2") == 1
     office.log.is_away = False
     assert [each.outline.instances for each in office.records()] == [("i1",), ("i0",)]
+
+
+def test_a_record_that_cannot_be_made_costs_no_other(office, caplog, monkeypatch):
+    office.world.report(host("a"))
+    for number in range(3):
+        office.world.ask(f"i{number}", request_id=f"r{number}")
+    make = recorder._outline
+
+    def outline(left: Any, worker: str) -> Any:
+        if left.outcome.request_id == "r1":
+            raise ValueError("odd")
+        return make(left, worker)
+
+    monkeypatch.setattr(recorder, "_outline", outline)
+    assert [each.outline.request_id for each in office.records()] == ["r2", "r0"]
+    assert "No record can be made of request r1" in caplog.text
+    assert office.counted.counts == {"written": 2, "dropped": 1}
+
+
+def test_a_batch_that_always_fails_is_dropped_and_the_next_is_written(office, caplog, monkeypatch):
+    office.world.report(host("a"))
+    append = office.log.append
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise ValueError("odd")
+
+    monkeypatch.setattr(office.log, "append", fail)
+    office.world.ask("i1")
+    office.recorder.write()
+    monkeypatch.setattr(office.log, "append", append)
+    office.world.ask("i2")
+    assert [each.outline.instances for each in office.records()] == [("i2",)]
+    assert "cannot be written and are dropped" in caplog.text
+    assert office.counted.counts == {"written": 1, "dropped": 1}
 
 
 def test_a_full_batch_is_written_at_once(office, monkeypatch):
@@ -201,4 +236,4 @@ def test_a_stop_says_what_is_lost(office, caplog):
     office.log.is_away = True
     office.world.ask("i1")
     office.recorder.stop()
-    assert "1 records of decisions were not written" in caplog.text
+    assert "could not be written before the end: 1" in caplog.text
