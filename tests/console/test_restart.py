@@ -18,8 +18,7 @@ def test_a_page_survives_a_restart_of_the_api(tmp_path, redis_url, make_console)
         expect(page.locator("#found")).to_have_text("6 of 6 hosts")
     expect(page.get_by_role("status").filter(has_text="Reconnecting")).to_be_visible()
     expect(page.locator("#found")).to_have_text("6 of 6 hosts")
-    with api_process.build(configured(tmp_path, **options)).running() as api:
+    with api_process.build(settings).running() as api:
         report(api.use_cases.inventory, host("c2", cluster="harbour"))
         expect(page.locator("#found")).to_have_text("7 of 7 hosts")
         expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
-        console.context.close()

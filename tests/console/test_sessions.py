@@ -65,13 +65,14 @@ def test_a_change_without_the_sessions_token_is_refused(console):
 
 def test_scripts_within_the_page_do_not_run(console):
     page = console.entered()
-    page.evaluate(
-        """() => {
-          const script = document.createElement("script");
-          script.textContent = "window.didRun = true";
-          document.body.append(script);
-        }"""
-    )
+    with page.expect_event("console", lambda message: message.type == "error"):
+        page.evaluate(
+            """() => {
+              const script = document.createElement("script");
+              script.textContent = "window.didRun = true";
+              document.body.append(script);
+            }"""
+        )
     assert page.evaluate("window.didRun") is None
     assert len(console.complaints) == 1
     assert "Content Security Policy" in console.complaints.pop()

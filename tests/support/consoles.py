@@ -76,15 +76,15 @@ def fill(inventory: Inventory) -> None:
             )
         ]
     )
-    report(
-        inventory,
+    hosts = [
         host("a1", cluster="east", vcpus=16, numa_topology=CELLS, pci_device_pools=POOLS),
         host("a2", cluster="east", vcpus_used=3, memory_mb_used=6144, local_gb_used=40),
         host("a3", cluster="east", vcpus_used=4, memory_mb_used=8192, instances=[]),
         host("b1", cluster="west", vcpus_used=2, service={"disabled": True}),
         host("b2", cluster="west", service={"forced_down": True}),
         host("c1", cluster="harbour", vcpus_used=6, memory_mb_used=2048),
-    )
+    ]
+    report(inventory, *({**each, "cpu_allocation_ratio": 1.0} for each in hosts))
 
 
 @contextlib.contextmanager

@@ -14,13 +14,34 @@ export function el(tag, properties = {}, ...children) {
   return found;
 }
 
-/** Replace what an element contains, unless that would change nothing: focus stays where it is. */
+/**
+ * Make an element contain this, and change only what differs: focus, selection and scrolling stay.
+ * What has a listener needs an id, for elements with the same id are kept as they are.
+ */
 export function fill(element, ...children) {
-  const next = el("div", {}, children);
-  if (next.innerHTML === element.innerHTML) return;
-  const focused = element.contains(document.activeElement) ? document.activeElement.id : "";
-  element.replaceChildren(...next.childNodes);
-  if (focused) document.getElementById(focused)?.focus();
+  sync(element, el("div", {}, children));
+}
+
+function sync(old, next) {
+  const wanted = [...next.childNodes];
+  wanted.forEach((node, at) => {
+    const now = old.childNodes[at];
+    if (!now) old.append(node);
+    else if (now.nodeName !== node.nodeName || now.id !== node.id) now.replaceWith(node);
+    else if (node.nodeType !== Node.TEXT_NODE) syncElement(now, node);
+    else if (now.data !== node.data) now.data = node.data;
+  });
+  while (old.childNodes.length > wanted.length) old.lastChild.remove();
+}
+
+function syncElement(old, next) {
+  for (const { name } of [...old.attributes]) if (!next.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of next.attributes) {
+    if (old.getAttribute(name) === value) continue;
+    if (name === "style") old.style.cssText = next.style.cssText; // as an attribute it would be refused
+    else old.setAttribute(name, value);
+  }
+  sync(old, next);
 }
 
 /** A table; each row is a list of cells, and the first cell of a row is its heading. */

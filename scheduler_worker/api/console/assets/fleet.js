@@ -2,7 +2,7 @@
 
 import { bar, stateOf } from "./bars.js";
 import { el, fill, table } from "./dom.js";
-import { count, duration, percent, size } from "./format.js";
+import { count, duration, percent, size, things } from "./format.js";
 import { HeatMap } from "./heatmap.js";
 import { items, request } from "./http.js";
 import { keepLive } from "./live.js";
@@ -94,7 +94,7 @@ function describe(fleet, row, colour) {
   const measure = MEASURES[colour] ?? MEASURES.cpu;
   const state = fleet.state[row] === "up" ? "" : `, ${fleet.state[row]}`;
   return `${fleet.name[row]}${state}: ${measure.title.toLowerCase()} ${measure.text(fleet, row)}; `
-    + `${count(fleet.instances[row])} instances, ${count(fleet.reservations[row])} reservations`;
+    + `${things(fleet.instances[row], "instance")}, ${things(fleet.reservations[row], "reservation")}`;
 }
 
 function fillControls(controls, fleet, view) {
@@ -156,7 +156,9 @@ const sumCells = (sum) => [
 
 function clustersTable(fleet, clusters) {
   const found = sums(fleet, (row) => fleet.cluster[row]);
-  return table("Clusters", ["Cluster", "Policy", ...SUM_COLUMNS], clusters.map((each) =>
+  // The one for hosts that name no cluster is always there; without hosts it is of no interest.
+  const shown = clusters.filter((each) => each.hosts || each.policy.id !== "nova");
+  return table("Clusters", ["Cluster", "Policy", ...SUM_COLUMNS], shown.map((each) =>
     [each.name, each.policy.name, ...sumCells(found.get(each.name) ?? NOTHING)]));
 }
 

@@ -5,6 +5,9 @@ const UNITS = [[1024 ** 2, "TiB"], [1024, "GiB"], [1, "MiB"]];
 
 export const count = (value) => number.format(value);
 
+/** A number of things, such as `1 host` or `2 hosts`. */
+export const things = (value, thing) => `${count(value)} ${thing}${value === 1 ? "" : "s"}`;
+
 export const percent = (share) => (share === null ? "unknown" : `${Math.round(100 * share)} %`);
 
 /** An amount of MiB. */

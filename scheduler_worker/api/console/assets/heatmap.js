@@ -34,7 +34,7 @@ export class HeatMap {
     });
     this.canvas.addEventListener("keydown", (event) => this.#key(event, open));
     this.canvas.addEventListener("blur", () => this.#pointTo(null, false));
-    const observer = new ResizeObserver(() => this.draw());
+    const observer = new ResizeObserver(() => this.element.clientWidth !== this.width && this.draw());
     observer.observe(this.element);
     const dark = matchMedia("(prefers-color-scheme: dark)");
     dark.addEventListener("change", () => this.draw(), { signal });
@@ -53,6 +53,7 @@ export class HeatMap {
   draw() {
     const width = this.element.clientWidth;
     if (!width || !this.shareOf) return;
+    this.width = width;
     this.#layOut(width);
     const ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(width * ratio);

@@ -13,7 +13,7 @@ const EVERY_MS = 3000;
 export async function hostPage(section, { argument, signal }) {
   const path = `/v1/hosts/${encodeURIComponent(argument)}`;
   const parts = Object.fromEntries(["head", "use", "facts", "numa", "devices", "reservations", "instances"].map((name) => [name, el("div", { id: name })]));
-  const record = el("pre", { tabindex: "0", "aria-label": "Everything that was reported" });
+  const record = el("pre", { tabindex: "0", role: "region", "aria-label": "Everything that was reported" });
   let host = null;
 
   async function load(options) {

@@ -3,7 +3,7 @@
 import { el } from "./dom.js";
 import { fleetPage } from "./fleet.js";
 import { hostPage } from "./host.js";
-import { whenSessionEnds } from "./http.js";
+import { Failure, whenSessionEnds } from "./http.js";
 import { hideLive } from "./live.js";
 import { clearProblems, showProblem } from "./problems.js";
 import { begin, forget, logInPage, logOut, user } from "./session.js";
@@ -33,7 +33,7 @@ async function show(why) {
     await page.show(found, { argument: decodeURIComponent(path.match(page.path)[1] ?? ""), signal });
   } catch (error) {
     if (signal.aborted || error.status === 401) return;
-    console.error(error);
+    if (!(error instanceof Failure)) console.error(error); // a defect of this page
     showProblem(error.message);
     if (!found.hasChildNodes()) found.append(el("h1", {}, error.status === 404 ? "There is nothing here" : "This page cannot be shown"));
   } finally {
@@ -44,7 +44,9 @@ async function show(why) {
 function put(section, title) {
   document.title = `${title} - scheduler_worker`;
   main.replaceChildren(section);
-  section.querySelector("[autofocus]")?.focus();
+  const first = section.querySelector("[autofocus]");
+  if (first) first.focus();
+  else if (document.activeElement === document.body) main.focus(); // what had the focus is gone
 }
 
 function head(page) {
