@@ -28,6 +28,7 @@ from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import Users, UsersFile
 from scheduler_worker.api.v1.audit import AuditOperations
 from scheduler_worker.api.v1.balancing import BalancingOperations
+from scheduler_worker.api.v1.capacity import CapacityOperations, CapacityRequest
 from scheduler_worker.api.v1.dispatch import V1
 from scheduler_worker.api.v1.explain import ExplainOperations, ExplainRequest
 from scheduler_worker.api.v1.inventory import InventoryOperations
@@ -42,11 +43,13 @@ from scheduler_worker.factories import FILTERS, WEIGHERS, registered
 from scheduler_worker.monitoring.api import ApiMonitor
 from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import Clock
+from scheduler_worker.rpc.capacity import capacity_of
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.explanations import explanation
 from scheduler_worker.scheduling.catalogue import Catalogue
 from scheduler_worker.service.balancing.administration import BalancingAdministration
 from scheduler_worker.service.inventory.inventory import Inventory
+from scheduler_worker.service.placement.capacity import Capacity
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.api_tokens import SharedApiTokens
 from scheduler_worker.service.policies.audit import AuditLog
@@ -96,6 +99,11 @@ def build_v1(
             asked.request,
         )
 
+    capacity = Capacity(fleet, pipelines)
+
+    def count(asked: CapacityRequest) -> list[dict[str, Any]]:
+        return capacity_of(capacity, asked.flavors, asked.setting)
+
     inventory = InventoryOperations(
         access=access,
         fleet=fleet,
@@ -108,6 +116,7 @@ def build_v1(
             *inventory.operations(),
             *ReservationOperations(access, audit, fleet, use_cases.inventory).operations(),
             *ExplainOperations(access, explain).operations(),
+            *CapacityOperations(access, count).operations(),
             *TuningOperations(access, audit, use_cases.tuning).operations(),
             *BalancingOperations(access, audit, use_cases.balancing).operations(),
             *AuditOperations(access, audit).operations(),

@@ -58,16 +58,17 @@ def add_to(groups: Any) -> None:
     for name, (text, mode, brief) in _MODES.items():
         command = add_command(commands, name, text, brief)
         command.add_argument("cluster", metavar="CLUSTER")
-        _add_connection(command)
+        add_connection(command)
         command.set_defaults(run=partial(_switch, mode))
     show = add_command(commands, "show", _SHOW, "show what balances do")
     show.add_argument("cluster", metavar="CLUSTER", nargs="?", help="default: all")
     show.add_argument("--json", action="store_true", help="print all that is known, as JSON")
-    _add_connection(show)
+    add_connection(show)
     show.set_defaults(run=_show)
 
 
-def _add_connection(command: argparse.ArgumentParser) -> None:
+def add_connection(command: argparse.ArgumentParser) -> None:
+    """Add the options that say where the workers are."""
     command.add_argument(
         "--config",
         type=Path,
@@ -80,7 +81,8 @@ def _add_connection(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _connected(arguments: argparse.Namespace) -> SchedulerClient:
+def connected(arguments: argparse.Namespace) -> SchedulerClient:
+    """A client of the workers. Raises ConfigError where the options do not say where they are."""
     if not arguments.config and not arguments.url:
         raise ConfigError("Say where the workers are: --config FILE, or --url rabbit://...")
     try:
@@ -95,7 +97,7 @@ def _connected(arguments: argparse.Namespace) -> SchedulerClient:
 
 
 def _switch(mode: str | None, arguments: argparse.Namespace) -> int:
-    with _connected(arguments) as client:
+    with connected(arguments) as client:
         client.set_balancing(arguments.cluster, mode)
         shown = client.get_balancing(arguments.cluster)
     sys.stdout.write(text_of(shown))
@@ -103,7 +105,7 @@ def _switch(mode: str | None, arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    with _connected(arguments) as client:
+    with connected(arguments) as client:
         found = client.get_balancing(arguments.cluster)
     text = f"{json.dumps(found, indent=2)}\n" if arguments.json else text_of(found)
     sys.stdout.write(text)

@@ -11,10 +11,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from scheduler_worker.cli import balance, doctor, tuning
+from scheduler_worker.cli import balance, capacity, doctor, explain, tuning
 from scheduler_worker.errors import SchedulerWorkerError, TuningPolicyError
 
-GROUPS = (tuning, balance, doctor)
+GROUPS = (tuning, balance, explain, capacity, doctor)
 _EPILOG = """\
 exit status:
   0  done, and nothing is wrong
