@@ -99,7 +99,10 @@ class Worker:
         self.feeder = self._feed.feeder
         self.scheduler = self._build_scheduler()
         self.listing = Listing(self.fleet)
-        self.capacity = Capacity(self.fleet, lambda: self._pipelines)
+        providers = self._feed.providers
+        self.capacity = Capacity(
+            self.fleet, lambda: self._pipelines, providers.sharing if providers else None
+        )
         self.tuner = self._build_tuner()
         self.balancing = factories.build_balancing(
             settings, self.fleet, lambda: self._pipelines, self.monitor

@@ -62,7 +62,9 @@ def text_of(found: list[dict[str, Any]]) -> str:
 
 def _lines(flavor: Mapping[str, Any]) -> Iterator[str]:
     first = f", {flavor['runs_out_first']} runs out first" if flavor["runs_out_first"] else ""
-    yield f"{flavor['name']}: {_count(flavor)} more{first}"
+    counted = [each for each in flavor["clusters"] if not each["problem"]]
+    more = f"{_count(flavor)} more{first}" if counted else "not counted"
+    yield f"{flavor['name']}: {more}"
     for each in flavor["clusters"]:
         if each["problem"]:
             yield f"  {each['cluster']}: not counted: {each['problem']}"

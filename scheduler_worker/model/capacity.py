@@ -52,6 +52,7 @@ class FlavorCapacity(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     instances: int | None
+    """Null: any number. Clusters with a ``problem`` add nothing."""
     is_exact: bool
     runs_out_first: str | None
     clusters: tuple[ClusterCapacity, ...]

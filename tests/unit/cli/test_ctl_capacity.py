@@ -97,6 +97,7 @@ def test_what_was_not_counted_and_what_was_not_counted_to_the_end_is_said():
         "    rejected by ComputeFilter: 2 hosts, with room for any number",
         "  west: not counted: no such unit",
     ]
+    assert text_of([flavor | {"clusters": clusters[1:]}]).startswith("m1: not counted\n")
 
 
 def test_an_explanation_of_a_placement_and_of_one_host(run):
