@@ -31,6 +31,7 @@ from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import Users, UsersFile
 from scheduler_worker.api.v1.audit import AuditOperations
 from scheduler_worker.api.v1.balancing import BalancingOperations
+from scheduler_worker.api.v1.capacity import CapacityOperations, CapacityRequest
 from scheduler_worker.api.v1.decisions import DecisionOperations
 from scheduler_worker.api.v1.dispatch import V1
 from scheduler_worker.api.v1.explain import ExplainOperations, ExplainRequest
@@ -49,12 +50,14 @@ from scheduler_worker.monitoring.api import ApiMonitor
 from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import ApiTokens, Clock
 from scheduler_worker.rpc import codec
+from scheduler_worker.rpc.capacity import capacity_of
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.explanations import explanation
 from scheduler_worker.scheduling.catalogue import Catalogue
 from scheduler_worker.service.balancing.administration import BalancingAdministration
 from scheduler_worker.service.decisions.kept import KeptDecisions
 from scheduler_worker.service.inventory.inventory import Inventory
+from scheduler_worker.service.placement.capacity import Capacity
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.administration import PolicyAdministration
 from scheduler_worker.service.policies.api_tokens import SharedApiTokens
@@ -111,6 +114,11 @@ def build_v1(
         )
 
     audit = administration.audit_log
+    capacity = Capacity(fleet, pipelines)
+
+    def count(asked: CapacityRequest) -> list[dict[str, Any]]:
+        return capacity_of(capacity, asked.flavors, asked.setting)
+
     inventory = InventoryOperations(
         access=access,
         fleet=fleet,
@@ -127,6 +135,7 @@ def build_v1(
             *DecisionOperations(
                 access, use_cases.decisions, codec.encode_kept_decision
             ).operations(),
+            *CapacityOperations(access, count).operations(),
             *TuningOperations(access, audit, use_cases.tuning).operations(),
             *BalancingOperations(access, audit, use_cases.balancing).operations(),
             *PolicyOperations(access, administration, clusters).operations(),

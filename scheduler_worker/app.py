@@ -105,7 +105,10 @@ class Worker:
         self.decisions = factories.build_decisions(settings, self.fleet, clock, self.monitor)
         self.scheduler = self._build_scheduler()
         self.listing = Listing(self.fleet, down_after_s=settings.tuning.silent_after_s)
-        self.capacity = Capacity(self.fleet, lambda: self._pipelines)
+        providers = self._feed.providers
+        self.capacity = Capacity(
+            self.fleet, lambda: self._pipelines, providers.sharing if providers else None
+        )
         self.tuner = self._build_tuner()
         self.balancing = factories.build_balancing(
             settings, self.fleet, lambda: self._pipelines, self.monitor

@@ -40,7 +40,7 @@ class ClusterCapacity(msgspec.Struct, frozen=True, kw_only=True):
     """What limits most of the hosts that no other filter rejects."""
     zones: dict[str, int | None] = {}
     limited_by: dict[str, Limited] = {}
-    """Resource class, or filter -> the hosts that it limits."""
+    """Resource class, or filter -> the hosts that it limits; that of most hosts first."""
     lost_to: dict[str, Lost] = {}
     """Filter -> the hosts that it rejects, in the order of the policy."""
     problem: str | None = None
@@ -52,6 +52,7 @@ class FlavorCapacity(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     instances: int | None
+    """Null: any number. Clusters with a ``problem`` add nothing."""
     is_exact: bool
     runs_out_first: str | None
     clusters: tuple[ClusterCapacity, ...]

@@ -16,7 +16,7 @@ from scheduler_worker.scheduling.first_refusal import UNBOUNDED
 def of_cluster(cluster: str, policy: PolicyReference, room: Room) -> ClusterCapacity:
     """The capacity of a cluster for one kind of instance."""
     left = room.lost_to < 0
-    limited = dict(_limited(room, left))
+    limited = dict(sorted(_limited(room, left), key=lambda each: -each[1].hosts))
     return ClusterCapacity(
         cluster=cluster,
         policy=policy,

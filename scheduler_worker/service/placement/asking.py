@@ -124,7 +124,7 @@ class Asking:
             return request
         spec = request.spec
         needs = needs_of(spec, self._deps.pipelines().nova.candidates.parameters)
-        if known is not None and not _concerns(needs, known, below):
+        if known is not None and not concerns(needs, known, below):
             return _with(request, None)
         aggregates = self._deps.fleet.globals.aggregates.values()
         asked = queries(spec, needs, list(aggregates), self._settings.limit)
@@ -201,7 +201,7 @@ class Asking:
         sharing = None if explains else self._ports.sharing.known()
         if sharing is None:
             sharing = self._ports.sharing.read()
-        if not _concerns(needs, sharing, self._below):
+        if not concerns(needs, sharing, self._below):
             return None
         reserved = self._reserved(sharing, timeout_s)
         found: dict[str, tuple[AllocationCandidate, ...]] = {}
@@ -290,7 +290,7 @@ class Asking:
         return frozenset(found)
 
 
-def _concerns(needs: Needs, sharing: Sequence[SharingProvider], below: Collection[str]) -> bool:
+def concerns(needs: Needs, sharing: Sequence[SharingProvider], below: Collection[str]) -> bool:
     """Whether the request takes what hosts' own trees do not tell."""
     classes = asked_classes(needs)
     shared = {name for each in sharing for name in each.inventories}

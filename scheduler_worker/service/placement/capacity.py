@@ -6,11 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 from scheduler_worker.errors import ClusterPolicyError, NoValidHost, RequestError
 from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.providers import FLAVOR_CLASSES
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.placement import Sharing
 from scheduler_worker.scheduling.capacity import Measurement
 from scheduler_worker.scheduling.filling import Steps
-from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.scheduling.pipeline import Pipeline, Request
+from scheduler_worker.scheduling.prefilters.hosts import gives_below_root
+from scheduler_worker.scheduling.prefilters.needs import needs_of
 from scheduler_worker.scheduling.room import of_cluster, of_flavor
+from scheduler_worker.service.placement.asking import concerns
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.state.routing import CLUSTER_HINT
@@ -20,9 +26,13 @@ from scheduler_worker.service.state.white_list import narrowed
 class Capacity:
     """The use case behind ``capacity``; takes no lock of the store, and reserves nothing."""
 
-    def __init__(self, fleet: Fleet, pipelines: Callable[[], Pipelines]) -> None:
+    def __init__(
+        self, fleet: Fleet, pipelines: Callable[[], Pipelines], sharing: Sharing | None = None
+    ) -> None:
+        """``sharing`` knows which providers share with others, where Placement is read."""
         self._fleet = fleet
         self._pipelines = pipelines
+        self._sharing = sharing
 
     def of(self, flavors: Sequence[tuple[str, RequestSpec]]) -> Iterator[FlavorCapacity]:
         """Yields the capacity for each flavor, given as name and request for one instance.
@@ -61,8 +71,27 @@ class Capacity:
             table = self._fleet.prepare(replica)
             try:
                 pipeline = self._pipelines().of(replica)
+                self._check(table, pipeline, spec)
                 asked = narrowed(replica, Request(spec=spec, instance_uuids=())).spec
                 measurement = Measurement(pipeline, table, asked)
-            except (ClusterPolicyError, NoValidHost) as error:
+            except (ClusterPolicyError, NoValidHost, _NotCounted) as error:
                 return ClusterCapacity(cluster=replica.scope, hosts=len(table), problem=str(error))
         return of_cluster(replica.scope, pipeline.policy, measurement.finish(steps))
+
+    def _check(self, hosts: HostTable, pipeline: Pipeline, spec: RequestSpec) -> None:
+        """Raises _NotCounted where Placement would be asked for candidates."""
+        needs = needs_of(spec, pipeline.candidates.parameters)
+        sharing = (self._sharing and self._sharing.known()) or ()
+        below = [name for name in FLAVOR_CLASSES if gives_below_root(hosts, name).any()]
+        if concerns(needs, sharing, below):
+            raise _NotCounted
+
+
+class _NotCounted(Exception):
+    """What hosts themselves report does not tell how many fit."""
+
+    def __str__(self) -> str:
+        return (
+            "it takes what providers share, or hosts give below their compute nodes; only "
+            "Placement can tell how many fit"
+        )

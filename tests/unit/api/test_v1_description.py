@@ -63,6 +63,7 @@ NAMES = {"/clusters/": "east", "/hosts/": "host-east", "/reservations/": "one@uu
          "/units/": UNIT.id_as(UnitKind.FILTER)}  # fmt: skip
 BODIES = {
     "explain": {"spec_obj": {"flavor": {"vcpus": 1, "memory_mb": 1}}},
+    "capacity": {"flavors": [{"vcpus": 1, "ram": 1024}]},
     "set_tuning_policy": {"text": BALLOON},
     "set_balancing_mode": {"mode": "off"},
     "switch_unit": {"is_enabled": True},
@@ -103,7 +104,7 @@ def test_who_has_no_right_gets_403_an_entry_in_the_audit_and_changes_nothing(
 
 def test_the_description_names_every_operation_once():
     names = [operation["operationId"] for _, _, operation in OPERATIONS]
-    assert len(names) == len(set(names)) == 36
+    assert len(names) == len(set(names)) == 37
     assert all(operation["summary"] for _, _, operation in OPERATIONS)
 
 

@@ -3,7 +3,10 @@
 import pytest
 
 from scheduler_worker.errors import RequestError
+from scheduler_worker.model.allocation_candidates import SharingProvider
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
+from scheduler_worker.model.providers import Inventory
+from scheduler_worker.placement import Sharing
 from scheduler_worker.rpc.capacity import CapacityEndpoint
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.explanations import explanation
@@ -70,6 +73,26 @@ def test_a_policy_that_this_worker_cannot_use_is_a_problem_of_its_cluster_alone(
     east, west = small["clusters"]
     assert "RamFilter" in east["problem"]
     assert (east["instances"], west["problem"]) == (0, None)
+
+
+class Pool(Sharing):
+    """One provider of disk for all."""
+
+    def known(self):
+        return [
+            SharingProvider(uuid="pool", name="pool", inventories={"DISK_GB": Inventory(total=9)})
+        ]
+
+
+def test_what_only_placement_can_count_is_not_counted(world):
+    counting = Capacity(world.fleet, lambda: world.pipelines, Pool())
+    endpoint = CapacityEndpoint(counting)
+    with_disk, small = endpoint.capacity(Context(), [SMALL | {"disk": 1, "name": "disk"}, SMALL])
+    assert {each["problem"] for each in with_disk["clusters"]} == {
+        "it takes what providers share, or hosts give below their compute nodes; only Placement "
+        "can tell how many fit"
+    }
+    assert (with_disk["instances"], small["instances"]) == (0, 4)
 
 
 def test_a_request_by_hand_is_explained_like_any_other(world):

@@ -1,0 +1,158 @@
+"""scheduler-workerctl capacity and explain: against a worker in this process."""
+
+import io
+import json
+import uuid
+
+import pytest
+
+from scheduler_worker import app, conf
+from scheduler_worker.cli.capacity import text_of
+from scheduler_worker.cli.ctl import main
+from scheduler_worker.client import SchedulerClient
+from tests.support.services import host
+
+FIGURES = ("--vcpus", "1", "--ram", "1024")
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """The file that leads to a worker with three hosts in two clusters."""
+    path = tmp_path_factory.mktemp("w") / "w.conf"
+    path.write_text(f"[DEFAULT]\ntransport_url = local://{uuid.uuid4().hex}/\n")
+    with app.build(conf.load(["--config-file", str(path)])).running() as running:
+        SchedulerClient(running.bus).update_hosts(
+            [
+                host(name, cluster=cluster, vcpus=4, memory_mb=memory_mb, local_gb=0,
+                     cpu_allocation_ratio=1.0, ram_allocation_ratio=1.0)
+                for name, cluster, memory_mb in (
+                    ("a", "east", 2048), ("b", "east", 8192), ("c", "west", 512),
+                )
+            ]
+        )  # fmt: skip
+        yield str(path)
+
+
+@pytest.fixture
+def run(config, capsys):
+    def run(*words, status=0):
+        assert main([*words, "--config", config]) == status
+        captured = capsys.readouterr()
+        return captured.err if status else captured.out
+
+    return run
+
+
+def test_capacity_of_one_flavor(run):
+    assert run("capacity", *FIGURES).splitlines() == [
+        "1 vCPUs, 1,024 MiB: 6 more, MEMORY_MB runs out first",
+        "  east: 6 on 2 of 2 hosts",
+        "    by zone: nova 6",
+        "    limited by VCPU: 1 host",
+        "    limited by MEMORY_MB: 1 host",
+        "  west: 0 on 0 of 1 host",
+        "    by zone: nova 0",
+        "    limited by MEMORY_MB: 1 host, 1 of them full",
+    ]
+
+
+def test_capacity_of_a_file_in_a_setting(run, tmp_path):
+    path = tmp_path / "flavors.yaml"
+    path.write_text(
+        "flavors:\n- {name: small, vcpus: 1, ram: 512}\n- {name: large, vcpus: 4, ram: 4096}\n"
+        "setting: {cluster: west}\n"
+    )
+    found = json.loads(run("capacity", str(path), "--json"))
+    assert [(each["name"], each["instances"]) for each in found] == [("small", 1), ("large", 0)]
+    found = json.loads(run("capacity", str(path), "--json", "--cluster", "east"))
+    assert [(each["name"], each["instances"]) for each in found] == [("small", 8), ("large", 1)]
+
+
+def test_capacity_of_what_openstack_lists(run, monkeypatch):
+    listed = [
+        {"ID": "1", "Name": "m1", "RAM": 1024, "Disk": 0, "Ephemeral": 0, "VCPUs": 1, "Swap": "",
+         "Is Public": True, "RXTX Factor": 1.0, "Properties": {"hw:numa_nodes": "1"}},
+        {"ID": "2", "Name": "m2", "RAM": 1024, "Disk": 0, "Ephemeral": 0, "VCPUs": 1, "Swap": 0,
+         "Is Public": True, "RXTX Factor": 1.0, "Properties": {}},
+    ]  # fmt: skip
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(listed)))
+    found = json.loads(run("capacity", "-", "--json"))
+    assert [(each["name"], each["instances"]) for each in found] == [("m1", 6), ("m2", 6)]
+
+
+def test_what_was_not_counted_and_what_was_not_counted_to_the_end_is_said():
+    limited = {"MEMORY_MB": {"hosts": 3, "full_hosts": 1}}
+    lost = {"ComputeFilter": {"hosts": 2, "instances": None}}
+    counted = {
+        "cluster": "east", "problem": None, "is_exact": False, "instances": 1234, "hosts": 1000,
+        "fitting_hosts": 7, "zones": {"az1": None}, "limited_by": limited, "lost_to": lost,
+    }  # fmt: skip
+    flavor = {"name": "m1", "is_exact": False, "instances": None, "runs_out_first": None}
+    clusters = [counted, {"cluster": "west", "problem": "no such unit"}]
+    assert text_of([flavor | {"clusters": clusters}]).splitlines() == [
+        "m1: up to any number more",
+        "  east: up to 1,234 on 7 of 1,000 hosts",
+        "    by zone: az1 any number",
+        "    limited by MEMORY_MB: 3 hosts, 1 of them full",
+        "    rejected by ComputeFilter: 2 hosts, with room for any number",
+        "  west: not counted: no such unit",
+    ]
+    assert text_of([flavor | {"clusters": clusters[1:]}]).startswith("m1: not counted\n")
+
+
+def test_an_explanation_of_a_placement_and_of_one_host(run):
+    first, *lines = run("explain", *FIGURES, "--cluster", "east").splitlines()
+    assert first.startswith("Host b: first of 2 hosts that pass, by RAMWeigher (1.00)")
+    assert lines[0].startswith("cluster east: 2 hosts under policy nova version ")
+    assert lines[1].startswith("  host b: passes, weight ")
+    words = run("explain", *FIGURES, "--cluster", "east", "--why-not", "c")
+    assert words.splitlines()[-1] == "c: is in cluster west, and the request names another"
+
+
+def test_an_explanation_of_a_file(run, tmp_path):
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps({"flavor": {"vcpus": 1, "ram": 4096}, "cluster": "west"}))
+    first, *lines = run("explain", str(path)).splitlines()
+    assert first.startswith("No host: of 1 host none has 4,096 MiB of memory left; nearest is "
+                            "host c, short of 3,584 MiB of memory")  # fmt: skip
+    assert "  RamFilter: 1 -> 0" in lines
+    found = json.loads(run("explain", str(path), "--json", "--hint", "cluster=east"))
+    assert found["cluster"] == "west"  # the field goes before the hint
+    assert json.loads(run("explain", str(path), "--json", "--cluster", "east"))["chosen"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("capacity",), "Give a file of flavors, or one flavor's figures"),
+        (("capacity", "x.yaml", "--vcpus", "1"), "Give a file of flavors, or"),
+        (("capacity", "/no/such.yaml"), "/no/such.yaml: cannot be read: "),
+        (("capacity", "--vcpus", "1"), "flavors[0].ram: is missing"),
+        (("explain",), "Give a request's file, or a flavor's figures"),
+        (("explain", *FIGURES, "--cluster", "north"), "there is no cluster 'north'"),
+        (("explain", "--vcpus", "1"), "request.flavor.ram: is missing"),
+    ],
+)
+def test_an_error_is_one_sentence(run, words, said):
+    assert said in run(*words, status=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "is no YAML"),
+        ("7", "expected a list of flavors"),
+        ("flavors: 7", "expected a list of flavors"),
+        ("{flavors: [], setting: 7}", "setting: expected fields"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(run, tmp_path, text, said):
+    path = tmp_path / "flavors.yaml"
+    path.write_text(text)
+    assert f"{path}: {said}" in run("capacity", str(path), status=2)
+
+
+def test_a_property_needs_a_value(run, capsys):
+    with pytest.raises(SystemExit):
+        run("capacity", *FIGURES, "--property", "trait:X")
+    assert "expected KEY=VALUE, got 'trait:X'" in capsys.readouterr().err
