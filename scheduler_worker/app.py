@@ -60,6 +60,7 @@ from scheduler_worker.service.tuning.tuner import Tuner
 
 LOG = logging.getLogger(__name__)
 
+_DRAINED = "the worker is drained; scheduler-workerctl worker resume ends that"
 _CLAIMS_S = 5.0
 """How long a worker that stops takes claims back."""
 
@@ -402,7 +403,7 @@ class Worker:
         leases = [name for name, each in clusters.items() if each["token"] is not None]
         return {
             "uptime_s": round(time.monotonic() - self._built_s, 1),
-            "missing": self.monitor.last_missing(),
+            "missing": self._last_missing(),
             "holds": {
                 "leases": leases,
                 "feed": self.feeder is not None and self.feeder.has_turn(),
@@ -413,6 +414,11 @@ class Worker:
             "clusters": clusters,
             "feed_lag_s": {name: each.lag_s for name, each in self.load().feed.items()},
         }
+
+    def _last_missing(self) -> list[str]:
+        """What was missing when it was looked at last, up to a drain or resume since."""
+        found = [each for each in self.monitor.last_missing() if each != _DRAINED]
+        return [*found, _DRAINED] if self.facts.is_drained else found
 
     # Health, for the monitor
 
@@ -428,7 +434,7 @@ class Worker:
         """What keeps the worker from serving; asks the state."""
         found = [f"the bus {problem}"] if (problem := self._server.problem()) else []
         if self.facts.is_drained:
-            found.append("the worker is drained; scheduler-workerctl worker resume ends that")
+            found.append(_DRAINED)
         problem = self.state.problem()
         if problem is None and self.feeder is not None:
             problem = self.feeder.unready()

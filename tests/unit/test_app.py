@@ -75,9 +75,13 @@ def test_a_drained_worker_says_so_until_it_is_resumed(tmp_path, monkeypatch):
         worker.drain()
         worker.drain()
         assert "drained" in worker.missing()[0]
+        assert "drained" in worker.status()["missing"][0]
         assert b"\nscheduler_drained 1.0\n" in worker.monitor.exposition()[1]
         assert worker.facts.is_drained
+        stale = worker.missing()
         worker.resume()
+        monkeypatch.setattr(worker.monitor, "last_missing", lambda: stale)
+        assert worker.status()["missing"] == []
         assert (worker.missing(), worker.facts.is_drained) == ([], False)
         assert b"\nscheduler_drained 0.0\n" in worker.monitor.exposition()[1]
     assert wanted == [False, False, True]

@@ -20,7 +20,7 @@ Row = dict[str, Any]
 Table = tuple[Sequence[str], Iterable[Sequence[Any]]]
 T = TypeVar("T")
 
-_PAGE = 1000
+PAGE = 1000
 """Rows that are asked for at a time."""
 
 
@@ -139,7 +139,7 @@ def pages(
     """
     marker, left = arguments.marker, arguments.limit
     while left is None or left > 0:
-        answer = page(marker, _PAGE if left is None else min(left, _PAGE))
+        answer = page(marker, PAGE if left is None else min(left, PAGE))
         yield from answer[name]
         marker = answer["next"]
         if marker is None:

@@ -15,6 +15,7 @@ import yaml
 from scheduler_worker.cli.connection import seconds
 from scheduler_worker.cli.dry_run_files import read_text
 from scheduler_worker.cli.fleet.commands import (
+    PAGE,
     FleetCommand,
     FleetLister,
     FleetShow,
@@ -61,16 +62,20 @@ class ListHosts(FleetLister):
         add_paging(parser, "a host's uuid")
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Table:
+        is_filtered = arguments.name is not None or arguments.aggregate is not None
+
         def page(marker: str | None, limit: int) -> Row:
-            """A page of hosts that pass every filter, however many do not."""
+            """A page of hosts that pass every filter, in as few calls as possible."""
             hosts: list[Row] = []
             while True:
                 found = client.list_hosts(
-                    arguments.cluster, marker, limit - len(hosts), state=arguments.state
+                    arguments.cluster, marker, PAGE if is_filtered else limit, state=arguments.state
                 )
                 hosts += [each for each in found["hosts"] if _is_wanted(each, arguments)]
                 marker = found["next"]
-                if marker is None or len(hosts) >= limit:
+                if len(hosts) > limit:
+                    return {"hosts": hosts[:limit], "next": hosts[limit - 1]["uuid"]}
+                if marker is None or len(hosts) == limit:
                     return {"hosts": hosts, "next": marker}
 
         listed = list(pages(page, "hosts", arguments))

@@ -81,8 +81,8 @@ def test_every_command_has_a_description_and_is_in_the_manual():
     app = Ctl()
     found = dict(app.command_manager)
     assert {name.split()[0] for name in found} > {"tuning", "balance", "doctor", "worker", "host"}
-    for name in found.keys() - {"help", "complete", "doctor"}:
-        assert f"### {name}\n" in manual
+    for name in found.keys() - {"help", "complete"}:
+        assert f"## {name}\n" in manual  # of any level
         parser = found[name].load()(app, None).get_parser(name)
         assert len(str(parser.description)) > 25, name
         options = re.findall(r"--[a-z][a-z-]+", parser.format_usage())

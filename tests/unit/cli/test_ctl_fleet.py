@@ -121,9 +121,19 @@ def test_a_page_says_where_the_next_one_begins(reported):
     assert rest == (0, "compute-2\ncompute-3\n", "")
 
 
-def test_a_filter_looks_on_behind_hosts_that_do_not_pass(reported, monkeypatch):
-    asked = ("host", "list", "--limit", "1", "--name", "compute-3", "-f", "value", "-c", "Host")
-    assert reported(*asked) == (0, "compute-3\n", "")
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_filtered_hosts_have_pages_too(ctl, client, monkeypatch, size):
+    """``size`` hosts are asked for at a time."""
+    monkeypatch.setattr(hosts, "PAGE", size)
+    facts = {"vcpus": 1, "memory_mb": 1, "local_gb": 1}
+    names = ["a1", "b1", "a2", "a3", "a4"]
+    client.update_hosts(
+        [{"host": each, "uuid": f"u{number}", **facts} for number, each in enumerate(names)]
+    )
+    asked = ("host", "list", "--limit", "2", "--name", "a*", "-f", "value", "-c", "Host")
+    status, out, err = ctl(*asked)
+    assert (status, out) == (0, "a1\na2\n")
+    assert ctl(*asked, "--marker", err.split()[-1]) == (0, "a3\na4\n", "")
 
 
 def test_every_format_has_the_same_rows(reported):

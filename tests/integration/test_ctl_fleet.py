@@ -1,0 +1,264 @@
+"""scheduler-workerctl with a real RabbitMQ, a real Redis and two workers, through all commands."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from scheduler_worker import conf
+from scheduler_worker.cli.ctl import main
+from scheduler_worker.client import SchedulerClient
+from scheduler_worker.rpc.transport import Bus
+from tests.support.patience import NEVER_S, SOON_S, eventually
+from tests.support.servers import LOOPBACK, free_port
+from tests.support.workers import WorkerProcess, write_config
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = str(ROOT / "examples" / "hosts.yaml")
+SPEC = {"flavor": {"vcpus": 2, "memory_mb": 4096, "root_gb": 20}, "num_instances": 1}
+WHOLE_HOST = {"flavor": {"vcpus": 16, "memory_mb": 4096, "root_gb": 20}, "num_instances": 1}
+ONE_HOST = [
+    {
+        "host": "a",
+        "uuid": "u-a",
+        "vcpus": 16,
+        "memory_mb": 65536,
+        "local_gb": 500,
+        "cpu_allocation_ratio": 1.0,
+    }
+]
+
+
+class Fleet:
+    """Two workers, and the command that asks them."""
+
+    def __init__(self, directory: Path, rabbit_url: str, redis_url: str, capsys: Any) -> None:
+        self.url = rabbit_url
+        self.vhost = urlsplit(rabbit_url).path.strip("/")
+        self.ports = {name: free_port() for name in ("one", "two")}
+        self.configs = {
+            name: write_config(
+                directory / f"{name}.conf",
+                DEFAULT={"transport_url": rabbit_url, "host": name, "service_down_time": 600},
+                state={"url": redis_url},
+                pending={"ttl": NEVER_S, "wait_timeout": NEVER_S},
+                monitoring={"port": port},
+            )
+            for name, port in self.ports.items()
+        }
+        self.workers = {
+            name: WorkerProcess(config, name=name) for name, config in self.configs.items()
+        }
+        self._capsys = capsys
+
+    def ctl(self, *words: str) -> tuple[int, str, str]:
+        self._capsys.readouterr()
+        config = str(self.configs["one"])
+        status = main([*words, "--config-file", config])
+        return status, *self._capsys.readouterr()
+
+    def plain(self, *words: str) -> Any:
+        """What a command prints as JSON."""
+        status, out, err = self.ctl(*words, "-f", "json")
+        assert status == 0, err
+        return json.loads(out)
+
+    def states(self) -> dict[str, str]:
+        return {each["Worker"]: each["State"] for each in self.plain("worker", "list")}
+
+    def consumers(self) -> int:
+        """How many workers take requests."""
+        with Bus(conf.load(), url=self.url) as bus:
+            use = bus.queue_use("scheduler")
+        assert use is not None
+        return use.consumers
+
+    def page(self, worker: str, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(LOOPBACK, self.ports[worker], timeout=SOON_S)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        found = answer.status, answer.read().decode()
+        connection.close()
+        return found
+
+
+@pytest.fixture
+def fleet(tmp_path, rabbit_vhost_url, redis_url, capsys):
+    found = Fleet(tmp_path, rabbit_vhost_url, redis_url, capsys)
+    with found.workers["one"], found.workers["two"]:
+        for worker in found.workers.values():
+            worker.ready()
+        eventually(lambda: found.states() == {"one": "serving", "two": "serving"})
+        yield found
+
+
+@pytest.fixture
+def client(rabbit_vhost_url):
+    with SchedulerClient.connect(rabbit_vhost_url, timeout_s=SOON_S) as client:
+        yield client
+
+
+def test_hosts_clusters_and_reservations(fleet: Fleet, client: SchedulerClient) -> None:
+    assert fleet.ctl("host", "report", EXAMPLE)[0] == 0
+    listed = fleet.plain("host", "list", "--cluster", "east", "--state", "up", "--long")
+    assert sorted(each["Host"] for each in listed) == ["compute-1", "compute-2"]
+    assert fleet.plain("host", "show", "compute-3")["state"] == "disabled"
+    assert [each["Cluster"] for each in fleet.plain("cluster", "list")] == ["east", "west"]
+    instance = str(uuid.uuid4())
+    [[chosen]] = client.select_destinations(SPEC, [instance])
+    assert fleet.plain("cluster", "show", "east")["VCPUs Reserved"] == 2
+    [reserved] = fleet.plain("reservation", "list", "--host", chosen.service_host)
+    assert reserved["Instance"] == instance
+    assert 0 <= reserved["Age"] < reserved["Expires In"]
+    assert fleet.plain("reservation", "show", instance)["host"] == chosen.service_host
+    assert fleet.ctl("reservation", "release", instance)[0] == 0
+    assert fleet.ctl("reservation", "release", instance)[0] == 0  # remembered
+    assert fleet.ctl("reservation", "release", str(uuid.uuid4()))[0] == 1
+    assert fleet.plain("reservation", "list") == []
+    assert fleet.ctl("host", "remove", "compute-3")[0] == 0
+    assert fleet.ctl("host", "show", "compute-3")[0] == 1
+
+
+def test_policies(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet.ctl("host", "report", EXAMPLE)
+    exported = tmp_path / "policies.yaml"
+    exported.write_text(fleet.ctl("policy", "export", "east")[1])
+    [policy] = yaml.safe_load(exported.read_text())["policies"]
+    assert policy["name"] == "east"
+    assert fleet.ctl("policy", "attach", str(exported), "east", "west")[0] == 0
+    assert [each["Policy"] for each in fleet.plain("policy", "list")] == ["east", "east"]
+    script = tmp_path / "editor.sh"
+    script.write_text("#!/bin/sh\nexec sed -i 's/factor: -1.0/factor: -2.0/' \"$1\"\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(script))
+    status, out, err = fleet.ctl("policy", "edit", "east")
+    assert (status, err) == (0, "")
+    assert out.endswith("east: east@2\n")
+    assert "factor: -2.0" in fleet.ctl("policy", "diff", "west", "east")[1]
+    assert fleet.plain("policy", "show", "east")["version"] == 2
+    exported.write_text(fleet.ctl("policy", "export")[1])
+    assert fleet.ctl("policy", "import", str(exported), "--yes")[1].endswith("west: east@2\n")
+    assert fleet.ctl("policy", "diff", "east", "west") == (0, "", "")
+    assert fleet.ctl("policy", "detach", "east", "west")[0] == 0
+    assert [each["Policy"] for each in fleet.plain("policy", "list")] == ["nova", "nova"]
+    assert fleet.ctl("balance", "on", "east")[0] == 1  # this policy has none
+    assert fleet.ctl("balance", "show")[0] == 0
+
+
+def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(
+    fleet: Fleet, client: SchedulerClient
+) -> None:
+    client.update_hosts(ONE_HOST)
+    full, waiting = str(uuid.uuid4()), str(uuid.uuid4())
+    client.select_destinations(WHOLE_HOST, [full])
+    assert fleet.ctl("worker", "drain", "two")[1] == "two: drained\n"
+    eventually(lambda: fleet.consumers() == 1)
+    status, _, err = fleet.ctl("worker", "drain", "one")
+    assert (status, "no other worker would take requests" in err) == (1, True)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(client.select_destinations, WHOLE_HOST, [waiting])
+        eventually(lambda: fleet.plain("worker", "show", "one")["Running"] == 1)
+        assert fleet.ctl("worker", "resume", "two")[1] == "two: serving\n"
+        assert fleet.ctl("worker", "drain", "one")[1] == "one: draining\n"
+        assert fleet.ctl("worker", "drain", "one")[1] == "one: draining\n"
+        # One that waits for resources takes no message more from the queue for it.
+        eventually(lambda: fleet.consumers() == 1)
+        status, _, err = fleet.ctl("worker", "drain", "one", "--wait", "0.001")
+        assert (status, "one has 1 requests in hand" in err) == (1, True)
+        assert not answer.done()
+        assert fleet.ctl("reservation", "release", full)[0] == 0
+        [[chosen]] = answer.result(SOON_S)
+        assert chosen.service_host == "a"
+    status, out, _ = fleet.ctl("worker", "drain", "one", "--wait", str(SOON_S))
+    assert (status, out.splitlines()[-1]) == (0, "one: drained")
+    assert fleet.states() == {"one": "drained", "two": "serving"}
+    eventually(lambda: fleet.page("one", "/readyz")[0] == 503)
+    assert "drained" in fleet.page("one", "/readyz")[1]
+    assert "\nscheduler_drained 1.0\n" in fleet.page("one", "/metrics")[1]
+    assert fleet.page("two", "/readyz")[0] == 200
+    assert fleet.ctl("worker", "resume", "one")[1] == "one: serving\n"
+    eventually(lambda: fleet.consumers() == 2)
+    eventually(lambda: fleet.page("one", "/readyz")[0] == 200)
+
+
+def test_requests_wait_in_the_queue_until_the_last_worker_is_resumed(
+    fleet: Fleet, client: SchedulerClient
+) -> None:
+    client.update_hosts(ONE_HOST)
+    assert fleet.ctl("worker", "drain", "one", "two", "--last")[0] == 0
+    eventually(lambda: fleet.consumers() == 0)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(client.select_destinations, SPEC, [str(uuid.uuid4())])
+        eventually(lambda: messages(fleet) == 1)
+        assert fleet.plain("worker", "show", "two")["State"] == "drained"
+        assert fleet.ctl("worker", "resume", "two")[0] == 0
+        assert answer.result(SOON_S)[0][0].service_host == "a"
+
+
+def messages(fleet: Fleet) -> int:
+    with Bus(conf.load(), url=fleet.url) as bus:
+        use = bus.queue_use("scheduler")
+    assert use is not None
+    return use.messages
+
+
+def test_a_drain_ends_with_the_process_and_outlasts_the_connection(
+    fleet: Fleet, rabbit_server: Any
+) -> None:
+    assert fleet.ctl("worker", "drain", "one")[0] == 0
+    eventually(lambda: fleet.consumers() == 1)
+    rabbit_server.control("close_all_connections", "-p", fleet.vhost, "a test")
+    eventually(lambda: fleet.workers["one"].log.count("Consuming topic") == 2)
+    eventually(lambda: fleet.workers["two"].log.count("Consuming topic") == 2)
+    assert fleet.consumers() == 1
+    assert fleet.states()["one"] == "drained"
+    fleet.workers["one"].stop()
+    with WorkerProcess(fleet.configs["one"], name="again").ready():
+        eventually(lambda: fleet.states() == {"one": "serving", "two": "serving"})
+
+
+def test_a_killed_worker_is_told_from_one_that_was_never_there(fleet: Fleet) -> None:
+    fleet.workers["one"].kill()
+    one, _ = fleet.plain("worker", "list", "--timeout", "1")
+    assert (one["Worker"], one["State"], one["Uptime"]) == ("one", "no answer", None)
+    status, _, err = fleet.ctl("worker", "show", "one", "--timeout", "1")
+    assert (status, "No answer within 1 s" in err) == (3, True)
+    status, _, err = fleet.ctl("worker", "show", "nobody")
+    assert (status, "There is no worker 'nobody'" in err) == (1, True)
+    fleet.workers["two"].stop()
+    assert fleet.ctl("cluster", "list", "--timeout", "1")[0] == 3
+
+
+def test_the_command_as_it_is_installed(fleet: Fleet, rabbit_server: Any) -> None:
+    ctl = Path(sys.executable).with_name("scheduler-workerctl")
+
+    def run(command: str) -> subprocess.CompletedProcess[str]:
+        line = f"'{ctl}' {command}"
+        return subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line],
+            capture_output=True, text=True, timeout=SOON_S, check=False,
+        )  # fmt: skip
+
+    found = run(f"worker list --url {fleet.url} -f value -c Worker --sort-column worker")
+    assert (found.returncode, found.stdout, found.stderr) == (0, "one\ntwo\n", "")
+    found = run(f"worker list --url {fleet.url} --nonsense")
+    assert (found.returncode, "unrecognized arguments" in found.stderr) == (2, True)
+    away = f"rabbit://guest:secret@{LOOPBACK}:{free_port()}/"
+    found = run(f"worker list --url {away} --timeout 0.5")
+    assert (found.returncode, found.stdout) == (3, "")
+    assert len(found.stderr.splitlines()) == 1
+    assert "secret" not in found.stderr
+    assert run(f"worker list --url {fleet.url} | true").stderr == ""
+    assert run("complete | bash -n").returncode == 0
