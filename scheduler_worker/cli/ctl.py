@@ -42,9 +42,9 @@ One command for the fleet of workers, and tools for authors of policies.
   scheduler-workerctl help policy edit
 
 The commands of cluster, host, reservation, policy, worker, balance, explain and capacity ask the
-workers over the bus; they need nothing but a configuration file of the workers, or the URL of the bus. doctor looks
-at all that a worker needs, tuning reads files alone. `scheduler-worker-manage` is for the SQL store
-of policies and users.
+workers over the bus; they need nothing but a configuration file of the workers, or the URL of the
+bus. doctor looks at all that a worker needs, tuning reads files alone. `scheduler-worker-manage` is
+for the SQL store of policies and users.
 """
 _EPILOG = """\
 exit status:
