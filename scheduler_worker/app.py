@@ -31,6 +31,7 @@ from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.balancing import BalancingEndpoint
 from scheduler_worker.rpc.capacity import CapacityEndpoint
 from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.decisions import DecisionsEndpoint
 from scheduler_worker.rpc.dry_run import CopiedRequests
 from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
 from scheduler_worker.rpc.policies import PolicyEndpoint
@@ -97,6 +98,7 @@ class Worker:
             conf, settings, self.inventory, self.fleet, clock, self.monitor
         )
         self.feeder = self._feed.feeder
+        self.decisions = factories.build_decisions(settings, self.fleet, clock, self.monitor)
         self.scheduler = self._build_scheduler()
         self.listing = Listing(self.fleet)
         providers = self._feed.providers
@@ -132,6 +134,7 @@ class Worker:
             placement=factories.open_placement(conf, settings, providers),
             asking=factories.open_asking(conf, settings, providers),
             freshness=self._feed.freshness,
+            keep=self.decisions.recorder.keep if self.decisions else None,
         )
 
     def _build_balancer(self) -> Balancer:
@@ -199,6 +202,7 @@ class Worker:
             TuningEndpoint(self.tuner).endpoint(),
             PolicyEndpoint(policies).endpoint(),
             BalancingEndpoint(self.balancing, self.balancer).endpoint(),
+            DecisionsEndpoint(self.decisions.kept if self.decisions else None).endpoint(),
             baseapi(),
         ]
 
@@ -239,6 +243,8 @@ class Worker:
         if self._trust is not None:
             self._trust.start()
         self._feed.start()
+        if self.decisions is not None:
+            self.decisions.recorder.task.start()
         self._server.start()
         if self._is_stopping:
             return
@@ -302,6 +308,8 @@ class Worker:
             self._give_back()
         if left := self.scheduler.close(_CLAIMS_S):
             LOG.warning("%d claims in Placement were not taken back", left)
+        if self.decisions is not None:
+            self.decisions.recorder.stop()
         if self._trust is not None:
             self._trust.stop()
         if self._unit_files is not None:
@@ -381,6 +389,7 @@ class Worker:
             backlog=server["waiting"],
             waiting_for_pending=self.scheduler.waiting,
             waiting_for_feed=self.scheduler.waiting_for_feed,
+            unwritten_decisions=self.decisions.recorder.waiting if self.decisions else 0,
             providers_oldest_s=providers.oldest_read_age_s if providers else None,
             reservations={each.scope: len(each.reservations) for each in self.fleet.clusters()},
             tuning_alarms=len(self.tuner.policies.alarms),

@@ -55,7 +55,7 @@ class SchedulerClient:
         self._policies = caller(worker.NAMESPACE, "1.1")
         self._balancing = caller(worker.NAMESPACE, "1.2")
         self._power = caller(worker.NAMESPACE, "1.3")
-        self._capacity = caller(worker.NAMESPACE, "1.4")
+        self._capacity = self._decisions = caller(worker.NAMESPACE, "1.4")
         self._base = caller("baseapi", nova.BASEAPI_VERSION)
         self._fanout = bus.client(topic, version="4.2", fanout=True)
 
@@ -266,6 +266,54 @@ class SchedulerClient:
     def every_reservation(self, cluster: str | None = None) -> Iterator[Plain]:
         """All live reservations, page by page."""
         yield from _pages(self.list_reservations, "reservations", cluster)
+
+    # Decisions
+
+    def list_decisions(
+        self,
+        *,
+        cluster: str | None = None,
+        instance: str | None = None,
+        project: str | None = None,
+        result: str | None = None,
+        host: str | None = None,
+        since_s: float | None = None,
+        until_s: float | None = None,
+        marker: str | None = None,
+        limit: int | None = None,
+    ) -> Plain:
+        """A page of decisions, the newest first: ``decisions``, ``next``.
+
+        ``result`` is ``placed``, ``refused`` or ``failed``; ``host`` one of the chosen hosts; times
+        are seconds since the epoch. A page may be short, or empty, and yet have a ``next``.
+        """
+        wanted = {
+            "cluster": cluster,
+            "instance": instance,
+            "project": project,
+            "result": result,
+            "host": host,
+            "since_s": since_s,
+            "until_s": until_s,
+            "marker": marker,
+            "limit": limit,
+        }
+        answer: Plain = self._call(self._decisions, "list_decisions", None, **wanted)
+        return answer
+
+    def every_decision(self, **wanted: Any) -> Iterator[Plain]:
+        """All decisions, page by page; ``wanted`` as for :meth:`list_decisions`."""
+        marker = None
+        while True:
+            page = self.list_decisions(**{**wanted, "marker": marker})
+            yield from page["decisions"]
+            if (marker := page["next"]) is None:
+                return
+
+    def get_decision(self, id: str) -> Plain:
+        """A decision with its request, filters, ranking and waits. Raises RequestError."""
+        answer: Plain = self._call(self._decisions, "get_decision", None, id=id)
+        return answer
 
     # Cluster policies
 

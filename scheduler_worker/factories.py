@@ -15,18 +15,21 @@ from scheduler_worker import __version__
 from scheduler_worker.backends.attestation import HttpAttestation
 from scheduler_worker.backends.cage.pool import Cages
 from scheduler_worker.backends.clock import SystemClock
+from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
+from scheduler_worker.backends.redis.decision_log import RedisDecisionLog
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.backends.settings import PolicyStoreSettings, StateSettings
 from scheduler_worker.backends.tuning_policy_files import TuningPolicyFiles
 from scheduler_worker.conf import Configuration, Settings
+from scheduler_worker.decision_log import Bounds, DecisionLog
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.observer import Observer
 from scheduler_worker.placement import NoReader, ProviderReader
 from scheduler_worker.policy_store import PolicyStore, StoredPolicy
-from scheduler_worker.ports import Clock, ClusterLock, MigrationTarget, Publisher, State
+from scheduler_worker.ports import GLOBAL, Clock, ClusterLock, MigrationTarget, Publisher, State
 from scheduler_worker.rpc import codec
 from scheduler_worker.rpc.settings import RpcSettings
 from scheduler_worker.rpc.transport import Bus
@@ -38,6 +41,8 @@ from scheduler_worker.scheduling.selectors import RankSelector
 from scheduler_worker.service.balancing.administration import BalancingAdministration
 from scheduler_worker.service.balancing.agent import AgentTarget, PowerAgent
 from scheduler_worker.service.balancing.balancer import Balancer
+from scheduler_worker.service.decisions.kept import KeptDecisions
+from scheduler_worker.service.decisions.recorder import Recorder
 from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.feed.look import Looker
 from scheduler_worker.service.feed.providers import ProviderFeed
@@ -96,6 +101,41 @@ def open_state(settings: StateSettings, clock: Clock) -> State:
         f"[state] url: no engine serves {scheme!r}; use memory://, redis://, rediss://, "
         "redis+sentinel:// or redis+cluster://"
     )
+
+
+def open_decision_log(settings: StateSettings, bounds: Bounds, clock: Clock) -> DecisionLog:
+    """Where records of decisions are kept: in the same place as the state, connected apart."""
+    if settings.url.startswith("memory:"):
+        return MemoryDecisionLog(bounds, clock)
+    return RedisDecisionLog(settings.url, prefix=settings.prefix, bounds=bounds)
+
+
+class Decisions(NamedTuple):
+    """The records of decisions: who makes them, and who reads them."""
+
+    recorder: Recorder
+    kept: KeptDecisions
+
+
+def build_decisions(
+    settings: Settings, fleet: Fleet, clock: Clock, observer: Observer
+) -> Decisions | None:
+    """The records of decisions, connected to nothing yet; None: none are kept.
+
+    A worker in a dry run makes none.
+    """
+    if settings.decisions is None:
+        return None
+    log = open_decision_log(settings.state, settings.decisions.bounds, clock)
+    recorder = Recorder(
+        log,
+        clock,
+        worker=settings.host,
+        clusters=fleet.names,
+        max_waiting=settings.decisions.max_waiting,
+        observer=observer,
+    )
+    return Decisions(recorder, KeptDecisions(log, lambda: [GLOBAL, *fleet.names()]))
 
 
 def open_policy_schema(settings: PolicyStoreSettings) -> PolicySchema:

@@ -40,6 +40,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     waited_for_pending_s: float = 0.0
     claim_s: float = 0.0
     """Waiting for Placement, of all attempts."""
+    look_s: float = 0.0
+    """Waiting for another look at the hosts."""
     token: int | None = None
     duration_s: float = 0.0
 
@@ -152,8 +154,10 @@ class Observer:
         """A feed brought a part up to date."""
 
     def looked_again(self, result: str) -> None:
-        """A request that no host passed was decided again: ``placed`` or ``refused``; ``late``: it
-        was not, because nobody looked in time.
+        """A request waited for another look at the hosts.
+
+        No host had passed, and it was then ``placed``, or ``refused``; or nobody looked in time and
+        it was refused: ``late``. Or it was placed, and waited for ``alternates`` that it lacked.
         """
 
     def looked(self, duration_s: float) -> None:
@@ -164,6 +168,9 @@ class Observer:
 
     def providers_failed(self, what: str) -> None:
         """Placement did not answer such a question, or not so that it can be read."""
+
+    def decisions_kept(self, result: str, count: int) -> None:
+        """Records of decisions were ``written``; or ``dropped``, as they could not be in time."""
 
     def dry_run_compared(self, result: str) -> None:
         """An instance of a copied request was compared with where it got to."""

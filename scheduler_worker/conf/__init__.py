@@ -20,6 +20,7 @@ from scheduler_worker.backends.settings import PolicyStoreSettings, StateSetting
 from scheduler_worker.conf import (
     api,
     balancing,
+    decisions,
     default,
     dry_run,
     external_units,
@@ -41,6 +42,7 @@ from scheduler_worker.monitoring.settings import MonitoringSettings
 from scheduler_worker.rpc.settings import RpcSettings
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.service.balancing.settings import BalancingSettings
+from scheduler_worker.service.decisions.settings import DecisionSettings
 from scheduler_worker.service.dry_run.settings import DryRunSettings
 from scheduler_worker.service.inventory.settings import InventorySettings
 from scheduler_worker.service.placement.asking import AskingSettings
@@ -82,6 +84,7 @@ _GROUPS: dict[str | None, list[Any]] = {
     nova_claims.GROUP: nova_claims.OPTS,
     nova_feed.GROUP: nova_feed.OPTS,
     dry_run.GROUP: dry_run.OPTS,
+    decisions.GROUP: decisions.OPTS,
     "api_database": nova_feed.API_DATABASE_OPTS,
     "database": nova_feed.DATABASE_OPTS,
 }
@@ -117,6 +120,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """None: hosts do not come from Nova's databases."""
     dry_run: DryRunSettings | None
     """None: the worker serves."""
+    decisions: DecisionSettings | None
+    """None: no records of decisions are kept."""
     options: Options
 
     @property
@@ -230,6 +235,7 @@ def _read(conf: cfg.ConfigOpts) -> Settings:
             conf, silent_after_s=down_after_s, default_cluster=conf.default_cluster
         ),
         dry_run=dry_run.settings(conf),
+        decisions=decisions.settings(conf),
         options=scheduling.options(
             conf,
             service_down_time_s=down_after_s,

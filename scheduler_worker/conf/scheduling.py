@@ -10,6 +10,7 @@ from typing import Any
 
 from oslo_config import cfg
 
+from scheduler_worker.conf import decisions
 from scheduler_worker.scheduling.options import (
     ALL_FILTERS,
     ALL_WEIGHERS,
@@ -246,6 +247,7 @@ def options(conf: Any, *, service_down_time_s: float, default_availability_zone:
         "service_down_time_s": service_down_time_s,
         "default_availability_zone": default_availability_zone,
         "claims_in_placement": conf.nova_claims.enabled,
+        "ranked_hosts": decisions.RANKED_HOSTS if conf.decisions.enabled else 0,
     }
     return Options.of(
         **{

@@ -55,6 +55,27 @@ class WeightPart(msgspec.Struct, frozen=True, gc=False):
     product: float
 
 
+class RankedHost(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A host that passed all filters, with its total and what it consists of.
+
+    A number that is not finite is None in what was stored.
+    """
+
+    host: str
+    nodename: str
+    total: float | None
+    shares: tuple[float | None, ...] = ()
+    """Of each weigher its factor times the host's score."""
+
+
+class Ranked(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The first hosts of a ranking, best first."""
+
+    weighers: tuple[str, ...] = ()
+    """Their names; those with factor 0 are left out, and all where only one host passed."""
+    hosts: tuple[RankedHost, ...] = ()
+
+
 class HostVerdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The outcome for one host: rejected by a filter with a reason, or weighed."""
 
@@ -81,6 +102,9 @@ class Diagnosis(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     hosts: int = 0
     """How many hosts there were before any filter."""
+    momentary: bool = False
+    """Whether a filter refused hosts for what may be otherwise a moment later: a lack of room, or a
+    service that is down."""
     filters: tuple[FilterStep, ...] = ()
     verdicts: tuple[HostVerdict, ...] = ()
     left_out: int = 0
@@ -111,3 +135,5 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     selections: tuple[tuple[Selection, ...], ...]
     claims: tuple[Claim, ...] = ()
     diagnosis: Diagnosis
+    ranked: Ranked = Ranked()
+    """The first hosts for the last instance that was decided, if they are kept."""

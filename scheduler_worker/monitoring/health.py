@@ -35,6 +35,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that wait for reserved resources to be released."""
     waiting_for_feed: int = 0
     """Requests that wait until hosts are known, or were looked at again."""
+    unwritten_decisions: int = 0
+    """Records of decisions that wait to be written."""
     reservations: Mapping[str, int] = {}
     """The number of reservations of each cluster, as this process knows them."""
     tuning_alarms: int = 0

@@ -80,6 +80,9 @@ class Metrics(Observer):
         self._add_balancing()
         self._add_claims()
         self._add_feed()
+        self._kept = self._counts(
+            "decision_records_total", "Records of decisions, written or dropped", "result"
+        )
         self._registry.register(_AtScrape(load, lambda: self._is_connected))
         ProcessCollector(registry=self._registry)
 
@@ -332,6 +335,9 @@ class Metrics(Observer):
     def dry_run_compared(self, result: str) -> None:
         self._dry_run.add((result,))
 
+    def decisions_kept(self, result: str, count: int) -> None:
+        self._kept.add((result,), count)
+
     def feed_failed(self, part: str) -> None:
         self._feed_failures.add((part,))
 
@@ -411,6 +417,11 @@ def _gauges(load: Load, *, is_connected: bool) -> Iterator[Metric]:
         ),
         ("bus_connected", "Whether the bus is connected", is_connected),
         ("waiting_for_feed", "Requests that wait for the feed", load.waiting_for_feed),
+        (
+            "unwritten_decisions",
+            "Records of decisions that wait to be written",
+            load.unwritten_decisions,
+        ),
         ("tuning_alarms", "Problems with tuning policies", load.tuning_alarms),
     ):
         yield GaugeMetricFamily(f"scheduler_{name}", help_text, value=value)

@@ -1,4 +1,4 @@
-"""Our own RPC interface: namespace ``scheduler_worker``, version 1.2; see ``docs/rpc.md``."""
+"""Our own RPC interface: namespace ``scheduler_worker``, version 1.4; see ``docs/rpc.md``."""
 
 from __future__ import annotations
 

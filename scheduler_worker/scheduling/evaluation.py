@@ -11,12 +11,12 @@ hosts that the others left: :meth:`Evaluation.narrowed`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from scheduler_worker.errors import ComputeHostMetricNotFound
-from scheduler_worker.model.decisions import Selection
+from scheduler_worker.model.decisions import Ranked, RankedHost, Selection
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Hosts, HostState, Rows, Values
 from scheduler_worker.model.requests import RequestSpec
@@ -51,6 +51,8 @@ class Evaluation:
         self._totals: Values = np.zeros(0)
         self._parent: Evaluation | None = None
         """The evaluation of the class, where this one is narrowed to a request."""
+        self._further: list[Scale] = []
+        """The scales of the request's own weights, where it is."""
         self._marks = hosts.marks()
         self.selections: dict[int, Selection] = {}
         """Hosts of this class that were selected, by row; a host that reports is forgotten."""
@@ -75,6 +77,36 @@ class Evaluation:
         if self._scales is None:
             self._weigh(hosts, spec)
         return self._totals
+
+    def ranked(self, hosts: HostTable, rows: Sequence[int]) -> Ranked:
+        """These survivors, with what each weight adds to their :meth:`totals`, which were read."""
+        names: list[str] = []
+        totals = nothing = [0.0] * len(rows)
+        columns: list[list[float]] = []
+        if len(self.rows) > 1:
+            totals = self._totals[self.rows.searchsorted(rows)].tolist()
+            for evaluation, scales in self._scales_by_rows():
+                places = evaluation.rows.searchsorted(rows)
+                names += [scale.unit.name for scale in scales]
+                columns += [
+                    nothing if scale.is_constant else scale.products[places].tolist()
+                    for scale in scales
+                ]
+        records = [hosts.records[row] for row in rows]
+        shares = list(zip(*columns, strict=True)) if columns else [()] * len(rows)
+        return Ranked(
+            tuple(names),
+            tuple(
+                RankedHost(record.host, record.nodename, total, each)
+                for record, total, each in zip(records, totals, shares, strict=True)
+            ),
+        )
+
+    def _scales_by_rows(self) -> Iterator[tuple[Evaluation, list[Scale]]]:
+        """All scales that make up the totals, with the evaluation over whose rows they are."""
+        if self._parent is not None and not self._scales:
+            yield self._parent, self._parent._scales or []
+        yield self, [*(self._scales or ()), *self._further]
 
     def narrowed(
         self,
@@ -157,7 +189,8 @@ class Evaluation:
             self._add_up()
         rows = self.rows
         view: Hosts = hosts if len(rows) == len(hosts) else hosts.take(rows)
-        for scale in self._scales_of(view, spec, self._weights):
+        self._further = self._scales_of(view, spec, self._weights)
+        for scale in self._further:
             if not scale.is_constant:
                 self._totals += scale.products
 

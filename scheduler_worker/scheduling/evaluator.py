@@ -103,7 +103,10 @@ class Evaluator:
             earlier[claimed_row] = True
         units = self.filters if in_order else self._by_cost
         filters = list(self._asked_for(spec, units, first=before is None))
-        results = FilterResults(hosts, spec, filters, earlier=earlier, policy=self._policy)
+        momentary = before is not None and before.results.diagnosis().momentary
+        results = FilterResults(
+            hosts, spec, filters, earlier=earlier, policy=self._policy, momentary=momentary
+        )
         weights = [unit for unit in self._weights if unit.applies(spec)]
         evaluation = Evaluation(hosts, results, weights, self._scale)
         evaluation.is_of_later_instance = before is not None

@@ -22,9 +22,10 @@ EARLIER_INSTANCES = "earlier instances"
 class FilterResults:
     """Which hosts each filter passed, in order; ``masks`` are over all rows of the table.
 
-    ``earlier`` are the hosts that are left of an earlier instance's; None: all hosts. The diagnosis
-    also names filters that do not apply, as passing all. Filters in ``left_out`` are not asked:
-    :meth:`narrowed` applies them for one request.
+    ``earlier`` are the hosts that are left of an earlier instance's; None: all hosts. With
+    ``momentary`` the others were refused for what may have changed since.
+    The diagnosis also names filters that do not apply, as passing all. Filters in ``left_out`` are
+    not asked: :meth:`narrowed` applies them for one request.
     """
 
     def __init__(
@@ -36,8 +37,11 @@ class FilterResults:
         earlier: Mask | None = None,
         left_out: Collection[Unit] = (),
         policy: PolicyReference | None = None,
+        momentary: bool = False,
     ) -> None:
         self._policy = policy
+        self._momentary = {EARLIER_INSTANCES} if momentary else set()
+        """The steps that refuse for what may be otherwise a moment later."""
         self._filters: list[Filter] = []
         self._using: list[Filter] = []
         """The filters that look at what is used of a host."""
@@ -63,6 +67,8 @@ class FilterResults:
             self._steps.append((unit.name, len(self.masks) - 1))
             if unit.runs_on_forced_hosts:
                 self._quiet.add(unit.name)
+            if unit.momentary:
+                self._momentary.add(unit.name)
         self._diagnosed: tuple[list[int], Diagnosis] | None = None
         """The counts of the last diagnosis, and the diagnosis."""
         self.valid_until_s = float("inf")
@@ -97,7 +103,7 @@ class FilterResults:
 
     def _diagnosis(self) -> Diagnosis:
         total = before = len(self.masks[0])
-        steps = []
+        steps: list[FilterStep] = []
         for name, at in self._steps:
             after = self._counts[at]
             if after < before or name not in self._quiet:
@@ -105,7 +111,12 @@ class FilterResults:
             if not after:
                 break
             before = after
-        return Diagnosis(hosts=total, filters=tuple(steps), policy=self._policy)
+        momentary = any(
+            each.hosts_out < each.hosts_in for each in steps if each.name in self._momentary
+        )
+        return Diagnosis(
+            hosts=total, filters=tuple(steps), policy=self._policy, momentary=momentary
+        )
 
     def rejected_by(self, row: int) -> str | None:
         """The first filter that rejected a row."""

@@ -9,6 +9,7 @@ and gives the claims back if they cannot be stored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.allocations import Owner
 from scheduler_worker.model.claims import Claim
-from scheduler_worker.model.decisions import Decision, Diagnosis, Selection
+from scheduler_worker.model.decisions import Decision, Diagnosis, Ranked, Selection
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import ClaimOrReservation
 from scheduler_worker.model.policies import PolicyReference
@@ -163,6 +164,10 @@ class Pipeline:
             if evaluation
             else Diagnosis(hosts=len(hosts), policy=self.policy)
         )
+        ranked = Ranked()
+        if ranking is not None and evaluation is not None and self.options.ranked_hosts:
+            best = list(islice(ranking, self.options.ranked_hosts))
+            ranked = evaluation.ranked(hosts, best)
         alternates: list[Selection] = []
         if request.num_alternates:
             if ranking is None or len(chosen) > 1:
@@ -180,6 +185,7 @@ class Pipeline:
             ),
             claims=tuple(consumed.claims),
             diagnosis=diagnosis,
+            ranked=ranked,
         )
 
     def rank(

@@ -161,6 +161,10 @@ class Filter(Unit):
     limits_of_facts: ClassVar[bool] = False
     """True when :meth:`limits` reads reported facts of the host only, so selections are cached."""
 
+    momentary: ClassVar[bool] = False
+    """True for a filter that refuses hosts for a lack of room, or because they are down: before an
+    answer offers fewer hosts for such reasons, they may be looked at again."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _require_method(cls, Filter, "passes", "host_passes")

@@ -33,6 +33,8 @@ class PlacementOptions(msgspec.Struct, frozen=True):
     """Fills NUMA cells one after the other instead of evenly."""
     claims_in_placement: bool = False
     """Describes in each selection what Placement is to allocate for it."""
+    ranked_hosts: int = 0
+    """How many of the best hosts a decision names, with what each weigher gave them."""
 
 
 class Selections:

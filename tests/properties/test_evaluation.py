@@ -35,7 +35,7 @@ from scheduler_worker.scheduling.weighers import figures
 from tests.support.hosts import aggregate, host_record, request_spec
 from tests.support.units import made, pipeline_of
 
-OPTIONS = Options.of(service_down_time_s=60)
+OPTIONS = Options.of(service_down_time_s=60, ranked_hosts=3)
 FILTERS = (
     AvailabilityZoneFilter,
     ComputeFilter,
@@ -201,17 +201,22 @@ class Run:
 
     def decide(
         self, spec: RequestSpec, count: int, *, stays: bool = False, by: Pipeline | None = None
-    ) -> tuple[object, Diagnosis]:
+    ) -> tuple[object, Diagnosis, object]:
         """The outcome of a decision; its claims are given back unless it ``stays``."""
         uuids = tuple(f"n{next(self.numbers)}" for _ in range(count))
         request = Request(spec=spec, instance_uuids=uuids, num_alternates=2)
         try:
             decision = (by or self.pipeline).decide(self.table, request, random.Random(1))
         except NoValidHost as error:
-            return None, error.diagnosis  # type: ignore[return-value]
+            return None, error.diagnosis, None  # type: ignore[return-value]
         for claim in () if stays else decision.claims:
             self.table.give_back(claim.id)
-        return decision.selections, decision.diagnosis
+        weighers, ranked = decision.ranked.weighers, decision.ranked.hosts
+        for each in ranked:
+            assert each.total == pytest.approx(sum(each.shares))  # type: ignore[arg-type]
+        shares = [dict(zip(weighers, each.shares, strict=True)) for each in ranked]
+        named = [(each.host, each.total) for each in ranked]
+        return decision.selections, decision.diagnosis, (named, shares)
 
     def step(self) -> None:
         self.change()
@@ -287,6 +292,7 @@ def test_requests_of_different_server_groups_share_an_evaluation():
         (HostTable, "touched_since", lambda self, marks: (set(), set())),
         (FilterResults, "narrowed", lambda self, hosts, spec, quick, undeclared: self),
         (Evaluation, "narrowed", lambda self, hosts, spec, results, weights: self),
+        (Evaluation, "_scales_by_rows", lambda self: [(self, self._scales or [])]),
         (NormalizedScale, "unchanged_without", lambda self, some: True),
         (RankScale, "unchanged_without", lambda self, some: True),
         (NormalizedScale, "update_products", lambda self, touched: False),

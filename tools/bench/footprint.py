@@ -19,7 +19,7 @@ TOMBSTONES = 20_000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", type=int, default=5000)
-    parser.add_argument("--promises", type=int, default=5000)
+    parser.add_argument("--reservations", type=int, default=5000)
 
 
 def run(arguments: argparse.Namespace) -> list[dict]:
@@ -72,7 +72,8 @@ def _measured(
         begun = _used(client)
         spec = fleet.plain() | {"project_id": uuid.uuid4().hex}
         for _ in range(reservations):
-            scheduler.select_destinations(spec, [str(uuid.uuid4())])
+            scheduler.select_destinations(spec, [str(uuid.uuid4())], return_alternates=True)
+        yield _records(worker, client)
         with_memos, memos = _used(client), len(client.keys("*:memo:*"))
         clean = _used(client, without_memos=True)
         yield grown("consume", reservations, "until it ends", begun)
@@ -83,6 +84,16 @@ def _measured(
         }
 
         yield _tombstones(url, client)
+
+
+def _records(worker: Any, client: redis.Redis) -> dict[str, object]:
+    """What the records of the decisions took; removes them."""
+    worker.decisions.recorder.write()
+    keys = client.keys("*:decisions*")
+    records, with_them = client.xlen(min(keys, key=len)), _used(client)
+    client.delete(*keys)
+    size = round((with_them - _used(client)) / records)
+    return {"what": "record of a decision", "bytes": size, "lasts": "[decisions] max_age"}
 
 
 def _tombstones(url: str, client: redis.Redis) -> dict[str, object]:

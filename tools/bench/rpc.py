@@ -34,10 +34,13 @@ class Case(NamedTuple):
     server: str
     endpoint: str
     processes: int = 1
+    keeps_records: bool = True
+    """Whether decisions are kept."""
 
     @property
     def name(self) -> str:
-        return f"{self.server}/{self.endpoint}/{self.processes}"
+        name = f"{self.server}/{self.endpoint}/{self.processes}"
+        return name if self.keeps_records else f"{name}/no-records"
 
     @property
     def topic(self) -> str:
@@ -54,10 +57,16 @@ CASES = (
     Case("oslo", SELECT),
     Case("amqp", SELECT),
     Case("amqp", SELECT, 2),
+    Case("amqp", SELECT, keeps_records=False),
 )
 
 
-REFERENCES = {"oslo_empty": CASES[0], "amqp_empty": CASES[1], "one_worker": CASES[3]}
+REFERENCES = {
+    "oslo_empty": CASES[0],
+    "amqp_empty": CASES[1],
+    "one_worker": CASES[3],
+    "no_records": CASES[5],
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -130,6 +139,7 @@ def _measured(
         "server": case.server,
         "endpoint": case.endpoint,
         "processes": case.processes,
+        "records": case.keeps_records and case.endpoint == SELECT,
         "hosts": 0 if case.endpoint == EMPTY else arguments.hosts,
         "outstanding": arguments.outstanding,
         "calls_per_s": len(window.times_s) / arguments.seconds,
@@ -206,5 +216,6 @@ def _configuration(
         "log_file = /dev/null\n"
         f"[rpc]\ntopic = {case.topic}\nserver = {case.server}\n"
         + (f"slots = {slots}\n" if slots else "")
+        + ("" if case.keeps_records else "[decisions]\nenabled = false\n")
         + f"[state]\nurl = {redis_url}\nprefix = {case.topic}\n"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
@@ -14,6 +15,8 @@ from scheduler_worker.model.provider_readings import Listed, ProviderFacts, Prov
 from scheduler_worker.model.providers import MAX_RATIO, Inventory
 from scheduler_worker.model.sizes import MAX_SIZE
 from scheduler_worker.wording import cut
+
+LOG = logging.getLogger(__name__)
 
 MAX_DETAIL = 300
 Form = TypeVar("Form")
@@ -30,6 +33,10 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Close the connections."""
+
+
+class _Unreadable(PlacementRefused):
+    """An answer that has not the form that it should have."""
 
 
 class _List(msgspec.Struct):
@@ -82,6 +89,8 @@ class PlacementReader:
         self._session = session
         self._threads = ThreadPoolExecutor(concurrency, "placement-read")
         self._is_closed = False
+        self._unreadable: dict[str, str] = {}
+        """Providers that cannot be read, and why."""
 
     def listed(self, tree_of: str | None = None) -> Sequence[Listed]:
         query = f"?in_tree={tree_of}" if tree_of else ""
@@ -130,6 +139,19 @@ class PlacementReader:
         return {uuid: each for uuid, each in zip(uuids, found, strict=True) if each is not None}
 
     def _facts(self, uuid: str) -> ProviderFacts | None:
+        """What a provider has: nothing, as long as that cannot be read; the others go on."""
+        try:
+            found = self._read_facts(uuid)
+        except _Unreadable as error:
+            if self._unreadable.get(uuid) != str(error):
+                LOG.warning("Nothing is taken of resource provider %s: %s", uuid, error)
+            self._unreadable[uuid] = str(error)
+            return ProviderFacts(generation=None, inventories={})
+        if self._unreadable.pop(uuid, None) is not None:
+            LOG.info("Resource provider %s can be read again", uuid)
+        return found
+
+    def _read_facts(self, uuid: str) -> ProviderFacts | None:
         # The inventories come first: a change after them raises the generation that they carry.
         path = f"/resource_providers/{uuid}"
         inventories = self._find(f"{path}/inventories", _Inventories)
@@ -171,7 +193,7 @@ class PlacementReader:
         try:
             return msgspec.convert(answer.body, form)
         except msgspec.ValidationError as error:
-            raise PlacementRefused(f"its answer to GET {path} is no such: {error}") from None
+            raise _Unreadable(f"its answer to GET {path} is no such: {error}") from None
 
 
 def _inventory(sent: Mapping[str, Any]) -> Inventory:
@@ -184,4 +206,4 @@ def _inventory(sent: Mapping[str, Any]) -> Inventory:
     try:
         return msgspec.convert(bounded, Inventory)
     except msgspec.ValidationError as error:
-        raise PlacementRefused(f"its inventory {dict(sent)} is no such: {error}") from None
+        raise _Unreadable(f"its inventory {dict(sent)} is no such: {error}") from None

@@ -31,6 +31,7 @@ RECONNECT_DELAY_S = 0.1
 SHORTEST_WAIT_S = 0.01
 NUDGE_MS = 10_000
 SCRIPTS = ("acquire", "changes", "commit", "leave", "watch", "write")
+"""Those of the shared state, each of which begins with ``common.lua``."""
 
 
 class Server:
@@ -47,6 +48,7 @@ class Server:
         socket_timeout_s: float,
         retry_for_s: float,
         wait_replicas: int,
+        scripts: Sequence[str] = SCRIPTS,
     ) -> None:
         self.address = without_account(url)
         self._wait_replicas = wait_replicas
@@ -55,7 +57,7 @@ class Server:
             url, connect_timeout_s=connect_timeout_s, socket_timeout_s=socket_timeout_s
         )
         self._outages = Outages(self._closed)
-        self._scripts = {name: _script(name) for name in SCRIPTS}
+        self._scripts = {name: _script(name) for name in scripts}
         self._retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(self._may_be_retried),
             stop=tenacity.stop_after_delay(retry_for_s),
@@ -183,5 +185,5 @@ class Server:
 
 def _script(name: str) -> Script:
     folder = resources.files(__package__)
-    parts = ("common", name)
+    parts = ("common", name) if name in SCRIPTS else (name,)
     return Script("".join((folder / f"{part}.lua").read_text("utf-8") for part in parts))

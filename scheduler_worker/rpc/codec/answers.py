@@ -13,6 +13,7 @@ from scheduler_worker.errors import RequestError
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.decisions import Diagnosis, Selection
 from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.kept_decisions import KeptDecision
 from scheduler_worker.model.requests import SchedulerLimits
 from scheduler_worker.rpc.codec import kinds
 from scheduler_worker.rpc.codec.primitives import plain, wrapped
@@ -85,6 +86,38 @@ def encode_diagnosis(diagnosis: Diagnosis) -> Plain:
     """All fields of a diagnosis; weights that are not finite become null."""
     found: Plain = _as_json(diagnosis)
     return found
+
+
+def encode_kept_decision(kept: KeptDecision) -> Plain:
+    """The fields of a record under its ``id``; of its request those that are set."""
+    found: Plain = {"id": str(kept.id), **_all_fields(kept.outline)}
+    if (details := kept.details) is not None:
+        found |= _all_fields(details)
+        found["spec"] = _as_json(set_fields(details.spec))
+        found["filters"] = _as_json(list(details.filters))
+        weighers = details.ranked.weighers
+        found["ranked"] = [
+            {**_all_fields(each), "shares": dict(zip(weighers, each.shares, strict=True))}
+            for each in details.ranked.hosts
+        ]
+        found["selections"] = [[_all_fields(each) for each in some] for some in details.selections]
+        found["waits"] = _all_fields(details.waits)
+        del found["rejections"]
+    return found
+
+
+def set_fields(value: Any) -> Any:
+    """A struct as a dict of its fields that differ from their defaults, also of those in it."""
+    if isinstance(value, (list, tuple)):
+        return [set_fields(each) for each in value]
+    if not isinstance(value, msgspec.Struct):
+        return value
+    return {
+        field.encode_name: set_fields(item)
+        for field in msgspec.structs.fields(value)
+        if (item := getattr(value, field.name)) != field.default
+        and (field.default_factory is msgspec.NODEFAULT or item != field.default_factory())
+    }
 
 
 def encode_reservation(reservation: Reservation) -> Plain:

@@ -66,6 +66,7 @@ class CoreFilter(_OwnRatio, Filter):
     Example: 8 vCPUs at a ratio of 4.0 take flavors of up to 8 vCPUs, until 32 are used.
     """
 
+    momentary = True
     limits_of_facts = True
     ratio = "cpu_allocation_ratio"
 
@@ -119,6 +120,7 @@ class RamFilter(_OwnRatio, Filter):
     Example: 64 GiB at a ratio of 1.5 take flavors of up to 64 GiB, until 96 are used.
     """
 
+    momentary = True
     limits_of_facts = True
     ratio = "ram_allocation_ratio"
 
@@ -172,6 +174,7 @@ class DiskFilter(_OwnRatio, Filter):
     Example: ``root_gb = 0`` for flavors of instances that boot from a volume.
     """
 
+    momentary = True
     limits_of_facts = True
     ratio = "disk_allocation_ratio"
 

@@ -27,6 +27,7 @@ class ComputeFilter(Filter):
     Example: ``openstack compute service set --disable HOST nova-compute``
     """
 
+    momentary = True
     run_filter_once_per_request = True
     reads_request = False
     reads_use = False

@@ -27,6 +27,7 @@ class NumInstancesParameters(msgspec.Struct, frozen=True):
 class _CountFilter(Filter):
     """Passes hosts whose ``column`` is below the parameter named ``most``."""
 
+    momentary = True
     reads_request = False
     column: ClassVar[str]
     most: ClassVar[str]

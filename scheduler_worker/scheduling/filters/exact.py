@@ -13,6 +13,7 @@ from scheduler_worker.scheduling.plugin import Filter
 class _ExactFilter(Filter):
     """Passes hosts of which exactly the requested amount is free."""
 
+    momentary = True
     limits_of_facts = True
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:

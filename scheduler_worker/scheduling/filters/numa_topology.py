@@ -32,6 +32,7 @@ class NUMATopologyFilter(Filter):
     Example: extra specs ``hw:numa_nodes = 2`` and ``hw:cpu_policy = dedicated``.
     """
 
+    momentary = True
     looks_at_rows = True
     limits_of_facts = True
 

@@ -23,6 +23,7 @@ class PciPassthroughFilter(Filter):
     Example: extra spec ``pci_passthrough:alias = gpu:1``.
     """
 
+    momentary = True
     looks_at_rows = True
     limits_of_facts = True
 

@@ -26,6 +26,7 @@ class CpuFilter(Filter):
     Example: a host of 8 cores takes VMs of up to 8 vCPUs, any number of them.
     """
 
+    momentary = True
     unit_id = "6d636bf6-a35c-4f9d-b68d-0731f720cddc"
 
     def reads(self, spec: RequestSpec) -> Hashable:
@@ -82,6 +83,7 @@ class CpuOverloadFilter(Filter):
     been above 80 % for two minutes.
     """
 
+    momentary = True
     unit_id = "98842bc5-4094-4b83-8224-7b50f86a94c9"
     parameters_type = Overload
     reads_request = False
@@ -206,6 +208,7 @@ class CpuPinningFilter(Filter):
     Example: a VM pinned to CPU 70 does not start on a host of 64.
     """
 
+    momentary = True
     unit_id = "6d636bf6-a35c-4f9d-b68d-0731f731cddc"
     runs_on_forced_hosts = True
 

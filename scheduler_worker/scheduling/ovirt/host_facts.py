@@ -144,6 +144,7 @@ class MediatedDevicesFilter(Filter):
     Example: a VM with two ``nvidia-223`` needs two free instances.
     """
 
+    momentary = True
     unit_id = "aa604ea6-f758-4d28-8e05-bf5f4a0818bd"
     runs_on_forced_hosts = True
 
@@ -180,6 +181,7 @@ class HostDeviceFilter(Filter):
     Example: a VM with ``pci_0000_03_00_0`` of host a starts on a only.
     """
 
+    momentary = True
     unit_id = "728a21f1-f97e-4d32-bc3e-b3cc49756abb"
     runs_on_forced_hosts = True
 

@@ -26,6 +26,7 @@ class MemoryFilter(Filter):
     Example: 64 GiB at 200 % take VMs of 128 GiB in all, if half of that is swapped or not touched.
     """
 
+    momentary = True
     unit_id = "c9ddbb34-0e1d-4061-a8d7-b0893fa80932"
 
     def applies(self, spec: RequestSpec) -> bool:
@@ -103,6 +104,7 @@ class HugePagesFilter(Filter):
     Example: 1 GiB in pages of 2048 KiB needs 512 of them.
     """
 
+    momentary = True
     unit_id = "23e07b34-66dd-4735-bc45-bcddded02c05"
 
     def applies(self, spec: RequestSpec) -> bool:
@@ -133,6 +135,7 @@ class SwapFilter(Filter):
     Example: ``MaximumAllowedSwapUsage`` 0 keeps VMs off hosts that swap.
     """
 
+    momentary = True
     unit_id = "43b9e654-337f-4b0d-a896-cbb22ce5a7fc"
     parameters_type = Swap
     reads_request = False

@@ -28,6 +28,7 @@ class NumaFilter(Filter):
     Example: a virtual node of 4 GiB pinned to node 1 needs 4 GiB free on node 1.
     """
 
+    momentary = True
     unit_id = "fcbfe4b1-b83e-4428-b9d3-b3d348b93be6"
     reads_use = False
 

@@ -26,6 +26,7 @@ PCPU = "PCPU"
 class Inventories(Filter):
     """Passes hosts whose inventories have room for the instance's vCPUs, memory and disk."""
 
+    momentary = True
     runs_on_forced_hosts = True
     parameters_type = RequestFilterParameters
 

@@ -147,6 +147,7 @@ def _supply_checks(hosts: Hosts, supply: Supply) -> Iterator[Check]:
 class ResourceProviders(Filter):
     """Passes hosts whose free resource providers match the request's groups, all together."""
 
+    momentary = True
     looks_at_rows = True
     runs_on_forced_hosts = True
     parameters_type = RequestFilterParameters

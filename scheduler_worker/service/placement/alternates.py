@@ -6,24 +6,19 @@ from msgspec import structs
 
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.decisions import Decision
-from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.scheduling.prefilters.capacity import Inventories
 from scheduler_worker.service.state.dependencies import Dependencies
 from scheduler_worker.service.state.lease import ClusterView
 
-_DOUBTED = {ComputeFilter.__name__, Inventories.__name__}
-"""What they read changes from moment to moment. A look for what others read would mostly be in
-vain: who has two hosts in each zone lacks alternates in every answer."""
-
 
 def are_short(decision: Decision, request: Request) -> bool:
-    """Whether an instance has fewer alternates than asked for, as hosts were down or full."""
+    """Whether an instance has fewer alternates than asked for, as hosts were down or full.
+
+    A look at hosts that were refused for anything else would mostly be in vain: who has two hosts
+    in each zone lacks alternates in every answer.
+    """
     wanted = 1 + request.num_alternates
-    return any(len(each) < wanted for each in decision.selections) and any(
-        step.name in _DOUBTED and step.hosts_out < step.hosts_in
-        for step in decision.diagnosis.filters
-    )
+    return decision.diagnosis.momentary and any(len(each) < wanted for each in decision.selections)
 
 
 def renewed(
@@ -46,7 +41,7 @@ def renewed(
         view.give_back(found.claims)
     if _hosts(found) != _hosts(decision):
         return decision
-    return structs.replace(decision, selections=found.selections, diagnosis=found.diagnosis)
+    return structs.replace(decision, selections=found.selections)
 
 
 def _hosts(decision: Decision) -> list[str]:

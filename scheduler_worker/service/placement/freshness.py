@@ -7,7 +7,6 @@ passes waits for a look that began after it, and is decided again, once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from scheduler_worker.model.requests import RequestSpec
@@ -62,10 +61,9 @@ class Freshness:
         """How many requests wait for hosts or for a look."""
         return self._for_hosts.waiting + self._for_looks.waiting
 
-    @property
-    def unready(self) -> Callable[[], str | None]:
-        """Why requests must not be decided now."""
-        return self._feed.unready
+    def unready(self) -> str | None:
+        """Why requests must not be decided now; None: they may. Raises StateUnavailable."""
+        return self._feed.unready()
 
     async def until_ready(self, deadline_s: float, yield_slot: YieldSlot) -> str | None:
         """Wait until all hosts are known; returns why requests must not be decided, if they must

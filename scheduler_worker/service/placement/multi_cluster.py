@@ -21,7 +21,7 @@ from scheduler_worker.errors import (
     StateUnavailable,
 )
 from scheduler_worker.model.claims import Claim
-from scheduler_worker.model.decisions import Decision, Diagnosis, Selection
+from scheduler_worker.model.decisions import Decision, Diagnosis, Ranked, Selection
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.pipeline import (
     NOT_ENOUGH_HOSTS,
@@ -95,7 +95,7 @@ def decide(
     if len(views) == 1:
         return views[0].decide(request)
     spec, claims, selections = request.spec, list[Claim](), list[tuple[Selection, ...]]()
-    diagnosis = Diagnosis()
+    diagnosis, ranked = Diagnosis(), Ranked()
     kept = [view.reserved(request) for view in views]
     bound = {
         uuid: at
@@ -112,12 +112,14 @@ def decide(
             part = views[at].decide(one)
             claims += part.claims
             selections += part.selections
-            diagnosis = part.diagnosis
+            diagnosis, ranked = part.diagnosis, part.ranked
             spec = with_group_host(spec, part.selections[0][0].service_host)
     except BaseException:
         give_back(views, claims)
         raise
-    return Decision(selections=tuple(selections), claims=tuple(claims), diagnosis=diagnosis)
+    return Decision(
+        selections=tuple(selections), claims=tuple(claims), diagnosis=diagnosis, ranked=ranked
+    )
 
 
 def give_back(views: Iterable[ClusterView], claims: Sequence[Claim]) -> None:

@@ -13,17 +13,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import msgspec
-
 from scheduler_worker.errors import (
-    BackendError,
     Conflict,
     DeadlineExceeded,
     NoValidHost,
     StateUnavailable,
 )
 from scheduler_worker.model.decisions import Decision, Diagnosis, Explanation
-from scheduler_worker.observer import Observer
+from scheduler_worker.observer import Observer, Outcome
 from scheduler_worker.ports import Clock, ClusterLock
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.scheduling.queue_priority import priority_boost_s
@@ -32,10 +29,10 @@ from scheduler_worker.service.placement.asking import Asking, AskingPorts
 from scheduler_worker.service.placement.candidates import Candidates, ClusterChoice, refusal
 from scheduler_worker.service.placement.claim_pool import ClaimJob
 from scheduler_worker.service.placement.claiming import Claiming, HostsRefused, PlacementPorts
-from scheduler_worker.service.placement.explanations import explain_request
+from scheduler_worker.service.placement.explaining import Explaining
 from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.give_back import take_back
-from scheduler_worker.service.placement.rehearsal import Rehearsal, rehearse
+from scheduler_worker.service.placement.rehearsal import Rehearsal
 from scheduler_worker.service.placement.waiting import CapacityWaiters
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.state.dependencies import Dependencies, Limits
@@ -53,8 +50,6 @@ from scheduler_worker.waiters import YieldSlot, complete, keep_slot
 
 _QUESTIONS = 3
 """How often Placement is asked about one decision, while others' claims are being written."""
-_EXPLAINED_IN_S = 10.0
-"""How long an explanation waits for Placement, in a slot."""
 
 
 class _Made(NamedTuple):
@@ -80,14 +75,17 @@ class Scheduler:
         placement: PlacementPorts | None = None,
         asking: AskingPorts | None = None,
         freshness: Freshness | None = None,
+        keep: Callable[[Request, Outcome, Decision | None], None] | None = None,
     ) -> None:
         """With ``placement``, hosts are claimed there before callers are answered.
 
         With ``asking``, Placement is asked about requests that take from sharing providers.
         With ``freshness``, requests wait until all hosts are known, and for another look at them
-        before they are refused.
+        before they are refused. ``keep`` is given each request as it was asked, how it ended, and
+        its decision if it got one; it must not block.
         """
         observer = observer or Observer()
+        self._keep = keep
         self._freshness = freshness
         self._deps = Dependencies(
             fleet=fleet,
@@ -194,15 +192,22 @@ class Scheduler:
         except Exception as error:
             if isinstance(error, StateUnavailable):
                 observer.state_failed()
-            observer.decided(trace.failed(error, clock.monotonic_s()))
+            self._decided(request, trace.failed(error, clock.monotonic_s()))
             if trace.look and isinstance(error, NoValidHost):
                 observer.looked_again("refused" if trace.look == "done" else "late")
             raise
         if trace.look:
-            observer.looked_again("placed")
+            observer.looked_again("alternates" if trace.looks_for_alternates else "placed")
         self._unanswered[id(made.decision)] = made
-        observer.decided(trace.placed(made.decision, clock.monotonic_s()))
+        self._decided(request, trace.placed(made.decision, clock.monotonic_s()), made.decision)
         return made.decision
+
+    def _decided(
+        self, request: Request, outcome: Outcome, decision: Decision | None = None
+    ) -> None:
+        self._deps.observer.decided(outcome)
+        if self._keep is not None:
+            self._keep(request, outcome, decision)
 
     async def selecting_once(
         self,
@@ -241,12 +246,17 @@ class Scheduler:
         if freshness and (why := await freshness.until_ready(trace.caller_deadline_s, yield_slot)):
             raise NoValidHost(why)
 
-    async def _look_again(self, trace: RequestTrace, yield_slot: YieldSlot) -> bool:
+    async def _look_again(
+        self, trace: RequestTrace, yield_slot: YieldSlot, *, for_alternates: bool = False
+    ) -> bool:
         """Have the source of hosts looked at, once for each request; whether that was done."""
         if self._freshness is None or trace.look is not None:
             return False
+        trace.looks_for_alternates = for_alternates
         spec, deadline_s = trace.request.spec, trace.caller_deadline_s
+        begun_s = self._deps.clock.monotonic_s()
         is_done = await self._freshness.look(spec, deadline_s, yield_slot)
+        trace.look_s = self._deps.clock.monotonic_s() - begun_s
         trace.look = "done" if is_done else "late"
         if is_done:
             self._choice.refresh_globals(anew=True)
@@ -293,7 +303,7 @@ class Scheduler:
         decision = await self._select(trace, routing, yield_slot, waits=waits)
         try:
             if alternates.are_short(decision, trace.request) and await self._look_again(
-                trace, yield_slot
+                trace, yield_slot, for_alternates=True
             ):
                 return alternates.renewed(self._deps, decision, trace.request, trace.cluster)
         except BaseException:
@@ -475,30 +485,12 @@ class Scheduler:
     def explain(
         self, request: Request, *, hosts: Sequence[str] = (), limit: int = 100
     ) -> Explanation:
-        """Why hosts would be chosen or not, as :func:`explain_request` describes."""
-        why = self._freshness and self._freshness.unready()
-        if not why:
-            try:
-                request = self._answered(request)
-            except BackendError as error:
-                why = str(error)
-        found = explain_request(self._deps, self._choice, request, hosts=hosts, limit=limit)
-        return msgspec.structs.replace(found, reason=why) if why else found
+        """Why hosts would be chosen or not, as :meth:`Explaining.explain` says."""
+        return self._explaining().explain(request, hosts=hosts, limit=limit)
 
     def rehearse(self, request: Request, *, limit: int) -> Rehearsal:
-        """What would be decided now, as :func:`rehearse` says. Raises NoValidHost: not ready."""
-        if why := self._freshness and self._freshness.unready():
-            raise NoValidHost(why)
-        try:
-            request = self._answered(request)
-        except BackendError as error:
-            raise NoValidHost(str(error)) from error
-        return rehearse(self._deps, self._choice, request, limit=limit)
+        """What would be decided now, as :meth:`Explaining.rehearse` says."""
+        return self._explaining().rehearse(request, limit=limit)
 
-    def _answered(self, request: Request) -> Request:
-        """The request with Placement's answer where it has to be asked. Raises BackendError."""
-        if self._asking is None:
-            return request
-        self._choice.refresh_globals()
-        until_s = self._deps.clock.monotonic_s() + _EXPLAINED_IN_S
-        return complete(self._asking.ask(request, until_s, explains=True))
+    def _explaining(self) -> Explaining:
+        return Explaining(self._deps, self._choice, self._asking, self._freshness)

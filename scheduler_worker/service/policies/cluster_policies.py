@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from tenacity import (
+    RetryError,
+    Retrying,
+    retry_if_result,
+    stop_after_attempt,
+    wait_random_exponential,
+)
+
 from scheduler_worker.errors import ClusterPolicyError, Conflict, RequestError
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.observer import Observer
@@ -15,6 +23,9 @@ from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.state.writing import Plan, Writer
 
 _MAX_ATTEMPTS = 8
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.2
+"""Of random pauses between attempts. Without them, of two processes that edit at the same pace the
+one that came second would come second in every attempt."""
 
 
 class ClusterPolicies:
@@ -85,7 +96,8 @@ class ClusterPolicies:
         """
         replica = self._fleet.cluster(cluster)
         key = records.POLICY_IN_FORCE
-        for _ in range(_MAX_ATTEMPTS):
+
+        def attempt() -> bool | None:
             with replica.lock:
                 replica.refresh(self._fleet.store)
                 version, now = replica.version(key), replica.policy
@@ -95,11 +107,9 @@ class ClusterPolicies:
             self._compile(policy)
             put = records.put_policy(policy) if policy else records.gone(key)
             write = Transaction([put], [Guard(key, version)])
-            if self._fleet.store.write(cluster, [write]).applied[0]:
-                return True
-        raise Conflict(
-            f"The policy of {cluster} changed during each of {_MAX_ATTEMPTS} attempts; try again."
-        )
+            return self._fleet.store.write(cluster, [write]).applied[0] or None
+
+        return _settled(attempt, f"The policy of {cluster}")
 
     def settle_units(self, wanted: Callable[[], Collection[str]]) -> bool:
         """Put in force which units are enabled; whether that was not so already.
@@ -111,7 +121,8 @@ class ClusterPolicies:
             StateUnavailable: the store cannot be reached.
         """
         known = self._fleet.globals
-        for _ in range(_MAX_ATTEMPTS):
+
+        def attempt() -> bool | None:
             with known.lock:
                 known.refresh(self._fleet.store)
                 now, versions = known.units, dict(known.versions)
@@ -123,11 +134,10 @@ class ClusterPolicies:
                 *(records.gone(records.UNIT + each) for each in sorted(now - enabled)),
             ]
             guards = [Guard(put.key, versions.get(put.key, ABSENT)) for put in puts]
-            if self._fleet.store.write(known.scope, [Transaction(puts, guards)]).applied[0]:
-                return True
-        raise Conflict(
-            f"The enabled units changed during each of {_MAX_ATTEMPTS} attempts; try again."
-        )
+            write = Transaction(puts, guards)
+            return self._fleet.store.write(known.scope, [write]).applied[0] or None
+
+        return _settled(attempt, "The list of enabled units")
 
     def in_force(self, cluster: str) -> ClusterPolicy:
         """The policy in force for a cluster. Raises as :meth:`attach` does."""
@@ -167,3 +177,21 @@ class ClusterPolicies:
             return Plan(Transaction([put], [Guard(key, replica.version(key))]))
 
         self._writer.write(replica, [key], plan)
+
+
+def _settled(attempt: Callable[[], bool | None], what: str) -> bool:
+    """The first answer of ``attempt`` that is not None: that others wrote in between.
+
+    Raises Conflict where all are.
+    """
+    retrying: Retrying = Retrying(
+        stop=stop_after_attempt(_MAX_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
+        retry=retry_if_result(lambda found: found is None),
+    )
+    try:
+        return bool(retrying(attempt))
+    except RetryError:
+        raise Conflict(
+            f"{what} changed during each of {_MAX_ATTEMPTS} attempts; try again."
+        ) from None

@@ -28,7 +28,10 @@ class RequestTrace:
         self.waited_for_pending_s = 0.0
         self.claim_s = 0.0
         self.look: str | None = None
-        """Whether hosts were looked at once more before a refusal: ``done``, or ``late``."""
+        """Whether hosts were looked at once more: ``done``, or ``late``."""
+        self.looks_for_alternates = False
+        """Whether that was for alternates, not before a refusal."""
+        self.look_s = 0.0
         self._queued_s = arrived_s
 
     def queued(self, cluster: str | None, now_s: float) -> None:
@@ -101,6 +104,7 @@ class RequestTrace:
             hold_s=self.hold_s,
             waited_for_pending_s=self.waited_for_pending_s,
             claim_s=self.claim_s,
+            look_s=self.look_s,
             token=self.token,
             duration_s=now_s - self.arrived_s,
         )

@@ -30,6 +30,10 @@ class Roomy(Filter):
         return hosts.free_ram_mb >= spec.flavor.memory_mb
 
 
+class RoomyForNow(Roomy):
+    momentary = True
+
+
 class Once(Filter):
     """Counts how often it is asked."""
 
@@ -101,6 +105,25 @@ def test_filters_that_run_once_run_once():
     Once.asked = 0
     decide(table(9000, 9000), request_spec(memory_mb=10), "a", "b", "c", filters=(Once, Roomy))
     assert Once.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("free_mb", "uuids", "filters", "momentary"),
+    [
+        ((100, 5000), ["i"], [RoomyForNow], True),
+        ((5000, 5000), ["i"], [RoomyForNow], False),
+        ((100, 5000), ["i"], [Roomy], False),
+        ((100, 5000), ["i", "j"], [RoomyForNow], True),
+        ((100, 5000), ["i", "j"], [Once, RoomyForNow], True),
+        ((100, 5000), ["i", "j"], [Once, Roomy], False),
+    ],
+)
+def test_a_diagnosis_says_whether_hosts_were_refused_for_the_moment(
+    free_mb, uuids, filters, momentary
+):
+    spec = request_spec(memory_mb=1000)
+    found = decide(table(*free_mb), spec, *uuids, filters=filters)
+    assert found.diagnosis.momentary is momentary
 
 
 @pytest.mark.parametrize("count", [1, 2])

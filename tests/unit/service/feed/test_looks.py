@@ -231,6 +231,7 @@ def test_hosts_are_looked_at_again_for_alternates_that_were_down(cloud):
     assert cloud.looker.look_if_asked()
     assert answer() == "b"
     assert [each.service_host for each in cloud.last.selections[0]] == ["b", "a"]
+    assert cloud.results.results == ["alternates"]
 
 
 def test_alternates_that_there_are_not_are_not_waited_for(cloud):

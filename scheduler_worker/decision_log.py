@@ -1,0 +1,60 @@
+"""Port: where records of decisions are kept, a log for each scope (a cluster, or ``@global``).
+
+A record is opaque bytes in two parts, found by its position or by its instances. A log is bounded
+in number and age: the oldest records go when others are added. It is no part of the shared state's
+guarantees: nothing is decided by it, and what is lost of it is only not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from scheduler_worker.model.kept_decisions import Position
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """How many records a log has at most, and for how many seconds."""
+
+    number: int = 100_000
+    age_s: float = 7 * 86_400.0
+
+
+class LogRecord(NamedTuple):
+    """A record to be added."""
+
+    instances: tuple[str, ...]
+    outline: bytes
+    details: bytes
+
+
+class Logged(NamedTuple):
+    """A record as lists read it."""
+
+    position: Position
+    instances: tuple[str, ...]
+    outline: bytes
+
+
+class DecisionLog(Protocol):
+    """Safe for threads. Every method but :meth:`close` raises StateUnavailable."""
+
+    def append(self, scope: str, records: Sequence[LogRecord], *, once: str) -> None:
+        """Add records, after all others, and remove what is out of bounds.
+
+        Repeated with the same ``once`` within ten minutes it does nothing.
+        """
+
+    def newest(self, scope: str, *, before: Position | None = None, count: int) -> list[Logged]:
+        """Up to ``count`` records, the newest first, of those before a position, if it is given."""
+
+    def of_instance(self, scope: str, instance: str) -> list[Logged]:
+        """The records with this instance, the newest first."""
+
+    def get(self, scope: str, position: Position) -> tuple[Logged, bytes] | None:
+        """The record at a position, with its details; None: there is none."""
+
+    def close(self) -> None:
+        """Close the connections; further calls fail."""

@@ -1,0 +1,177 @@
+"""Records of decisions: what was asked, what was decided, and why.
+
+A record has two parts. :class:`Outline` is what lists show and filter by; :class:`Details` is the
+rest, the request's specification included, so that it can be decided again.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, Self, get_args
+
+import msgspec
+from msgspec import structs
+
+from scheduler_worker.model.decisions import FilterStep, Ranked
+from scheduler_worker.model.requests import RequestSpec
+
+Result = Literal["placed", "refused", "failed"]
+"""Refused: no host passed. Failed: any other error was answered."""
+RESULTS: tuple[str, ...] = get_args(Result)
+
+_FAST = 1
+"""The level of compression: the higher ones take thrice as long for a tenth less."""
+
+
+class Position(NamedTuple):
+    """Where a record is among those of its scope: milliseconds since the epoch, when it was
+    written, by the store's clock; then a number.
+    """
+
+    ms: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.ms}-{self.number}"
+
+
+class DecisionId(NamedTuple):
+    """Which record of all; the later one of two is the larger."""
+
+    position: Position
+    scope: str
+
+    def __str__(self) -> str:
+        return f"{self.position}@{self.scope}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The id that has this text. Raises ValueError."""
+        position, at, scope = text.partition("@")
+        ms, _, number = position.partition("-")
+        if not (at and scope and ms.isdecimal() and number.isdecimal()) or len(position) > 40:
+            raise ValueError(
+                f"{text!r:.80} is no id of a decision, such as 1764000000000-0@default"
+            )
+        return cls(Position(int(ms), int(number)), scope)
+
+
+class Outline(msgspec.Struct, frozen=True, gc=False, array_like=True, kw_only=True):
+    """What lists show. Stored as an array: fields are only ever added, at the end."""
+
+    decided_at_s: float
+    """By the clock of the worker."""
+    worker: str
+    result: Result
+    request_id: str = ""
+    global_request_id: str | None = None
+    project_id: str | None = None
+    cluster: str | None = None
+    """The last one that was tried; names joined by ``+`` for one decided over several; None: it did
+    not get that far."""
+    instances: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    """The chosen hosts, one for each instance."""
+    flavor: str | None = None
+    availability_zone: str | None = None
+    policy: str | None = None
+    """Name and version, as ``name@version``."""
+    error: str | None = None
+    """The class of the error that was answered."""
+    reason: str = ""
+    """One sentence."""
+    duration_s: float = 0.0
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The names that :attr:`cluster` may stand for."""
+        name = self.cluster
+        return () if name is None else (name, *name.split("+"))
+
+
+class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A compute node."""
+
+    host: str
+    nodename: str
+
+
+class Waits(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """What a request spent its time on, in seconds."""
+
+    lock_s: float = 0.0
+    """In the cluster's queue, and for its lock."""
+    hold_s: float = 0.0
+    """From the grant of the lock to the end of the commit."""
+    look_s: float = 0.0
+    """For another look at the hosts."""
+    pending_s: float = 0.0
+    """For pending resources."""
+    claim_s: float = 0.0
+    """For Placement."""
+
+
+class Details(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """The rest. Filters and ranking are those of the last instance."""
+
+    spec: RequestSpec
+    """As it was asked; without what secrets it has, and what workers add."""
+    num_alternates: int = 0
+    priority: int = 0
+    candidates: int = 0
+    """Hosts before any filter."""
+    rejections: tuple[tuple[str, int], ...] = ()
+    """How many hosts each filter rejected, in order."""
+    ranked: Ranked = Ranked()
+    selections: tuple[tuple[Place, ...], ...] = ()
+    """For each instance the chosen host, then its alternates."""
+    repeated: int = 0
+    """Instances that had a reservation already, from an earlier delivery of the request."""
+    attempts: int = 0
+    token: int | None = None
+    waits: Waits = Waits()
+
+    @property
+    def filters(self) -> Iterator[FilterStep]:
+        """How many hosts went into each filter and came out."""
+        left = self.candidates
+        for name, rejected in self.rejections:
+            yield FilterStep(name, left, left - rejected)
+            left -= rejected
+
+    def packed(self) -> bytes:
+        """The stored form: compressed JSON."""
+        return zlib.compress(_JSON.encode(self), _FAST)
+
+    @classmethod
+    def unpacked(cls, stored: bytes) -> Details:
+        """Raises as zlib and msgspec do for what :meth:`packed` did not make."""
+        return _DETAILS.decode(zlib.decompress(stored))
+
+
+class KeptDecision(NamedTuple):
+    """A record as it is read."""
+
+    id: DecisionId
+    outline: Outline
+    details: Details | None = None
+    """None: only the outline was asked for, or the details are gone already."""
+
+
+class _Sparse(RequestSpec, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """A specification in whose JSON form the fields with their default are left out."""
+
+
+_JSON = msgspec.json.Encoder()
+_DETAILS = msgspec.json.Decoder(Details)
+
+
+def to_keep(spec: RequestSpec) -> RequestSpec:
+    """The specification without the passwords in the URLs of a cell, and what workers add to it."""
+    fields = structs.asdict(spec)
+    del fields["allocation_candidates"], fields["closing_hosts"]
+    wanted = spec.requested_destination
+    if wanted is not None and wanted.cell is not None:
+        fields["requested_destination"] = structs.replace(wanted, cell={"uuid": wanted.cell_uuid})
+    return _Sparse(**fields)

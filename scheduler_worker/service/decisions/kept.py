@@ -1,0 +1,138 @@
+"""Reads records of decisions: in pages, the newest first, and one by its id."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+import msgspec
+from msgspec import structs
+
+from scheduler_worker.decision_log import DecisionLog, Logged
+from scheduler_worker.model.kept_decisions import (
+    DecisionId,
+    Details,
+    KeptDecision,
+    Outline,
+    Position,
+    Result,
+)
+from scheduler_worker.ports import GLOBAL
+
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1000
+MAX_EXAMINED = 5_000
+"""How many records one call looks at."""
+MAX_TIME_S = 2.0**40
+"""The latest time that can be asked for, far away and yet a number that stores can hold."""
+_READ_AT_ONCE = 200
+
+
+class DecisionQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records; a field that is None admits all. Times are seconds since the epoch."""
+
+    cluster: str | None = None
+    instance: str | None = None
+    project: str | None = None
+    result: Result | None = None
+    host: str | None = None
+    """One of the chosen hosts."""
+    since_s: float | None = None
+    until_s: float | None = None
+    """Bounds of when they were written; the second is excluded."""
+    before: DecisionId | None = None
+    """Continues after the record with this id, the last one that the call before looked at."""
+
+    def admits(self, outline: Outline) -> bool:
+        """Whether cluster, project, result and host are those of a record."""
+        return (
+            (self.cluster is None or self.cluster in outline.clusters)
+            and self.project in {None, outline.project_id}
+            and self.result in {None, outline.result}
+            and (self.host is None or self.host in outline.hosts)
+        )
+
+
+class DecisionPage(msgspec.Struct, frozen=True):
+    """Records without details, and where to continue; None: there are no more."""
+
+    decisions: list[KeptDecision]
+    next: DecisionId | None
+
+
+class KeptDecisions:
+    """The records of all workers; every method raises StateUnavailable."""
+
+    def __init__(self, log: DecisionLog, scopes: Callable[[], Sequence[str]]) -> None:
+        """``scopes`` returns those with a log: all clusters, and ``@global``."""
+        self._log = log
+        self._scopes = scopes
+
+    def page(self, query: DecisionQuery, limit: int = DEFAULT_LIMIT) -> DecisionPage:
+        """Up to ``limit`` records, the newest first.
+
+        Looks at a bounded number of them, so a page may have fewer, or none, and yet continue.
+        """
+        newest = self._newest(query)
+        found: list[KeptDecision] = []
+        last: DecisionId | None = None
+        for last, logged in islice(newest, MAX_EXAMINED):
+            outline = _outline(logged)
+            if query.admits(outline):
+                found.append(KeptDecision(last, outline))
+            if len(found) == limit:
+                break
+        is_last = next(newest, None) is None
+        return DecisionPage(found, None if is_last else last)
+
+    def get(self, id: DecisionId) -> KeptDecision | None:
+        """A record with its details; None: there is none, or it is not kept any more."""
+        found = self._log.get(id.scope, id.position)
+        if found is None:
+            return None
+        logged, details = found
+        return KeptDecision(id, _outline(logged), Details.unpacked(details))
+
+    def _newest(self, query: DecisionQuery) -> Iterator[tuple[DecisionId, Logged]]:
+        """What may be asked for, of all logs that may have it, the newest first."""
+        # What was decided over several clusters is kept with what belongs to none.
+        scopes = {query.cluster, GLOBAL} if query.cluster is not None else set(self._scopes())
+        logs = [self._newest_in(scope, query) for scope in sorted(scopes)]
+        return heapq.merge(*logs, key=lambda each: each[0], reverse=True)
+
+    def _newest_in(self, scope: str, query: DecisionQuery) -> Iterator[tuple[DecisionId, Logged]]:
+        before = _before(scope, query)
+        for logged in self._read(scope, query.instance, before):
+            if query.since_s is not None and logged.position.ms < 1000 * query.since_s:
+                return
+            yield DecisionId(logged.position, scope), logged
+
+    def _read(self, scope: str, instance: str | None, before: Position | None) -> Iterator[Logged]:
+        if instance is not None:
+            found = self._log.of_instance(scope, instance)
+            yield from (each for each in found if before is None or each.position < before)
+            return
+        while page := self._log.newest(scope, before=before, count=_READ_AT_ONCE):
+            yield from page
+            before = page[-1].position
+
+
+def _before(scope: str, query: DecisionQuery) -> Position | None:
+    """The position in a scope's log that those which are asked for come before."""
+    bounds = []
+    if query.until_s is not None:
+        bounds.append(Position(math.ceil(1000 * query.until_s), 0))
+    if query.before is not None:
+        (ms, number), last_scope = query.before
+        # At one position the scope that is later in order is the newer one.
+        bounds.append(Position(ms, number + 1 if scope < last_scope else number))
+    return min(bounds, default=None)
+
+
+def _outline(logged: Logged) -> Outline:
+    return structs.replace(_OUTLINES.decode(logged.outline), instances=logged.instances)
+
+
+_OUTLINES = msgspec.json.Decoder(Outline)

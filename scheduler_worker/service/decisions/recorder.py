@@ -1,0 +1,219 @@
+"""Keeps a record of every decision, behind the answer: a request only leaves what it knows.
+
+A thread of its own makes records out of that and writes them, many at a time. While the log cannot
+be written they wait; what there is no room for is dropped, and counted. A worker that is killed
+loses what it had not written yet, half a second of decisions.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Container, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from scheduler_worker.decision_log import DecisionLog, LogRecord
+from scheduler_worker.errors import NoValidHost, StateUnavailable
+from scheduler_worker.model.decisions import Decision, Ranked
+from scheduler_worker.model.kept_decisions import (
+    Details,
+    Outline,
+    Place,
+    Result,
+    Waits,
+    to_keep,
+)
+from scheduler_worker.observer import Observer, Outcome
+from scheduler_worker.ports import GLOBAL, Clock
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.service.decisions.reasons import reason
+from scheduler_worker.service.state.turns import Periodic
+from scheduler_worker.unique import unique_hex
+
+LOG = logging.getLogger(__name__)
+
+INTERVAL_S = 0.5
+"""For how long records are collected before a write."""
+BATCH = 500
+"""How many make a write at once, and how many one write has at most."""
+_SAY_AGAIN_S = 60.0
+"""The shortest time between two lines of the log about records that were dropped."""
+
+
+class _Left(NamedTuple):
+    """What a request leaves."""
+
+    decided_at_s: float
+    request: Request
+    outcome: Outcome
+    decision: Decision | None
+
+
+class _Batch(NamedTuple):
+    """Records of one scope, which are written in one call that may be repeated."""
+
+    scope: str
+    once: str
+    records: list[LogRecord]
+
+
+class Recorder:
+    """The records of one worker, written from ``task.start`` until :meth:`stop`."""
+
+    def __init__(
+        self,
+        log: DecisionLog,
+        clock: Clock,
+        *,
+        worker: str,
+        clusters: Callable[[], Container[str]],
+        max_waiting: int,
+        observer: Observer,
+    ) -> None:
+        """``clusters`` returns the known ones: what is of none is kept in the scope ``@global``."""
+        self._log = log
+        self._clock = clock
+        self._worker = worker
+        self._clusters = clusters
+        self._max_waiting = max_waiting
+        self._observer = observer
+        self._waiting: deque[_Left] = deque()
+        self._unwritten: deque[_Batch] = deque()
+        """Batches that were begun."""
+        self._writing = threading.Lock()
+        self._is_failing = False
+        self._dropped = 0
+        """Since the last line about it."""
+        self._said_at_s = -_SAY_AGAIN_S
+        self.task = Periodic("decisions", self.write, INTERVAL_S)
+        """The thread."""
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait to be written."""
+        return len(self._waiting) + sum(len(each.records) for each in list(self._unwritten))
+
+    def keep(self, request: Request, outcome: Outcome, decision: Decision | None) -> None:
+        """Keep a record of a request that ended, as it was asked. Does not block."""
+        waiting = self._waiting
+        if len(waiting) >= self._max_waiting:
+            self._dropped += 1
+            self._observer.decisions_kept("dropped", 1)
+            return
+        waiting.append(_Left(self._clock.time_s(), request, outcome, decision))
+        if len(waiting) == BATCH:
+            self.task.wake()
+
+    def write(self) -> float:
+        """Write what waits; returns the seconds until the next time. Raises nothing."""
+        with self._writing:
+            self._write_all()
+            self._say_what_was_dropped()
+        return INTERVAL_S
+
+    def stop(self) -> None:
+        """End the thread; what waits is written if that is possible now."""
+        self.task.stop()
+        self.write()
+        if left := self.waiting:
+            LOG.warning("%d records of decisions were not written", left)
+        self._log.close()
+
+    def _write_all(self) -> None:
+        try:
+            while self._unwritten or self._waiting:
+                if not self._unwritten:
+                    self._unwritten.extend(self._next_batches())
+                self._write(self._unwritten[0])
+                self._unwritten.popleft()
+        except StateUnavailable as error:
+            if not self._is_failing:
+                LOG.warning("Records of decisions wait until they can be written: %s", error)
+            self._is_failing = True
+        else:
+            self._is_failing = False
+
+    def _write(self, batch: _Batch) -> None:
+        self._log.append(batch.scope, batch.records, once=batch.once)
+        self._observer.decisions_kept("written", len(batch.records))
+
+    def _next_batches(self) -> Iterator[_Batch]:
+        batches: dict[str, _Batch] = {}
+        known = self._clusters()
+        for _ in range(min(len(self._waiting), BATCH)):
+            left = self._waiting.popleft()
+            cluster = left.outcome.cluster
+            scope = cluster if cluster is not None and cluster in known else GLOBAL
+            batch = batches.setdefault(scope, _Batch(scope, unique_hex(), []))
+            batch.records.append(_record(left, self._worker))
+        return iter(batches.values())
+
+    def _say_what_was_dropped(self) -> None:
+        now_s = self._clock.monotonic_s()
+        if self._dropped and now_s - self._said_at_s >= _SAY_AGAIN_S:
+            dropped, self._dropped, self._said_at_s = self._dropped, 0, now_s
+            LOG.warning("%d records of decisions were dropped: they could not be written", dropped)
+
+
+def _record(left: _Left, worker: str) -> LogRecord:
+    outline, details = _outline(left, worker), _details(left)
+    return LogRecord(left.outcome.instance_uuids, _JSON.encode(outline), details.packed())
+
+
+def _outline(left: _Left, worker: str) -> Outline:
+    outcome, spec = left.outcome, left.request.spec
+    is_placed = left.decision is not None
+    return Outline(
+        decided_at_s=round(left.decided_at_s, 3),
+        worker=worker,
+        result=_result(outcome),
+        request_id=outcome.request_id,
+        global_request_id=outcome.global_request_id,
+        project_id=outcome.project_id,
+        cluster=outcome.cluster,
+        hosts=outcome.hosts,
+        flavor=spec.flavor.name,
+        availability_zone=spec.availability_zone,
+        policy=outcome.policy,
+        error=None if is_placed else outcome.result,
+        reason=reason(outcome),
+        duration_s=round(outcome.duration_s, 6),
+    )
+
+
+def _result(outcome: Outcome) -> Result:
+    if outcome.result == "placed":
+        return "placed"
+    return "refused" if outcome.result == NoValidHost.__name__ else "failed"
+
+
+def _details(left: _Left) -> Details:
+    request, outcome, decision = left.request, left.outcome, left.decision
+    return Details(
+        spec=to_keep(request.spec),
+        num_alternates=request.num_alternates,
+        priority=request.priority,
+        candidates=outcome.candidates,
+        rejections=outcome.rejections,
+        ranked=decision.ranked if decision else Ranked(),
+        selections=tuple(
+            tuple(Place(each.service_host, each.nodename) for each in some)
+            for some in (decision.selections if decision else ())
+        ),
+        repeated=outcome.repeated,
+        attempts=outcome.attempts,
+        token=outcome.token,
+        waits=Waits(
+            lock_s=round(outcome.lock_wait_s, 6),
+            hold_s=round(outcome.hold_s, 6),
+            look_s=round(outcome.look_s, 6),
+            pending_s=round(outcome.waited_for_pending_s, 6),
+            claim_s=round(outcome.claim_s, 6),
+        ),
+    )
+
+
+_JSON = msgspec.json.Encoder()

@@ -1,0 +1,161 @@
+"""The log of decisions, on every engine."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from scheduler_worker.backends.decision_log import MemoryDecisionLog
+from scheduler_worker.backends.redis.decision_log import RedisDecisionLog
+from scheduler_worker.decision_log import Bounds, DecisionLog, LogRecord
+from scheduler_worker.model.kept_decisions import Position
+
+SCOPE, OTHER = "rack 1", "@global"
+Open = Callable[..., DecisionLog]
+
+
+@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.servers)])
+def opened(request: pytest.FixtureRequest) -> Iterator[Open]:
+    """Opens the engine with bounds; in Redis it is always the same log."""
+    logs: list[DecisionLog] = []
+    prefix = uuid.uuid4().hex
+
+    def open_log(**bounds: Any) -> DecisionLog:
+        if request.param == "memory":
+            log: DecisionLog = MemoryDecisionLog(Bounds(**bounds))
+        else:
+            url = request.getfixturevalue("redis_url")
+            log = RedisDecisionLog(url, bounds=Bounds(**bounds), prefix=prefix)
+        logs.append(log)
+        return log
+
+    yield open_log
+    for log in logs:
+        log.close()
+
+
+@pytest.fixture
+def log(opened: Open) -> DecisionLog:
+    return opened()
+
+
+def record(*instances: str, outline: bytes = b"") -> LogRecord:
+    return LogRecord(instances, outline or b"o-" + instances[0].encode(), b"d\x00\xff")
+
+
+def add(log: DecisionLog, *instances: str, scope: str = SCOPE) -> None:
+    """One record for each instance, each by a call of its own."""
+    for each in instances:
+        log.append(scope, [record(each)], once=uuid.uuid4().hex)
+
+
+def names(log: DecisionLog, **asked: Any) -> list[str]:
+    return [each.instances[0] for each in log.newest(SCOPE, **{"count": 100, **asked})]
+
+
+def test_records_come_newest_first_in_pages(log):
+    log.append(SCOPE, [record("a"), record("b")], once="1")
+    add(log, "c")
+    first = log.newest(SCOPE, count=2)
+    assert [each.instances for each in first] == [("c",), ("b",)]
+    assert [each.outline for each in first] == [b"o-c", b"o-b"]
+    assert names(log, before=first[-1].position) == ["a"]
+    assert first[0].position > first[1].position
+
+
+def test_no_log_is_an_empty_one(log):
+    assert log.newest(SCOPE, count=1) == []
+    assert log.of_instance(SCOPE, "a") == []
+    assert log.get(SCOPE, Position(1, 0)) is None
+
+
+def test_scopes_are_apart(log):
+    add(log, "a")
+    add(log, "b", scope=OTHER)
+    assert names(log) == ["a"]
+    [other] = log.newest(OTHER, count=9)
+    assert other.instances == ("b",)
+    assert log.of_instance(OTHER, "a") == []
+
+
+def test_a_record_is_read_by_its_position_with_its_details(log):
+    add(log, "a", "b")
+    newest, oldest = log.newest(SCOPE, count=2)
+    assert log.get(SCOPE, newest.position) == (newest, b"d\x00\xff")
+    assert log.get(SCOPE, oldest.position) == (oldest, b"d\x00\xff")
+    assert log.get(SCOPE, newest.position._replace(number=99)) is None
+
+
+def test_the_records_of_an_instance_are_found(log):
+    log.append(SCOPE, [record("a", "b"), record("b"), record("bb")], once="1")
+    assert [each.instances for each in log.of_instance(SCOPE, "b")] == [("b",), ("a", "b")]
+    assert [each.instances for each in log.of_instance(SCOPE, "a")] == [("a", "b")]
+
+
+@pytest.mark.parametrize("name", ["my server", "50%", "", "é\n", "a b"])
+def test_any_id_of_an_instance_will_do(log, name):
+    log.append(SCOPE, [record("a", name, "c")], once="1")
+    [found] = log.of_instance(SCOPE, "c")
+    assert found.instances == ("a", name, "c")
+    if name:
+        assert [each.position for each in log.of_instance(SCOPE, name)] == [found.position]
+
+
+def test_a_repeated_call_adds_nothing(log):
+    for _ in range(2):
+        log.append(SCOPE, [record("a"), record("b")], once="same")
+    assert names(log) == ["b", "a"]
+
+
+def test_the_oldest_records_go_first_with_all_that_finds_them(opened):
+    log = opened(number=3)
+    log.append(SCOPE, [record("a", "x"), record("b", "x")], once="1")
+    [_, first] = log.newest(SCOPE, count=9)
+    log.append(SCOPE, [record(each) for each in "cdefg"], once="2")
+    assert names(log) == ["g", "f", "e"]
+    assert log.of_instance(SCOPE, "x") == []
+    assert log.get(SCOPE, first.position) is None
+
+
+def test_a_batch_of_more_than_fits_leaves_the_newest(opened):
+    log = opened(number=2)
+    log.append(SCOPE, [record(str(number)) for number in range(500)], once="1")
+    assert names(log) == ["499", "498"]
+    assert log.of_instance(SCOPE, "0") == []
+
+
+def test_old_records_go_with_the_next_one(opened):
+    log = opened(age_s=0.0)
+    add(log, "a")
+    [at] = [each.position.ms for each in log.newest(SCOPE, count=1)] or [0]
+    while log.newest(SCOPE, count=9) and log.newest(SCOPE, count=1)[0].position.ms == at:
+        add(log, "b")
+    assert "a" not in names(log)
+    assert log.of_instance(SCOPE, "a") == []
+
+
+@pytest.mark.servers
+def test_a_log_without_new_records_expires(redis_url):
+    prefix = uuid.uuid4().hex
+    log = RedisDecisionLog(redis_url, bounds=Bounds(age_s=3600.0), prefix=prefix)
+    add(log, "a")
+    with redis.Redis.from_url(redis_url) as client:
+        keys = list(client.scan_iter(f"{prefix}:*"))
+        assert len(keys) == 4
+        assert all(0 < client.pttl(key) <= 3_600_000 for key in keys)
+    log.close()
+
+
+@pytest.mark.servers
+def test_every_key_of_a_scope_is_in_one_slot(redis_url):
+    prefix = uuid.uuid4().hex
+    log = RedisDecisionLog(redis_url, prefix=prefix)
+    add(log, "a")
+    with redis.Redis.from_url(redis_url) as client:
+        slots = {client.keyslot(key) for key in client.scan_iter(f"{prefix}:*")}
+    assert len(slots) == 1
+    log.close()
