@@ -55,9 +55,7 @@ class SchedulerClient:
         self._policies = caller(worker.NAMESPACE, "1.1")
         self._balancing = caller(worker.NAMESPACE, "1.2")
         self._power = caller(worker.NAMESPACE, "1.3")
-        self._decisions = caller(worker.NAMESPACE, "1.4")
-        self._capacity = caller(worker.NAMESPACE, "1.4")
-        self._workers = caller(worker.NAMESPACE, "1.4")
+        self._capacity = self._decisions = self._workers = caller(worker.NAMESPACE, "1.4")
 
         def caller_of_one(name: str) -> Client:
             return bus.client(

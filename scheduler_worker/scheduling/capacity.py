@@ -69,7 +69,7 @@ class Measurement:
         taken = _taken(pipeline, hosts, spec)
         judging = [unit for unit in asked if unit not in others]
         self._to_ask = [unit for unit in judging if not self._count(unit, taken)]
-        self._to_fill = self._copies(left, judging) if self._to_ask else []
+        self._to_fill = self._copies(left) if self._to_ask else []
 
     def _count(self, unit: Filter, taken: Taken) -> bool:
         """Take in what a filter says by columns; False: it has to be asked one by one."""
@@ -98,7 +98,7 @@ class Measurement:
             self._limits.append(name)
         return self._limits.index(name)
 
-    def _copies(self, left: Mask, judging: Sequence[Filter]) -> list[HostToFill]:
+    def _copies(self, left: Mask) -> list[HostToFill]:
         """Copies of the hosts that take one instance; the others are full."""
         left = left & (self._instances > 0)
         for unit in self._to_ask:
@@ -106,15 +106,8 @@ class Measurement:
             self._instances[left & ~after] = 0
             self._limit(left & ~after, unit.name)
             left = after
-        if self._pipeline.providers in self._to_ask:
-            # Groups may take more of the hosts' own inventories than columns tell.
-            self._to_ask = [each for each in judging if each in (*self._to_ask, self._inventories)]
         rows, most = np.flatnonzero(left).tolist(), self._instances
         return [copied(self._hosts, row, int(most[row]), self._to_ask) for row in rows]
-
-    @property
-    def _inventories(self) -> Filter:
-        return self._pipeline.inventories
 
     def finish(self, steps: Steps | None = None) -> Room:
         """Fill the hosts that have to be filled, in so many steps; needs no lock of the table."""

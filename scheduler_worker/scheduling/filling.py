@@ -22,10 +22,9 @@ from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Filter
-from scheduler_worker.scheduling.prefilters.capacity import Inventories
 from scheduler_worker.scheduling.prefilters.units import ResourceProviders
 
-_ALIKE = (NUMATopologyFilter, PciPassthroughFilter, ResourceProviders, Inventories)
+_ALIKE = (NUMATopologyFilter, PciPassthroughFilter, ResourceProviders)
 _READ = (
     *("numa_topology", "pci_pools", "cpu_allocation_ratio", "ram_allocation_ratio"),
     *("has_inventories", *UNUSED.values()),

@@ -83,6 +83,9 @@ class Pool(Sharing):
             SharingProvider(uuid="pool", name="pool", inventories={"DISK_GB": Inventory(total=9)})
         ]
 
+    def read(self):
+        return self.known()
+
 
 def test_what_only_placement_can_count_is_not_counted(world):
     counting = Capacity(world.fleet, lambda: world.pipelines, Pool())

@@ -1,5 +1,7 @@
 """Capacity: what limits hosts, what is lost to other filters, zones, and honest upper bounds."""
 
+import random
+
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.scheduling.capacity import Measurement
 from scheduler_worker.scheduling.filling import Steps
@@ -7,6 +9,8 @@ from scheduler_worker.scheduling.filters.all_hosts import AllHostsFilter
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.filters.counts import NumInstancesFilter
+from scheduler_worker.scheduling.numa.requests import with_topology
+from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.scheduling.room import of_cluster, of_flavor
 from tests.support.hosts import aggregate, host_record, host_table, request_spec
@@ -20,6 +24,13 @@ class Even(Filter):
 
     def host_passes(self, host_state, spec_obj):
         return host_state.num_instances % 2 == 0 or host_state.host != "odd"
+
+
+class AtMostThree(Filter):
+    """In Nova's signature: hosts with fewer than three instances."""
+
+    def host_passes(self, host_state, spec_obj):
+        return host_state.num_instances < 3 and len(host_state.instances) < 3
 
 
 def measured(hosts, *filters, spec=None, steps=None):
@@ -83,6 +94,48 @@ def test_inventories_count_in_units_and_steps():
     assert measured(hosts, spec=request_spec(vcpus=1, memory_mb=1024)).instances == 4
     refused = measured(hosts, spec=request_spec(vcpus=1, memory_mb=1000))
     assert (refused.instances, refused.runs_out_first) == (0, "Inventories")
+
+
+def test_pinned_cpus_come_from_vcpus_where_there_are_no_others():
+    extra_specs = {"hw:cpu_policy": "dedicated"}
+    spec = with_topology(request_spec(vcpus=2, memory_mb=64, extra_specs=extra_specs))
+    memory = {"MEMORY_MB": {"total": 8192, "max_unit": 8192}}
+    hosts = host_table(
+        [
+            host_record(
+                host=name,
+                resource_providers=[{"uuid": f"uuid-{name}", "inventories": memory | cpus}],
+            )
+            for name, cpus in (
+                ("shared", {"VCPU": {"total": 6, "max_unit": 6}}),
+                ("both", {"VCPU": {"total": 6, "max_unit": 6}, "PCPU": {"total": 4}}),
+            )
+        ]
+    )
+    found = measured(hosts, spec=spec)
+    assert found.instances == 3 + 2
+    assert {name: each.hosts for name, each in found.limited_by.items()} == {"VCPU": 1, "PCPU": 1}
+
+
+def test_groups_that_take_of_the_hosts_own_inventories_count():
+    inventories = {
+        "VCPU": {"total": 6, "max_unit": 6},
+        "MEMORY_MB": {"total": 8192, "max_unit": 8192},
+    }
+    provider = {"uuid": "uuid-a", "inventories": inventories}
+    hosts = host_table([host_record(host="a", resource_providers=[provider])])
+    spec = request_spec(memory_mb=64, extra_specs={"resources1:VCPU": "2"})
+    found = measured(hosts, spec=spec)
+    assert (found.instances, found.runs_out_first) == (3, "ResourceProviders")
+
+
+def test_copies_have_the_instances_and_reservations_of_their_hosts():
+    hosts = host_table([host_record(host="a"), host_record(host="b")])
+    hosts.set_instances("a", {"i1": {"uuid": "i1"}})
+    pipeline = pipeline_of([made(CoreFilter), made(AtMostThree)])
+    pipeline.decide(hosts, Request(spec=request_spec(), instance_uuids=("i2",)), random.Random(1))
+    found = measured(hosts, CoreFilter, AtMostThree)
+    assert (found.instances, found.is_exact) == (4, True)
 
 
 def test_a_unit_in_novas_signature_is_asked_instance_by_instance():
