@@ -1,10 +1,9 @@
 """axe finds nothing serious on any page, in light and dark; narrow screens do not scroll aside."""
 
-from pathlib import Path
-
 import pytest
 
-IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+from tests.support.consoles import take_picture
+
 PAGES = {
     "fleet": ("/fleet", "#heat-map"),
     "host": ("/hosts/uuid-a1", "#reservations table"),
@@ -13,7 +12,7 @@ PAGES = {
     "policy": ("/policies/new", "form.policy"),
     "nothing": ("/nothing", "h1"),
 }
-PICTURES = {"fleet", "host", "policies"}
+PICTURES = {"host", "policies"}
 each_page = pytest.mark.parametrize("name", PAGES)
 
 
@@ -24,9 +23,8 @@ def test_nothing_serious_is_found(api, make_console, pytestconfig, name, scheme)
     path, shown = PAGES[name]
     page = console.entered(path)
     page.locator(shown).first.wait_for()
-    if pytestconfig.getoption("console_images") and name in PICTURES:
-        IMAGES.mkdir(exist_ok=True)
-        page.screenshot(path=IMAGES / f"console-{name}-{scheme}.png")
+    if name in PICTURES and scheme == "light":
+        take_picture(pytestconfig, page, name)
     assert console.serious() == []
 
 
