@@ -110,8 +110,15 @@ def build_demo(conf: Configuration, directory: Path) -> tuple[ApiProcess, str]:
     return api_process.build_embedded(conf), password
 
 
-def serve(api: ApiProcess, announce: Callable[[], object] = lambda: None) -> int:
-    """Serve until a signal asks to stop; return the exit status."""
+def serve(
+    api: ApiProcess,
+    announce: Callable[[], object] = lambda: None,
+    before_stop: Callable[[], object] = lambda: None,
+) -> int:
+    """Serve until a signal asks to stop; return the exit status.
+
+    ``announce`` is called once it serves, ``before_stop`` while it still does.
+    """
     try:
         api.start()
     except SchedulerWorkerError as error:
@@ -128,6 +135,7 @@ def serve(api: ApiProcess, announce: Callable[[], object] = lambda: None) -> int
             break
     systemd.notify("STOPPING=1", "STATUS=Finishing the requests in hand")
     threading.Thread(target=_exit_on_second_signal, name="stopping", daemon=True).start()
+    before_stop()
     api.stop()
     LOG.info("Stopped")
     return status

@@ -1,16 +1,18 @@
 """axe finds nothing serious on any page, in light and dark; narrow screens do not scroll aside."""
 
-from pathlib import Path
-
 import pytest
 
-IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+from tests.support.consoles import take_picture
+
 PAGES = {
     "fleet": ("/fleet", "#heat-map"),
     "host": ("/hosts/uuid-a1", "#reservations table"),
     "host-down": ("/hosts/uuid-b2", "#facts dl"),
+    "policies": ("/policies", "table"),
+    "policy": ("/policies/new", "form.policy"),
     "nothing": ("/nothing", "h1"),
 }
+PICTURES = {"host", "policies"}
 each_page = pytest.mark.parametrize("name", PAGES)
 
 
@@ -20,10 +22,9 @@ def test_nothing_serious_is_found(api, make_console, pytestconfig, name, scheme)
     console = make_console(api, color_scheme=scheme, viewport={"width": 1280, "height": 900})
     path, shown = PAGES[name]
     page = console.entered(path)
-    page.locator(shown).wait_for()
-    if pytestconfig.getoption("console_images") and name in {"fleet", "host"}:
-        IMAGES.mkdir(exist_ok=True)
-        page.screenshot(path=IMAGES / f"console-{name}-{scheme}.png")
+    page.locator(shown).first.wait_for()
+    if name in PICTURES and scheme == "light":
+        take_picture(pytestconfig, page, name)
     assert console.serious() == []
 
 
@@ -49,5 +50,5 @@ def test_a_narrow_screen_does_not_scroll_aside(api, make_console, name):
     console = make_console(api, viewport={"width": 360, "height": 740})
     path, shown = PAGES[name]
     page = console.entered(path)
-    page.locator(shown).wait_for()
+    page.locator(shown).first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
+from tests.support.consoles import take_picture
 from tests.support.patience import SOON_S
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "console"
 
 
-def test_the_url_of_the_demo_cloud_shows_hosts_and_reservations(browser, tmp_path):
+def test_the_url_of_the_demo_cloud_shows_hosts_and_reservations(browser, tmp_path, pytestconfig):
     log = tmp_path / "log"
     command = [sys.executable, str(TOOL), "--port", "0"]
     with log.open("w") as written:
@@ -23,7 +24,7 @@ def test_the_url_of_the_demo_cloud_shows_hosts_and_reservations(browser, tmp_pat
         line = process.stdout.readline()
         found = re.fullmatch(r"console: (http://127\.0\.0\.1:\d+/console#invitation=\S+)\n", line)
         assert found, log.read_text()
-        page = browser.new_page()
+        page = browser.new_page(viewport={"width": 1280, "height": 1100})
         page.set_default_timeout(1000 * SOON_S)
         page.goto(found[1])
         expect(page.locator("#found")).to_have_text("1,000 of 1,000 hosts", timeout=1000 * SOON_S)
@@ -33,6 +34,7 @@ def test_the_url_of_the_demo_cloud_shows_hosts_and_reservations(browser, tmp_pat
         expect(reservations.filter(has_text=re.compile("[1-9]")).first).to_be_visible(
             timeout=1000 * SOON_S
         )
+        take_picture(pytestconfig, page, "fleet")
         page.close()
         process.send_signal(signal.SIGTERM)
         assert process.wait(SOON_S) == 0, log.read_text()

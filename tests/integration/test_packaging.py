@@ -104,6 +104,8 @@ def test_the_wheel_has_the_operators_files(machine):
     (package,) = local.glob("lib/python*/*/scheduler_worker")
     kept = {each.name for each in (ROOT / "scheduler_worker/backends/redis").glob("*.lua")}
     assert {each.name for each in (package / "backends/redis").glob("*.lua")} == kept
+    pages = {each.name for each in (ROOT / "scheduler_worker/api/console/assets").iterdir()}
+    assert {each.name for each in (package / "api/console/assets").iterdir()} == pages
     assert (package / "py.typed").exists()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright
 
 from scheduler_worker import conf
@@ -23,6 +24,7 @@ from tests.support.services import host
 from tests.support.workers import write_config
 
 AXE = Path(__file__).resolve().parents[1] / "console" / "axe" / "axe.min.js"
+IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 PASSWORD = "correct horse"
 ADMINISTRATOR, READER = "anna", "rita"
 CELLS = {
@@ -85,6 +87,13 @@ def fill(inventory: Inventory) -> None:
         host("c1", cluster="harbour", vcpus_used=6, memory_mb_used=2048),
     ]
     report(inventory, *({**each, "cpu_allocation_ratio": 1.0} for each in hosts))
+
+
+def take_picture(config: pytest.Config, page: Page, name: str) -> None:
+    """Write a picture for the documentation anew, where ``--console-images`` asks for it."""
+    if config.getoption("console_images"):
+        IMAGES.mkdir(exist_ok=True)
+        page.screenshot(path=IMAGES / f"console-{name}.png")
 
 
 @contextlib.contextmanager

@@ -62,7 +62,4 @@ def _serve(conf: configuration.Configuration, directory: Path) -> int:
         sys.stdout.write(f"console: {api.console_url}#invitation={invitation}\n")
         sys.stdout.flush()
 
-    try:
-        return serve(api, announce)
-    finally:
-        cloud.stop()
+    return serve(api, announce, before_stop=cloud.stop)

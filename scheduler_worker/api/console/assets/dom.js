@@ -44,6 +44,23 @@ function syncElement(old, next) {
   sync(old, next);
 }
 
+/** Go to another page of the console. */
+export function goTo(address) {
+  window.dispatchEvent(new CustomEvent("console:go", { detail: address }));
+}
+
+/** A form's control, which has a `name`, below its label. */
+export function field(label, control) {
+  control.id = `field-${control.name}`;
+  return el("div", { class: "field" }, el("label", { for: control.id }, label), control);
+}
+
+/** A choice of `[value, text]` pairs. */
+export function choice(label, name, chosen, options) {
+  const of = ([value, text]) => el("option", { value, selected: value === chosen }, text);
+  return field(label, el("select", { name }, options.map(of)));
+}
+
 /** A table; each row is a list of cells, and the first cell of a row is its heading. */
 export function table(caption, columns, rows, properties = {}) {
   const heading = columns.map((each) => el("th", { scope: "col" }, each));

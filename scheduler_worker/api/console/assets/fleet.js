@@ -1,7 +1,7 @@
 // The fleet: clusters, zones, and all hosts as a heat map and as a table.
 
 import { bar, stateOf } from "./bars.js";
-import { el, fill, table } from "./dom.js";
+import { choice, el, field, fill, goTo, table } from "./dom.js";
 import { count, duration, percent, size, things } from "./format.js";
 import { HeatMap } from "./heatmap.js";
 import { items, request } from "./http.js";
@@ -19,11 +19,10 @@ export async function fleetPage(section, { signal }) {
   let fleet = null;
   let clusters = [];
   let shown = SHOWN;
-  const at = (row) => `${location.origin}/console/hosts/${encodeURIComponent(fleet.uuid[row])}`;
   const map = new HeatMap({
     signal,
     describe: (row) => describe(fleet, row, view.colour),
-    open: (row) => window.dispatchEvent(new CustomEvent("console:go", { detail: new URL(at(row)).pathname })),
+    open: (row) => goTo(pathOf(fleet, row)),
   });
   const summary = el("div", { class: "summary" });
   const found = el("p", { id: "found", role: "status" });
@@ -63,6 +62,7 @@ export async function fleetPage(section, { signal }) {
   }, { everyMs: EVERY_MS, signal });
 }
 
+const pathOf = (fleet, row) => `/console/hosts/${encodeURIComponent(fleet.uuid[row])}`;
 const zoneOf = (fleet, row) => fleet.zone[row] ?? NO_ZONE;
 
 function matching(fleet, view) {
@@ -105,19 +105,15 @@ function fillControls(controls, fleet, view) {
   controls.dataset.key = key;
   const measures = Object.entries(MEASURES).map(([name, each]) => [name, each.title]);
   controls.replaceChildren(
-    el("label", {}, "Search", el("input", { type: "search", name: "q", value: view.q, placeholder: "name or uuid" })),
-    choice("Cluster", "cluster", view, [["", "all"], ...clusters.map((each) => [each, each])]),
-    choice("Zone", "zone", view, [["", "all"], ...zones.map((each) => [each, each])]),
-    choice("State", "state", view, [["", "all"], ...STATES.map((each) => [each, each])]),
-    choice("Colour", "colour", view, measures),
-    choice("Group by", "group", view, [["cluster", "cluster"], ["zone", "zone"], ["state", "state"], ["none", "nothing"]]),
-    choice("Sort by", "sort", view, [["name", "name"], ...measures.map(([name, title]) => [name, title.toLowerCase()]), ["instances", "instances"]]),
+    field("Search", el("input", { type: "search", name: "q", value: view.q, placeholder: "name or uuid" })),
+    choice("Cluster", "cluster", view.cluster, [["", "all"], ...clusters.map((each) => [each, each])]),
+    choice("Zone", "zone", view.zone, [["", "all"], ...zones.map((each) => [each, each])]),
+    choice("State", "state", view.state, [["", "all"], ...STATES.map((each) => [each, each])]),
+    choice("Colour", "colour", view.colour, measures),
+    choice("Group by", "group", view.group, [["cluster", "cluster"], ["zone", "zone"], ["state", "state"], ["none", "nothing"]]),
+    choice("Sort by", "sort", view.sort, [["name", "name"], ...measures.map(([name, title]) => [name, title.toLowerCase()]), ["instances", "instances"]]),
   );
 }
-
-const choice = (label, name, view, options) =>
-  el("label", {}, label, el("select", { name }, options.map(([value, text]) =>
-    el("option", { value, selected: view[name] === value }, text))));
 
 function legendOf(measure, colour) {
   const marks = [el("span", { class: "key disabled" }, "disabled"), el("span", { class: "key down" }, "down")];
@@ -171,7 +167,7 @@ function zonesTable(fleet) {
 function hostsTable(fleet, rows) {
   const shareOf = (name, row) => percent(MEASURES[name].of(fleet, row));
   return table("Hosts as a table", ["Host", "Cluster", "Zone", "State", "CPU", "Memory", "Disk", "Reserved", "Instances", "Last report"], rows.map((row) => [
-    el("a", { id: `host-${fleet.uuid[row]}`, href: `/console/hosts/${encodeURIComponent(fleet.uuid[row])}` }, fleet.name[row]),
+    el("a", { id: `host-${fleet.uuid[row]}`, href: pathOf(fleet, row) }, fleet.name[row]),
     fleet.cluster[row], zoneOf(fleet, row), stateOf(fleet.state[row]),
     shareOf("cpu", row), shareOf("memory", row), shareOf("disk", row), shareOf("reserved", row),
     count(fleet.instances[row]),

@@ -27,8 +27,11 @@ export function whenSessionEnds(callback) {
   onSessionEnd = callback;
 }
 
-/** The answer's JSON, or null. `refresh`: made by a timer, so it does not keep a session alive. */
-export async function request(method, path, { body, refresh = false, headers = {}, signal } = {}) {
+/** The answer's JSON, or null; see `ask`. */
+export const request = async (method, path, options) => (await ask(method, path, options)).value;
+
+/** The answer's JSON, or null, and its ETag. `refresh`: made by a timer, so it does not keep a session alive. */
+export async function ask(method, path, { body, refresh = false, headers = {}, signal } = {}) {
   const sent = { "Console-Activity": refresh ? "refresh" : "user", Accept: "application/json", ...headers };
   if (body !== undefined) sent["Content-Type"] = "application/json";
   if (csrfToken && method !== "GET") sent["X-CSRF-Token"] = csrfToken;
@@ -41,7 +44,7 @@ export async function request(method, path, { body, refresh = false, headers = {
   if (!Number.isNaN(date) && Math.abs(date - now()) > 2000) aheadMs = date - Date.now();
   const type = found.headers.get("Content-Type") ?? "";
   const value = type.includes("json") ? await found.json() : null;
-  if (found.ok) return value;
+  if (found.ok) return { value, etag: found.headers.get("ETag") };
   const failure = new Failure(found.status, value?.detail ?? found.statusText, value?.errors);
   if (found.status === 401 && path !== "/console/session") onSessionEnd(failure);
   throw failure;

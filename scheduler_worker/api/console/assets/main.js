@@ -5,12 +5,16 @@ import { fleetPage } from "./fleet.js";
 import { hostPage } from "./host.js";
 import { Failure, whenSessionEnds } from "./http.js";
 import { hideLive } from "./live.js";
+import { policiesPage } from "./policies.js";
+import { policyPage } from "./policy.js";
 import { clearProblems, showProblem } from "./problems.js";
 import { begin, forget, logInPage, logOut, user } from "./session.js";
 
 const ROOT = "/console";
 const PAGES = [
   { title: "Fleet", path: /^(\/fleet)?$/, show: fleetPage, link: "/fleet" },
+  { title: "Policies", path: /^\/policies$/, show: policiesPage, link: "/policies" },
+  { title: "Policy", path: /^\/policies\/([^/]+)$/, show: policyPage, under: "Policies" },
   { title: "Host", path: /^\/hosts\/([^/]+)$/, show: hostPage, under: "Fleet" },
 ];
 const main = document.getElementById("main");
@@ -72,8 +76,7 @@ document.addEventListener("click", (event) => {
   go(url.pathname + url.search);
 });
 
-/** Go to another page of the console. */
-export function go(address) {
+function go(address) {
   history.pushState(null, "", address);
   clearProblems();
   show().then(() => {});
@@ -82,7 +85,7 @@ export function go(address) {
 }
 
 window.addEventListener("popstate", () => (clearProblems(), show()));
-window.addEventListener("console:go", (event) => go(event.detail));
+window.addEventListener("console:go", (event) => go(event.detail)); // as `goTo` asks
 
 whenSessionEnds(() => {
   if (!user()) return;

@@ -1,6 +1,6 @@
 // Who uses this page, and the page on which one logs in.
 
-import { el } from "./dom.js";
+import { el, field } from "./dom.js";
 import { authenticate, request } from "./http.js";
 import { showProblem, clearProblems } from "./problems.js";
 
@@ -71,16 +71,16 @@ export function logInPage(then, why) {
     why ? el("p", { class: "note" }, why) : null,
     problem,
     session.log_in.includes("password") ? form(byPassword, "Log in",
-      field("User", { name: "user", autocomplete: "username", required: true, autofocus: true }),
-      field("Password", { name: "password", type: "password", autocomplete: "current-password", required: true }),
+      field("User", input({ name: "user", autocomplete: "username", autofocus: true })),
+      field("Password", input({ name: "password", type: "password", autocomplete: "current-password" })),
     ) : null,
     session.log_in.includes("keystone") ? form(byKeystone, "Log in with the token",
-      field("Token of Keystone", { name: "token", type: "password", autocomplete: "off", required: true }),
+      field("Token of Keystone", input({ name: "token", type: "password", autocomplete: "off" })),
       el("p", { class: "note" }, "openstack token issue -c id -f value prints one. It is forgotten when this page is left."),
     ) : null,
   );
 }
 
-const field = (label, properties) => el("label", {}, label, el("input", { type: "text", ...properties }));
+const input = (properties) => el("input", { type: "text", required: true, ...properties });
 
 const form = (onsubmit, verb, ...fields) => el("form", { onsubmit }, fields, el("button", { class: "primary" }, verb));
