@@ -16,6 +16,7 @@ from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.backends.redis.decision_log import RedisDecisionLog
 from scheduler_worker.decision_log import Bounds, DecisionLog, LogRecord
 from scheduler_worker.model.kept_decisions import Position
+from tests.support.clock import ManualClock
 
 ROOT = Path(__file__).resolve().parents[2]
 SCOPE, OTHER = "rack 1", "@global"
@@ -131,14 +132,41 @@ def test_a_batch_of_more_than_fits_leaves_the_newest(opened):
     assert log.of_instance(SCOPE, "0") == []
 
 
-def test_old_records_go_with_the_next_one(opened):
-    log = opened(age_s=0.0)
-    add(log, "a")
-    [at] = [each.position.ms for each in log.newest(SCOPE, count=1)] or [0]
-    while log.newest(SCOPE, count=9) and log.newest(SCOPE, count=1)[0].position.ms == at:
-        add(log, "b")
-    assert "a" not in names(log)
+def test_old_records_go_with_the_next_one():
+    clock = ManualClock()
+    log = MemoryDecisionLog(Bounds(age_s=60.0), clock)
+    add(log, "a", "b")
+    clock.advance(30)
+    add(log, "c")
+    clock.advance(31)
+    add(log, "d")
+    assert names(log) == ["d", "c"]
     assert log.of_instance(SCOPE, "a") == []
+
+
+@pytest.mark.servers
+def test_old_records_go_with_the_next_one_in_redis(redis_url):
+    log = RedisDecisionLog(redis_url, prefix="old")
+    with redis.Redis.from_url(redis_url) as client:
+        for ms in range(1_000, 1_600):
+            client.xadd("old:{rack%201}:decisions", {"i": "x", "o": "o"}, id=f"{ms}-0")
+        add(log, "a")
+        assert names(log) == ["a"]
+        add(log, "b")
+        assert names(log) == ["b", "a"]
+    log.close()
+
+
+@pytest.mark.servers
+def test_nothing_stays_of_records_that_went(redis_url):
+    log = RedisDecisionLog(redis_url, bounds=Bounds(number=3), prefix="gone")
+    log.append(SCOPE, [record(f"i{number}", "x") for number in range(500)], once="1")
+    add(log, "a", "b")
+    with redis.Redis.from_url(redis_url) as client:
+        key = "gone:{rack%201}:decisions"
+        assert client.xlen(key) == client.hlen(f"{key}:details") == 3
+        assert client.zcard(f"{key}:instances") == 4
+    log.close()
 
 
 @pytest.mark.servers
