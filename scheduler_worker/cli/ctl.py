@@ -26,10 +26,12 @@ from scheduler_worker.errors import (
     SchedulerWorkerError,
     TuningPolicyError,
 )
+from scheduler_worker.monitoring import protect
 from scheduler_worker.redaction import redacted
 
 PROGRAM = "scheduler-workerctl"
 GROUPS = (tuning, balance, explain, capacity, doctor)
+_LONGEST_LINE = 16_384
 _SIGPIPE = 141
 """What cliff returns where the reader of the output has closed the pipe."""
 REFUSED, UNREACHABLE = 1, 3
@@ -124,15 +126,14 @@ class Ctl(App):
         """Libraries say nothing: what is wrong is in the error."""
         if self.options.debug:
             logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+            protect(_LONGEST_LINE)  # libraries log URLs with passwords
 
     def interact(self) -> None:
         self.parser.error("name a command; --help lists them")
 
     def run_subcommand(self, argv: list[str]) -> int:
         """Run a command; its errors become a sentence and a status."""
-        try:
-            self.command_manager.find_command(argv)
-        except ValueError:
+        if not self._is_known(argv):
             self.parser.error(self._unknown(argv))
         silenced = logging.root.manager.disable
         if not self.options.debug:
@@ -147,8 +148,21 @@ class Ctl(App):
         """Keep the error, which cliff logs, and forgets."""
         self._failure = err
 
+    def _is_known(self, argv: list[str]) -> bool:
+        """Whether it names a command, or help for one or for a group."""
+        if argv[0] == "help":
+            asked = " ".join(argv[1:])
+            return any(
+                f"{name} ".startswith(f"{asked} ".lstrip()) for name, _ in self.command_manager
+            )
+        try:
+            self.command_manager.find_command(argv)
+        except ValueError:
+            return False
+        return True
+
     def _unknown(self, argv: Sequence[str]) -> str:
-        words = [each for each in argv if not each.startswith("-")]
+        words = [each for each in argv if not each.startswith("-") and each != "help"]
         given, names = " ".join(words[:2]), sorted(name for name, _ in self.command_manager)
         near = [each for each in names if words and each.startswith(f"{words[0]} ")]
         near = near or difflib.get_close_matches(given, names)

@@ -100,7 +100,8 @@ def _workers(conf: Configuration, settings: Settings) -> Iterator[Finding]:
             )
     with factories.open_bus(conf, settings.rpc) as bus:
         try:
-            use = _settled_use(bus, settings.rpc.topic, len(found))
+            serving = sum(not each.is_drained for each in found)
+            use = _settled_use(bus, settings.rpc.topic, serving)
         except SchedulerWorkerError as error:
             yield failed(f"the queue {settings.rpc.topic}", str(error))
             return

@@ -164,6 +164,13 @@ def workers(check: str, us: WorkerFacts, found: Sequence[WorkerFacts]) -> Iterat
             f"workers of version {listed(versions)} serve beside {us.version}",
             "Finish the upgrade (docs/operations.md)",
         )
+    if drained := sorted(each.name for each in others if each.is_drained):
+        is_well = False
+        yield warning(
+            check,
+            f"drained workers take no requests: {listed(drained)}",
+            f"scheduler-workerctl worker resume {drained[0]}",
+        )
     if is_well:
         names = listed(sorted(each.name for each in found)) or "none"
         yield ok(check, f"{len(found)} workers share the state: {names}")
@@ -173,7 +180,11 @@ def consumers(
     check: str, us: WorkerFacts, found: Sequence[WorkerFacts], count: int, waiting: int
 ) -> Finding:
     """Who consumes the topic's queue; ``waiting`` are its messages."""
-    ours = [each.name for each in found if each.topic == us.topic and not each.is_dry_run]
+    ours = [
+        each.name
+        for each in found
+        if each.topic == us.topic and not each.is_dry_run and not each.is_drained
+    ]
     others = count - len(ours)
     text = f"{count} consumers, {len(ours)} of them workers that this state knows"
     if not others or us.is_dry_run:

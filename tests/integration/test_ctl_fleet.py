@@ -260,5 +260,8 @@ def test_the_command_as_it_is_installed(fleet: Fleet, rabbit_server: Any) -> Non
     assert (found.returncode, found.stdout) == (3, "")
     assert len(found.stderr.splitlines()) == 1
     assert "secret" not in found.stderr
+    found = run(f"--debug worker list --url {away} --timeout 0.5")
+    assert (found.returncode, "Traceback" in found.stderr) == (3, True)
+    assert "secret" not in found.stderr
     assert run(f"worker list --url {fleet.url} | true").stderr == ""
     assert run("complete | bash -n").returncode == 0

@@ -92,7 +92,8 @@ def test_every_command_has_a_description_and_is_in_the_manual():
 
 
 def test_wrong_arguments_have_a_status_of_their_own(capsys):
-    for wrong in ([], ["tuning"], ["tuning", "chekc"], ["tuning", "check"]):
+    nonsense = ["nonsense"], ["help", "nonsense"], ["nonsense", "--help"]
+    for wrong in ([], ["tuning"], ["tuning", "chekc"], *nonsense, ["tuning", "check"]):
         with pytest.raises(SystemExit) as ended:
             main(wrong)
         assert ended.value.code == 2
@@ -127,3 +128,18 @@ def test_the_manuals_files_are_those_of_the_examples():
     parameters = (ROOT / "tests/examples/tuning/cpu_parameters.yaml").read_text()
     assert "".join(parameters.splitlines(keepends=True)[1:]) in MANUAL.read_text()
     assert len([*examples()]) == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["worker", "drain", "--help"], "--wait SECONDS"),
+        (["help", "worker", "drain"], "--wait SECONDS"),
+        (["help", "worker"], "worker drain"),
+        (["tuning", "run", "-h"], "--samples FILE"),
+        (["help"], "exit status:"),
+    ],
+)
+def test_every_form_of_help_is_one(words, shown):
+    status, output = run(*words)
+    assert (status, shown in output) == (0, True)

@@ -148,6 +148,15 @@ def test_another_version_is_worth_a_warning():
     assert (found.status, "version 2" in found.message) == (Status.WARNING, True)
 
 
+def test_drained_workers_are_named_and_do_not_count_as_consumers():
+    found = [worker("a"), worker("b", is_drained=True)]
+    [warned] = rules.workers("w", US, found)
+    assert (warned.status, warned.fix) == (Status.WARNING, "scheduler-workerctl worker resume b")
+    assert warned.message == "drained workers take no requests: b"
+    assert rules.consumers("q", US, found, 1, 0).status is Status.OK
+    assert rules.consumers("q", US, found, 2, 0).status is Status.FAILED
+
+
 @pytest.mark.parametrize(
     ("count", "found", "expected"),
     [
