@@ -187,14 +187,33 @@ def merged(record: HostRecord | None, fields: dict[str, Any], **stamped: Any) ->
     )
 
 
+LONGEST_READING_S = 120.0
+"""No answer of Placement is waited for so long."""
+
+
 def is_older_reading(
     reported: Iterable[ResourceProvider] | None, known: Iterable[ResourceProvider]
 ) -> bool:
-    """Whether providers were read before those that are known: by another worker, say."""
+    """Whether providers were read before those that are known: by another worker, say.
+
+    Times say when a reading began, and one that began earlier may have ended later. So generations
+    decide where they differ: what was allocated between two readings may have no reservation any
+    more, and must not be forgotten. But a provider that was deleted and created anew begins again
+    at generation 0.
+    """
     if reported is None:
         return False
     latest_s = max((each.read_at_s for each in known), default=0.0)
-    return max((each.read_at_s for each in reported), default=latest_s) < latest_s
+    read_at_s = max((each.read_at_s for each in reported), default=latest_s)
+    before = {each.uuid: each.generation for each in known}
+    ages = [
+        each.generation - since
+        for each in reported
+        if each.generation is not None and (since := before.get(each.uuid)) is not None
+    ]
+    if any(ages) and read_at_s < latest_s + LONGEST_READING_S:
+        return min(ages) < 0
+    return read_at_s < latest_s
 
 
 def _of_source(record: HostRecord | None, fields: dict[str, Any], now_s: float) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What a service of resource providers tells of them: which there are, what they have, who uses it.
 
 A *generation* rises with every change of what a provider has, and with every allocation, but not
-when an allocation is deleted: so it says when to read inventories again, not when to read use.
+when an allocation is deleted: so it says when to read inventories again, not when to read use; and
+which of two readings of the use knows more allocations.
 """
 
 from __future__ import annotations
@@ -40,5 +41,9 @@ class ProviderSum(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     traits: tuple[str, ...] = ()
 
 
-Use = Mapping[str, Mapping[str, int]]
-"""Consumer -> what it takes of a provider, by resource class."""
+class Use(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Who takes what of a provider, with all that was allocated up to a generation."""
+
+    generation: int
+    taken: Mapping[str, Mapping[str, int]]
+    """Consumer -> amounts, by resource class."""

@@ -75,6 +75,7 @@ class _Held(msgspec.Struct):
 
 
 class _Allocations(msgspec.Struct):
+    resource_provider_generation: int
     allocations: dict[str, _Held]
 
 
@@ -170,7 +171,10 @@ class PlacementReader:
         found = self._find(f"/resource_providers/{uuid}/allocations", _Allocations)
         if found is None:
             return None
-        return {consumer: each.resources for consumer, each in found.allocations.items()}
+        return Use(
+            generation=found.resource_provider_generation,
+            taken={consumer: each.resources for consumer, each in found.allocations.items()},
+        )
 
     def _usages(self, uuid: str) -> Mapping[str, int] | None:
         found = self._find(f"/resource_providers/{uuid}/usages", _Usages)

@@ -23,6 +23,7 @@ class _Usage(msgspec.Struct, frozen=True, gc=False):
     read_at_s: float
     usages: dict[str, int]
     consumers: tuple[str, ...] | None
+    generation: int | None = None
 
 
 class ProviderBooks:
@@ -73,11 +74,11 @@ class ProviderBooks:
         """Take in who takes what of providers."""
         for uuid, use in uses.items():
             usages: dict[str, int] = {}
-            for taken in use.values():
+            for taken in use.taken.values():
                 for name, amount in taken.items():
                     usages[name] = usages.get(name, 0) + amount
-            consumers = tuple(sorted(use)) if len(use) <= MAX_CONSUMERS else None
-            self._usage[uuid] = _Usage(read_at_s, usages, consumers)
+            consumers = tuple(sorted(use.taken)) if len(use.taken) <= MAX_CONSUMERS else None
+            self._usage[uuid] = _Usage(read_at_s, usages, consumers, use.generation)
 
     def roots(self) -> Collection[str]:
         """The uuids of the roots of all trees."""
@@ -153,6 +154,7 @@ class ProviderBooks:
             aggregates=facts.aggregates,
             consumers=usage.consumers,
             read_at_s=usage.read_at_s,
+            generation=usage.generation,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from scheduler_worker.errors import NoValidHost, PlacementUnavailable
+from scheduler_worker.model.host_records import LONGEST_READING_S
 from scheduler_worker.model.provider_readings import Listed, ProviderFacts, ProviderSum, Use
 from scheduler_worker.model.providers import Inventory
 from scheduler_worker.observer import Observer
@@ -110,7 +112,11 @@ class FakePlacement:
     def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
         for uuid in uuids:
             self._count("use", uuid)
-        return {uuid: dict(self.allocations[uuid]) for uuid in uuids if uuid in self.allocations}
+        return {
+            uuid: Use(generation=self.generations[uuid], taken=dict(self.allocations[uuid]))
+            for uuid in uuids
+            if uuid in self.allocations
+        }
 
     def usages(self, uuids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         found: dict[str, dict[str, int]] = {}
@@ -156,6 +162,19 @@ class Reading:
     def run(self, after_s: float = 0.0) -> None:
         self.world.clock.advance(after_s)
         self.feed.run_due()
+
+    def beside(self, answer: Mapping[str, Use]) -> ProviderFeed:
+        """Another worker without the turn, which gets this answer about use."""
+        placement = copy.copy(self.placement)
+        placement.uses = lambda _: answer  # type: ignore[method-assign]
+        return ProviderFeed(
+            placement,
+            self.world.fleet,
+            self.world.inventory.update_hosts,
+            self.world.clock,
+            settings=ProviderSettings(),
+            has_turn=lambda: False,
+        )
 
     def run_for(self, seconds: float) -> None:
         for _ in range(int(seconds / 2)):
@@ -309,6 +328,39 @@ def test_a_refused_claim_is_followed_by_a_reading_on_every_worker(has_turn):
     new = reading.placement.read - before
     if not has_turn:
         assert set(new) == {("list", "uuid-a"), ("facts", "uuid-a"), ("use", "uuid-a")}
+
+
+def test_a_reading_that_began_later_and_knows_less_is_ignored():
+    """Another worker's, of before an allocation that is known, and whose reservation is gone."""
+    reading = Reading("a")
+    reading.run()
+    before_it = reading.placement.uses(["uuid-a"])
+    reading.placement.allocate("a", "i1", 3)
+    reading.feed.read_again(["uuid-a"])
+    reading.run()
+    assert reading.unused("a") == 5
+    beside = reading.beside(before_it)
+    reading.world.clock.advance(1)
+    beside.read_again(["uuid-a"])
+    beside.run_due()
+    reading.feed.run_due()
+    assert reading.unused("a") == 5
+
+
+def test_a_provider_that_was_created_anew_is_read_as_it_is():
+    reading = Reading("a")
+    reading.run()
+    reading.placement.allocate("a", "i1", 3)
+    reading.feed.read_again(["uuid-a"])
+    reading.run()
+    reading.placement.delete("a", "i1")
+    reading.placement.generations["uuid-a"] = 0
+    reading.feed.read_again(["uuid-a"])
+    reading.run(after_s=1)
+    assert reading.unused("a") == 5, "as if it were the late answer of another worker"
+    reading.feed.read_again(["uuid-a"])
+    reading.run(after_s=LONGEST_READING_S)
+    assert reading.unused("a") == 8
 
 
 def test_a_provider_below_a_host_belongs_to_its_tree():
