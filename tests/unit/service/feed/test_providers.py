@@ -166,7 +166,7 @@ class Reading:
     def beside(self, answer: Mapping[str, Use]) -> ProviderFeed:
         """Another worker without the turn, which gets this answer about use."""
         placement = copy.copy(self.placement)
-        placement.uses = lambda _: answer  # type: ignore[method-assign]
+        vars(placement)["uses"] = lambda _: answer
         return ProviderFeed(
             placement,
             self.world.fleet,
