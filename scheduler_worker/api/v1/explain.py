@@ -61,6 +61,8 @@ class ClusterExplanation(msgspec.Struct, frozen=True, kw_only=True):
     filters: list[FilterStep]
     verdicts: list[HostVerdict]
     left_out: int
+    momentary: bool
+    """Whether hosts were refused for a lack of room, or because they are down."""
     notes: list[str] = []
     chosen: str | None
     policy: Any
