@@ -11,6 +11,7 @@ from nova_cloud.installation import Installation
 
 from scheduler_worker.backends.placement.reading import PlacementReader
 from scheduler_worker.errors import NoValidHost
+from scheduler_worker.model.provider_readings import Use
 from scheduler_worker.model.providers import Inventory
 from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.settings import ProviderSettings
@@ -74,7 +75,8 @@ def test_everything_of_a_provider_is_read(cloud, reader):
     assert (found[root].traits, found[root].aggregates) == (tuple(traits), (aggregate,))
     assert [each.uuid for each in reader.having("HW_CPU_X86_AVX2")] == [root]
     assert reader.having("MISC_SHARES_VIA_AGGREGATE") == []
-    assert reader.uses([root]) == {root: {first: {"VCPU": 2}, second: {"VCPU": 4}}}
+    taken = {first: {"VCPU": 2}, second: {"VCPU": 4}}
+    assert reader.uses([root]) == {root: Use(generation=found[root].generation, taken=taken)}
     sums = reader.sums({"VGPU": 1})[root]
     assert (sums.capacity, sums.used) == ({"VCPU": 32}, {"VCPU": 6})
     assert set(sums.traits) == set(traits)
@@ -86,7 +88,8 @@ def test_a_deletion_leaves_the_generation(cloud, reader):
     [before] = reader.listed(provider)
     assert cloud.session.request("DELETE", f"/allocations/{consumer}").is_ok
     assert reader.listed(provider) == [before]
-    assert reader.uses([provider]) == {provider: {}}
+    use = Use(generation=before.generation, taken={})
+    assert reader.uses([provider]) == {provider: use}
 
 
 def test_what_is_decided_from_a_reading_placement_accepts_until_it_is_full(cloud, reader):
