@@ -143,7 +143,9 @@ def test_changes_are_those_since_a_time_with_new_rows_and_removals(cloud, open_s
     cloud.add_hosts("new", updated_at=None)
     cloud.boot("old", updated_at=now_utc(600))
     moved, removed = cloud.boot("old"), cloud.boot("changed", task_state="deleting")
-    building = cloud.boot(None, task_state="scheduling")
+    scheduled = cloud.boot(None, vm_state="building", task_state="scheduling")
+    building = cloud.boot(None, vm_state="building", task_state=None)
+    failed = cloud.boot(None, vm_state="error", task_state=None)
     cloud.delete_instance(removed)
     source = open_source()
     source.outline()
@@ -153,7 +155,9 @@ def test_changes_are_those_since_a_time_with_new_rows_and_removals(cloud, open_s
     assert {row.uuid: (row.host, row.is_settled) for row in found.instances} == {
         moved: ("old", True),
         removed: (None, True),
+        scheduled: (None, False),
         building: (None, False),
+        failed: (None, True),
     }
 
 

@@ -121,9 +121,9 @@ class NovaDatabases:
         # By the index of updated_at. A removal moves deleted_at alone, shortly after a change.
         table = instances.c
         changed = func.coalesce(table.deleted_at, table.updated_at)
-        moved = select(table.uuid, table.host, changed, table.deleted, table.task_state).where(
-            table.updated_at >= moment(instances_since_s)
-        )
+        moved = select(
+            table.uuid, table.host, changed, table.deleted, table.vm_state, table.task_state
+        ).where(table.updated_at >= moment(instances_since_s))
         with self._cell(part_id).reading() as reader:
             return RecentChanges(
                 reader.now_s(),
@@ -233,13 +233,24 @@ def _changed(reader: Reader, query: Any) -> list[ChangedRow]:
     return [ChangedRow(row[0], row[1], seconds(row[2])) for row in reader.rows(query)]
 
 
+_BUILDING = "building"
+"""The state of an instance from its creation until its build has succeeded or failed."""
+
+
 def _changed_instance(
-    uuid: str, host: str | None, changed: datetime, deleted: int, task_state: str | None
+    uuid: str,
+    host: str | None,
+    changed: datetime,
+    deleted: int,
+    vm_state: str | None,
+    task_state: str | None,
 ) -> ChangedRow:
     if deleted:
         return ChangedRow(uuid, None, seconds(changed), is_settled=True)
-    # The API sets a task before it asks for a move, so without one nobody has asked since.
-    return ChangedRow(uuid, host, seconds(changed), is_settled=task_state is None)
+    # The API sets a task before it asks for a move, so without one nobody has asked since. A
+    # compute ends the task of scheduling before it enters itself as the host of what it builds.
+    is_settled = task_state is None and vm_state != _BUILDING
+    return ChangedRow(uuid, host, seconds(changed), is_settled=is_settled)
 
 
 def _by_host(reader: Reader, query: Any) -> dict[str, list[dict[str, Any]]]:

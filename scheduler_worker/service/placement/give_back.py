@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from scheduler_worker.errors import SchedulerWorkerError
+from scheduler_worker.model.claims import Reservation
 from scheduler_worker.service.state import reservations
 from scheduler_worker.service.state.dependencies import Dependencies
 from scheduler_worker.service.state.replica import ClusterReplica
@@ -15,22 +16,18 @@ from scheduler_worker.service.state.writing import Plan
 LOG = logging.getLogger(__name__)
 
 
-def take_back(
-    deps: Dependencies, reservation_ids: Iterable[str], committed: Mapping[str, int]
-) -> set[str]:
-    """Delete these reservations in each cluster, if they still have the committed version.
+def take_back(deps: Dependencies, committed: Mapping[str, Sequence[Reservation]]) -> set[str]:
+    """Delete the reservations of each cluster, if they are still what was ``committed``.
 
-    ``committed`` has the version of the commit for each cluster. A reservation that was answered
-    to another request since, or announced, has another version and stays. If the store cannot be
-    reached the reservations expire. Returns the ids of those that were deleted.
+    A reservation that was answered to another request since, or announced, stays. If the store
+    cannot be reached the reservations expire. Returns the ids of those that were deleted.
     """
-    ids = list(reservation_ids)
     deleted: set[str] = set()
-    for cluster, version in committed.items():
+    for cluster, made in committed.items():
         replica = deps.fleet.cluster(cluster)
         planned: dict[str, bool] = {}
         try:
-            deps.writer.write(replica, ids, partial(_deletion, replica, version, planned))
+            deps.writer.write(replica, made, partial(_deletion, replica, planned))
             deleted |= {each for each, is_ours in planned.items() if is_ours}
         except SchedulerWorkerError as error:
             LOG.warning(
@@ -42,13 +39,9 @@ def take_back(
 
 
 def _deletion(
-    replica: ClusterReplica,
-    version: int,
-    planned: dict[str, bool],
-    reservation_id: str,
-    _now_s: float,
+    replica: ClusterReplica, planned: dict[str, bool], made: Reservation, _now_s: float
 ) -> Plan | None:
     """Also notes in ``planned`` whether the reservation is deleted."""
-    plan = reservations.taken_back(replica, reservation_id, version)
-    planned[reservation_id] = plan is not None
+    plan = reservations.taken_back(replica, made)
+    planned[made.id] = plan is not None
     return plan

@@ -217,7 +217,7 @@ def _commit(
             raise failure
         if not applied:
             raise Conflict("A host changed while several clusters were decided; try again.")
-        routing.committed[lease.replica.scope] = lease.version
+        routing.committed[lease.replica.scope] = lease.made(placement.claims)
     return "+".join(lease.replica.scope for lease, _ in parts)
 
 
@@ -228,10 +228,9 @@ def _undo(deps: Dependencies, reserved: _Parts, claimed: _Parts, routing: Routin
     """Give back what was only claimed, and take back what was reserved already."""
     for lease, placement in claimed:
         lease.view.give_back(placement.claims)
-    for lease, placement in reserved:
-        version = routing.committed.pop(lease.replica.scope)
-        ids = [claim.id for claim in placement.claims]
-        take_back(deps, ids, {lease.replica.scope: version})
+    for lease, _ in reserved:
+        scope = lease.replica.scope
+        take_back(deps, {scope: routing.committed.pop(scope)})
 
 
 def _best(views: Sequence[ClusterView], spec: RequestSpec) -> int:

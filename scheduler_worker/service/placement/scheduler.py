@@ -475,7 +475,7 @@ class Scheduler:
 
     def _take_back(self, made: _Made) -> None:
         claims = {claim.id: claim.instance_uuid for claim in made.decision.claims}
-        deleted = take_back(self._deps, claims, made.routing.committed)
+        deleted = take_back(self._deps, made.routing.committed)
         made.routing.committed.clear()
         if self._claiming is not None and made.claim is not None:
             self._claiming.take_back(made.claim, {claims[each] for each in deleted})

@@ -105,8 +105,6 @@ class Lease:
         self.view: ClusterView
         """Set by :meth:`open`."""
         self.ended = False
-        self.version = 0
-        """The version of the last commit."""
         self._deps = deps
 
     @classmethod
@@ -206,7 +204,6 @@ class Lease:
                 self._deps.observer.commit_fenced(self.replica.scope)
                 self._end()
             raise
-        self.version = written.version
         for each, some, applied in zip(placements, made, written.applied, strict=True):
             if applied:
                 self.replica.keep_all(some, written.version)
@@ -221,6 +218,10 @@ class Lease:
         else:
             self._end()
         return list(written.applied)
+
+    def made(self, claims: Sequence[Claim]) -> list[Reservation]:
+        """The reservations of claims that were committed just now."""
+        return [self.replica.reservations[each.id] for each in claims]
 
     def release(self) -> None:
         """Hand the lock on without writing. Raises StateUnavailable."""

@@ -313,7 +313,7 @@ class ClusterQueue:
         for (queued, decision, _), is_reserved in zip(placed, applied, strict=False):
             if is_reserved:
                 queued.trace.hold_s = lease.held_s()
-                queued.routing.committed[self._replica.scope] = lease.version
+                queued.routing.committed[self._replica.scope] = lease.made(decision.claims)
                 queued.succeed(decision)
         return all(applied)
 

@@ -116,15 +116,23 @@ def released(
     return _plan(replica, reservations, puts, "released")
 
 
-def taken_back(replica: ClusterReplica, reservation: str, version: int) -> Plan | None:
-    """Delete a reservation that was never answered; None if it has another version by now.
+def taken_back(replica: ClusterReplica, made: Reservation) -> Plan | None:
+    """Delete a reservation that was never answered; None if it is another one by now.
 
-    Then another request was answered with it, or its instance was announced.
+    Then another request was answered with it, which renews it, or its instance was announced. What
+    reports of its host note in it does not matter.
     """
-    key = records.RESERVATION + reservation
-    if replica.version(key) != version:
+    now = replica.reservations.get(made.id)
+    if now is None or _without_notes(now) != _without_notes(made):
         return None
-    return Plan(Transaction([records.gone(key)], [Guard(key, version)]), {"released": 1})
+    return Plan(
+        Transaction([records.gone(records.RESERVATION + made.id)], guards(replica, [made])),
+        {"released": 1},
+    )
+
+
+def _without_notes(reservation: Reservation) -> Reservation:
+    return msgspec.structs.replace(reservation, other_use=None, allocated_at_s=None)
 
 
 def given_back(reservations: Iterable[Reservation]) -> list[Put]:

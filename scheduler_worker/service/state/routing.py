@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from scheduler_worker.model.claims import Reservation
 
 CLUSTER_HINT = "cluster"
 """The scheduler hint that names a cluster."""
@@ -22,8 +24,8 @@ class Routing:
         """Whether the cluster that refused it last has reservations for some of its instances."""
         self.declared: dict[str, int] = {}
         """Instance uuid -> version of the placement intent that this request wrote last."""
-        self.committed: dict[str, int] = {}
-        """Cluster -> version of the commit that reserved hosts there."""
+        self.committed: dict[str, Sequence[Reservation]] = {}
+        """Cluster -> what was reserved there, as it was written."""
         self.detours = 0
         """How often its instances turned out to be decided in another cluster."""
 

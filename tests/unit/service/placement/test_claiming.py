@@ -102,6 +102,28 @@ def test_when_placement_refuses_every_host_there_is_no_valid_one():
     assert placement.held() == {}
 
 
+def test_what_is_refused_is_taken_back_though_a_report_wrote_the_reservation_anew():
+    """As reports do: they note in it what the use of the host had before the instance."""
+    world, placement = scene("a", "b")
+    small = host("b", memory_mb=1024, cell_uuid="cell")
+    world.report(host("a", cell_uuid="cell", vcpus_used=2), small)
+    stored = []
+
+    def refuse(consumers):
+        if "uuid-a" not in consumers[0].held or stored:
+            return None
+        replica = world.fleet.cluster("default")
+        stored.append(replica.version("p:i1@uuid-a"))
+        world.report(host("a", cell_uuid="cell", vcpus_used=1))
+        stored.append(replica.version("p:i1@uuid-a"))
+        return Refusal(why=Why.FULL, message="over capacity")
+
+    placement.before = refuse
+    assert world.place("i1") == ["b"]
+    assert stored[0] != stored[1]
+    assert world.reserved() == {"b": ["i1"]}
+
+
 def test_instances_of_one_request_are_claimed_all_or_none():
     world, placement = scene("a")
     placement.capacities["uuid-a"] = {"VCPU": 2, "MEMORY_MB": 8192}
