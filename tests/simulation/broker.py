@@ -233,8 +233,11 @@ class BrokerConnection:
 
     # From the server
 
-    def consume(self, slots: int) -> None:
-        for queue in (self._place.queue, self._place.own_queue, self._place.fanout_queue):
+    def consume(self, slots: int, *, shared: bool = True) -> None:
+        queues = [self._place.own_queue, self._place.fanout_queue]
+        if shared:
+            queues.insert(0, self._place.queue)
+        for queue in queues:
             self._consume(queue, queue, slots)
 
     def open_extra_consumer(self, number: int) -> None:
