@@ -126,14 +126,16 @@ class Cloud:
     ) -> None:
         """Let nova-scheduler, workers of ours or nobody consume the topic; the others are ended.
 
-        ``options`` are for workers that do not run yet, beside those that all of them have.
+        The new ones serve before the old ones end: the exchange of what is cast to all schedulers
+        goes with the last of them, and computes that find none fail their builds. ``options`` are
+        for workers that do not run yet, beside those that all of them have.
         """
         if scheduler == "nova":
-            _stop(*self.workers)
             _start(self.nova_scheduler)
+            _stop(*self.workers)
         elif scheduler == "ours":
-            _stop(self.nova_scheduler, *self.workers[replicas:])
             self._start_workers(replicas, options or {})
+            _stop(self.nova_scheduler, *self.workers[replicas:])
         else:
             _stop(self.nova_scheduler, *self.workers)
             until(lambda: not consumers(self.broker, "scheduler"), "the topic has no consumer")

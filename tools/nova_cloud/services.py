@@ -174,14 +174,14 @@ class NovaScheduler(RpcService):
     """nova-scheduler itself, to compare with."""
 
     name = "nova-scheduler"
-    queue = "scheduler"
+    queue = f"scheduler.{name}"  # its own: workers may consume the other
 
     def command(self) -> list[str]:
         program = self._installation.program("nova-scheduler")
         own = self.directory.resolve() / "scheduler.conf"
         # The other services are ended within seconds; this one answers what it has taken, as by
         # Nova's default it may, or else the callers of these requests would wait in vain.
-        write_config(own, DEFAULT={"graceful_shutdown_timeout": 60})
+        write_config(own, DEFAULT={"host": self.name, "graceful_shutdown_timeout": 60})
         files = self._files.nova, own
         return [str(program), *(word for each in files for word in ("--config-file", str(each)))]
 
