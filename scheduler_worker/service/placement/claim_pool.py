@@ -1,7 +1,9 @@
 """Writes claims to Placement: many at a time, by a bounded number of threads.
 
-A thread takes all jobs that wait, up to a batch, and writes them in one request. Placement writes
-all or nothing; so a refused batch is divided, by the provider or consumer that the refusal names or
+A thread takes all jobs that wait, up to a batch, and writes them in one request; those for a
+provider that another thread writes to wait for it and go together, since Placement serves one
+writer of a provider at a time and lets the others repeat. It writes all or nothing; so a refused
+batch is divided, by the provider or consumer that the refusal names or
 else in halves, until each refusal is of one job. While Placement is away, jobs wait until their
 deadline.
 """
@@ -99,6 +101,11 @@ class ClaimJob:
         return {each.uuid for each in self.wanted}
 
     @property
+    def written_to(self) -> set[str]:
+        """The consumers and the providers that a write of it changes."""
+        return self.uuids.union(*(each.held for each in self.consumers))
+
+    @property
     def empty(self) -> set[str]:
         """Those that Placement knows, and that hold nothing."""
         return {each.uuid for each in self.consumers if each.generation == 0}
@@ -137,6 +144,8 @@ class ClaimPool:
         self._changed = threading.Condition()
         self._jobs: deque[ClaimJob] = deque()
         self._undos: deque[_Undo] = deque()
+        self._written_to: set[str] = set()
+        """The consumers and providers of what threads write now."""
         self._threads = 0
         self._idle = 0
         self._started = 0
@@ -192,33 +201,44 @@ class ClaimPool:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not (self._jobs or self._undos or self._closing):
+                while not (batch := self._take()) and not (self._undos or self._closing):
                     self._idle += 1
                     self._changed.wait()
                     self._idle -= 1
-                batch = self._take()
                 undo = self._undos.popleft() if self._undos and not batch else None
                 if not batch and undo is None:
                     self._threads -= 1
                     self._changed.notify_all()
                     return
+                written_to = {each for job in batch for each in job.written_to}
+                self._written_to |= written_to
+                if self._jobs:
+                    self._changed.notify()  # the batch may be full, or its jobs ended others' wait
             if undo is not None:
                 self._take_back(undo)
             else:
                 self._settle(batch)
+            with self._changed:
+                self._written_to -= written_to
 
     def _take(self) -> list[ClaimJob]:
-        """The next jobs; no consumer is in two of them."""
+        """The next jobs; no consumer is in two of them, and nobody else writes to theirs.
+
+        What has to wait goes before later jobs for the same, or else these could overtake it for
+        ever.
+        """
         batch: list[ClaimJob] = []
         left: list[ClaimJob] = []
         uuids: set[str] = set()
+        taken = set(self._written_to)
         while self._jobs and len(batch) < self._settings.batch:
             job = self._jobs.popleft()
-            if uuids.isdisjoint(job.uuids):
+            if uuids.isdisjoint(job.uuids) and taken.isdisjoint(job.written_to):
                 batch.append(job)
                 uuids |= job.uuids
             else:
                 left.append(job)
+                taken |= job.written_to
         self._jobs.extendleft(reversed(left))
         return batch
 

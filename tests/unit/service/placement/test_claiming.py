@@ -351,6 +351,30 @@ def test_what_waits_is_written_together():
     assert all(isinstance(each, list) for each in answers.values())
 
 
+def test_claims_of_one_provider_are_not_written_beside_each_other():
+    instances = ["i1", "i2", "i3"]
+    answers, placement = all_at_once(
+        "a", instances=instances, settings=ClaimSettings(workers=4, batch=50)
+    )
+    assert [sorted(each) for each in placement.writes] == [["first"], instances]
+    assert set(placement.held()) == {"first", *answers}
+
+
+def test_claims_of_different_providers_are_written_beside_each_other():
+    placement = PlacementModel(**{f"uuid-{name}": ROOM for name in "ab"})
+    world = World(placement=PlacementPorts(placement, placement, ClaimSettings(workers=2)))
+    world.report(host("a"), host("b"))
+    gate = Gate(placement)
+    first = threading.Thread(target=world.place, args=("i1",))
+    first.start()
+    assert gate.reached.wait(60)
+    chosen = {world.place("i2")[0]}
+    gate.open()
+    first.join(60)
+    assert len(chosen | {name[-1] for name in held_on(placement, "i1")}) == 2
+    assert placement.writes[0] == ["i2"]
+
+
 def test_a_refused_batch_is_divided_and_only_the_refused_one_goes_elsewhere():
     instances = [f"i{number}" for number in range(6)]
     answers, placement = all_at_once(
