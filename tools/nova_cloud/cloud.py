@@ -40,13 +40,22 @@ OUR_GROUPS = ("nova_feed", "nova_claims")
 
 
 class Cloud:
-    """A control plane in ``directory``, which is its alone; nothing runs until :meth:`up`."""
+    """A control plane in ``directory``, which is its alone; nothing runs until :meth:`up`.
 
-    def __init__(self, directory: Path, installation: Installation, fleet: Fleet) -> None:
+    ``options`` are for its nova.conf, beside those that it needs.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        installation: Installation,
+        fleet: Fleet,
+        options: Groups | None = None,
+    ) -> None:
         self.directory = directory.resolve()
         self.fleet = fleet
         self._installation = installation
-        self._files = Files(self.directory / "etc")
+        self._files = Files(self.directory / "etc", options)
         self._faults = self.directory / "faults.json"
         at = self.directory.joinpath
         self.database = Database(at("mariadb"))

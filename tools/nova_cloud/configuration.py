@@ -53,10 +53,14 @@ class Endpoints:
 
 
 class Files:
-    """The files in ``directory``; :meth:`write` writes them."""
+    """The files in ``directory``; :meth:`write` writes them.
 
-    def __init__(self, directory: Path) -> None:
+    ``options`` are for all services but the computes, beside those that they need.
+    """
+
+    def __init__(self, directory: Path, options: Groups | None = None) -> None:
         self.directory = directory
+        self._options = options or {}
 
     @property
     def nova(self) -> Path:
@@ -80,7 +84,10 @@ class Files:
         self.directory.mkdir(parents=True, exist_ok=True)
         common = _common(endpoints, self.directory)
         write_config(self.compute, **common)
-        write_config(self.nova, **common, **_databases(endpoints), **_services(self.paste))
+        services = {**common, **_databases(endpoints), **_services(self.paste)}
+        for group, options in self._options.items():
+            services[group] = {**services.get(group, {}), **options}
+        write_config(self.nova, **services)
         write_config(self.placement, **_placement(endpoints))
         self.paste.write_text(PASTE)
 

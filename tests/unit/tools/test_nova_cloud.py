@@ -173,6 +173,15 @@ def test_computes_do_not_know_the_databases(tmp_path):
     assert parsed[files.compute]["placement"] == parsed[files.nova]["placement"]
 
 
+def test_options_of_a_cloud_are_beside_those_that_it_needs(tmp_path):
+    files = Files(tmp_path, {"DEFAULT": {"service_down_time": 3600}})
+    files.write(Endpoints("rabbit://b/", "mariadb://u:p@127.0.0.1:1", "http://p", "http://s"))
+    parser = cfg.ConfigParser(str(files.nova), sections := {})
+    parser.parse()
+    assert sections["DEFAULT"]["service_down_time"] == ["3600"]
+    assert sections["DEFAULT"]["transport_url"] == ["rabbit://b/"]
+
+
 def test_what_never_comes_to_be_is_named():
     with pytest.raises(CloudFailed, match="not so after 0 s: pigs fly"):
         until(lambda: False, "pigs fly", timeout_s=0)
