@@ -25,6 +25,10 @@ from scheduler_worker.rpc.wire_errors import from_wire
 
 Plain = dict[str, Any]
 
+_VERSIONS = ("1.0", "1.1", "1.2", "1.3", "1.4")
+"""Of our own interface. Each method is called with the one that introduced it: there may be older
+workers."""
+
 
 class SchedulerClient:
     """Calls and casts to the workers of one topic. Safe to share between threads."""
@@ -50,12 +54,7 @@ class SchedulerClient:
             )
 
         self._nova = caller(None, nova.VERSION)
-        # Each method is called with the version that introduced it: there may be older workers.
-        self._ours = caller(worker.NAMESPACE, "1.0")
-        self._policies = caller(worker.NAMESPACE, "1.1")
-        self._balancing = caller(worker.NAMESPACE, "1.2")
-        self._power = caller(worker.NAMESPACE, "1.3")
-        self._capacity = self._decisions = self._workers = caller(worker.NAMESPACE, "1.4")
+        self._ours = {each: caller(worker.NAMESPACE, each) for each in _VERSIONS}
 
         def caller_of_one(name: str) -> Client:
             return bus.client(
@@ -152,7 +151,7 @@ class SchedulerClient:
     ) -> str:
         """Cast a request whose answer is cast to ``reply_to``; returns the request id."""
         request_id = request_id or f"req-{uuid.uuid4()}"
-        self._ours.cast(
+        self._ours["1.0"].cast(
             "request_destinations",
             context or {},
             request_id=request_id,
@@ -181,9 +180,7 @@ class SchedulerClient:
 
     def explain_request(self, request: Mapping[str, Any], *, limit: int | None = None) -> Plain:
         """Like :meth:`explain`, for a request as people write it: ``docs/rpc.md``, section 3."""
-        answer: Plain = self._call(
-            self._capacity, "explain", None, request=dict(request), limit=limit
-        )
+        answer: Plain = self._call_ours("explain", "1.4", request=dict(request), limit=limit)
         return answer
 
     def capacity(
@@ -193,10 +190,9 @@ class SchedulerClient:
 
         Raises RequestError, which names the field, such as ``flavors[2].ram``.
         """
-        answer: list[Plain] = self._call(
-            self._capacity,
+        answer: list[Plain] = self._call_ours(
             "capacity",
-            None,
+            "1.4",
             flavors=[dict(each) for each in flavors],
             setting=dict(setting) if setting else None,
         )
@@ -286,10 +282,9 @@ class SchedulerClient:
     ) -> Plain:
         """Filters are of a later version: without one an older worker can answer."""
         given = {name: value for name, value in filters.items() if value is not None}
-        answer: Plain = self._call(
-            self._workers if given else self._ours,
+        answer: Plain = self._call_ours(
             method,
-            None,
+            "1.4" if given else "1.0",
             cluster=cluster,
             marker=marker,
             limit=limit,
@@ -341,7 +336,7 @@ class SchedulerClient:
             "marker": marker,
             "limit": limit,
         }
-        answer: Plain = self._call(self._decisions, "list_decisions", None, **wanted)
+        answer: Plain = self._call_ours("list_decisions", "1.4", **wanted)
         return answer
 
     def every_decision(self, **wanted: Any) -> Iterator[Plain]:
@@ -355,7 +350,7 @@ class SchedulerClient:
 
     def get_decision(self, id: str) -> Plain:
         """A decision with its request, filters, ranking and waits. Raises RequestError."""
-        answer: Plain = self._call(self._decisions, "get_decision", None, id=id)
+        answer: Plain = self._call_ours("get_decision", "1.4", id=id)
         return answer
 
     # Cluster policies
@@ -369,17 +364,15 @@ class SchedulerClient:
             RequestError: names everything that is wrong with the policy.
             Conflict: a later version of the policy is in force, or another document of this one.
         """
-        self._call(
-            self._policies, "attach_cluster_policy", None, cluster=cluster, policy=dict(policy)
-        )
+        self._call_ours("attach_cluster_policy", "1.1", cluster=cluster, policy=dict(policy))
 
     def detach_cluster_policy(self, cluster: str) -> None:
         """Return a cluster to the policy of the workers' options."""
-        self._call(self._policies, "detach_cluster_policy", None, cluster=cluster)
+        self._call_ours("detach_cluster_policy", "1.1", cluster=cluster)
 
     def get_cluster_policy(self, cluster: str) -> Plain:
         """The policy in force; ``nova`` is the one of the workers' options."""
-        answer: Plain = self._call(self._policies, "get_cluster_policy", None, cluster=cluster)
+        answer: Plain = self._call_ours("get_cluster_policy", "1.1", cluster=cluster)
         return answer
 
     # Tuning
@@ -416,11 +409,11 @@ class SchedulerClient:
 
         Raises RequestError, as where the cluster's policy has no balance to switch on.
         """
-        self._call(self._balancing, "set_balancing", None, cluster=cluster, mode=mode)
+        self._call_ours("set_balancing", "1.2", cluster=cluster, mode=mode)
 
     def get_balancing(self, cluster: str | None = None) -> Plain:
         """By cluster: mode, last round, migrations under way and VMs that wait after a failure."""
-        answer: Plain = self._call(self._balancing, "get_balancing", None, cluster=cluster)
+        answer: Plain = self._call_ours("get_balancing", "1.2", cluster=cluster)
         return answer
 
     def report_migration(
@@ -437,10 +430,9 @@ class SchedulerClient:
         Returns whether it was under way; an answer may be repeated.
         """
         return bool(
-            self._call(
-                self._balancing,
+            self._call_ours(
                 "report_migration",
-                None,
+                "1.2",
                 cluster=cluster,
                 migration=migration,
                 state=state,
@@ -457,10 +449,9 @@ class SchedulerClient:
         One that is done ends when a report shows it, so report the host's state first. Returns
         whether it was under way; an answer may be repeated.
         """
-        found = self._call(
-            self._power,
+        found = self._call_ours(
             "report_power",
-            None,
+            "1.3",
             cluster=cluster,
             action=action,
             state=state,
@@ -472,7 +463,10 @@ class SchedulerClient:
 
     def list_workers(self) -> list[Plain]:
         """What each worker of the topic says of itself, by name; a killed one for 30 s more."""
-        answer: Plain = self._call(self._workers, "list_workers", None)
+        answer: Plain = self._call_ours(
+            "list_workers",
+            "1.4",
+        )
         return list(answer["workers"])
 
     def get_worker(self, name: str) -> Plain:
@@ -507,8 +501,9 @@ class SchedulerClient:
         answer: Plain = self._call(self._base, "ping", None, arg=arg)
         return answer
 
-    def _call_ours(self, method: str, **arguments: Any) -> Any:
-        return self._call(self._ours, method, None, **arguments)
+    def _call_ours(self, method: str, since: str = "1.0", **arguments: Any) -> Any:
+        """``since`` is the version that introduced the method, or an argument of it."""
+        return self._call(self._ours[since], method, None, **arguments)
 
     @staticmethod
     def _call(client: Any, method: str, context: Plain | None, **arguments: Any) -> Any:

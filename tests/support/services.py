@@ -26,6 +26,7 @@ from scheduler_worker.service.inventory.listing import Listing
 from scheduler_worker.service.inventory.reports import Ratios
 from scheduler_worker.service.placement.asking import AskingPorts
 from scheduler_worker.service.placement.claiming import PlacementPorts
+from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.units import unit_catalogue
@@ -122,16 +123,7 @@ class World:
         self.pipeline = self.pipelines.nova
         self.observed = Recorder()
         self.fleet = Fleet(self.state, default_cluster="default", observer=self.observed)
-        self.scheduler = Scheduler(
-            fleet=self.fleet,
-            lock=self.state,
-            pipelines=lambda: self.pipelines,
-            clock=self.clock,
-            limits=self.limits,
-            observer=self.observed,
-            placement=placement,
-            asking=asking,
-        )
+        self.scheduler = self._scheduler()
         self.inventory = Inventory(
             fleet=self.fleet,
             ratios=Ratios(1.0, 1.0, 1.0),
@@ -150,6 +142,21 @@ class World:
             placement=self.placement,
             asking=self.asking,
             **msgspec.structs.asdict(self.limits),
+        )
+
+    def feed(self, freshness: Freshness, observer: Observer | None = None) -> None:
+        """From now on decide by a scheduler whose hosts come from a feed."""
+        self.scheduler = self._scheduler(freshness=freshness, observer=observer or self.observed)
+
+    def _scheduler(self, **ports: Any) -> Scheduler:
+        given = {"observer": self.observed, "placement": self.placement, "asking": self.asking}
+        return Scheduler(
+            fleet=self.fleet,
+            lock=self.state,
+            pipelines=lambda: self.pipelines,
+            clock=self.clock,
+            limits=self.limits,
+            **given | ports,
         )
 
     def report(self, *hosts: dict[str, Any]) -> dict[str, int]:

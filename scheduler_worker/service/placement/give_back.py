@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
 from functools import partial
 
 from scheduler_worker.errors import SchedulerWorkerError
@@ -11,19 +10,21 @@ from scheduler_worker.model.claims import Reservation
 from scheduler_worker.service.state import reservations
 from scheduler_worker.service.state.dependencies import Dependencies
 from scheduler_worker.service.state.replica import ClusterReplica
+from scheduler_worker.service.state.routing import Routing
 from scheduler_worker.service.state.writing import Plan
 
 LOG = logging.getLogger(__name__)
 
 
-def take_back(deps: Dependencies, committed: Mapping[str, Sequence[Reservation]]) -> set[str]:
-    """Delete the reservations of each cluster, if they are still what was ``committed``.
+def take_back(deps: Dependencies, routing: Routing) -> set[str]:
+    """Delete the reservations that were committed in each cluster, if they are still the same.
 
     A reservation that was answered to another request since, or announced, stays. If the store
     cannot be reached the reservations expire. Returns the ids of those that were deleted.
     """
     deleted: set[str] = set()
-    for cluster, made in committed.items():
+    while routing.committed:
+        cluster, made = routing.committed.popitem()
         replica = deps.fleet.cluster(cluster)
         planned: dict[str, bool] = {}
         try:

@@ -212,7 +212,7 @@ def _commit(
             failure = error
         finally:
             if not applied:
-                _undo(deps, parts[:at], parts[at + 1 :], routing)
+                _undo(deps, parts[at + 1 :], routing)
         if isinstance(failure, StateUnavailable):
             raise failure
         if not applied:
@@ -221,16 +221,11 @@ def _commit(
     return "+".join(lease.replica.scope for lease, _ in parts)
 
 
-_Parts = Sequence[tuple[Lease, Placement]]
-
-
-def _undo(deps: Dependencies, reserved: _Parts, claimed: _Parts, routing: Routing) -> None:
+def _undo(deps: Dependencies, claimed: Sequence[tuple[Lease, Placement]], routing: Routing) -> None:
     """Give back what was only claimed, and take back what was reserved already."""
     for lease, placement in claimed:
         lease.view.give_back(placement.claims)
-    for lease, _ in reserved:
-        scope = lease.replica.scope
-        take_back(deps, {scope: routing.committed.pop(scope)})
+    take_back(deps, routing)
 
 
 def _best(views: Sequence[ClusterView], spec: RequestSpec) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,10 @@ WAIT_S = 120.0
 class Bed:
     """A world with hosts of different free memory, a dry run on it, and where Nova puts things."""
 
-    def __init__(self, **settings) -> None:
+    def __init__(self, freshness: Any = None, **settings) -> None:
         self.world = World()
+        if freshness is not None:
+            self.world.feed(freshness)
         self.results: Counter[str] = Counter()
         self.world.observed.dry_run_compared = lambda result: self.results.update([str(result)])
         self.world.report(
@@ -177,8 +180,8 @@ def test_a_rebuild_check_is_not_compared(bed):
     assert bed.dry_run.waiting == 0
 
 
-def test_nothing_is_decided_before_all_hosts_are_known(bed):
-    bed.world.scheduler._freshness = SimpleNamespace(unready=lambda: "reading")
+def test_nothing_is_decided_before_all_hosts_are_known():
+    bed = Bed(SimpleNamespace(unready=lambda: "reading"))
     with pytest.raises(NoValidHost, match="reading"):
         bed.dry_run.take(request("i1"))
     assert bed.dry_run.waiting == 0

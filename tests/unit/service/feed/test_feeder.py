@@ -450,7 +450,7 @@ def test_a_worker_that_stops_hands_on_its_turn(world, source, fed):
 
 def test_requests_are_refused_until_all_hosts_are_known(world, source):
     fed = feeder(world, source)
-    world.scheduler._freshness = freshness(world, fed)
+    world.feed(freshness(world, fed))
     with pytest.raises(NoValidHost, match="have not been read yet"):
         world.place("i1")
     assert "have not been read yet" in (world.scheduler.explain(request("i1")).reason or "")

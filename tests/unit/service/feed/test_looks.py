@@ -58,7 +58,6 @@ class Cloud:
         self.results = Results()
         self.last: Any = None
         """The last decision."""
-        self.world.scheduler._deps = self.world.scheduler._deps._replace(observer=self.results)
         self.let_wait(self.world)
 
     def looker_of(self, fed: Any) -> Looker:
@@ -66,7 +65,7 @@ class Cloud:
         return Looker(fed, self.uses, world.state, world.clock)
 
     def let_wait(self, world: World, look_timeout_s: float = 10.0) -> None:
-        world.scheduler._freshness = freshness(world, self.feeder, look_timeout_s=look_timeout_s)
+        world.feed(freshness(world, self.feeder, look_timeout_s=look_timeout_s), self.results)
 
     def ask(self, uuid: str, world: World | None = None, **spec: Any) -> Callable[[], str]:
         """Ask for a host in a thread; what is returned waits for it."""
@@ -329,7 +328,7 @@ def test_a_worker_that_stops_ends_the_waits(cloud):
 def test_requests_wait_until_all_hosts_are_known(cloud):
     world = World()
     fed = feeder(world, cloud.source)
-    world.scheduler._freshness = freshness(world, fed, ready_timeout_s=20)
+    world.feed(freshness(world, fed, ready_timeout_s=20))
     answer = cloud.ask("i1", world)
     cloud.await_askers(1, world)
     fed.run_due()
@@ -339,7 +338,7 @@ def test_requests_wait_until_all_hosts_are_known(cloud):
 def test_requests_do_not_wait_for_hosts_longer_than_the_setting(cloud):
     world = World()
     fed = feeder(world, cloud.source)
-    world.scheduler._freshness = freshness(world, fed, ready_timeout_s=20)
+    world.feed(freshness(world, fed, ready_timeout_s=20))
     answer = cloud.ask("i1", world)
     cloud.await_askers(1, world)
     cloud.let_time_pass(world, 20)
