@@ -103,7 +103,9 @@ class Worker:
             conf, settings, self.inventory, self.fleet, clock, self.monitor
         )
         self.feeder = self._feed.feeder
-        self.decisions = factories.build_decisions(settings, self.fleet, clock, self.monitor)
+        self.decisions = factories.build_decisions(
+            settings, self.fleet, lambda: self._pipelines, clock, self.monitor
+        )
         self.scheduler = self._build_scheduler()
         self.listing = Listing(self.fleet, down_after_s=settings.tuning.silent_after_s)
         providers = self._feed.providers

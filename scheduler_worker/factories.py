@@ -111,7 +111,11 @@ class Decisions(NamedTuple):
 
 
 def build_decisions(
-    settings: Settings, fleet: Fleet, clock: Clock, observer: Observer
+    settings: Settings,
+    fleet: Fleet,
+    pipelines: Callable[[], Pipelines],
+    clock: Clock,
+    observer: Observer,
 ) -> Decisions | None:
     """The records of decisions, connected to nothing yet; None: none are kept.
 
@@ -125,6 +129,7 @@ def build_decisions(
         clock,
         worker=settings.host,
         clusters=fleet.names,
+        pipeline_of=lambda cluster: pipelines().of_cluster(fleet, cluster),
         max_waiting=settings.decisions.max_waiting,
         observer=observer,
     )

@@ -40,13 +40,14 @@ One command for the fleet of workers, and tools for authors of policies.
 
   scheduler-workerctl worker list                          who serves, and how busy they are
   scheduler-workerctl host list --state down -f json
+  scheduler-workerctl decision show 6f0b2c1e-...           why an instance has no host
   scheduler-workerctl policy edit east                     in $EDITOR
   scheduler-workerctl help policy edit
 
-The commands of cluster, host, reservation, policy, worker, balance, explain and capacity ask the
-workers over the bus; they need nothing but a configuration file of the workers, or the URL of the
-bus. doctor looks at all that a worker needs, tuning reads files alone. `scheduler-worker-manage` is
-for the SQL store of policies and users.
+The commands of cluster, host, reservation, decision, policy, worker, balance, explain and capacity
+ask the workers over the bus; they need nothing but a configuration file of the workers, or the URL
+of the bus. doctor looks at all that a worker needs, tuning reads files alone.
+`scheduler-worker-manage` is for the SQL store of policies and users.
 """
 _EPILOG = """\
 exit status:

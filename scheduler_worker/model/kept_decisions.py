@@ -69,8 +69,8 @@ class Outline(msgspec.Struct, frozen=True, gc=False, array_like=True, kw_only=Tr
     global_request_id: str | None = None
     project_id: str | None = None
     cluster: str | None = None
-    """The last one that was tried; names joined by ``+`` for one decided over several; None: it did
-    not get that far."""
+    """That of the hosts, or the first one that refused it; names joined by ``+`` for one decided
+    over several; None: it did not get that far."""
     instances: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     """The chosen hosts, one for each instance."""

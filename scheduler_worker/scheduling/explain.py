@@ -72,18 +72,17 @@ def _sentence(
     if first:
         totals = evaluation.totals(hosts, spec)
         best = hosts.records[int(evaluation.rows[totals.argmax()])].host
-        weights = [each.weights for each in first]
+        shares = [{part.name: part.product for part in each.weights} for each in first]
         return sentence.placement(
             first[0].host,
             len(hosts),
             results.passed,
-            *weights,
+            *shares,
             best=best if first[0].weight != totals.max() else None,
         )
-    asked = pipeline.evaluator.asked(spec)
-    demands = {unit.name: unit.demand(spec) for unit in asked}
-    near = nearest(asked, hosts, spec)
-    return sentence.refusal(len(hosts), results.diagnosis().filters, demands, near)
+    near = nearest(pipeline.evaluator.asked(spec), hosts, spec)
+    steps = results.diagnosis().filters
+    return sentence.refusal(len(hosts), steps, pipeline.demands(spec, steps), near)
 
 
 def _rejection(

@@ -17,7 +17,7 @@ import numpy as np
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.allocations import Owner
 from scheduler_worker.model.claims import Claim
-from scheduler_worker.model.decisions import Decision, Diagnosis, Ranked, Selection
+from scheduler_worker.model.decisions import Decision, Diagnosis, FilterStep, Ranked, Selection
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import ClaimOrReservation
 from scheduler_worker.model.policies import PolicyReference
@@ -210,6 +210,13 @@ class Pipeline:
                 for at, part in enumerate(np.split(scores, ends)):
                     totals[at] += unit.multiplier(views[at]) * part
         return [float(each.max()) if len(each) else None for each in totals]
+
+    def demands(self, spec: RequestSpec, steps: Iterable[FilterStep]) -> dict[str, str]:
+        """What the filters of these steps demand of hosts, by their names."""
+        names = {each.name for each in steps}
+        return {
+            unit.name: unit.demand(spec) for unit in self.evaluator.filters if unit.name in names
+        }
 
     def passing(self, table: HostTable, spec: RequestSpec) -> int:
         """How many hosts of a table pass all filters."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from scheduler_worker.model.decisions import FilterStep, NearMiss, WeightPart
+from scheduler_worker.model.decisions import FilterStep, NearMiss
 
 _MOST_WEIGHERS = 3
 _SINGULAR = {"have": "has", "are": "is", "do": "does"}
@@ -46,15 +46,15 @@ def placement(
     host: str,
     hosts: int,
     passing: int,
-    weights: Sequence[WeightPart] = (),
-    second: Sequence[WeightPart] = (),
+    shares: Mapping[str, float] = {},
+    second: Mapping[str, float] = {},
     *,
     best: str | None = None,
 ) -> str:
     """Why a host was chosen of those that pass.
 
-    ``weights`` are its own, ``second`` those of the host after it, in the same order: named are the
-    weighers that put it before that. ``best`` is the host of the highest weight, if it is another.
+    ``shares`` is what each weigher gives it, ``second`` what they give the host after it: named are
+    those that put it before that. ``best`` is the host of the highest weight, if it is another.
     """
     if passing == 1:
         return f"Host {host}: the only one of {_hosts(hosts)} that passes."
@@ -62,9 +62,9 @@ def placement(
         drawn = f"drawn from the best of {_hosts(passing)} that pass"
         return f"Host {host}: {drawn}; {best} has the highest weight."
     leads = [
-        (own.product - other.product, f"{own.name} ({own.product:.2f})")
-        for own, other in zip(weights, second, strict=True)
-        if own.product > other.product
+        (share - second[name], f"{name} ({share:.2f})")
+        for name, share in shares.items()
+        if name in second and share > second[name]
     ]
     parts = [text for _, text in sorted(leads, key=lambda each: -each[0])[:_MOST_WEIGHERS]]
     if not parts:
@@ -75,6 +75,11 @@ def placement(
 def of_clusters(cluster: str | None, count: int, sentence: str) -> str:
     """The sentence of a refusal by several clusters, from that of the first."""
     return f"No host in {count} clusters; in {cluster}{sentence.removeprefix('No host')}"
+
+
+def of_instances(count: int, sentence: str) -> str:
+    """The sentence of a refusal of several instances, from that of the last one looked at."""
+    return sentence if count == 1 else f"No hosts for {count} instances{sentence[len('No host') :]}"
 
 
 def of_reason(reason: str) -> str:

@@ -82,7 +82,7 @@ def test_the_records_of_a_server_are_shown(worker, capsys):
     program = re.sub(r'instance = ".*"', 'instance = "i1"', program)
     exec(program.replace(CONFIG, str(worker.config_file)), {})
     printed = capsys.readouterr().out
-    assert "placed ['h1'] Only h1 of 2 hosts passed all filters." in printed
+    assert "placed ['h1'] Host h1: the only one of 2 hosts that passes." in printed
     assert "CoreFilter: 2 -> 1" in printed
     assert "h1 0.0 {}" in printed
 

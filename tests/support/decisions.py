@@ -28,6 +28,7 @@ class Records:
             world.clock,
             worker="w1",
             clusters=world.fleet.names,
+            pipeline_of=lambda cluster: world.pipelines.of_cluster(world.fleet, cluster),
             max_waiting=max_waiting,
             observer=observer or Observer(),
         )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from cliff.command import Command
 
-from scheduler_worker.cli.fleet import clusters, hosts, policies, reservations, workers
+from scheduler_worker.cli.fleet import clusters, decisions, hosts, policies, reservations, workers
 
 COMMANDS: dict[str, type[Command]] = {
     **clusters.COMMANDS,
     **hosts.COMMANDS,
     **reservations.COMMANDS,
+    **decisions.COMMANDS,
     **policies.COMMANDS,
     **workers.COMMANDS,
 }

@@ -91,7 +91,8 @@ class CoreFilter(_OwnRatio, Filter):
         return spec.flavor.vcpus
 
     def demand(self, spec: RequestSpec) -> str:
-        return f"have {spec.flavor.vcpus:,} vCPUs left"
+        cpus = spec.flavor.vcpus
+        return f"have {cpus:,} {'vCPU' if cpus == 1 else 'vCPUs'} left"
 
     def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
         wanted, total, limit = spec.flavor.vcpus, hosts.vcpus_total, self.limits_of_all(hosts)

@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from scheduler_worker.errors import NoValidHost
+from scheduler_worker.model.decisions import Ranked, RankedHost
+from scheduler_worker.model.kept_decisions import Details
 from scheduler_worker.observer import Outcome
+from scheduler_worker.scheduling import sentence
+from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Pipeline
 
 
-def reason(outcome: Outcome) -> str:
-    """A sentence about the outcome."""
+def reason(
+    outcome: Outcome, details: Details, pipeline_of: Callable[[str | None], Pipeline]
+) -> str:
+    """A sentence about the outcome.
+
+    ``pipeline_of`` returns the pipeline of a cluster, whose filters say what they demand of hosts.
+    """
     if outcome.result == "placed":
-        return _why_placed(outcome)
+        return _why_placed(outcome, details.ranked)
     if outcome.reason is None:
         return "An unexpected error, whose details are in the worker's log."
-    last = [name for name, rejected in outcome.rejections if rejected]
-    if last and not outcome.passed:
-        return f"{outcome.reason} {last[-1]} rejected the last of {outcome.candidates} hosts."
-    return outcome.reason
+    if outcome.result != NoValidHost.__name__:
+        return outcome.reason
+    if outcome.reason != NOT_ENOUGH_HOSTS or outcome.passed:
+        return sentence.of_reason(outcome.reason)
+    steps = list(details.filters)
+    demands = pipeline_of(outcome.cluster).demands(details.spec, steps)
+    said = sentence.refusal(outcome.candidates, steps, demands)
+    if outcome.refusals > 1:
+        said = sentence.of_clusters(outcome.cluster, outcome.refusals, said)
+    return sentence.of_instances(outcome.instances, said)
 
 
-def _why_placed(outcome: Outcome) -> str:
+def _why_placed(outcome: Outcome, ranked: Ranked) -> str:
     if outcome.repeated and outcome.repeated == outcome.instances:
         return "It had its hosts already, from an earlier delivery of the request."
-    passed = f"{outcome.passed} of {outcome.candidates} hosts passed all filters"
-    if outcome.instances > 1:
-        return f"For the last of {outcome.instances} instances {passed}."
-    if outcome.passed == 1:
-        return f"Only {outcome.hosts[0]} of {outcome.candidates} hosts passed all filters."
-    return f"{passed}; {outcome.hosts[0]} was chosen by their weights."
+    chosen, first = outcome.hosts[-1], ranked.hosts[:2]
+    best = first[0].host if first and first[0].host != chosen else None
+    shares = [_shares(ranked, each) for each in first] if best is None else []
+    said = sentence.placement(chosen, outcome.candidates, outcome.passed, *shares, best=best)
+    return said if outcome.instances == 1 else f"The last of {outcome.instances} instances: {said}"
+
+
+def _shares(ranked: Ranked, host: RankedHost) -> dict[str, float]:
+    """What each weigher adds, by its name."""
+    return {
+        name: share
+        for name, share in zip(ranked.weighers, host.shares, strict=True)
+        if share is not None
+    }

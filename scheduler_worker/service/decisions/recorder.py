@@ -28,7 +28,7 @@ from scheduler_worker.model.kept_decisions import (
 )
 from scheduler_worker.observer import Observer, Outcome
 from scheduler_worker.ports import GLOBAL, Clock
-from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.service.decisions.reasons import reason
 from scheduler_worker.service.state.turns import Periodic
 from scheduler_worker.unique import unique_hex
@@ -70,14 +70,18 @@ class Recorder:
         *,
         worker: str,
         clusters: Callable[[], Container[str]],
+        pipeline_of: Callable[[str | None], Pipeline],
         max_waiting: int,
         observer: Observer,
     ) -> None:
-        """``clusters`` returns the known ones: what is of none is kept in the scope ``@global``."""
+        """``clusters`` returns the known ones: what is of none is kept in the scope ``@global``.
+        ``pipeline_of`` returns that of a cluster, or of none.
+        """
         self._log = log
         self._clock = clock
         self._worker = worker
         self._clusters = clusters
+        self._pipeline_of = pipeline_of
         self._max_waiting = max_waiting
         self._observer = observer
         self._waiting: deque[_Left] = deque()
@@ -157,11 +161,17 @@ class Recorder:
             scope = cluster if cluster is not None and cluster in known else GLOBAL
             batch = batches.setdefault(scope, _Batch(scope, unique_hex(), []))
             try:
-                batch.records.append(_record(left, self._worker))
+                batch.records.append(self._record(left))
             except Exception:
                 LOG.exception("No record can be made of request %s", left.outcome.request_id)
                 self._observer.decisions_kept("dropped", 1)
         return iter(batches.values())
+
+    def _record(self, left: _Left) -> LogRecord:
+        details = _details(left)
+        why = reason(left.outcome, details, self._pipeline_of)
+        outline = _outline(left, self._worker, why)
+        return LogRecord(left.outcome.instance_uuids, _JSON.encode(outline), details.packed())
 
     def _say_what_was_dropped(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -170,12 +180,7 @@ class Recorder:
             LOG.warning("Records of decisions that were dropped, as too many wait: %d", dropped)
 
 
-def _record(left: _Left, worker: str) -> LogRecord:
-    outline, details = _outline(left, worker), _details(left)
-    return LogRecord(left.outcome.instance_uuids, _JSON.encode(outline), details.packed())
-
-
-def _outline(left: _Left, worker: str) -> Outline:
+def _outline(left: _Left, worker: str, why: str) -> Outline:
     outcome, spec = left.outcome, left.request.spec
     is_placed = left.decision is not None
     return Outline(
@@ -191,7 +196,7 @@ def _outline(left: _Left, worker: str) -> Outline:
         availability_zone=spec.availability_zone,
         policy=outcome.policy,
         error=None if is_placed else outcome.result,
-        reason=reason(outcome),
+        reason=why,
         duration_s=round(outcome.duration_s, 6),
     )
 

@@ -223,19 +223,22 @@ class Reserving:
         routing: Routing,
         deadline_s: float,
     ) -> Decision:
-        """Try one cluster after the other."""
+        """Try one cluster after the other; the refusal is that of the first, the preferred one."""
         boost_s = self._priority_boost_s(trace.request)
-        refused = NoValidHost(NOT_ENOUGH_HOSTS, Diagnosis())
+        refusals: list[NoValidHost] = []
         for replica in clusters:
             try:
                 return await self._queue(replica).decide(
                     trace, routing, deadline_s=deadline_s, priority_boost_s=boost_s
                 )
             except NoValidHost as error:
-                refused = error
+                refusals.append(error)
                 if routing.is_partly_reserved:
                     break  # no other cluster can have all of its instances
-        raise refused
+        if not refusals:
+            raise NoValidHost(NOT_ENOUGH_HOSTS, Diagnosis())
+        trace.cluster, trace.refusals = clusters[0].scope, len(refusals)
+        raise refusals[0]
 
     def _priority_boost_s(self, request: Request) -> float:
         limits = self._deps.limits

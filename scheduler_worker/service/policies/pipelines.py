@@ -11,7 +11,7 @@ from scheduler_worker.scheduling.catalogue import Catalogue
 from scheduler_worker.scheduling.compiler import compile_policy
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline
-from scheduler_worker.service.state.replica import ClusterReplica
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 
 _MAX_CACHED = 256
 
@@ -48,6 +48,17 @@ class Pipelines:
             replica.compiled = self, self.compile(replica.policy)
         pipeline: Pipeline = replica.compiled[1]
         return pipeline
+
+    def of_cluster(self, fleet: Fleet, name: str | None) -> Pipeline:
+        """That of the cluster of this name; ``nova`` for none, and where it cannot be compiled."""
+        if name is None or name not in fleet.names():
+            return self.nova
+        replica = fleet.cluster(name)
+        with replica.lock:
+            try:
+                return self.of(replica)
+            except ClusterPolicyError:
+                return self.nova
 
     def can_decide(self, replica: ClusterReplica) -> bool:
         """Whether the cluster's policy can be compiled here."""

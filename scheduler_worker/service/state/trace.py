@@ -21,6 +21,8 @@ class RequestTrace:
         self.caller_deadline_s = caller_deadline_s
         """When the caller stops waiting for the answer."""
         self.cluster: str | None = None
+        self.refusals = 0
+        """How many clusters refused it in the last attempt."""
         self.attempts = 0
         self.lock_wait_s = 0.0
         self.hold_s = 0.0
@@ -92,6 +94,7 @@ class RequestTrace:
             reason=reason,
             instance_uuids=self.request.instance_uuids,
             cluster=self.cluster,
+            refusals=self.refusals,
             policy=str(diagnosis.policy) if diagnosis.policy else None,
             instances=len(self.request.instance_uuids),
             hosts=hosts,

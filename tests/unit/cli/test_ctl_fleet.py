@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import sys
 import uuid
 from pathlib import Path
@@ -13,9 +14,10 @@ import yaml
 
 from scheduler_worker import app, conf
 from scheduler_worker.cli.ctl import main
-from scheduler_worker.cli.fleet import hosts
+from scheduler_worker.cli.fleet import decisions, hosts
 from scheduler_worker.cli.fleet.commands import duration
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.errors import NoValidHost
 from tests.support.workers import write_config
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -242,6 +244,105 @@ def test_a_release_names_what_was_not_reserved(reported):
     status, out, err = reported("reservation", "release", "nobody")
     assert (status, out) == (1, "")
     assert "'nobody'" in err
+
+
+# Decisions
+
+
+@pytest.fixture
+def decided(reported, client, worker):
+    """Two decisions that are kept: the first placed, the second refused."""
+    client.select_destinations(SPEC, ["i1"])
+    with pytest.raises(NoValidHost):
+        client.select_destinations({"flavor": {"vcpus": 99, "memory_mb": 1}}, ["i2"])
+    worker[0].decisions.recorder.write()
+    return reported
+
+
+def test_decisions_are_listed_the_newest_first(decided):
+    listed = plain(decided, "decision", "list")
+    assert [(each["Result"], each["Instances"]) for each in listed] == [
+        ("refused", ["i2"]),
+        ("placed", ["i1"]),
+    ]
+    assert listed[1]["Hosts"] and listed[1]["Duration"] > 0
+    [one] = plain(decided, "decision", "list", "--result", "refused", "--since", "2h", "--long")
+    assert one["Error"] == "NoValidHost"
+    assert plain(decided, "decision", "list", "--until", "1h") == []
+
+
+def test_only_some_decisions_are_listed_and_there_are_more(decided):
+    status, out, err = decided("decision", "list", "--limit", "1", "-f", "json")
+    [newest] = json.loads(out)
+    assert (status, err) == (0, f"There are more: --marker {newest['Id']}\n")
+    [other] = plain(decided, "decision", "list", "--marker", newest["Id"])
+    assert other["Instances"] == ["i1"]
+
+
+@pytest.mark.parametrize("when", ["yesterday", "2x", "2026-13-01", "99999999999d"])
+def test_a_time_that_cannot_be_read_is_refused(ctl, when):
+    with pytest.raises(SystemExit, match="2"):
+        ctl("decision", "list", "--since", when)
+
+
+def test_times_are_read_and_written_with_their_zone(decided):
+    far = "2999-01-01T00:00+00:00"
+    assert plain(decided, "decision", "list", "--since", far) == []
+    assert len(plain(decided, "decision", "list", "--until", far)) == 2
+    _, out, _ = decided("decision", "list", "-f", "table", "-c", "Time")
+    times = re.findall(r"\| (2.*?) \|", out)
+    assert len(times) == 2
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", each) for each in times)
+
+
+def test_the_decision_of_an_instance_says_why_in_one_sentence(decided):
+    found = plain(decided, "decision", "show", "i2")
+    assert found["reason"] == "No host in 2 clusters; in east: of 2 hosts none has 99 vCPUs left."
+    by_id = plain(decided, "decision", "show", found["id"])
+    assert by_id == found
+    status, out, _ = decided("decision", "show", "i2")
+    assert status == 0
+    assert "none has 99 vCPUs left." in " ".join(out.split())
+    assert re.search(r"CoreFilter +\d -> 0", out)
+
+
+def test_a_placed_decision_shows_the_weights_of_the_first_hosts(decided):
+    _, out, _ = decided("decision", "show", "i1", "-c", "ranked", "-f", "value")
+    assert "RAMWeigher" in out
+
+
+def test_an_instance_without_a_decision_is_named(decided):
+    status, out, err = decided("decision", "show", "nobody")
+    assert (status, out) == (1, "")
+    assert "nobody" in err
+
+
+def test_the_last_decisions_are_printed_a_line_each(decided):
+    status, out, _ = decided("decision", "tail", "--no-follow")
+    first, second = out.splitlines()
+    assert status == 0
+    assert "  placed   i1  " in first
+    assert second.endswith(
+        "  i2  east: No host in 2 clusters; in east: of 2 hosts none has 99 vCPUs left."
+    )
+    _, out, _ = decided("decision", "tail", "--no-follow", "-n", "1", "--json")
+    assert json.loads(out)["instances"] == ["i2"]
+
+
+def test_new_decisions_are_printed_as_they_are_made(decided, client, worker, monkeypatch, capsys):
+    looks = []
+
+    def look(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) > 3:
+            raise KeyboardInterrupt
+        client.select_destinations(SPEC, [f"later-{len(looks)}"])
+        worker[0].decisions.recorder.write()
+
+    monkeypatch.setattr(decisions.time, "sleep", look)
+    _, out, _ = decided("decision", "tail", "-n", "0", "--json")
+    printed = [json.loads(each)["instances"] for each in out.splitlines()]
+    assert printed == [["later-1"], ["later-2"], ["later-3"]]
 
 
 # Policies

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from scheduler_worker.model.decisions import FilterStep, NearMiss, WeightPart
+from scheduler_worker.model.decisions import FilterStep, NearMiss
 from scheduler_worker.scheduling import sentence
 from scheduler_worker.scheduling.explain import explain
 from scheduler_worker.scheduling.filters.availability_zone import AvailabilityZoneFilter
@@ -146,8 +146,8 @@ def test_verbs_follow_the_number(left, expected):
 
 
 def test_the_three_weighers_that_put_it_before_the_next_are_named():
-    own = [WeightPart(name, 1, 1, 1, product) for name, product in zip("abcde", range(5))]  # noqa: B905
-    second = [WeightPart(name, 1, 1, 1, product) for name, product in zip("abcde", (0, 1, 1, 1, 0))]  # noqa: B905
+    own = dict(zip("abcde", range(5), strict=True))
+    second = dict(zip("abcde", (0, 1, 1, 1, 0), strict=True))
     text = sentence.placement("h", 9, 5, own, second)
     assert text == "Host h: first of 5 hosts that pass, by e (4.00), d (3.00) and c (2.00)."
 

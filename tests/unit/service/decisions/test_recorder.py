@@ -8,15 +8,16 @@ import pytest
 
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.errors import NoValidHost, StateUnavailable
-from scheduler_worker.model.decisions import FilterStep
+from scheduler_worker.model.decisions import FilterStep, Ranked, RankedHost
 from scheduler_worker.model.kept_decisions import Details, KeptDecision, Place
-from scheduler_worker.observer import Observer
+from scheduler_worker.observer import Observer, Outcome
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.decisions import recorder
+from scheduler_worker.service.decisions.reasons import reason
 from scheduler_worker.service.decisions.recorder import BATCH
 from tests.support.decisions import Records
-from tests.support.services import World, host
+from tests.support.services import World, host, request
 
 
 class Counted(Observer):
@@ -80,7 +81,7 @@ def test_a_placed_request_is_kept_in_full(office):
     assert (outline.flavor, outline.error) == ("m1", None)
     assert outline.policy is not None and outline.policy.startswith("nova@")
     assert outline.decided_at_s == office.world.clock.time_s()
-    assert outline.reason == "2 of 3 hosts passed all filters; a was chosen by their weights."
+    assert outline.reason == "Host a: first of 2 hosts that pass, by RAMWeigher (1.00)."
     assert details.candidates == 3
     assert FilterStep("CoreFilter", 3, 2) in details.filters
     assert details.selections == ((Place("a", "a"), Place("b", "b")),)
@@ -111,9 +112,30 @@ def test_a_refused_request_is_kept_with_the_filter_that_left_nothing(office):
         office.world.ask("i1", vcpus=99)
     kept, details = office.last()
     assert (kept.outline.result, kept.outline.error) == ("refused", "NoValidHost")
-    assert kept.outline.reason.endswith("CoreFilter rejected the last of 2 hosts.")
+    assert kept.outline.reason == "No host: of 2 hosts none has 99 vCPUs left."
     assert (kept.outline.hosts, details.ranked.hosts, details.selections) == ((), (), ())
     assert FilterStep("CoreFilter", 2, 0) in details.filters
+
+
+def test_the_last_of_several_instances_is_what_a_record_tells_of(office):
+    office.world.report(host("a"))
+    office.world.ask("i1", "i2")
+    kept, _ = office.last()
+    assert kept.outline.reason == (
+        "The last of 2 instances: Host a: the only one of 1 host that passes."
+    )
+    with pytest.raises(NoValidHost):
+        office.world.ask("i3", "i4", "i5")
+    kept, _ = office.last()
+    assert kept.outline.reason == "No hosts for 3 instances: of 1 host none has 1 vCPU left."
+
+
+def test_a_host_that_was_drawn_is_kept_with_the_one_that_weighs_more(office):
+    hosts = tuple(RankedHost(name, name, None) for name in "ba")
+    details = Details(spec=request("i1").spec, ranked=Ranked(("RAMWeigher",), hosts))
+    outcome = Outcome(request_id="r", result="placed", hosts=("a",), candidates=9, passed=4)
+    said = reason(outcome, details, lambda cluster: office.world.pipelines.nova)
+    assert said == "Host a: drawn from the best of 4 hosts that pass; b has the highest weight."
 
 
 def test_a_request_that_failed_is_kept_with_its_error(office, monkeypatch):
@@ -181,10 +203,10 @@ def test_a_record_that_cannot_be_made_costs_no_other(office, caplog, monkeypatch
         office.world.ask(f"i{number}", request_id=f"r{number}")
     make = recorder._outline
 
-    def outline(left: Any, worker: str) -> Any:
+    def outline(left: Any, worker: str, why: str) -> Any:
         if left.outcome.request_id == "r1":
             raise ValueError("odd")
-        return make(left, worker)
+        return make(left, worker, why)
 
     monkeypatch.setattr(recorder, "_outline", outline)
     assert [each.outline.request_id for each in office.records()] == ["r2", "r0"]
