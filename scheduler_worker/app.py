@@ -37,6 +37,7 @@ from scheduler_worker.rpc.dry_run import CopiedRequests
 from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
 from scheduler_worker.rpc.policies import PolicyEndpoint
 from scheduler_worker.rpc.server import Server
+from scheduler_worker.rpc.snapshots import SnapshotsEndpoint
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.tuning import TuningEndpoint
 from scheduler_worker.rpc.wire_errors import to_wire
@@ -52,6 +53,7 @@ from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.external_units import watch
 from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.replay.snapshot import Snapshots
 from scheduler_worker.service.state import presence
 from scheduler_worker.service.state.dependencies import Limits
 from scheduler_worker.service.state.presence import Presence, WorkerFacts
@@ -210,6 +212,7 @@ class Worker:
             PolicyEndpoint(policies).endpoint(),
             BalancingEndpoint(self.balancing, self.balancer).endpoint(),
             DecisionsEndpoint(self.decisions.kept if self.decisions else None).endpoint(),
+            SnapshotsEndpoint(Snapshots(self.fleet), self.fleet.names).endpoint(),
             WorkersEndpoint(lambda: presence.workers(self.state), self).endpoint(),
             baseapi(),
         ]

@@ -11,7 +11,8 @@ Errors of the worker are raised here as the same classes of :mod:`scheduler_work
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -297,13 +298,17 @@ class SchedulerClient:
         answer: Plain = self._call_ours("list_clusters", marker=marker, limit=limit)
         return answer
 
+    def every_cluster(self) -> Iterator[Plain]:
+        """All clusters, page by page."""
+        yield from pages(self.list_clusters, "clusters")
+
     def every_host(self, cluster: str | None = None) -> Iterator[Plain]:
         """All hosts, page by page."""
-        yield from _pages(self.list_hosts, "hosts", cluster)
+        yield from pages(partial(self.list_hosts, cluster), "hosts")
 
     def every_reservation(self, cluster: str | None = None) -> Iterator[Plain]:
         """All live reservations, page by page."""
-        yield from _pages(self.list_reservations, "reservations", cluster)
+        yield from pages(partial(self.list_reservations, cluster), "reservations")
 
     # Decisions
 
@@ -319,11 +324,13 @@ class SchedulerClient:
         until_s: float | None = None,
         marker: str | None = None,
         limit: int | None = None,
+        stored: bool = False,
     ) -> Plain:
         """A page of decisions, the newest first: ``decisions``, ``next``.
 
         ``result`` is ``placed``, ``refused`` or ``failed``; ``host`` one of the chosen hosts; times
         are seconds since the epoch. A page may be short, or empty, and yet have a ``next``.
+        ``stored`` adds the details as they are stored: see :mod:`scheduler_worker.copies`.
         """
         wanted = {
             "cluster": cluster,
@@ -336,21 +343,32 @@ class SchedulerClient:
             "marker": marker,
             "limit": limit,
         }
+        if stored:
+            wanted["stored"] = True
         answer: Plain = self._call_ours("list_decisions", "1.4", **wanted)
         return answer
 
     def every_decision(self, **wanted: Any) -> Iterator[Plain]:
         """All decisions, page by page; ``wanted`` as for :meth:`list_decisions`."""
-        marker = None
-        while True:
-            page = self.list_decisions(**{**wanted, "marker": marker})
-            yield from page["decisions"]
-            if (marker := page["next"]) is None:
-                return
+        yield from pages(
+            lambda marker: self.list_decisions(**{**wanted, "marker": marker}), "decisions"
+        )
 
     def get_decision(self, id: str) -> Plain:
         """A decision with its request, filters, ranking and waits. Raises RequestError."""
         answer: Plain = self._call_ours("get_decision", "1.4", id=id)
+        return answer
+
+    def list_records(
+        self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
+    ) -> Plain:
+        """A page of the shared state's records: ``records``, ``next``, ``now_s``.
+
+        Those of a cluster, or those that belong to none; see :mod:`scheduler_worker.copies`.
+        """
+        answer: Plain = self._call_ours(
+            "list_records", "1.4", cluster=cluster, marker=marker, limit=limit
+        )
         return answer
 
     # Cluster policies
@@ -514,10 +532,11 @@ class SchedulerClient:
             raise from_wire(failure.module, failure.class_name, failure.message) from None
 
 
-def _pages(page: Any, name: str, cluster: str | None) -> Iterator[Plain]:
+def pages(page: Callable[[str | None], Plain], name: str) -> Iterator[Plain]:
+    """All rows; ``page`` returns those after a marker."""
     marker = None
     while True:
-        answer = page(cluster, marker)
+        answer = page(marker)
         yield from answer[name]
         marker = answer["next"]
         if marker is None:

@@ -56,5 +56,8 @@ class DecisionLog(Protocol):
     def get(self, scope: str, position: Position) -> tuple[Logged, bytes] | None:
         """The record at a position, with its details; None: there is none."""
 
+    def details(self, scope: str, positions: Sequence[Position]) -> list[bytes | None]:
+        """The details of the records at these positions; None: there are none any more."""
+
     def close(self) -> None:
         """Close the connections; further calls fail."""

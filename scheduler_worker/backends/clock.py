@@ -13,3 +13,16 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         return time.monotonic()
+
+
+class StandingClock:
+    """A moment that lasts."""
+
+    def __init__(self, time_s: float) -> None:
+        self._time_s = time_s
+
+    def time_s(self) -> float:
+        return self._time_s
+
+    def monotonic_s(self) -> float:
+        return self._time_s

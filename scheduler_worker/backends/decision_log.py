@@ -90,5 +90,10 @@ class MemoryDecisionLog:
         with self._guard:
             return self._logs[scope].records.get(position)
 
+    def details(self, scope: str, positions: Sequence[Position]) -> list[bytes | None]:
+        with self._guard:
+            found = self._logs[scope].records
+            return [found[each][1] if each in found else None for each in positions]
+
     def close(self) -> None:
         """Nothing is open."""

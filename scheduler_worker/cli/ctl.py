@@ -18,7 +18,16 @@ from cliff.command import Command
 from cliff.commandmanager import CommandManager
 
 from scheduler_worker import __version__
-from scheduler_worker.cli import UNUSABLE, balance, capacity, doctor, explain, fleet, tuning
+from scheduler_worker.cli import (
+    UNUSABLE,
+    balance,
+    capacity,
+    doctor,
+    explain,
+    fleet,
+    rehearse,
+    tuning,
+)
 from scheduler_worker.cli.argparse_groups import commands_of
 from scheduler_worker.errors import (
     BackendError,
@@ -30,7 +39,7 @@ from scheduler_worker.monitoring import protect
 from scheduler_worker.redaction import redacted
 
 PROGRAM = "scheduler-workerctl"
-GROUPS = (tuning, balance, explain, capacity, doctor)
+GROUPS = (tuning, balance, explain, capacity, rehearse, doctor)
 _LONGEST_LINE = 16_384
 _SIGPIPE = 141
 """What cliff returns where the reader of the output has closed the pipe."""
@@ -44,9 +53,9 @@ One command for the fleet of workers, and tools for authors of policies.
   scheduler-workerctl policy edit east                     in $EDITOR
   scheduler-workerctl help policy edit
 
-The commands of cluster, host, reservation, decision, policy, worker, balance, explain and capacity
-ask the workers over the bus; they need nothing but a configuration file of the workers, or the URL
-of the bus. doctor looks at all that a worker needs, tuning reads files alone.
+The commands of cluster, host, reservation, decision, policy, worker, balance, explain, capacity and
+rehearse ask the workers over the bus; they need nothing but a configuration file of the workers, or
+the URL of the bus. doctor looks at all that a worker needs, tuning reads files alone.
 `scheduler-worker-manage` is for the SQL store of policies and users.
 """
 _EPILOG = """\

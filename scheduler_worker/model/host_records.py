@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -299,6 +299,23 @@ def heartbeat_s(record: HostRecord) -> float:
         return math.inf
     seen = record.service.get("last_seen_up") or record.service.get("created_at")
     return seconds(seen) if seen else compute_reported_at_s(record)
+
+
+class UseLimits(NamedTuple):
+    """How much of a host may be used."""
+
+    vcpus: int
+    memory_mb: int
+    disk_mb: int
+
+
+def limits_of(record: HostRecord) -> UseLimits:
+    """(total - reserved for the host) x ratio, of each amount."""
+    return UseLimits(
+        int((record.vcpus - record.reserved_host_cpus) * record.cpu_allocation_ratio),
+        int((record.memory_mb - record.reserved_host_memory_mb) * record.ram_allocation_ratio),
+        int((1024 * record.local_gb - record.reserved_host_disk_mb) * record.disk_allocation_ratio),
+    )
 
 
 def reported_use(record: HostRecord) -> ReportedUse:

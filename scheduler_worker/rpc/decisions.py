@@ -49,8 +49,9 @@ class DecisionsEndpoint:
         until_s: Any = None,
         marker: Any = None,
         limit: Any = None,
+        stored: Any = False,
     ) -> dict[str, Any]:
-        """Return a page of decisions, the newest first."""
+        """Return a page of decisions, the newest first; ``stored``: with what rehearsals need."""
         query = DecisionQuery(
             cluster=_name(cluster, "cluster"),
             instance=_name(instance, "instance"),
@@ -61,9 +62,19 @@ class DecisionsEndpoint:
             until_s=_time_s(until_s, "until_s"),
             before=None if marker is None else _id(marker, "marker"),
         )
-        found = self._reader().page(query, _limit(limit))
+        if not isinstance(stored, bool):
+            raise RequestError("stored", f"expected true or false, got {stored!r:.80}")
+        reader = self._reader()
+        found = reader.page(query, _limit(limit))
+        plain = [codec.encode_kept_decision(each) for each in found.decisions]
+        if stored:
+            details = reader.stored_details([each.id for each in found.decisions])
+            plain = [
+                {**each, "details": codec.encode_bytes(some)}
+                for each, some in zip(plain, details, strict=True)
+            ]
         return {
-            "decisions": [codec.encode_kept_decision(each) for each in found.decisions],
+            "decisions": plain,
             "next": None if found.next is None else str(found.next),
         }
 

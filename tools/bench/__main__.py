@@ -3,6 +3,7 @@
     .venv/bin/python tools/bench decision --hosts 100 1000 10000 100000
     .venv/bin/python tools/bench --peer  # decisions, beside Nova's own
     .venv/bin/python tools/bench capacity --hosts 10000 --flavors 30
+    .venv/bin/python tools/bench rehearse --decisions 20000
     .venv/bin/python tools/bench commit --hosts 1000 10000 --json commit.json
     .venv/bin/python tools/bench lock
     .venv/bin/python tools/bench rpc --outstanding 16
@@ -39,6 +40,7 @@ from bench import (  # noqa: E402 - the line above makes it importable
     lock,
     memory,
     placing,
+    rehearsing,
     rpc,
     tuning,
 )
@@ -46,6 +48,7 @@ from bench import (  # noqa: E402 - the line above makes it importable
 KINDS = {
     "decision": decision,
     "capacity": capacity,
+    "rehearse": rehearsing,
     "memory": memory,
     "footprint": footprint,
     "tuning": tuning,

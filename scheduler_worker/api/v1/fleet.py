@@ -9,7 +9,6 @@ from msgspec import UNSET, UnsetType
 
 from scheduler_worker.api.access import Access
 from scheduler_worker.api.rights import Action
-from scheduler_worker.api.v1.inventory import limits_of
 from scheduler_worker.api.v1.operations import Answer, Call, Operation
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model.aggregates import zones
@@ -17,6 +16,7 @@ from scheduler_worker.model.host_records import (
     HostRecord,
     HostState,
     compute_reported_at_s,
+    limits_of,
     reported_use,
     state_of,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -29,6 +29,7 @@ from scheduler_worker.model.host_records import (
     HostRecord,
     HostState,
     compute_reported_at_s,
+    limits_of,
     out_of_service,
     reported_use,
     state_of,
@@ -334,23 +335,6 @@ def _record(replica: ClusterReplica, uuid: str) -> HostRecord:
     row = replica.table.row_of(uuid)
     assert row is not None  # noqa: S101 - listed under the same lock
     return replica.table.records[row]
-
-
-class Limits(NamedTuple):
-    """How much of a host may be used."""
-
-    vcpus: int
-    memory_mb: int
-    disk_mb: int
-
-
-def limits_of(record: HostRecord) -> Limits:
-    """(total - reserved for the host) x ratio, of each amount."""
-    return Limits(
-        int((record.vcpus - record.reserved_host_cpus) * record.cpu_allocation_ratio),
-        int((record.memory_mb - record.reserved_host_memory_mb) * record.ram_allocation_ratio),
-        int((1024 * record.local_gb - record.reserved_host_disk_mb) * record.disk_allocation_ratio),
-    )
 
 
 def _cell(cell: NUMACell) -> NumaCell:

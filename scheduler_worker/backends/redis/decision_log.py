@@ -78,6 +78,13 @@ class RedisDecisionLog:
                 return logged, details
         return None
 
+    def details(self, scope: str, positions: Sequence[Position]) -> list[bytes | None]:
+        if not positions:
+            return []
+        key = self._key(scope, ":details")
+        found: list[bytes | None] = self._server.command(key, "HMGET", key, *map(str, positions))
+        return found
+
     def close(self) -> None:
         self._server.refuse()
         self._server.disconnect()

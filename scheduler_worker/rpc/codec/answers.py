@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from functools import lru_cache
@@ -104,6 +105,11 @@ def encode_kept_decision(kept: KeptDecision) -> Plain:
         found["waits"] = _all_fields(details.waits)
         del found["rejections"]
     return found
+
+
+def encode_bytes(stored: bytes | None) -> str | None:
+    """In base64."""
+    return None if stored is None else base64.b64encode(stored).decode()
 
 
 def set_fields(value: Any) -> Any:

@@ -95,6 +95,15 @@ class KeptDecisions:
         logged, details = found
         return KeptDecision(id, _outline(logged), Details.unpacked(details))
 
+    def stored_details(self, ids: Sequence[DecisionId]) -> list[bytes | None]:
+        """The details of records in their stored form; None: they are not kept any more."""
+        found: dict[DecisionId, bytes | None] = {}
+        for scope in {each.scope for each in ids}:
+            some = [each for each in ids if each.scope == scope]
+            details = self._log.details(scope, [each.position for each in some])
+            found |= dict(zip(some, details, strict=True))
+        return [found[each] for each in ids]
+
     def close(self) -> None:
         """Close the log."""
         self._log.close()

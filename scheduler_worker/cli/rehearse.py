@@ -1,0 +1,261 @@
+"""``scheduler-workerctl rehearse``: what kept decisions would be under other conditions."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scheduler_worker import conf as configuration
+from scheduler_worker import copies
+from scheduler_worker.cli.commands import add_command
+from scheduler_worker.cli.connection import add_connection, config_arguments, connected
+from scheduler_worker.cli.fleet.decisions import moment
+from scheduler_worker.cli.fleet.hosts import read_reports
+from scheduler_worker.cli.fleet.policies import read_one
+from scheduler_worker.model.kept_decisions import KeptDecision
+from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.rehearsal import Rehearsal
+from scheduler_worker.rpc import codec
+from scheduler_worker.service.replay.packing import AMOUNTS, Packing
+from scheduler_worker.service.replay.replay import Change, Rehearsed
+from scheduler_worker.service.replay.snapshot import Snapshot
+
+_TEXT = """\
+Decide the kept decisions of a time span again under other conditions, and compare: what would be
+refused, placed or put elsewhere, and how full the hosts would be. It works on copies, in this
+program alone; nothing is reserved, and the workers serve on.
+
+  scheduler-workerctl rehearse --config FILE --since 1d --policy strict.yaml --cluster east
+  scheduler-workerctl rehearse --config FILE --since 2h --drain cmp7 --drain cmp8
+  scheduler-workerctl rehearse --config FILE --since 7d --options packing.conf --json
+
+The options are those of the workers' configuration, which --config names, and of --options files
+after it; the policies are those in force, but for --policy.
+
+Instances that came in the span and are still there are taken away first, and decided anew in the
+order of their decisions. An instance that is gone counts only at the moment of its decision: nobody
+knows for how long it stayed. One that takes NUMA cells, devices or other providers of its host
+stays where it is. Resources that providers share are not known here, and no host is attested.
+"""
+_SAID: dict[Change, str] = {
+    "refused": "would be refused",
+    "placed": "would be placed",
+    "moved": "would go elsewhere",
+}
+_PROGRESS_S = 0.5
+
+
+def add_to(groups: Any) -> None:
+    """Add the command to the parsers of all groups."""
+    brief = "what decisions of the past would be under another policy"
+    command = add_command(groups, "rehearse", _TEXT, brief)
+    span = command.add_argument_group("which decisions")
+    for name, default, text in (
+        ("--since", "1d", "from this time on: 30m, 2h, 7d ago, or a time; default: 1d"),
+        ("--until", None, "before this time"),
+    ):
+        span.add_argument(name, type=moment, default=default, metavar="TIME", help=text)
+    span.add_argument("--cluster", help="only those of this cluster, which --policy is for")
+    span.add_argument("--project", help="only those of this project")
+    tried = command.add_argument_group("what is tried")
+    tried.add_argument(
+        "--policy", type=Path, metavar="FILE", help="as `policy export` prints it, for --cluster, "
+        "or for all",
+    )  # fmt: skip
+    tried.add_argument("--policy-name", metavar="NAME", help="which of the file's policies")
+    tried.add_argument(
+        "--options", action="append", default=[], metavar="FILE",
+        help="a configuration file whose options are tried; may be repeated",
+    )  # fmt: skip
+    tried.add_argument(
+        "--drain", action="append", default=[], metavar="HOST",
+        help="a host that takes no more instances; may be repeated",
+    )  # fmt: skip
+    tried.add_argument(
+        "--add-hosts", type=Path, metavar="FILE", help="more hosts, as `host report` reads them"
+    )
+    copied = command.add_argument_group("copies, to rehearse again without asking the workers")
+    copied.add_argument("--save", type=Path, metavar="FILE", help="write what was copied")
+    copied.add_argument("--from", dest="saved", type=Path, metavar="FILE", help="use such a file")
+    command.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="changes of each kind; default: 20"
+    )
+    command.add_argument("--json", action="store_true", help="print every change, as JSON")
+    add_connection(command)
+    command.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    files = [*config_arguments(arguments), *(f"--config-file={each}" for each in arguments.options)]
+    settings = configuration.settings(configuration.load(files))
+    policy = read_one(arguments.policy, arguments.policy_name) if arguments.policy else None
+    reports = read_reports(arguments.add_hosts) if arguments.add_hosts else []
+    added = codec.decode_host_reports(reports) if reports else []
+    snapshot, decisions = _copied(arguments)
+    rehearsal = Rehearsal(
+        settings,
+        snapshot,
+        decisions,
+        policies=_policies(policy, arguments.cluster, snapshot),
+        added=added,
+        drain=arguments.drain,
+    )
+    with contextlib.closing(rehearsal):
+        total = len(rehearsal.plan.decisions)
+        found = list(_watched(rehearsal.run(), total))
+        before, after = rehearsal.before, rehearsal.after
+    left_out = rehearsal.plan.left_out
+    if arguments.json:
+        json.dump(_plain(found, left_out, before, after), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        lines = _lines(found, left_out, before, after, arguments.limit)
+        sys.stdout.writelines(f"{each}\n" for each in lines)
+    return 0
+
+
+def _copied(arguments: argparse.Namespace) -> tuple[Snapshot, list[KeptDecision]]:
+    if arguments.saved:
+        return copies.read(arguments.saved)
+    wanted = {"cluster": arguments.cluster, "project": arguments.project}
+    with connected(arguments) as client:
+        snapshot = copies.snapshot_of(client)
+        times = {"since_s": arguments.since, "until_s": arguments.until}
+        decisions = copies.decisions_of(client, **wanted, **times)
+        found = list(_counted(decisions))
+    if arguments.save:
+        copies.write(arguments.save, snapshot, found)
+    return snapshot, found
+
+
+def _policies(
+    policy: ClusterPolicy | None, cluster: str | None, snapshot: Snapshot
+) -> dict[str, ClusterPolicy]:
+    if policy is None:
+        return {}
+    return dict.fromkeys([cluster] if cluster else snapshot.clusters, policy)
+
+
+def _counted(decisions: Iterable[KeptDecision]) -> Iterator[KeptDecision]:
+    with _Progress() as progress:
+        for number, each in enumerate(decisions):
+            progress.say(f"{number + 1:,} decisions read")
+            yield each
+
+
+def _watched(rehearsed: Iterable[Rehearsed], total: int) -> Iterator[Rehearsed]:
+    with _Progress() as progress:
+        for number, each in enumerate(rehearsed):
+            progress.say(f"{number + 1:,} of {total:,} decisions rehearsed")
+            yield each
+
+
+class _Progress:
+    """A line on the terminal that changes; without a terminal nothing is written."""
+
+    def __init__(self) -> None:
+        self._is_shown = sys.stderr.isatty()
+        self._next_s = time.monotonic() + _PROGRESS_S
+        self._width = 0
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def say(self, text: str) -> None:
+        if self._is_shown and time.monotonic() >= self._next_s:
+            self._write(text)
+            self._next_s = time.monotonic() + _PROGRESS_S
+
+    def __exit__(self, *_: object) -> None:
+        if self._width:
+            self._write("")
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(f"\r{text:<{self._width}}\r")
+        sys.stderr.flush()
+        self._width = len(text)
+
+
+def _lines(
+    found: Sequence[Rehearsed],
+    left_out: dict[str, int],
+    before: Sequence[Packing],
+    after: Sequence[Packing],
+    limit: int,
+) -> Iterator[str]:
+    placed = sum(bool(each.decision.outline.hosts) for each in found)
+    would_be = sum(bool(each.hosts) for each in found)
+    yield f"{len(found):,} decisions rehearsed"
+    for why, count in left_out.items():
+        yield f"  {count:,} left out: {why}"
+    yield f"placed:  {placed:,} -> {would_be:,}"
+    yield f"refused: {len(found) - placed:,} -> {len(found) - would_be:,}"
+    changes = Counter(each.change for each in found)
+    yield f"on the same hosts, or refused as before: {changes['same']:,}"
+    for change, said in _SAID.items():
+        some = [each for each in found if each.change == change]
+        yield f"{said}: {len(some):,}"
+        yield from (f"  {_line(each)}" for each in some[:limit])
+        if len(some) > limit:
+            yield f"  and {len(some) - limit:,} more; see --limit"
+    for was, now in zip(before, after, strict=False):
+        yield f"cluster {was.cluster}: {was.hosts:,} hosts, {was.unused:,} of them unused -> " + (
+            f"{now.unused:,}"
+        )
+        for amount in AMOUNTS:
+            if amount in was.use and amount in now.use:
+                old, new = was.use[amount], now.use[amount]
+                yield (
+                    f"  {amount}: {old.mean:.1f} % used, deviation {old.deviation:.1f} -> "
+                    f"{new.mean:.1f} %, {new.deviation:.1f}"
+                )
+
+
+def _line(each: Rehearsed) -> str:
+    outline = each.decision.outline
+    who = ", ".join(outline.instances)
+    was = ", ".join(outline.hosts) or "refused"
+    now = each.reason if not each.hosts else ", ".join(each.hosts)
+    return f"{who} ({outline.flavor or 'no flavor'}): {was} -> {now}"
+
+
+def _plain(
+    found: Sequence[Rehearsed],
+    left_out: dict[str, int],
+    before: Sequence[Packing],
+    after: Sequence[Packing],
+) -> dict[str, Any]:
+    return {
+        "rehearsed": len(found),
+        "left_out": dict(left_out),
+        "placed": {
+            "before": sum(bool(each.decision.outline.hosts) for each in found),
+            "after": sum(bool(each.hosts) for each in found),
+        },
+        "changes": [
+            {
+                "id": str(each.decision.id),
+                "change": each.change,
+                "instances": list(each.decision.outline.instances),
+                "flavor": each.decision.outline.flavor,
+                "hosts_before": list(each.decision.outline.hosts),
+                "hosts": list(each.hosts),
+                "reason": each.reason,
+            }
+            for each in found
+            if each.change != "same"
+        ],
+        "packing": {
+            "before": msgspec.to_builtins(before),
+            "after": msgspec.to_builtins(after),
+        },
+    }

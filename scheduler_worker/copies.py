@@ -1,0 +1,116 @@
+"""Copies of what workers know: the hosts of a fleet, and decisions that were kept.
+
+They come over the bus, or from a file that was written before, in the form of the shared state: for
+programs of the workers' own release.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scheduler_worker.client import SchedulerClient, pages
+from scheduler_worker.errors import ConfigError
+from scheduler_worker.model.kept_decisions import DecisionId, Details, KeptDecision, Outline
+from scheduler_worker.ports import GLOBAL
+from scheduler_worker.service.replay.snapshot import Snapshot
+
+_PAGE = 1000
+"""Rows that are asked for at a time."""
+
+
+def snapshot_of(client: SchedulerClient) -> Snapshot:
+    """All that decisions are made by, as it is now."""
+    shared = client.list_records()
+    now_s, scopes = shared["now_s"], {GLOBAL: _encoded(shared)}
+    for cluster in client.every_cluster():
+        found: dict[str, bytes] = {}
+        marker, is_first = None, True
+        while is_first or marker is not None:
+            page = client.list_records(cluster["cluster"], marker, _PAGE)
+            found |= _encoded(page)
+            now_s, marker, is_first = max(now_s, page["now_s"]), page["next"], False
+        scopes[cluster["cluster"]] = found
+    return Snapshot(now_s, scopes)
+
+
+def decisions_of(client: SchedulerClient, **wanted: Any) -> Iterator[KeptDecision]:
+    """Decisions with their details, the newest first; ``wanted`` as for ``list_decisions``.
+
+    One whose details are gone has none.
+    """
+
+    def page(marker: str | None) -> dict[str, Any]:
+        return client.list_decisions(**{"limit": _PAGE, **wanted, "marker": marker}, stored=True)
+
+    return map(_kept, pages(page, "decisions"))
+
+
+class _Head(msgspec.Struct, forbid_unknown_fields=True):
+    """The first line of a file."""
+
+    now_s: float
+    scopes: dict[str, dict[str, str]]
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """Each further line: a decision."""
+
+    id: str
+    outline: Outline
+    details: Details | None
+
+
+def write(path: Path, snapshot: Snapshot, decisions: Iterable[KeptDecision]) -> None:
+    """Write them as lines of JSON. Raises ConfigError."""
+    scopes = {
+        name: {key: value.decode() for key, value in found.items()}
+        for name, found in snapshot.scopes.items()
+    }
+    lines = [_Line(str(each.id), each.outline, each.details) for each in decisions]
+    draft = path.with_name(f"{path.name}.draft")
+    try:
+        draft.write_bytes(_ENCODER.encode_lines([_Head(snapshot.now_s, scopes), *lines]))
+        draft.replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error}") from None
+
+
+def read(path: Path) -> tuple[Snapshot, list[KeptDecision]]:
+    """What was written. Raises ConfigError, which names the line."""
+    decisions: list[KeptDecision] = []
+    try:
+        head, *lines = path.read_bytes().splitlines()
+        found = _HEAD.decode(head)
+        for each in map(_LINE.decode, lines):
+            id = DecisionId.parse(each.id)
+            decisions.append(KeptDecision(id, each.outline, each.details))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except ValueError as error:
+        at = f"decision {len(decisions) + 1}" if decisions else "its beginning"
+        raise ConfigError(f"{path}: is no copy, at {at}: {error!s:.200}") from None
+    scopes = {
+        name: {key: value.encode() for key, value in some.items()}
+        for name, some in found.scopes.items()
+    }
+    return Snapshot(found.now_s, scopes), decisions
+
+
+_ENCODER = msgspec.json.Encoder()
+_HEAD, _LINE = msgspec.json.Decoder(_Head), msgspec.json.Decoder(_Line)
+
+
+def _encoded(page: dict[str, Any]) -> dict[str, bytes]:
+    return {key: value.encode() for key, value in page["records"].items()}
+
+
+def _kept(plain: dict[str, Any]) -> KeptDecision:
+    fields = {**plain, "instances": tuple(plain["instances"]), "hosts": tuple(plain["hosts"])}
+    id, stored = DecisionId.parse(fields.pop("id")), fields.pop("details")
+    details = None if stored is None else Details.unpacked(base64.b64decode(stored))
+    return KeptDecision(id, Outline(**fields), details)

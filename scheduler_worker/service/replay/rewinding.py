@@ -1,0 +1,141 @@
+"""Hosts as they were before some instances came: what these take now is given back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec import structs
+
+from scheduler_worker.model.claims import Resources
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.providers import ResourceProvider
+from scheduler_worker.service.replay.snapshot import (
+    Snapshot,
+    hosts_in,
+    instances_in,
+    reservations_in,
+)
+from scheduler_worker.service.state import records
+
+
+class Taken(NamedTuple):
+    """What an instance takes of its host."""
+
+    resources: Resources
+    amounts: Mapping[str, int]
+    """Of the inventories of the compute node: resource class -> amount."""
+
+
+class Rewound(NamedTuple):
+    """A snapshot without some instances."""
+
+    snapshot: Snapshot
+    instances: frozenset[str]
+    """Those that were there."""
+
+
+def rewound(snapshot: Snapshot, taken: Mapping[str, Taken]) -> Rewound:
+    """The snapshot as if these instances, by uuid, were not there.
+
+    Reservations go as they are. What a host reports as used is reduced by what the instance takes
+    if the host is its only one, and has a single node: else it stays where it is.
+    """
+    scopes = {name: dict(found) for name, found in snapshot.scopes.items()}
+    gone: set[str] = set()
+    hosts_of = _hosts_of(snapshot, taken)
+    for cluster in snapshot.clusters:
+        found = scopes[cluster]
+        gone |= _remove_reservations(found, taken)
+        for name, node in _single_nodes(found):
+            here = [each for each in hosts_of.get((cluster, name), ()) if each not in gone]
+            if not here:
+                continue
+            before = node
+            for instance in here:
+                before = _without(before, instance, taken[instance])
+            put = records.put_host(before)
+            found[put.key] = put.value or b""
+            gone.update(here)
+    for cluster in snapshot.clusters:
+        _remove_instances(scopes[cluster], gone)
+    return Rewound(Snapshot(snapshot.now_s, scopes), frozenset(gone))
+
+
+def _remove_reservations(found: dict[str, bytes], wanted: Mapping[str, Taken]) -> set[str]:
+    """Remove the reservations of these instances; returns whose there were."""
+    removed = {
+        key: each.instance_uuid
+        for key, each in reservations_in(found)
+        if each.instance_uuid in wanted
+    }
+    for key in removed:
+        del found[key]
+    return set(removed.values())
+
+
+def _hosts_of(snapshot: Snapshot, wanted: Mapping[str, Taken]) -> dict[tuple[str, str], list[str]]:
+    """Cluster and host -> the wanted instances that are there, and nowhere else."""
+    places: dict[str, list[tuple[str, str]]] = {}
+    for cluster, found in snapshot.clusters.items():
+        for host, instances in instances_in(found):
+            for each in instances:
+                if each in wanted:
+                    places.setdefault(each, []).append((cluster, host))
+    hosts: dict[tuple[str, str], list[str]] = {}
+    for instance, some in places.items():
+        if len(some) == 1:
+            hosts.setdefault(some[0], []).append(instance)
+    return hosts
+
+
+def _single_nodes(found: Mapping[str, bytes]) -> list[tuple[str, HostRecord]]:
+    """The hosts with one node, by name."""
+    nodes: dict[str, list[HostRecord]] = {}
+    for node in hosts_in(found):
+        nodes.setdefault(node.host, []).append(node)
+    return [(name, some[0]) for name, some in nodes.items() if len(some) == 1]
+
+
+def _remove_instances(found: dict[str, bytes], gone: set[str]) -> None:
+    for host, instances in list(instances_in(found)):
+        left = {uuid: facts for uuid, facts in instances.items() if uuid not in gone}
+        if len(left) < len(instances):
+            put = records.put_instances(host, left)
+            found[put.key] = put.value or b""
+
+
+def _without(node: HostRecord, instance: str, taken: Taken) -> HostRecord:
+    of, disk_gb = taken.resources, -(-taken.resources.disk_mb // 1024)
+    more = {
+        name: value + amount
+        for name, amount in (
+            ("free_ram_mb", of.memory_mb),
+            ("free_disk_gb", disk_gb),
+            ("disk_available_least", disk_gb),
+        )
+        if (value := getattr(node, name)) is not None
+    }
+    return structs.replace(
+        node,
+        vcpus_used=max(0, node.vcpus_used - of.vcpus),
+        memory_mb_used=max(0, node.memory_mb_used - of.memory_mb),
+        local_gb_used=max(0, node.local_gb_used - disk_gb),
+        resource_providers=tuple(
+            _root_without(each, instance, taken.amounts) if each.uuid == node.uuid else each
+            for each in node.resource_providers
+        ),
+        **more,
+    )
+
+
+def _root_without(
+    root: ResourceProvider, instance: str, amounts: Mapping[str, int]
+) -> ResourceProvider:
+    if root.consumers is not None and instance not in root.consumers:
+        return root
+    return structs.replace(
+        root,
+        usages={name: max(0, used - amounts.get(name, 0)) for name, used in root.usages.items()},
+        consumers=root.consumers and tuple(each for each in root.consumers if each != instance),
+    )

@@ -1,0 +1,158 @@
+"""scheduler-workerctl rehearse: against a worker in this process, whose state stays as it was."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+import yaml
+
+from scheduler_worker import app, conf
+from scheduler_worker.cli.ctl import main
+from scheduler_worker.client import SchedulerClient
+from scheduler_worker.errors import NoValidHost
+from tests.support.services import host
+from tests.support.workers import write_config
+
+SMALL = {"flavor": {"vcpus": 1, "memory_mb": 1024, "name": "small"}}
+STRICT = {
+    "id": "p1",
+    "name": "strict",
+    "filters": [{"unit": "RamFilter"}, {"unit": "NumInstancesFilter"}],
+}
+
+
+@pytest.fixture
+def worker(tmp_path):
+    path = write_config(
+        tmp_path / "w.conf",
+        DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/", "host": "w1"},
+        balancing={"interval": 0},
+    )
+    with app.build(conf.load(["--config-file", str(path)])).running() as running:
+        yield running, path
+
+
+@pytest.fixture
+def client(worker):
+    return SchedulerClient(worker[0].bus)
+
+
+@pytest.fixture
+def rehearse(worker, capsys):
+    """Runs the command; returns its status, output and error."""
+
+    def run(*words):
+        worker[0].decisions.recorder.write()
+        capsys.readouterr()
+        status = main(["rehearse", *words, "--config-file", str(worker[1])])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def built(client):
+    """Two hosts; i1 to i4 are placed and reported, i5 is reserved, huge was refused."""
+    client.update_hosts([host("a"), host("b")])
+    places = {}
+    for name in ("i1", "i2", "i3", "i4"):
+        [[chosen, *_]] = client.select_destinations(SMALL, [name])
+        places[name] = chosen.service_host
+    for name in "ab":
+        here = [{"uuid": each} for each, place in places.items() if place == name]
+        use = {"vcpus_used": len(here), "memory_mb_used": 1024 * len(here)}
+        client.update_hosts([{"uuid": f"uuid-{name}", "host": name, "instances": here, **use}])
+    [[chosen, *_]] = client.select_destinations(SMALL, ["i5"])
+    places["i5"] = chosen.service_host
+    with pytest.raises(NoValidHost):
+        client.select_destinations({"flavor": {"vcpus": 99, "memory_mb": 1}}, ["huge"])
+    return places
+
+
+def records_of(client):
+    clusters = [each["cluster"] for each in client.every_cluster()]
+    return [client.list_records(each)["records"] for each in (None, *clusters)]
+
+
+def test_under_the_same_conditions_as_many_are_placed_and_nothing_is_touched(
+    built, rehearse, client
+):
+    before = records_of(client)
+    status, out, err = rehearse("--json")
+    found = json.loads(out)
+    assert (status, err) == (0, "")
+    assert found["rehearsed"] == 6
+    assert found["placed"] == {"before": 5, "after": 5}
+    assert found["left_out"] == {}
+    assert {each["change"] for each in found["changes"]} <= {"moved"}
+    was, now = (found["packing"][each][0]["use"] for each in ("before", "after"))
+    assert {name: each["mean"] for name, each in was.items()} == {
+        name: each["mean"] for name, each in now.items()
+    }
+    assert was["vcpus"]["mean"] > 0
+    assert records_of(client) == before
+
+
+def test_a_stricter_policy_names_what_it_would_have_refused(built, rehearse, tmp_path):
+    path = tmp_path / "strict.yaml"
+    strict = {**STRICT, "parameters": {"max_instances_per_host": "1"}}
+    path.write_text(yaml.safe_dump({"policies": [strict]}))
+    status, out, err = rehearse("--policy", str(path), "--json")
+    assert (status, err) == (0, "")
+    found = json.loads(out)
+    refused = [each for each in found["changes"] if each["change"] == "refused"]
+    assert [each["instances"] for each in refused] == [["i3"], ["i4"], ["i5"]]
+    assert all(each["reason"].startswith("No host: of 2 hosts none ") for each in refused)
+
+
+def test_a_drained_host_gets_nothing_of_what_it_got(built, rehearse):
+    status, out, _ = rehearse("--drain", "a", "--json")
+    changes = json.loads(out)["changes"]
+    assert status == 0
+    assert changes
+    assert all(each["hosts"] == ["b"] for each in changes if each["change"] == "moved")
+    assert {each["instances"][0] for each in changes if each["hosts_before"] == ["a"]} == {
+        name for name, place in built.items() if place == "a"
+    }
+
+
+def test_more_hosts_take_more(built, rehearse, tmp_path):
+    path = tmp_path / "hosts.yaml"
+    path.write_text(yaml.safe_dump([host("c", vcpus=128)]))
+    found = json.loads(rehearse("--add-hosts", str(path), "--json")[1])
+    [placed] = [each for each in found["changes"] if each["change"] == "placed"]
+    assert (placed["instances"], placed["hosts"]) == (["huge"], ["c"])
+
+
+def test_the_summary_is_for_people(built, rehearse):
+    drain = ("--drain", "a", "--drain", "b")
+    status, out, _ = rehearse(*drain)
+    assert status == 0
+    assert "placed:  5 -> 0\n" in out
+    assert "would be refused: 5\n" in out
+    assert "  i1 (small): " in out
+    assert "-> No host: of 2 hosts none is enabled.\n" in out
+    assert "cluster default: 2 hosts, 0 of them unused -> 2\n" in out
+    assert "  and 3 more; see --limit\n" in rehearse(*drain, "--limit", "2")[1]
+
+
+def test_copies_are_rehearsed_without_the_workers(built, rehearse, tmp_path, capsys):
+    path = tmp_path / "copies.jsonl"
+    first = json.loads(rehearse("--save", str(path), "--json")[1])
+    elsewhere = write_config(tmp_path / "elsewhere.conf", DEFAULT={"host": "w2"})
+    capsys.readouterr()
+    assert main(["rehearse", "--from", str(path), "--json", "--config-file", str(elsewhere)]) == 0
+    assert json.loads(capsys.readouterr().out) == first
+
+
+def test_what_is_wrong_is_named(built, rehearse, tmp_path):
+    status, _, err = rehearse("--drain", "nobody")
+    assert (status, "there is no host 'nobody'" in err) == (1, True)
+    path = tmp_path / "copies.jsonl"
+    path.write_text("{}")
+    status, _, err = rehearse("--from", str(path))
+    assert status == 2
+    assert f"{path}: is no copy, at its beginning" in err
+    assert rehearse("--from", str(tmp_path / "none"))[0] == 2

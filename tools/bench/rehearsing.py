@@ -1,0 +1,146 @@
+"""Kept decisions decided again under a stricter policy, as `rehearse` does it from copies."""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import fleet
+from bench.table import show
+from scheduler_worker import conf as configuration
+from scheduler_worker import copies, factories
+from scheduler_worker.backends.clock import StandingClock
+from scheduler_worker.backends.decision_log import MemoryDecisionLog
+from scheduler_worker.backends.memory import MemoryState
+from scheduler_worker.decision_log import Bounds
+from scheduler_worker.errors import NoValidHost
+from scheduler_worker.model.kept_decisions import Details, KeptDecision
+from scheduler_worker.model.policies import ClusterPolicy, FilterUse, WeightUse
+from scheduler_worker.observer import Observer
+from scheduler_worker.rehearsal import Rehearsal
+from scheduler_worker.rpc import codec
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
+from scheduler_worker.service.decisions.recorder import Recorder
+from scheduler_worker.service.placement.scheduler import Scheduler
+from scheduler_worker.service.replay.snapshot import Snapshot, Snapshots
+from scheduler_worker.service.state.dependencies import Limits
+from scheduler_worker.service.state.replica import Fleet
+
+FOR_EVER_S = 1e9
+MOST = 15
+"""How many instances the stricter policy allows on a host; some 20 come to each."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--hosts", type=int, nargs="+", default=[1000])
+    parser.add_argument("--decisions", type=int, default=20_000)
+
+
+def run(arguments: argparse.Namespace) -> list[dict]:
+    rows = [_row(hosts, arguments.decisions) for hosts in arguments.hosts]
+    show("Rehearsal (default filters; s)", rows)
+    return rows
+
+
+def _row(hosts: int, count: int) -> dict:
+    settings = configuration.settings(configuration.load([]))
+    snapshot, decisions = _made(settings, hosts, count)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "copies"
+        copies.write(path, snapshot, decisions)
+        begun_s = time.perf_counter()
+        snapshot, decisions = copies.read(path)
+        read_s = time.perf_counter()
+        strict = {"default": _strict(settings)}
+        rehearsal = Rehearsal(settings, snapshot, decisions, policies=strict)
+        planned_s = time.perf_counter()
+        found = list(rehearsal.run())
+        ended_s = time.perf_counter()
+    return {
+        "hosts": hosts,
+        "decisions": len(found),
+        "placed_before": sum(bool(each.decision.outline.hosts) for each in found),
+        "placed": sum(bool(each.hosts) for each in found),
+        "refused": sum(each.change == "refused" for each in found),
+        "read_s": read_s - begun_s,
+        "planned_s": planned_s - read_s,
+        "decided_s": ended_s - planned_s,
+        "all_s": ended_s - begun_s,
+    }
+
+
+def _made(
+    settings: configuration.Settings, hosts: int, count: int
+) -> tuple[Snapshot, list[KeptDecision]]:
+    """Decisions of a worker of its own, whose instances all have their reservations still."""
+    clock = StandingClock(time.time())
+    state = MemoryState(clock, hold_timeout_s=FOR_EVER_S)
+    shared = Fleet(state, default_cluster="default")
+    pipelines = factories.compile_pipelines(
+        settings.options,
+        factories.registered(factories.FILTERS),
+        factories.registered(factories.WEIGHERS),
+    )
+    inventory = factories.build_inventory(settings, shared)
+    inventory.update_hosts(codec.decode_host_reports(list(fleet.reports(hosts, room=8))))
+    log = MemoryDecisionLog(Bounds(number=count), clock)
+    recorder = Recorder(
+        log,
+        clock,
+        worker="bench",
+        clusters=shared.names,
+        pipeline_of=lambda cluster: pipelines.of_cluster(shared, cluster),
+        max_waiting=count,
+        observer=Observer(),
+    )
+    scheduler = Scheduler(
+        fleet=shared,
+        lock=state,
+        pipelines=lambda: pipelines,
+        clock=clock,
+        limits=Limits(
+            hold_timeout_s=FOR_EVER_S,
+            reservation_ttl_s=FOR_EVER_S,
+            wait_timeout_s=0.0,
+            max_reservations=count,
+            max_attempts=1,
+        ),
+        keep=recorder.keep,
+    )
+    for number in range(count):
+        size = 1 + number % 8
+        spec = fleet.spec_of(fleet.plain(size, 2048 * size))
+        request = Request(spec=spec, instance_uuids=(f"instance-{number}",))
+        try:
+            scheduler.answered(scheduler.select(request))
+        except NoValidHost:
+            continue
+    recorder.write()
+    kept = KeptDecisions(log, shared.names)
+    return Snapshots(shared).whole(), list(_whole(kept))
+
+
+def _whole(kept: KeptDecisions) -> Iterator[KeptDecision]:
+    query = DecisionQuery()
+    while True:
+        page = kept.page(query, 1000)
+        stored = kept.stored_details([each.id for each in page.decisions])
+        for each, details in zip(page.decisions, stored, strict=True):
+            yield each._replace(details=Details.unpacked(details or b""))
+        if page.next is None:
+            return
+        query = DecisionQuery(before=page.next)
+
+
+def _strict(settings: configuration.Settings) -> ClusterPolicy:
+    filters = [FilterUse(unit=name) for name in settings.options.enabled_filters]
+    return ClusterPolicy(
+        id="strict",
+        name="strict",
+        version=1,
+        filters=(*filters, FilterUse(unit="NumInstancesFilter")),
+        weights=(WeightUse(unit="RAMWeigher"),),
+        parameters={"max_instances_per_host": str(MOST)},
+    )
