@@ -50,6 +50,15 @@ def test_messages_without_a_free_slot_wait_in_the_broker_for_any_server(stage, g
     gate.wait_for(4)
 
 
+@pytest.mark.parametrize("options", [{}, QUORUM], ids=["classic", "quorum"])
+def test_another_consumer_of_the_topic_gets_nothing_while_a_slot_is_free(stage, options):
+    """As a nova-scheduler whose place is taken, and which loses requests while it stops."""
+    stage.serve({"echo": echo}, slots=2, **options)
+    stage.operator.consume_in_vain(stage.topic)
+    client = stage.client(options=options)
+    assert [client.call("echo", {}, value=each) for each in range(20)] == list(range(20))
+
+
 def test_messages_in_flight_at_a_disconnected_server_go_to_another(stage, gate, proxy):
     stage.serve({"wait": gate}, slots=2, url=stage.through(proxy))
     client = stage.client()

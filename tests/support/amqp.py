@@ -119,6 +119,10 @@ class Operator:
         finally:
             self._channel.basic_cancel(tag)
 
+    def consume_in_vain(self, queue: str) -> None:
+        """Be another consumer of a queue, which keeps what it gets."""
+        self._channel.basic_consume(queue)
+
     def take(self, queue: str) -> Any:
         """The next message of a queue."""
         with contextlib.closing(self.messages(queue)) as found:

@@ -45,6 +45,12 @@ __all__ = ["Answer", "BrokerConnection", "ConnectionLostError", "IncomingMessage
 
 _REASON = 200
 """Characters of the reason that a dead letter carries."""
+_PRIORITY = 1
+"""Of our consumers of the topic's queue; that of others is 0.
+
+A nova-scheduler that consumes it too, while one takes the other's place, gets a request only while
+all slots of the workers are taken. It loses some of what it gets while it stops.
+"""
 
 
 class IncomingMessage(NamedTuple):
@@ -223,7 +229,8 @@ class BrokerConnection:
         self._send_method(spec.Basic.Qos, "lBb", (0, prefetch, False))
         self._consumed[tag] = queue
         self._channel.cancel_callbacks[tag] = self._cancelled
-        arguments: tuple[Any, ...] = (0, queue, tag, False, False, False, wait is None, {})
+        options = {"x-priority": _PRIORITY} if queue == self._names.queue else {}
+        arguments: tuple[Any, ...] = (0, queue, tag, False, False, False, wait is None, options)
         self._channel.send_method(spec.Basic.Consume, "BssbbbbF", arguments, wait=wait)
 
     def _cancel(self, tag: str) -> None:
