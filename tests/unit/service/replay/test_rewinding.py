@@ -1,0 +1,110 @@
+"""Instances are taken out of a snapshot, with what they take."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_worker.model.claims import Resources
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.service.replay.packing import packing_of
+from scheduler_worker.service.replay.rewinding import Taken, rewound
+from scheduler_worker.service.replay.snapshot import Snapshots, hosts_in, instances_in
+from tests.support.services import World, host
+
+SMALL = Taken(
+    Resources(vcpus=1, memory_mb=1024, disk_mb=20 * 1024),
+    {"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 20},
+)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def reported(world: World, name: str, *instances: str, **facts: object) -> None:
+    listed = [{"uuid": each} for each in instances]
+    world.report({**host(name), "instances": listed, **facts})
+
+
+def without(world: World, *instances: str) -> tuple[dict[str, HostRecord], frozenset[str]]:
+    found = rewound(Snapshots(world.fleet).whole(), dict.fromkeys(instances, SMALL))
+    nodes = hosts_in(found.snapshot.scopes["default"])
+    return {each.uuid: each for each in nodes}, found.instances
+
+
+def test_what_an_instance_takes_is_given_back_to_its_host(world):
+    use = {"vcpus_used": 3, "memory_mb_used": 3072, "local_gb_used": 60}
+    reported(world, "a", "i1", "i2", **use)
+    hosts, gone = without(world, "i1", "elsewhere")
+    a = hosts["uuid-a"]
+    assert gone == {"i1"}
+    assert (a.vcpus_used, a.memory_mb_used, a.local_gb_used) == (2, 2048, 40)
+
+
+def test_free_amounts_that_are_reported_grow(world):
+    free = {"free_ram_mb": 4096, "free_disk_gb": 50, "disk_available_least": 40}
+    reported(world, "a", "i1", vcpus_used=0, **free)
+    a = without(world, "i1")[0]["uuid-a"]
+    assert (a.free_ram_mb, a.free_disk_gb, a.disk_available_least) == (5120, 70, 60)
+    assert a.vcpus_used == 0  # and not less
+
+
+def test_usages_of_inventories_and_their_consumers_go(world):
+    root = {
+        "uuid": "uuid-a",
+        "inventories": {name: {"total": 100} for name in ("VCPU", "MEMORY_MB", "DISK_GB")},
+        "usages": {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 40},
+        "consumers": ["i1", "i2"],
+    }
+    reported(world, "a", "i1", "i2", resource_providers=[root])
+    [left] = without(world, "i1")[0]["uuid-a"].resource_providers
+    assert left.usages == {"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 20}
+    assert left.consumers == ("i2",)
+
+
+def test_a_consumer_that_usages_do_not_have_takes_nothing_of_them(world):
+    root = {
+        "uuid": "uuid-a",
+        "inventories": {"VCPU": {"total": 100}},
+        "usages": {"VCPU": 2},
+        "consumers": ["i2"],
+    }
+    reported(world, "a", "i1", resource_providers=[root])
+    [left] = without(world, "i1")[0]["uuid-a"].resource_providers
+    assert left.usages == {"VCPU": 2}
+
+
+def test_a_reservation_goes_and_the_use_that_does_not_have_it_stays(world):
+    world.report(host("a", vcpus_used=1))
+    world.ask("i1")
+    whole = Snapshots(world.fleet).whole()
+    found = rewound(whole, {"i1": SMALL})
+    assert found.instances == {"i1"}
+    assert [key for key in found.snapshot.scopes["default"] if key.startswith("p:")] == []
+    [a] = hosts_in(found.snapshot.scopes["default"])
+    assert a.vcpus_used == 1
+    assert packing_of(whole)[0].use["vcpus"].mean == 50.0
+    assert packing_of(found.snapshot)[0].use["vcpus"].mean == 25.0
+
+
+def test_an_instance_on_two_hosts_stays_on_both(world):
+    for name in "ab":
+        reported(world, name, "i1", vcpus_used=1)
+    hosts, gone = without(world, "i1")
+    assert gone == set()
+    assert [each.vcpus_used for each in hosts.values()] == [1, 1]
+
+
+def test_an_instance_of_a_host_with_several_nodes_stays(world):
+    reported(world, "a", "i1", vcpus_used=1)
+    world.report({**host("a"), "uuid": "uuid-a2", "nodename": "a2", "vcpus_used": 1})
+    hosts, gone = without(world, "i1")
+    assert gone == set()
+    assert {each.vcpus_used for each in hosts.values()} == {1}
+
+
+def test_the_list_of_a_host_is_without_it(world):
+    reported(world, "a", "i1", "i2", vcpus_used=2)
+    found = rewound(Snapshots(world.fleet).whole(), {"i1": SMALL})
+    assert [set(some) for _, some in instances_in(found.snapshot.scopes["default"])] == [{"i2"}]

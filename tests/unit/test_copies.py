@@ -1,0 +1,55 @@
+"""Copies of decisions and hosts survive a file, and say where one is broken."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_worker import copies
+from scheduler_worker.errors import ConfigError
+from scheduler_worker.model.kept_decisions import (
+    DecisionId,
+    Details,
+    KeptDecision,
+    Outline,
+    Position,
+)
+from scheduler_worker.ports import GLOBAL
+from scheduler_worker.service.replay.snapshot import Snapshot
+from tests.support.services import request
+
+SNAPSHOT = Snapshot(17.5, {GLOBAL: {"c:default": b"{}"}, "default": {"h:u": b'{"uuid": "u"}'}})
+OUTLINE = Outline(decided_at_s=1.0, worker="w", result="placed", instances=("i",), hosts=("a",))
+
+
+def kept(number: int, details: Details | None) -> KeptDecision:
+    return KeptDecision(DecisionId(Position(1000, number), "default"), OUTLINE, details)
+
+
+def test_what_is_written_is_read(tmp_path):
+    path = tmp_path / "copies"
+    decisions = [kept(1, Details(spec=request("i").spec, priority=3)), kept(0, None)]
+    copies.write(path, SNAPSHOT, decisions)
+    assert copies.read(path) == (SNAPSHOT, decisions)
+
+
+def test_a_file_that_was_half_written_is_refused_with_the_place(tmp_path):
+    path = tmp_path / "copies"
+    copies.write(path, SNAPSHOT, [kept(1, None), kept(0, None)])
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ConfigError, match="copies: is no copy, at decision 2"):
+        copies.read(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"now_s": 1, "scopes": {}, "more": 1}'])
+def test_what_is_no_copy_is_refused(tmp_path, text):
+    path = tmp_path / "copies"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="is no copy, at its beginning"):
+        copies.read(path)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be written"):
+        copies.write(tmp_path / "none" / "copies", SNAPSHOT, [])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        copies.read(tmp_path / "none")
