@@ -113,7 +113,7 @@ def _run(arguments: argparse.Namespace) -> int:
         total = len(rehearsal.plan.decisions)
         found = list(_watched(rehearsal.run(), total))
         before, after = rehearsal.before, rehearsal.after
-    left_out = rehearsal.plan.left_out
+    left_out = dict(rehearsal.plan.left_out)
     if arguments.json:
         json.dump(_plain(found, left_out, before, after), sys.stdout, indent=2)
         sys.stdout.write("\n")
@@ -236,7 +236,7 @@ def _plain(
 ) -> dict[str, Any]:
     return {
         "rehearsed": len(found),
-        "left_out": dict(left_out),
+        "left_out": left_out,
         "placed": {
             "before": sum(bool(each.decision.outline.hosts) for each in found),
             "after": sum(bool(each.hosts) for each in found),

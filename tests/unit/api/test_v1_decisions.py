@@ -46,7 +46,8 @@ def test_they_are_filtered(rest):
     began = datetime.fromtimestamp(rest.world.clock.time_s(), UTC)
     later = quote((began - timedelta(seconds=30)).isoformat())
     for asked, expected in (
-        ("cluster=east", ["one"]),
+        ("cluster=east", ["two", "one"]),  # the refusal is of the cluster that was tried first
+        ("cluster=west", []),
         ("instance=two", ["two"]),
         ("project=p", ["one"]),
         ("result=refused", ["two"]),

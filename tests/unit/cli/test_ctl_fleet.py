@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import yaml
 
 from scheduler_worker import app, conf
 from scheduler_worker.cli.ctl import main
-from scheduler_worker.cli.fleet import decisions, hosts
+from scheduler_worker.cli.fleet import hosts
 from scheduler_worker.cli.fleet.commands import duration
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import NoValidHost
@@ -339,7 +340,7 @@ def test_new_decisions_are_printed_as_they_are_made(decided, client, worker, mon
         client.select_destinations(SPEC, [f"later-{len(looks)}"])
         worker[0].decisions.recorder.write()
 
-    monkeypatch.setattr(decisions.time, "sleep", look)
+    monkeypatch.setattr(time, "sleep", look)
     _, out, _ = decided("decision", "tail", "-n", "0", "--json")
     printed = [json.loads(each)["instances"] for each in out.splitlines()]
     assert printed == [["later-1"], ["later-2"], ["later-3"]]
