@@ -95,6 +95,15 @@ def test_a_record_is_read_by_its_position_with_its_details(log):
     assert log.get(SCOPE, newest.position._replace(number=99)) is None
 
 
+def test_the_details_of_many_are_read_at_once(log):
+    add(log, "a", "b")
+    newest, oldest = (each.position for each in log.newest(SCOPE, count=2))
+    missing = newest._replace(number=99)
+    assert log.details(SCOPE, [oldest, missing, newest]) == [b"d\x00\xff", None, b"d\x00\xff"]
+    assert log.details(SCOPE, []) == []
+    assert log.details(OTHER, [newest]) == [None]
+
+
 def test_the_records_of_an_instance_are_found(log):
     log.append(SCOPE, [record("a", "b"), record("b"), record("bb")], once="1")
     assert [each.instances for each in log.of_instance(SCOPE, "b")] == [("b",), ("a", "b")]
@@ -195,6 +204,7 @@ def test_the_documented_account_suffices(redis_url):
         assert log.newest(SCOPE, before=newest.position, count=1)[0].instances == ("b",)
         assert log.of_instance(SCOPE, "c") == [newest]
         assert log.get(SCOPE, newest.position) is not None
+        assert log.details(SCOPE, [newest.position]) != [None]
         log.close()
         assert [each for each in client.acl_log() if each["username"] == "worker"] == []
 
