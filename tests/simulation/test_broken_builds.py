@@ -22,7 +22,7 @@ from scheduler_worker.scheduling import absorption
 from scheduler_worker.service.inventory import reports
 from scheduler_worker.service.inventory.reports import HostReports
 from scheduler_worker.service.placement import multi_cluster
-from scheduler_worker.service.placement.scheduler import Scheduler
+from scheduler_worker.service.placement.reserving import Reserving
 from scheduler_worker.service.placement.waiting import CapacityWaiters
 from scheduler_worker.service.state import lease, records, reservations
 from scheduler_worker.service.state.intents import PlacementIntents
@@ -275,7 +275,7 @@ def test_older_changes_that_are_applied(rebuilt, found_out):
 
 
 def test_clusters_that_keep_a_part_of_a_request_that_failed(broken, found_out):
-    def undo(deps, reserved, claimed, routing):
+    def undo(deps, claimed, routing):
         for each, placement in claimed:
             each.view.give_back(placement.claims)
 
@@ -284,7 +284,7 @@ def test_clusters_that_keep_a_part_of_a_request_that_failed(broken, found_out):
 
 
 def test_a_wait_whose_timeout_restarts_with_every_attempt(rebuilt, found_out):
-    rebuilt(Scheduler, "_select", "if wait_until_s is None:", "if True:")
+    rebuilt(Reserving, "_select", "if wait_until_s is None:", "if True:")
     assert found_out("waited", is_calm, wait_timeout_s=1.0, decides_in_s=0.0)
 
 
