@@ -38,6 +38,7 @@ from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
 from scheduler_worker.rpc.policies import PolicyEndpoint
 from scheduler_worker.rpc.server import Server
 from scheduler_worker.rpc.snapshots import SnapshotsEndpoint
+from scheduler_worker.rpc.taking_over import TakingOver
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.tuning import TuningEndpoint
 from scheduler_worker.rpc.wire_errors import to_wire
@@ -122,6 +123,9 @@ class Worker:
         self._presence = Presence(state, factories.worker_facts(settings), self.monitor)
         self.dry_run = self._build_dry_run()
         self._server = self._build_server()
+        self._taking_over = TakingOver(
+            self._server, self.feeder.unready if self.feeder else lambda: None
+        )
 
     # Building
 
@@ -200,6 +204,7 @@ class Worker:
             translate=to_wire,
             observer=self.monitor,
             stuck_after_s=_stuck_after_s(self.settings.placement),
+            comes_first=self.feeder is None,  # else once all hosts are known
         )
 
     def _endpoints(self) -> list[Endpoint]:
@@ -264,6 +269,7 @@ class Worker:
             self.dry_run.task.start()
             LOG.info("Dry run: serving nobody on topic %s", self.settings.rpc.topic)
             return
+        self._taking_over.task.start()
         self.tuner.task.start()
         self.balancer.task.start()
         if self._unit_files is not None:
@@ -306,6 +312,7 @@ class Worker:
         with self._guard:
             self._is_stopping = True
         self._advice.stop()
+        self._taking_over.task.stop()
         self.tuner.task.stop()
         self.balancer.task.stop()
         self._feed.stop()

@@ -199,7 +199,7 @@ def consumers(
         return warning(
             check,
             f"{text}; the others are nova-schedulers, or workers of another shared state",
-            "Before a worker starts without [dry_run], stop nova-scheduler on all nodes",
+            "Start the workers first, and then stop nova-scheduler on all nodes",
         )
     return failed(
         check,

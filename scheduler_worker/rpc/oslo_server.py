@@ -96,6 +96,9 @@ class OsloServer:
                 "worker", "only a worker with [rpc] server = amqp can be drained; stop this one"
             )
 
+    def come_first(self) -> None:
+        """Do nothing: oslo.messaging's consumers have no priority."""
+
     def problem(self) -> str | None:
         """Why nothing is consumed, or nothing gets done; None if all is well."""
         if not self._started or self._stopping is not None:

@@ -42,6 +42,13 @@ class Server(Protocol):
         Returns at once. Raises RequestError where the server cannot tell its queues apart.
         """
 
+    def come_first(self) -> None:
+        """From now on take requests before other programs that consume the topic's queue.
+
+        For servers that were made to come last. Returns at once; does nothing where the broker
+        cannot tell consumers apart. Idempotent.
+        """
+
     def problem(self) -> str | None:
         """Why nothing is consumed, or nothing gets done; None if all is well."""
 

@@ -133,13 +133,15 @@ class Bus:
         limits: DeliveryLimits | None = None,
         observer: Observer | None = None,
         stuck_after_s: float = STUCK_S,
+        comes_first: bool = True,
     ) -> Server:
         """A server, not yet started, for a topic, for ``topic.server``, and for its fanout.
 
         ``slots`` requests are worked on at a time. ``translate`` encodes an exception of a handler.
         ``kind`` is ours (``amqp``, where the bus is RabbitMQ) or oslo.messaging's own (``oslo``).
-        Work that takes longer than ``stuck_after_s`` is a problem of the server. Raises ConfigError
-        for options that it does not support.
+        Work that takes longer than ``stuck_after_s`` is a problem of the server. Without
+        ``comes_first`` other consumers of the topic go before it, until :meth:`.Server.come_first`.
+        Raises ConfigError for options that it does not support.
         """
         if self._transport.conf.rpc_ping_enabled:
             endpoints = [*endpoints, _PING]
@@ -155,6 +157,7 @@ class Bus:
                 limits=limits or DeliveryLimits(),
                 observer=observer,
                 stuck_after_s=stuck_after_s,
+                comes_first=comes_first,
             )
         return OsloServer(
             self._transport,

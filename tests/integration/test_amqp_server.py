@@ -59,6 +59,30 @@ def test_another_consumer_of_the_topic_gets_nothing_while_a_slot_is_free(stage, 
     assert [client.call("echo", {}, value=each) for each in range(20)] == list(range(20))
 
 
+def test_a_server_that_comes_last_gets_nothing_until_it_comes_first(stage):
+    """As a worker beside a nova-scheduler, before it knows all hosts."""
+    got = []
+    server = stage.serve({"note": lambda _context, value: got.append(value)}, comes_first=False)
+    stage.operator.consume_in_vain(stage.topic)
+    client = stage.client()
+    for each in range(5):
+        client.cast("note", {}, value=each)
+    eventually(lambda: stage.operator.taken == 5)
+    assert got == []
+    server.come_first()
+    eventually(lambda: client.cast("note", {}, value=-1) or got)  # it takes effect a moment later
+    taken = stage.operator.taken
+    for each in range(5):
+        client.cast("note", {}, value=each)
+    eventually(lambda: got[-5:] == [0, 1, 2, 3, 4])
+    assert stage.operator.taken == taken
+
+
+def test_a_server_that_comes_last_and_is_alone_gets_all(stage):
+    stage.serve({"echo": echo}, comes_first=False)
+    assert stage.client().call("echo", {}, value=1) == 1
+
+
 def test_messages_in_flight_at_a_disconnected_server_go_to_another(stage, gate, proxy):
     stage.serve({"wait": gate}, slots=2, url=stage.through(proxy))
     client = stage.client()

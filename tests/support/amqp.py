@@ -36,6 +36,7 @@ class Operator:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._kept: list[Any] = []
         self._connect()
 
     def _connect(self) -> None:
@@ -121,7 +122,15 @@ class Operator:
 
     def consume_in_vain(self, queue: str) -> None:
         """Be another consumer of a queue, which keeps what it gets."""
-        self._channel.basic_consume(queue)
+        self._channel.basic_consume(queue, callback=self._kept.append)
+
+    @property
+    def taken(self) -> int:
+        """How many messages that consumer has got."""
+        with contextlib.suppress(TimeoutError):
+            while True:
+                self._connection.drain_events(timeout=0.05)
+        return len(self._kept)
 
     def take(self, queue: str) -> Any:
         """The next message of a queue."""
@@ -234,6 +243,7 @@ class Stage:
         observer: Observer | None = None,
         kind: str = "amqp",
         endpoints: Sequence[Endpoint] = (),
+        comes_first: bool = True,
         **options: Any,
     ) -> Server:
         """A server, not yet started; stopped with the stage. ``endpoints`` are served besides."""
@@ -246,6 +256,7 @@ class Stage:
             kind=kind,
             limits=limits,
             observer=observer,
+            comes_first=comes_first,
         )
         self._open.callback(server.stop, 1.0)
         return server

@@ -45,12 +45,8 @@ __all__ = ["Answer", "BrokerConnection", "ConnectionLostError", "IncomingMessage
 
 _REASON = 200
 """Characters of the reason that a dead letter carries."""
-_PRIORITY = 1
-"""Of our consumers of the topic's queue; that of others is 0.
-
-A nova-scheduler that consumes it too, while one takes the other's place, gets a request only while
-all slots of the workers are taken. It loses some of what it gets while it stops.
-"""
+_FIRST, _LAST = 1, -1
+"""Priorities of our consumers of the topic's queue; that of others is 0."""
 
 
 class IncomingMessage(NamedTuple):
@@ -118,6 +114,9 @@ class BrokerConnection:
     ) -> None:
         self._settings = settings
         self._names = names
+        self.comes_first = True
+        """Whether other consumers of the topic's queue get only what we have no slot for; else we
+        get what they have none for. Counts when a consumer is opened."""
         self._on_message = on_message
         self._on_answered = on_answered
         self._on_copied = on_copied
@@ -229,7 +228,8 @@ class BrokerConnection:
         self._send_method(spec.Basic.Qos, "lBb", (0, prefetch, False))
         self._consumed[tag] = queue
         self._channel.cancel_callbacks[tag] = self._cancelled
-        options = {"x-priority": _PRIORITY} if queue == self._names.queue else {}
+        priority = _FIRST if self.comes_first else _LAST
+        options = {"x-priority": priority} if queue == self._names.queue else {}
         arguments: tuple[Any, ...] = (0, queue, tag, False, False, False, wait is None, options)
         self._channel.send_method(spec.Basic.Consume, "BssbbbbF", arguments, wait=wait)
 

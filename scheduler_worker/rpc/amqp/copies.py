@@ -106,6 +106,9 @@ class Copies:
         """Raises RequestError: it takes no requests, only copies."""
         raise RequestError("worker", "in a dry run a worker takes no requests")
 
+    def come_first(self) -> None:
+        """Do nothing: it takes no requests."""
+
     def problem(self) -> str | None:
         return self._problem
 

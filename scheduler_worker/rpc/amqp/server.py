@@ -49,7 +49,11 @@ class AmqpServer:
         limits: DeliveryLimits,
         observer: Observer,
         stuck_after_s: float = STUCK_S,
+        comes_first: bool = True,
     ) -> None:
+        """``comes_first``: whether other consumers of the topic get only what we have no slot for,
+        or else we what they have none for, until :meth:`come_first`.
+        """
         self._settings = settings
         self._names = names
         self._limits = limits
@@ -76,6 +80,7 @@ class AmqpServer:
         self._connected_s = 0.0
         self._last_tick_s = time.monotonic()
         self._problem: str | None = "has not started"
+        self._comes_first = comes_first
         self._takes_requests = True
         """Whether the topic's queue is consumed, which all servers share."""
         self._silence: str | None = None
@@ -127,6 +132,12 @@ class AmqpServer:
         """Take messages from the topic's queue, or no more of them; see ``Server``. Idempotent."""
         self._takes_requests = wanted
         self._loop.call_soon(self._consume_as_wanted)
+
+    def come_first(self) -> None:
+        """Have the broker prefer us to other consumers of the topic's queue; see ``Server``."""
+        if not self._comes_first:
+            self._comes_first = True
+            self._loop.call_soon(self._consume_first)
 
     def problem(self) -> str | None:
         """Why nothing is consumed, or nothing gets done; None if all is well."""
@@ -275,6 +286,7 @@ class AmqpServer:
         )
         messages.adopt(connection)
         shared = self._takes_requests
+        connection.comes_first = self._comes_first
         connection.consume(self._slot_count, shared=shared)
         again = " again" if is_reconnect else ""
         LOG.info("Consuming topic %s at %s%s", self._names.topic, broker.address, again)
@@ -283,6 +295,16 @@ class AmqpServer:
         messages.use(connection, shared=shared)
         self._observer.bus_connected(again=is_reconnect)
         self._consumes.set()
+
+    def _consume_first(self) -> None:
+        """The priority of a consumer is fixed: another one takes its place."""
+        connection = self._connection
+        if connection is None or self._stopping.is_set():
+            return
+        connection.comes_first = True
+        if self._takes_requests:
+            connection.leave_shared()
+            connection.consume_shared(self._slot_count)
 
     def _consume_as_wanted(self) -> None:
         connection = self._connection

@@ -1,0 +1,35 @@
+"""Takes the place of a nova-scheduler that serves the same topic, once all hosts are known.
+
+A nova-scheduler loses some of the requests that it gets while it stops, so it is to get none by
+then. And a worker that does not know the hosts yet is to get no more than the other leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.rpc.server import Server
+from scheduler_worker.service.state.turns import Periodic
+
+_LOOK_S, _DONE_S = 0.5, 3600.0
+
+
+class TakingOver:
+    """Has a server come first when requests can be decided; runs from ``task.start``."""
+
+    def __init__(self, server: Server, unready: Callable[[], str | None]) -> None:
+        """``unready`` says why requests must not be decided, and raises StateUnavailable."""
+        self._server = server
+        self._unready = unready
+        self.task = Periodic("taking over", self.run_due, _LOOK_S)
+
+    def run_due(self) -> float:
+        """Look whether it is time; returns the seconds until the next look."""
+        try:
+            if self._unready() is not None:
+                return _LOOK_S
+        except StateUnavailable:
+            return _LOOK_S
+        self._server.come_first()
+        return _DONE_S
