@@ -8,11 +8,12 @@ PAGES = {
     "fleet": ("/fleet", "#heat-map"),
     "host": ("/hosts/uuid-a1", "#reservations table"),
     "host-down": ("/hosts/uuid-b2", "#facts dl"),
+    "decisions": ("/decisions", "table"),
     "policies": ("/policies", "table"),
     "policy": ("/policies/new", "form.policy"),
     "nothing": ("/nothing", "h1"),
 }
-PICTURES = {"host", "policies"}
+PICTURES = {"host", "decisions", "policies"}
 each_page = pytest.mark.parametrize("name", PAGES)
 
 

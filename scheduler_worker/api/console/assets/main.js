@@ -1,5 +1,7 @@
 // Starts the console: the session, the pages by their paths, the navigation.
 
+import { decisionPage } from "./decision.js";
+import { decisionsPage } from "./decisions.js";
 import { el } from "./dom.js";
 import { fleetPage } from "./fleet.js";
 import { hostPage } from "./host.js";
@@ -13,6 +15,8 @@ import { begin, forget, logInPage, logOut, user } from "./session.js";
 const ROOT = "/console";
 const PAGES = [
   { title: "Fleet", path: /^(\/fleet)?$/, show: fleetPage, link: "/fleet" },
+  { title: "Decisions", path: /^\/decisions$/, show: decisionsPage, link: "/decisions" },
+  { title: "Decision", path: /^\/decisions\/([^/]+)$/, show: decisionPage, under: "Decisions" },
   { title: "Policies", path: /^\/policies$/, show: policiesPage, link: "/policies" },
   { title: "Policy", path: /^\/policies\/([^/]+)$/, show: policyPage, under: "Policies" },
   { title: "Host", path: /^\/hosts\/([^/]+)$/, show: hostPage, under: "Fleet" },

@@ -1,0 +1,113 @@
+"""The pages of decisions: found, explained, asked again."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from scheduler_worker.errors import NoValidHost
+from tests.support.consoles import report, take_picture
+from tests.support.services import host, request
+
+WHY = "No host in 3 clusters; in east: of 3 hosts none has 99 vCPUs left."
+
+
+@pytest.fixture
+def decided(api):
+    """One was placed on a1 before; two is refused."""
+    refuse(api, "two")
+    return api
+
+
+def refuse(api, name):
+    with pytest.raises(NoValidHost):
+        api.use_cases.scheduler.select(request(name, vcpus=99, project_id="p"))
+
+
+def test_an_instance_is_found_by_its_uuid_and_says_why_in_one_sentence(decided, console):
+    page = console.entered("/decisions")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(2)
+    page.get_by_label("Instance").fill("two")
+    page.get_by_label("Instance").press("Enter")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text(WHY)
+    expect(rows).to_contain_text("refused")
+    rows.get_by_role("link").click()
+    expect(page.get_by_role("heading", name="Decision on two refused")).to_be_visible()
+    expect(page.locator("#sentence")).to_have_text(WHY)
+    expect(page.locator("#weights")).to_have_text("No host was weighed.")
+    last = page.locator("#filters tbody tr").last
+    expect(last.get_by_role("img", name="0 of 3 hosts")).to_be_visible()
+
+
+def test_a_placed_one_has_hosts_and_the_way_to_their_pages(decided, console):
+    page = console.entered("/decisions?result=placed")
+    page.locator("tbody").get_by_role("link").click()
+    expect(page.get_by_role("heading", name="Decision on one placed")).to_be_visible()
+    page.locator("#hosts").get_by_role("link", name="a1").click()
+    expect(page.get_by_role("heading", name="a1 up")).to_be_visible()
+
+
+def test_new_decisions_appear_by_themselves(decided, console):
+    page = console.entered("/decisions")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(2)
+    refuse(decided, "three")
+    expect(rows).to_have_count(3)
+    expect(rows.first).to_contain_text("three")
+
+
+def test_filters_are_in_the_address(decided, console):
+    page = console.entered("/decisions")
+    page.get_by_label("Result").select_option("refused")
+    page.get_by_label("Time").select_option("the last hour")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.reload()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.get_by_label("Result")).to_have_value("refused")
+    page.get_by_label("Project").fill("nobody")
+    page.get_by_label("Project").press("Enter")
+    expect(page.locator("#found")).to_have_text("None is kept")
+
+
+def test_older_ones_are_shown_when_they_are_asked_for(decided, console):
+    for number in range(60):
+        refuse(decided, f"more-{number}")
+    page = console.entered("/decisions")
+    expect(page.locator("tbody tr")).to_have_count(50)
+    page.get_by_role("button", name="Show older ones").click()
+    expect(page.locator("tbody tr")).to_have_count(62)
+    expect(page.locator("tbody tr").last).to_contain_text("one")
+
+
+def test_the_same_question_is_asked_again_now(decided, console):
+    page = console.entered("/decisions?instance=two")
+    page.locator("tbody").get_by_role("link").click()
+    page.get_by_role("button", name="Ask again now").click()
+    now = page.locator("#now")
+    expect(now).to_contain_text("none has 99 vCPUs left")
+    report(decided.use_cases.inventory, host("huge", cluster="east", vcpus=128))
+    page.get_by_role("button", name="Ask again now").click()
+    expect(now).to_contain_text("Host huge: the only one of 4 hosts that passes.")
+    expect(now.get_by_role("link", name="huge")).to_be_visible()
+
+
+def test_one_that_is_not_kept_is_told(console):
+    page = console.entered("/decisions/1-0@default")
+    expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_serious_is_found_in_one(decided, make_console, pytestconfig, scheme):
+    console = make_console(decided, color_scheme=scheme, viewport={"width": 1280, "height": 900})
+    page = console.entered("/decisions?instance=one")
+    page.locator("tbody").get_by_role("link").click()
+    expect(page.locator("#filters table")).to_be_visible()
+    page.get_by_role("button", name="Ask again now").click()
+    expect(page.locator("#now")).to_contain_text("Now")
+    if scheme == "light":
+        take_picture(pytestconfig, page, "decision")
+    assert console.serious() == []
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
