@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+
+PhaseName = Literal["lock", "decide", "commit", "pending", "look", "claim"]
+"""Waiting for the turn and the cluster's lock; deciding; reserving; waiting for pending
+reservations, for another look at the hosts, for Placement."""
+
+
+class Phase(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A part of a request's way: from when to when, in seconds of the monotonic clock."""
+
+    name: PhaseName
+    began_s: float
+    ended_s: float
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -46,6 +61,12 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Waiting for another look at the hosts."""
     token: int | None = None
     duration_s: float = 0.0
+    ended_s: float = 0.0
+    """When it ended, by the monotonic clock."""
+    phases: tuple[Phase, ...] = ()
+    """In the order of their ends."""
+    traceparent: str | None = None
+    """The caller's trace context, in W3C's form, as it was sent."""
 
 
 class Observer:

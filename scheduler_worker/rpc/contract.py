@@ -20,6 +20,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     request_id: str = ""
     global_request_id: str | None = None
+    traceparent: str | None = None
+    """The caller's trace context, in W3C's form, unchecked."""
     user_id: str | None = None
     project_id: str | None = None
     is_admin: bool = False

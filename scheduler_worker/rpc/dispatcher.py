@@ -38,6 +38,11 @@ DISPATCHER_MODULE = "oslo_messaging.rpc.dispatcher"
 """The module that callers expect for errors about methods and versions."""
 
 
+TRACEPARENT = "traceparent"
+"""The field of a context with the caller's trace context; our server puts the header of that name
+there."""
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """A request in plain values, unchecked."""
 
@@ -249,6 +254,7 @@ def context_of(
     return Context(
         request_id=text("request_id") or "",
         global_request_id=text("global_request_id"),
+        traceparent=text(TRACEPARENT),
         user_id=text("user_id"),
         project_id=text("project_id"),
         is_admin=fields.get("is_admin") is True,

@@ -22,6 +22,7 @@ def prepare_request(
         instance_uuids=instance_uuids or instance_ids(spec, context),
         request_id=context.request_id,
         global_request_id=context.global_request_id,
+        traceparent=context.traceparent,
         num_alternates=num_alternates,
         priority=priority,
         owner=_owner(context, spec),

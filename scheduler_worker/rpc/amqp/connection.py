@@ -59,6 +59,7 @@ class IncomingMessage(NamedTuple):
     deliveries: int
     is_counted: bool
     compression: object = None
+    traceparent: str | None = None
 
 
 class Answer(NamedTuple):
@@ -269,6 +270,7 @@ class BrokerConnection:
                 deliveries=deliveries,
                 is_counted=is_counted or not delivery.redelivered,
                 compression=read.compression,
+                traceparent=read.traceparent,
             )
         )
 

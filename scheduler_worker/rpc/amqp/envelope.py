@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.rpc.dispatcher import Message, Result
+from scheduler_worker.rpc.dispatcher import TRACEPARENT, Message, Result
 from scheduler_worker.rpc.wire_errors import OUR_MODULE, WireError
 from scheduler_worker.unique import unique_hex
 
@@ -116,6 +116,14 @@ def _content(text: str) -> tuple[dict[str, Any], bool]:
     if not isinstance(content, dict):
         raise MalformedError("it is not a mapping")
     return content, is_text
+
+
+def traced(request: Request, traceparent: str) -> Request:
+    """The same request with its caller's trace context, unless the context has one already."""
+    message = request.message
+    context = {TRACEPARENT: traceparent, **message.context}
+    message = msgspec.structs.replace(message, context=context)
+    return msgspec.structs.replace(request, message=message)
 
 
 def _is_text(content: Any) -> bool:

@@ -178,6 +178,8 @@ class MessageHandler:
         if isinstance(request, envelope.MalformedError):
             self._deliveries.refuse(message.tag, message.queue, str(request))
             return
+        if message.traceparent is not None:
+            request = envelope.traced(request, message.traceparent)
         is_repeated = self._deliveries.take(
             Delivery(
                 tag=message.tag,

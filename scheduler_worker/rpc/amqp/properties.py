@@ -46,6 +46,12 @@ class Properties(NamedTuple):
         return self.headers.get("compression")
 
     @property
+    def traceparent(self) -> str | None:
+        """The sender's trace context, in W3C's form."""
+        found = self.headers.get("traceparent")
+        return found if isinstance(found, str) else None
+
+    @property
     def expires_ms(self) -> int | None:
         """When the caller of a copied message gives up; milliseconds since 1970."""
         return _integer(self.headers.get(EXPIRES))

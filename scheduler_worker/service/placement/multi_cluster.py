@@ -75,8 +75,9 @@ def place(
             give_back([each.view for each in leases], decision.claims)
             raise DeadlineExceeded("The request was decided when its caller no longer waited.")
         _declare(deps, leases, routing, decision)
+        begun_s = deps.clock.monotonic_s()
         trace.cluster = _commit(deps, leases, trace.request, routing, decision)
-        trace.hold_s = leases[0].held_s()
+        trace.committed(begun_s, deps.clock.monotonic_s(), leases[0].held_s())
         return decision
 
 

@@ -146,7 +146,7 @@ class Reserving:
         spec, deadline_s = trace.request.spec, trace.caller_deadline_s
         begun_s = self._deps.clock.monotonic_s()
         is_done = await self._freshness.look(spec, deadline_s, yield_slot)
-        trace.look_s = self._deps.clock.monotonic_s() - begun_s
+        trace.spent("look", begun_s, self._deps.clock.monotonic_s())
         trace.look = "done" if is_done else "late"
         if is_done:
             self._choice.refresh_globals(anew=True)

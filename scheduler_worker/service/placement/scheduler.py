@@ -235,7 +235,7 @@ class Scheduler:
                     self._asking.claimed(decision.claims)
                 return made
             finally:
-                trace.claim_s += clock.monotonic_s() - begun_s
+                trace.spent("claim", begun_s, clock.monotonic_s())
         raise NoValidHost(NOT_ENOUGH_HOSTS, diagnosis)
 
     # Answers

@@ -102,7 +102,7 @@ class CapacityWaiters:
             with yield_slot():
                 return self._until_it_fits(trace.request, routing, clusters, until_s)
         finally:
-            trace.waited_for_pending_s += clock.monotonic_s() - since_s
+            trace.spent("pending", since_s, clock.monotonic_s())
 
     def _until_it_fits(
         self, request: Request, routing: Routing, clusters: Clusters, until_s: float

@@ -307,12 +307,13 @@ class ClusterQueue:
             applied = lease.commit(placements, keep=self._is_waited_for())
         except (StaleFencingToken, StateUnavailable) as error:
             return self._refusals_stand(lease, error, placed, refused)
-        self._committing.add(self._now_s() - begun_s, self._now_s())
+        now_s = self._now_s()
+        self._committing.add(now_s - begun_s, now_s)
         if not lease.ended:
             self._kept_lease = lease
         for (queued, decision, _), is_reserved in zip(placed, applied, strict=False):
             if is_reserved:
-                queued.trace.hold_s = lease.held_s()
+                queued.trace.committed(begun_s, now_s, lease.held_s())
                 queued.routing.committed[self._replica.scope] = lease.made(decision.claims)
                 queued.succeed(decision)
         return all(applied)

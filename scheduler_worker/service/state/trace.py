@@ -6,7 +6,7 @@ import math
 
 from scheduler_worker.errors import NoValidHost, SchedulerWorkerError
 from scheduler_worker.model.decisions import Decision, Diagnosis
-from scheduler_worker.observer import Outcome
+from scheduler_worker.observer import Outcome, Phase, PhaseName
 from scheduler_worker.scheduling.pipeline import Request
 
 
@@ -24,17 +24,15 @@ class RequestTrace:
         self.refusals = 0
         """How many clusters refused it in the last attempt."""
         self.attempts = 0
-        self.lock_wait_s = 0.0
         self.hold_s = 0.0
         self.token: int | None = None
-        self.waited_for_pending_s = 0.0
-        self.claim_s = 0.0
+        self.phases: list[Phase] = []
         self.look: str | None = None
         """Whether hosts were looked at once more: ``done``, or ``late``."""
         self.looks_for_alternates = False
         """Whether that was for alternates, not before a refusal."""
-        self.look_s = 0.0
         self._queued_s = arrived_s
+        self._decided_from_s = arrived_s
 
     def queued(self, cluster: str | None, now_s: float) -> None:
         """Record that the wait for a cluster's lock begins; None for those of several."""
@@ -44,8 +42,8 @@ class RequestTrace:
     def dequeued(self, now_s: float) -> float:
         """Record the end of a wait for the lock; returns its seconds."""
         waited_s = now_s - self._queued_s
+        self.spent("lock", self._queued_s, now_s)
         self._queued_s = now_s
-        self.lock_wait_s += waited_s
         return waited_s
 
     def attempted(self, token: int, now_s: float) -> None:
@@ -53,6 +51,17 @@ class RequestTrace:
         self.dequeued(now_s)
         self.attempts += 1
         self.token = token
+        self._decided_from_s = now_s
+
+    def committed(self, began_s: float, now_s: float, held_s: float) -> None:
+        """Record that what was decided is reserved; ``began_s`` is when its commit began."""
+        self.spent("decide", self._decided_from_s, began_s)
+        self.spent("commit", began_s, now_s)
+        self.hold_s = held_s
+
+    def spent(self, name: PhaseName, began_s: float, ended_s: float) -> None:
+        """Record what time was spent on."""
+        self.phases.append(Phase(name, began_s, ended_s))
 
     def placed(self, decision: Decision, now_s: float) -> Outcome:
         """The outcome of a request that got its hosts."""
@@ -103,11 +112,17 @@ class RequestTrace:
             passed=steps[-1].hosts_out if steps else diagnosis.hosts,
             rejections=tuple((step.name, step.hosts_in - step.hosts_out) for step in steps),
             attempts=self.attempts,
-            lock_wait_s=self.lock_wait_s,
+            lock_wait_s=self._sum("lock"),
             hold_s=self.hold_s,
-            waited_for_pending_s=self.waited_for_pending_s,
-            claim_s=self.claim_s,
-            look_s=self.look_s,
+            waited_for_pending_s=self._sum("pending"),
+            claim_s=self._sum("claim"),
+            look_s=self._sum("look"),
             token=self.token,
             duration_s=now_s - self.arrived_s,
+            ended_s=now_s,
+            phases=tuple(self.phases),
+            traceparent=self.request.traceparent,
         )
+
+    def _sum(self, name: PhaseName) -> float:
+        return sum(each.ended_s - each.began_s for each in self.phases if each.name == name)

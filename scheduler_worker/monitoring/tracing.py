@@ -1,0 +1,198 @@
+"""OpenTelemetry traces: a span for each request, with one inside for each part of its way.
+
+Spans are made and sent behind the answer, by a thread of their own: a request only leaves its
+outcome. While the collector is away they wait; what there is no room for is dropped, and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from scheduler_worker import __version__
+from scheduler_worker.errors import NoValidHost
+from scheduler_worker.observer import Outcome
+
+LOG = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+"""For how long outcomes are collected before they are sent."""
+BATCH = 200
+"""Requests whose spans are sent at once."""
+MAX_WAITING = 10_000
+_STOP_S = 5.0
+_SAY_AGAIN_S = 60.0
+_SCOPE = InstrumentationScope("scheduler_worker", __version__)
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
+_NS = 1e9
+
+
+class _Left(NamedTuple):
+    """What a request leaves."""
+
+    outcome: Outcome
+    parent: SpanContext | None
+    ahead_s: float
+    """Of the time of day to the monotonic clock."""
+
+
+class Tracing:
+    """Sends the spans of requests from :meth:`start` until :meth:`stop`."""
+
+    def __init__(
+        self,
+        exporter: SpanExporter,
+        *,
+        worker: str,
+        ratio: float,
+        count: Callable[[str, int], None],
+    ) -> None:
+        """``ratio`` of the requests without a trace of their caller's are traced; others as it
+        says. ``count`` is told how many requests were ``exported`` or ``dropped``.
+        """
+        self._exporter = exporter
+        self._resource = Resource.create(
+            {"service.name": "scheduler_worker", "service.instance.id": worker}
+        )
+        self._ratio = ratio
+        self._count = count
+        self._waiting: deque[_Left] = deque()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
+        self._said_at_s = -_SAY_AGAIN_S
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send what waits, if that is possible in a few seconds, and end."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_S)
+        self._exporter.shutdown()
+
+    def record(self, outcome: Outcome) -> None:
+        """Leave how a request ended. Does not block."""
+        parent = parent_of(outcome.traceparent)
+        is_traced = parent.trace_flags.sampled if parent else random.random() < self._ratio  # noqa: S311
+        if not is_traced:
+            return
+        if len(self._waiting) >= MAX_WAITING:
+            self._dropped(1, "too many wait")
+            return
+        self._waiting.append(_Left(outcome, parent, time.time() - time.monotonic()))
+
+    def _run(self) -> None:
+        while not self._stopping.wait(INTERVAL_S):
+            self._send()
+        self._send()
+
+    def _send(self) -> None:
+        while self._waiting:
+            left = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            try:
+                spans = [span for each in left for span in spans_of(each, self._resource)]
+                is_sent = self._exporter.export(spans) is SpanExportResult.SUCCESS
+            except Exception as error:  # whatever an exporter raises; requests go on without traces
+                LOG.debug("Traces cannot be sent", exc_info=error)
+                is_sent = False
+            if is_sent:
+                self._count("exported", len(left))
+            else:
+                self._dropped(len(left), "the collector does not take them")
+
+    def _dropped(self, requests: int, why: str) -> None:
+        self._count("dropped", requests)
+        now_s = time.monotonic()
+        if now_s - self._said_at_s >= _SAY_AGAIN_S:
+            self._said_at_s = now_s
+            LOG.warning("Traces of requests are dropped: %s", why)
+
+
+def parent_of(traceparent: str | None) -> SpanContext | None:
+    """The caller's span; None where there is none, or what was sent is none."""
+    found = _TRACEPARENT.fullmatch(traceparent or "")
+    if found is None:
+        return None
+    trace_id, span_id, flags = (int(found[at], 16) for at in (1, 2, 3))
+    context = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
+    return context if context.is_valid else None
+
+
+def spans_of(left: _Left, resource: Resource) -> Iterator[ReadableSpan]:
+    """The request's span, and those inside it."""
+    outcome, parent = left.outcome, left.parent
+    trace_id = parent.trace_id if parent else random.getrandbits(128)
+    root = _context(trace_id)
+
+    def at_ns(monotonic_s: float) -> int:
+        return int((monotonic_s + left.ahead_s) * _NS)
+
+    yield ReadableSpan(
+        "select_destinations",
+        context=root,
+        parent=parent,
+        resource=resource,
+        attributes=_attributes(outcome),
+        kind=SpanKind.SERVER,
+        status=_status(outcome),
+        start_time=at_ns(outcome.ended_s - outcome.duration_s),
+        end_time=at_ns(outcome.ended_s),
+        instrumentation_scope=_SCOPE,
+    )
+    for phase in outcome.phases:
+        yield ReadableSpan(
+            phase.name,
+            context=_context(trace_id),
+            parent=root,
+            resource=resource,
+            start_time=at_ns(phase.began_s),
+            end_time=at_ns(phase.ended_s),
+            instrumentation_scope=_SCOPE,
+        )
+
+
+def _context(trace_id: int) -> SpanContext:
+    return SpanContext(
+        trace_id,
+        random.getrandbits(64) or 1,
+        is_remote=False,
+        trace_flags=TraceFlags(TraceFlags.SAMPLED),
+    )
+
+
+def _attributes(outcome: Outcome) -> dict[str, str | int | Sequence[str]]:
+    found: dict[str, str | int | Sequence[str] | None] = {
+        "openstack.request_id": outcome.request_id,
+        "openstack.global_request_id": outcome.global_request_id,
+        "openstack.project_id": outcome.project_id,
+        "scheduler.result": outcome.result,
+        "scheduler.cluster": outcome.cluster,
+        "scheduler.policy": outcome.policy,
+        "scheduler.instances": outcome.instance_uuids,
+        "scheduler.hosts": outcome.hosts,
+        "scheduler.candidates": outcome.candidates,
+        "scheduler.passed": outcome.passed,
+        "scheduler.attempts": outcome.attempts,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _status(outcome: Outcome) -> Status:
+    """A refusal is an answer; an error is one."""
+    if outcome.result in {"placed", NoValidHost.__name__}:
+        return Status(StatusCode.UNSET)
+    return Status(StatusCode.ERROR, outcome.reason or outcome.result)
