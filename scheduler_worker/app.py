@@ -89,7 +89,7 @@ class Worker:
         self.settings = settings
         self.state = state
         self.bus = bus
-        self.monitor = Monitor(self, settings.monitoring)
+        self.monitor = Monitor(self, settings.monitoring, factories.open_tracing(settings))
         self._advice = Advice(state.check)
         self._filters = registered(FILTERS)
         self._weighers = registered(WEIGHERS)

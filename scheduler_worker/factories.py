@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -65,9 +66,12 @@ if TYPE_CHECKING:
     from scheduler_worker.backends.nova.source import NovaDatabases
     from scheduler_worker.backends.placement.session import PlacementSession
     from scheduler_worker.backends.sql.migrate import PolicySchema
+    from scheduler_worker.monitoring import Traces
 
 LOG = logging.getLogger(__name__)
 
+_EXPORT_S = 10.0
+"""For how long a batch of traces is tried to be sent."""
 FILTERS, WEIGHERS = "scheduler_worker.filters", "scheduler_worker.weighers"
 """The groups of entry points under which packages register their units."""
 POLICY_UNITS = (
@@ -183,6 +187,21 @@ def open_policy_store(settings: PolicyStoreSettings) -> PolicyStore:
         store.close()
         raise
     return store
+
+
+def open_tracing(settings: Settings) -> Callable[[Callable[[str, int], None]], Traces] | None:
+    """What makes the traces of requests, given what counts them; None: there are none.
+
+    Raises ConfigError where OpenTelemetry is not installed.
+    """
+    if settings.tracing is None:
+        return None
+    with needing_extra("tracing", "[tracing] enabled"):
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        from scheduler_worker.monitoring.tracing import Tracing
+    exporter = OTLPSpanExporter(endpoint=settings.tracing.endpoint, timeout=_EXPORT_S)
+    return partial(Tracing, exporter, worker=settings.host, ratio=settings.tracing.ratio)
 
 
 def build_trust(settings: Settings, fleet: Fleet, clock: Clock) -> Trust | None:

@@ -6,7 +6,6 @@ from typing import Literal
 
 import msgspec
 
-
 PhaseName = Literal["lock", "decide", "commit", "pending", "look", "claim"]
 """Waiting for the turn and the cluster's lock; deciding; reserving; waiting for pending
 reservations, for another look at the hosts, for Placement."""

@@ -106,6 +106,8 @@ class Connection(NamedTuple):
     """Why it would not serve a worker."""
     notes: Sequence[str] = ()
     """Advice to the operator about its settings."""
+    mend: str = ""
+    """Where to look if there are problems."""
 
 
 def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]:
@@ -115,30 +117,35 @@ def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]
     """
     with open_bus(conf, settings.rpc) as bus:
         for address, refusal in _refusals_of_bus(bus, settings):
-            yield Connection(f"RabbitMQ at {address}", [refusal] if refusal else [])
+            mend = "See [DEFAULT] transport_url, and the log of RabbitMQ"
+            yield Connection(f"RabbitMQ at {address}", [refusal] if refusal else [], mend=mend)
     if (nova := factories.open_nova(conf, settings)) is not None:
         refusal = nova.problem()
-        yield Connection("Nova", [refusal] if refusal else [])
+        mend = "See [nova], and whether it answers: openstack compute service list"
+        yield Connection("Nova", [refusal] if refusal else [], mend=mend)
     clock = SystemClock()
     state = WatchedState(open_state(settings.state, clock), clock)
+    mend = "See [state] url, and whether Redis answers there: redis-cli -u URL ping"
     try:
         problem = state.problem()
         notes = () if problem else state.check()
-        yield Connection("the shared state", [problem] if problem else [], notes)
+        yield Connection("the shared state", [problem] if problem else [], notes, mend)
     except StateUnavailable as error:
-        yield Connection("the shared state", [str(error)])
+        yield Connection("the shared state", [str(error)], mend=mend)
     finally:
         state.close()
     if settings.asks_placement:
         session = factories.open_placement_session(conf, connections=1)
         problem = session.problem()
         session.close()
-        yield Connection("Placement", [problem] if problem else [])
+        mend = "See [placement], and whether it answers: openstack resource provider list"
+        yield Connection("Placement", [problem] if problem else [], mend=mend)
     if settings.nova_feed is not None:
         databases = factories.open_nova_databases(settings.nova_feed.databases)
         try:
             for name, problem in databases.check():
-                yield Connection(name, [problem] if problem else [])
+                mend = "See [api_database] connection, and nova-manage cell_v2 list_cells"
+                yield Connection(name, [problem] if problem else [], mend=mend)
         finally:
             databases.close()
 

@@ -52,7 +52,7 @@ def run(conf: Configuration) -> int:
 
 
 def _broken_connections(conf: Configuration, settings: Settings) -> Iterator[str]:
-    for name, problems, notes in preflight.connections(conf, settings):
+    for name, problems, notes, _ in preflight.connections(conf, settings):
         for each in problems:
             _print("wrong", each)
             yield each

@@ -32,13 +32,14 @@ from scheduler_worker.conf import (
     rpc,
     scheduling,
     state,
+    tracing,
     trusted_computing,
     tuning,
     unknown,
 )
 from scheduler_worker.conf.configuration import Configuration
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.monitoring.settings import MonitoringSettings
+from scheduler_worker.monitoring.settings import MonitoringSettings, TracingSettings
 from scheduler_worker.rpc.settings import RpcSettings
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.service.balancing.settings import BalancingSettings
@@ -85,6 +86,7 @@ _GROUPS: dict[str | None, list[Any]] = {
     nova_feed.GROUP: nova_feed.OPTS,
     dry_run.GROUP: dry_run.OPTS,
     decisions.GROUP: decisions.OPTS,
+    tracing.GROUP: tracing.OPTS,
     "api_database": nova_feed.API_DATABASE_OPTS,
     "database": nova_feed.DATABASE_OPTS,
 }
@@ -122,6 +124,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """None: the worker serves."""
     decisions: DecisionSettings | None
     """None: no records of decisions are kept."""
+    tracing: TracingSettings | None
+    """None: requests are not traced."""
     options: Options
 
     @property
@@ -236,6 +240,7 @@ def _read(conf: cfg.ConfigOpts) -> Settings:
         ),
         dry_run=dry_run.settings(conf),
         decisions=decisions.settings(conf),
+        tracing=tracing.settings(conf),
         options=scheduling.options(
             conf,
             service_down_time_s=down_after_s,

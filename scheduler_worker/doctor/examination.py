@@ -42,9 +42,9 @@ def examine(conf: Configuration) -> Iterator[Finding]:
         return
     settings = configuration.settings(conf)
     is_connected = True
-    for name, problems, notes in preflight.connections(conf, settings):
+    for name, problems, notes, mend in preflight.connections(conf, settings):
         is_connected &= not problems
-        yield from (failed(name, each) for each in problems)
+        yield from (failed(name, each, mend) for each in problems)
         yield from (warning(name, each) for each in notes)
         if not problems and not notes:
             yield ok(name, "connected")

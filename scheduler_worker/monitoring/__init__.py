@@ -7,6 +7,9 @@ stops it; ``cli`` asks it for dumps. ``api_process`` does the same with an
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
 from scheduler_worker.monitoring import dump
 from scheduler_worker.monitoring.health import FeedLoad, Health, Load, Readiness
 from scheduler_worker.monitoring.journal import Journal
@@ -19,14 +22,29 @@ from scheduler_worker.observer import Outcome
 __all__ = ["FeedLoad", "Health", "Load", "Monitor", "protect", "stalled"]
 
 
+class Traces(Protocol):
+    """What traces requests: :class:`~scheduler_worker.monitoring.tracing.Tracing`."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def record(self, outcome: Outcome) -> None: ...
+
+
 class Monitor(Metrics):
     """The worker's observer, and its HTTP server for metrics and health.
 
     Calls ``health`` only after :meth:`start`. With port 0 there is no HTTP server.
     """
 
-    def __init__(self, health: Health, settings: MonitoringSettings | None = None) -> None:
+    def __init__(
+        self,
+        health: Health,
+        settings: MonitoringSettings | None = None,
+        open_tracing: Callable[[Callable[[str, int], None]], Traces] | None = None,
+    ) -> None:
+        """``open_tracing`` makes what traces requests, which is told how to count them."""
         super().__init__(health.load)
+        self._tracing = open_tracing(self.traced) if open_tracing else None
         self._health = health
         settings = settings or MonitoringSettings()
         self._readiness = Readiness(health.missing)
@@ -52,15 +70,21 @@ class Monitor(Metrics):
         """
         self._pages.start()
         self._journal.start()
+        if self._tracing is not None:
+            self._tracing.start()
 
     def stop(self) -> None:
-        """Close the port and the journal. Idempotent."""
+        """Close the port and the journal, and send what is left of traces. Idempotent."""
+        if self._tracing is not None:
+            self._tracing.stop()
         self._journal.stop()
         self._pages.stop()
 
     def decided(self, outcome: Outcome) -> None:
         super().decided(outcome)
         self._journal.record(outcome)
+        if self._tracing is not None:
+            self._tracing.record(outcome)
 
     def missing(self) -> list[str]:
         """What keeps the worker from serving; returns within two seconds, at most a second old."""

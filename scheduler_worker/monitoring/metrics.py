@@ -83,6 +83,9 @@ class Metrics(Observer):
         self._kept = self._counts(
             "decision_records_total", "Records of decisions, written or dropped", "result"
         )
+        self._traced = self._counts(
+            "traces_total", "Requests whose traces were exported or dropped", "result"
+        )
         self._registry.register(_AtScrape(load, lambda: self._is_connected))
         ProcessCollector(registry=self._registry)
 
@@ -337,6 +340,10 @@ class Metrics(Observer):
 
     def decisions_kept(self, result: str, count: int) -> None:
         self._kept.add((result,), count)
+
+    def traced(self, result: str, count: int) -> None:
+        """Traces of so many requests were ``exported``, or ``dropped``."""
+        self._traced.add((result,), count)
 
     def feed_failed(self, part: str) -> None:
         self._feed_failures.add((part,))

@@ -35,3 +35,12 @@ class MonitoringSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"to {_MAX_PORT - instance}"
             )
         return port
+
+
+class TracingSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """``[tracing]``."""
+
+    endpoint: str = "http://127.0.0.1:4318/v1/traces"
+    """Of a collector for OTLP over HTTP."""
+    ratio: float = 1.0
+    """The share of requests that are traced."""

@@ -35,7 +35,9 @@ MAX_WAITING = 10_000
 _STOP_S = 5.0
 _SAY_AGAIN_S = 60.0
 _SCOPE = InstrumentationScope("scheduler_worker", __version__)
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
+_TRACEPARENT = re.compile(
+    r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII
+)
 _NS = 1e9
 
 
@@ -54,10 +56,10 @@ class Tracing:
     def __init__(
         self,
         exporter: SpanExporter,
+        count: Callable[[str, int], None],
         *,
         worker: str,
         ratio: float,
-        count: Callable[[str, int], None],
     ) -> None:
         """``ratio`` of the requests without a trace of their caller's are traced; others as it
         says. ``count`` is told how many requests were ``exported`` or ``dropped``.
@@ -79,6 +81,8 @@ class Tracing:
 
     def stop(self) -> None:
         """Send what waits, if that is possible in a few seconds, and end."""
+        if self._stopping.is_set():
+            return
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
@@ -87,7 +91,7 @@ class Tracing:
     def record(self, outcome: Outcome) -> None:
         """Leave how a request ended. Does not block."""
         parent = parent_of(outcome.traceparent)
-        is_traced = parent.trace_flags.sampled if parent else random.random() < self._ratio  # noqa: S311
+        is_traced = parent.trace_flags.sampled if parent else random.random() < self._ratio
         if not is_traced:
             return
         if len(self._waiting) >= MAX_WAITING:

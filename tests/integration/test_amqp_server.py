@@ -70,7 +70,12 @@ def test_a_server_that_comes_last_gets_nothing_until_it_comes_first(stage):
     eventually(lambda: stage.operator.taken == 5)
     assert got == []
     server.come_first()
-    eventually(lambda: client.cast("note", {}, value=-1) or got)  # it takes effect a moment later
+
+    def is_first() -> bool:  # it takes effect a moment later
+        client.cast("note", {}, value=-1)
+        return bool(got)
+
+    eventually(is_first)
     taken = stage.operator.taken
     for each in range(5):
         client.cast("note", {}, value=each)

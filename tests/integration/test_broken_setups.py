@@ -13,6 +13,7 @@ from typing import Any
 import amqp
 import pytest
 import redis
+from sqlalchemy import make_url
 
 from scheduler_worker.cli.ctl import main
 from tests.support.amqp import Account
@@ -117,7 +118,7 @@ def redis_account_that_may_not_write(set_up: SetUp) -> None:
 
 
 def misspelt_option(set_up: SetUp) -> None:
-    set_up.set("state", acquire_timout=30)
+    set_up.set("cluster_lock", acquire_timout=30)
 
 
 def number_out_of_range(set_up: SetUp) -> None:
@@ -150,23 +151,23 @@ def another_consumer(set_up: SetUp) -> None:
 def drained_worker(set_up: SetUp) -> None:
     config = set_up.written("w1")
     set_up.files.enter_context(WorkerProcess(config, name="w1").ready())
-    assert main(["worker", "drain", "w1", "--config-file", str(config)]) == 0
+    assert main(["worker", "drain", "w1", "--last", "--config-file", str(config)]) == 0
 
 
 @pytest.mark.parametrize(
     ("broken", "status", "check", "words"),
     [
-        (wrong_password, "failed", "RabbitMQ at", "refuses this worker"),
+        (wrong_password, "failed", "RabbitMQ at", "See [DEFAULT] transport_url"),
         (account_that_may_not_declare, "failed", "RabbitMQ at", "configure permission"),
         (queue_of_another_kind, "failed", "RabbitMQ at", "set amqp_durable_queues"),
-        (redis_that_is_away, "failed", "the shared state", "refused"),
+        (redis_that_is_away, "failed", "the shared state", "See [state] url"),
         (redis_that_evicts, "warning", "the shared state", "set maxmemory-policy noeviction"),
         (redis_without_append_only_file, "warning", "the shared state", "set appendonly yes"),
         (redis_account_that_may_not_write, "failed", "the shared state", "permission"),
         (misspelt_option, "warning", "the configuration", "acquire_timeout"),
         (number_out_of_range, "failed", "the configuration", "[rpc] slots"),
         (filter_that_does_not_exist, "failed", "the configuration", "RamFilter"),
-        (placement_that_is_away, "failed", "Placement", "[placement]"),
+        (placement_that_is_away, "failed", "Placement", "See [placement], and whether it answers"),
         (tuning_policy_with_a_mistake, "warning", "the configuration", "broken.yaml:2"),
         (another_consumer, "failed", "the queue", "Stop nova-scheduler on all nodes"),
         (drained_worker, "warning", "the workers", "scheduler-workerctl worker resume w1"),
@@ -190,21 +191,19 @@ def test_it_is_found_with_the_way_to_mend_it(
         for each in found
         if each["status"] == status and each["check"].startswith(check)
     ]
-    assert any(words in each for each in texts), found
+    assert any(words in each for each in texts), json.dumps(found)
     assert code == (status == "failed")
 
 
 def test_a_database_that_refuses_its_account_is_named(set_up, maria_server, capsys):
     cloud = NovaCloud(maria_server)
-    url = cloud.api_url.replace("://", "://nobody:wrong@", 1).replace("nobody:wrong@root", "nobody")
+    url = make_url(cloud.api_url).set(username="nobody", password="wrong")
     set_up.set("nova_feed", enabled=True, placement=False)
-    set_up.set("api_database", connection=url)
+    set_up.set("api_database", connection=url.render_as_string(hide_password=False))
     assert main(["doctor", "--json", "--config-file", str(set_up.written())]) == 1
     found = json.loads(capsys.readouterr().out)["findings"]
-    assert any(
-        each["status"] == "failed" and "database" in each["check"] and "nobody" in each["message"]
-        for each in found
-    ), found
+    fixes = [each["fix"] for each in found if each["status"] == "failed"]
+    assert any("[api_database] connection" in each for each in fixes), found
     cloud.close()
 
 
