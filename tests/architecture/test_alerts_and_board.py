@@ -55,7 +55,8 @@ def of_selector(selector: Any) -> Iterator[str]:
     for each in selector.matchers.matchers:
         if each.name not in SERIES[selector.name] | OF_THE_SCRAPE:
             yield f"{selector.name} has no label {each.name}"
-        if each.name == "result" and each.value != "ok" and not hasattr(errors, each.value):
+        is_known = each.value in {"ok", "dropped"} or hasattr(errors, each.value)
+        if each.name == "result" and not is_known:
             yield f"no result {each.value}"
 
 
