@@ -65,16 +65,44 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     details: Details | None
 
 
-def write(path: Path, snapshot: Snapshot, decisions: Iterable[KeptDecision]) -> None:
-    """Write them as lines of JSON. Raises ConfigError."""
+def lines(snapshot: Snapshot, decisions: Iterable[KeptDecision]) -> Iterator[bytes]:
+    """The copies as lines of JSON, each with its line feed: the snapshot, then the decisions."""
     scopes = {
         name: {key: value.decode() for key, value in found.items()}
         for name, found in snapshot.scopes.items()
     }
-    lines = [_Line(str(each.id), each.outline, each.details) for each in decisions]
+    yield _ENCODER.encode_lines([_Head(snapshot.now_s, scopes)])
+    for each in decisions:
+        yield _ENCODER.encode_lines([_Line(str(each.id), each.outline, each.details)])
+
+
+def parsed(found: Iterable[bytes]) -> tuple[Snapshot, list[KeptDecision]]:
+    """What such lines say. Raises ValueError, which says which line is wrong."""
+    rest = iter(found)
+    try:
+        head = _HEAD.decode(next(rest, b""))
+    except ValueError as error:
+        raise ValueError(f"at its beginning: {error!s:.200}") from None
+    decisions: list[KeptDecision] = []
+    try:
+        for each in map(_LINE.decode, rest):
+            id = DecisionId.parse(each.id)
+            decisions.append(KeptDecision(id, each.outline, each.details))
+    except ValueError as error:
+        raise ValueError(f"at decision {len(decisions) + 1}: {error!s:.200}") from None
+    scopes = {
+        name: {key: value.encode() for key, value in some.items()}
+        for name, some in head.scopes.items()
+    }
+    return Snapshot(head.now_s, scopes), decisions
+
+
+def write(path: Path, snapshot: Snapshot, decisions: Iterable[KeptDecision]) -> None:
+    """Write them to a file. Raises ConfigError."""
     draft = path.with_name(f"{path.name}.draft")
     try:
-        draft.write_bytes(_ENCODER.encode_lines([_Head(snapshot.now_s, scopes), *lines]))
+        with draft.open("wb") as file:
+            file.writelines(lines(snapshot, decisions))
         draft.replace(path)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error}") from None
@@ -82,23 +110,13 @@ def write(path: Path, snapshot: Snapshot, decisions: Iterable[KeptDecision]) -> 
 
 def read(path: Path) -> tuple[Snapshot, list[KeptDecision]]:
     """What was written. Raises ConfigError, which names the line."""
-    decisions: list[KeptDecision] = []
     try:
-        head, *lines = path.read_bytes().splitlines()
-        found = _HEAD.decode(head)
-        for each in map(_LINE.decode, lines):
-            id = DecisionId.parse(each.id)
-            decisions.append(KeptDecision(id, each.outline, each.details))
+        with path.open("rb") as file:
+            return parsed(file)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     except ValueError as error:
-        at = f"decision {len(decisions) + 1}" if decisions else "its beginning"
-        raise ConfigError(f"{path}: is no copy, at {at}: {error!s:.200}") from None
-    scopes = {
-        name: {key: value.encode() for key, value in some.items()}
-        for name, some in found.scopes.items()
-    }
-    return Snapshot(found.now_s, scopes), decisions
+        raise ConfigError(f"{path}: is no copy, {error}") from None
 
 
 _ENCODER = msgspec.json.Encoder()

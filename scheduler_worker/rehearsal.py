@@ -7,7 +7,6 @@ memory: nothing of the workers is touched, and they do not serve slower.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 
 from scheduler_worker import factories
 from scheduler_worker.backends.clock import StandingClock
@@ -18,9 +17,10 @@ from scheduler_worker.model.kept_decisions import KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.replay.alterations import drained, with_policies
-from scheduler_worker.service.replay.packing import Packing, packing_of
+from scheduler_worker.service.replay.packing import packing_of
 from scheduler_worker.service.replay.replay import Rehearsed, Replay, planned
 from scheduler_worker.service.replay.snapshot import Snapshot, Snapshots
+from scheduler_worker.service.replay.summary import PackingChange, RehearsalSummary, summarized
 from scheduler_worker.service.state.dependencies import Limits
 from scheduler_worker.service.state.replica import Fleet
 
@@ -89,17 +89,23 @@ class Rehearsal:
         )
         yield from replay.run(scheduler)
 
-    @cached_property
-    def before(self) -> list[Packing]:
-        """How full the hosts are now."""
-        return packing_of(self._before)
-
-    @property
-    def after(self) -> list[Packing]:
-        """How full they are after what was rehearsed until now."""
-        return packing_of(Snapshots(self._fleet).whole())
+    def summary(self, found: Sequence[Rehearsed], most: int | None = None) -> RehearsalSummary:
+        """The result after all of :meth:`run`; ``most`` bounds the changes of each kind."""
+        packing = PackingChange(
+            packing_of(self._before), packing_of(Snapshots(self._fleet).whole())
+        )
+        return summarized(found, self.plan.left_out, packing, most=most)
 
     def close(self) -> None:
         """End the processes of units from files, if there are any."""
         if self._cages is not None:
             self._cages.close()
+
+
+def policies_of(
+    policy: ClusterPolicy | None, cluster: str | None, snapshot: Snapshot
+) -> dict[str, ClusterPolicy]:
+    """The parameter ``policies`` for a policy that is tried in a cluster, or in all."""
+    if policy is None:
+        return {}
+    return dict.fromkeys([cluster] if cluster else snapshot.clusters, policy)

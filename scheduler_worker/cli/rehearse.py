@@ -7,8 +7,7 @@ import contextlib
 import json
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,12 @@ from scheduler_worker.cli.fleet.hosts import read_reports
 from scheduler_worker.cli.fleet.policies import read_one
 from scheduler_worker.model.kept_decisions import KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy
-from scheduler_worker.rehearsal import Rehearsal
+from scheduler_worker.rehearsal import Rehearsal, policies_of
 from scheduler_worker.rpc import codec
-from scheduler_worker.service.replay.packing import AMOUNTS, Packing
+from scheduler_worker.service.replay.packing import AMOUNTS
 from scheduler_worker.service.replay.replay import Change, Rehearsed
 from scheduler_worker.service.replay.snapshot import Snapshot
+from scheduler_worker.service.replay.summary import ChangedDecision, RehearsalSummary
 
 _TEXT = """\
 Decide the kept decisions of a time span again under other conditions, and compare: what would be
@@ -105,21 +105,18 @@ def _run(arguments: argparse.Namespace) -> int:
         settings,
         snapshot,
         decisions,
-        policies=_policies(policy, arguments.cluster, snapshot),
+        policies=policies_of(policy, arguments.cluster, snapshot),
         added=added,
         drain=arguments.drain,
     )
     with contextlib.closing(rehearsal):
-        total = len(rehearsal.plan.decisions)
-        found = list(_watched(rehearsal.run(), total))
-        before, after = rehearsal.before, rehearsal.after
-    left_out = dict(rehearsal.plan.left_out)
+        found = list(_watched(rehearsal.run(), len(rehearsal.plan.decisions)))
+        summary = rehearsal.summary(found)
     if arguments.json:
-        json.dump(_plain(found, left_out, before, after), sys.stdout, indent=2)
+        json.dump(msgspec.to_builtins(summary), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
-        lines = _lines(found, left_out, before, after, arguments.limit)
-        sys.stdout.writelines(f"{each}\n" for each in lines)
+        sys.stdout.writelines(f"{each}\n" for each in _lines(summary, arguments.limit))
     return 0
 
 
@@ -135,14 +132,6 @@ def _copied(arguments: argparse.Namespace) -> tuple[Snapshot, list[KeptDecision]
     if arguments.save:
         copies.write(arguments.save, snapshot, found)
     return snapshot, found
-
-
-def _policies(
-    policy: ClusterPolicy | None, cluster: str | None, snapshot: Snapshot
-) -> dict[str, ClusterPolicy]:
-    if policy is None:
-        return {}
-    return dict.fromkeys([cluster] if cluster else snapshot.clusters, policy)
 
 
 def _counted(decisions: Iterable[KeptDecision]) -> Iterator[KeptDecision]:
@@ -185,29 +174,20 @@ class _Progress:
         self._width = len(text)
 
 
-def _lines(
-    found: Sequence[Rehearsed],
-    left_out: dict[str, int],
-    before: Sequence[Packing],
-    after: Sequence[Packing],
-    limit: int,
-) -> Iterator[str]:
-    placed = sum(bool(each.decision.outline.hosts) for each in found)
-    would_be = sum(bool(each.hosts) for each in found)
-    yield f"{len(found):,} decisions rehearsed"
-    for why, count in left_out.items():
+def _lines(found: RehearsalSummary, limit: int) -> Iterator[str]:
+    yield f"{found.rehearsed:,} decisions rehearsed"
+    for why, count in found.left_out.items():
         yield f"  {count:,} left out: {why}"
-    yield f"placed:  {placed:,} -> {would_be:,}"
-    yield f"refused: {len(found) - placed:,} -> {len(found) - would_be:,}"
-    changes = Counter(each.change for each in found)
-    yield f"on the same hosts, or refused as before: {changes['same']:,}"
+    yield f"placed:  {found.placed.before:,} -> {found.placed.after:,}"
+    yield f"refused: {found.refused.before:,} -> {found.refused.after:,}"
+    yield f"on the same hosts, or refused as before: {found.counts['same']:,}"
     for change, said in _SAID.items():
-        some = [each for each in found if each.change == change]
+        some = [each for each in found.changes if each.change == change]
         yield f"{said}: {len(some):,}"
         yield from (f"  {_line(each)}" for each in some[:limit])
         if len(some) > limit:
             yield f"  and {len(some) - limit:,} more; see --limit"
-    for was, now in zip(before, after, strict=False):
+    for was, now in zip(found.packing.before, found.packing.after, strict=False):
         yield f"cluster {was.cluster}: {was.hosts:,} hosts, {was.unused:,} of them unused -> " + (
             f"{now.unused:,}"
         )
@@ -220,42 +200,7 @@ def _lines(
                 )
 
 
-def _line(each: Rehearsed) -> str:
-    outline = each.decision.outline
-    who = ", ".join(outline.instances)
-    was = ", ".join(outline.hosts) or "refused"
-    now = each.reason if not each.hosts else ", ".join(each.hosts)
-    return f"{who} ({outline.flavor or 'no flavor'}): {was} -> {now}"
-
-
-def _plain(
-    found: Sequence[Rehearsed],
-    left_out: dict[str, int],
-    before: Sequence[Packing],
-    after: Sequence[Packing],
-) -> dict[str, Any]:
-    return {
-        "rehearsed": len(found),
-        "left_out": left_out,
-        "placed": {
-            "before": sum(bool(each.decision.outline.hosts) for each in found),
-            "after": sum(bool(each.hosts) for each in found),
-        },
-        "changes": [
-            {
-                "id": str(each.decision.id),
-                "change": each.change,
-                "instances": list(each.decision.outline.instances),
-                "flavor": each.decision.outline.flavor,
-                "hosts_before": list(each.decision.outline.hosts),
-                "hosts": list(each.hosts),
-                "reason": each.reason,
-            }
-            for each in found
-            if each.change != "same"
-        ],
-        "packing": {
-            "before": msgspec.to_builtins(before),
-            "after": msgspec.to_builtins(after),
-        },
-    }
+def _line(each: ChangedDecision) -> str:
+    was = ", ".join(each.hosts_before) or "refused"
+    now = ", ".join(each.hosts) or each.reason
+    return f"{', '.join(each.instances)} ({each.flavor or 'no flavor'}): {was} -> {now}"

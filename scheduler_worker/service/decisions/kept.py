@@ -95,6 +95,18 @@ class KeptDecisions:
         logged, details = found
         return KeptDecision(id, _outline(logged), Details.unpacked(details))
 
+    def with_details(self, query: DecisionQuery) -> Iterator[KeptDecision]:
+        """All records with their details, the newest first; one whose details are gone has none."""
+        while True:
+            page = self.page(query, MAX_LIMIT)
+            stored = self.stored_details([each.id for each in page.decisions])
+            for each, packed in zip(page.decisions, stored, strict=True):
+                details = None if packed is None else Details.unpacked(packed)
+                yield each._replace(details=details)
+            if page.next is None:
+                return
+            query = structs.replace(query, before=page.next)
+
     def stored_details(self, ids: Sequence[DecisionId]) -> list[bytes | None]:
         """The details of records in their stored form; None: they are not kept any more."""
         found: dict[DecisionId, bytes | None] = {}

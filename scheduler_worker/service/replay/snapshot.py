@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -14,6 +13,8 @@ from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 
 _WRITTEN_AT_ONCE = 1000
+PAGE = 5000
+"""Records that are copied at a time."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -50,11 +51,23 @@ class Snapshots:
         self._fleet = fleet
 
     def whole(self) -> Snapshot:
-        """All scopes at once."""
+        """All scopes, page by page: no decision waits for long."""
         shared = self.globals()
-        pages = {name: self.page(name, None, sys.maxsize) for name in self._fleet.names()}
-        now_s = max((each.now_s for each in pages.values()), default=shared.now_s)
-        return Snapshot(now_s, {GLOBAL: shared.records} | {n: p.records for n, p in pages.items()})
+        now_s, scopes = shared.now_s, {GLOBAL: shared.records}
+        for name in self._fleet.names():
+            found: dict[str, bytes] = {}
+            for page in self._pages(name):
+                found |= page.records
+                now_s = max(now_s, page.now_s)
+            scopes[name] = found
+        return Snapshot(now_s, scopes)
+
+    def _pages(self, cluster: str) -> Iterator[SnapshotPage]:
+        after, is_first = None, True
+        while is_first or after is not None:
+            page = self.page(cluster, after, PAGE)
+            yield page
+            after, is_first = page.next, False
 
     def globals(self) -> SnapshotPage:
         """Aggregates, the names of the clusters and the enabled units."""
