@@ -38,6 +38,7 @@ from scheduler_worker.api.v1.explain import ExplainOperations, ExplainRequest
 from scheduler_worker.api.v1.fleet import FleetOperations
 from scheduler_worker.api.v1.inventory import InventoryOperations
 from scheduler_worker.api.v1.policies import PolicyOperations
+from scheduler_worker.api.v1.rehearsals import RehearsalOperations, Rehearse
 from scheduler_worker.api.v1.reservations import ReservationOperations
 from scheduler_worker.api.v1.tuning import TuningOperations
 from scheduler_worker.backends.cage.pool import Cages
@@ -49,6 +50,7 @@ from scheduler_worker.factories import FILTERS, WEIGHERS, registered
 from scheduler_worker.monitoring.api import ApiMonitor
 from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import ApiTokens, Clock
+from scheduler_worker.rehearsals import Rehearsals
 from scheduler_worker.rpc import codec
 from scheduler_worker.rpc.capacity import capacity_of
 from scheduler_worker.rpc.contract import Context
@@ -96,6 +98,7 @@ def build_v1(
     *,
     access: Access,
     administration: PolicyAdministration,
+    rehearsals: Rehearse,
     clusters: Callable[[], Iterable[str]],
     pipelines: Callable[[], Pipelines],
     down_after_s: float,
@@ -136,6 +139,9 @@ def build_v1(
                 access, use_cases.decisions, codec.encode_kept_decision
             ).operations(),
             *CapacityOperations(access, count).operations(),
+            *RehearsalOperations(
+                access, rehearsals, administration.check_trial, codec.decode_host_reports
+            ).operations(),
             *TuningOperations(access, audit, use_cases.tuning).operations(),
             *BalancingOperations(access, audit, use_cases.balancing).operations(),
             *PolicyOperations(access, administration, clusters).operations(),
@@ -211,6 +217,7 @@ class ApiProcess:
         self.administration = factories.build_administration(
             store, pipelines, ClusterPolicies(fleet, pipelines), clock
         )
+        self._rehearsals = Rehearsals(settings, fleet, use_cases.decisions)
         self._reconciler = Reconciler(
             self.administration,
             report=LOG.warning,
@@ -241,6 +248,7 @@ class ApiProcess:
                 self.use_cases,
                 access=Access(rights, self.administration.audit_log),
                 administration=self.administration,
+                rehearsals=self._rehearsals,
                 clusters=self._clusters,
                 pipelines=pipelines,
                 down_after_s=self._settings.tuning.silent_after_s,
@@ -314,6 +322,7 @@ class ApiProcess:
             self.monitor.stop()
         bound_s = self._settings.graceful_shutdown_timeout_s if timeout_s is None else timeout_s
         self._server.stop(bound_s)
+        self._rehearsals.stop()
         self._unit_files.stop()
         self._reconciler.stop()
         if self._trust is not None:

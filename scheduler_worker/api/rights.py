@@ -6,6 +6,7 @@
 ``policy:edit``,         policy editor of *every* cluster that the policy is attached to, or of the
 ``policy:delete``        system; of any cluster where it is attached to none
 ``cluster:attach``       policy editor of that cluster, or of the system
+``rehearsal:run``        policy editor of a cluster, or of the system
 ``unit:delete``,         administrator of the system
 ``unit:switch``
 ``reservation:release``  administrator of the reservation's cluster, or of the system
@@ -42,6 +43,7 @@ class Action(StrEnum):
     EDIT = "policy:edit"
     DELETE = "policy:delete"
     ATTACH = "cluster:attach"
+    REHEARSE = "rehearsal:run"
     DELETE_UNIT = "unit:delete"
     SWITCH_UNIT = "unit:switch"
     RELEASE = "reservation:release"
@@ -62,6 +64,7 @@ _RULES = [
     policy.RuleDefault(Action.EDIT.value, _EDITOR, "Edit a policy, for each of its clusters"),
     policy.RuleDefault(Action.DELETE.value, _EDITOR, "Delete a policy"),
     policy.RuleDefault(Action.ATTACH.value, _EDITOR, "Attach a policy to a cluster"),
+    policy.RuleDefault(Action.REHEARSE.value, _EDITOR, "Begin and cancel rehearsals"),
     policy.RuleDefault(
         Action.DELETE_UNIT.value, "rule:system_administrator", "Delete an external unit"
     ),

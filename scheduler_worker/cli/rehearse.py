@@ -21,7 +21,6 @@ from scheduler_worker.cli.fleet.decisions import moment
 from scheduler_worker.cli.fleet.hosts import read_reports
 from scheduler_worker.cli.fleet.policies import read_one
 from scheduler_worker.model.kept_decisions import KeptDecision
-from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.rehearsal import Rehearsal, policies_of
 from scheduler_worker.rpc import codec
 from scheduler_worker.service.replay.packing import AMOUNTS

@@ -7,6 +7,7 @@ from schemathesis.checks import CHECKS, load_all_checks
 
 from scheduler_worker.api.sessions import Throttle
 from scheduler_worker.api.users import Grant
+from scheduler_worker.service.replay.records import Asked
 from tests.support.rest import Rest
 from tests.support.tuners import BALLOON
 
@@ -15,6 +16,7 @@ REST = Rest("east", "west")
 REST.files.texts["balloon"] = BALLOON
 REST.world.place("one", requested_destination={"host": "host-east"})
 REST.records.recorder.write()
+REST.rehearsals.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")
 REST.add_user("reader", Grant("reader"))
 REST.add_user("nobody")
 SCHEMA = schemathesis.openapi.from_wsgi(

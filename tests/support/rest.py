@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -21,6 +21,7 @@ from scheduler_worker.api.users import Grant, User, hashed
 from scheduler_worker.api.v1.dispatch import V1
 from scheduler_worker.api_process import UseCases, build_console, build_v1
 from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad
+from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.hosts import Hosts, Mask, Values
 from scheduler_worker.model.policies import BalanceUse, ClusterPolicy, FilterUse, WeightUse
 from scheduler_worker.model.requests import RequestSpec
@@ -33,6 +34,7 @@ from scheduler_worker.service.policies.administration import PolicyAdministratio
 from scheduler_worker.service.policies.api_tokens import SharedApiTokens
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.replay.records import Asked, RehearsalRecord, RehearsalRecords
 from scheduler_worker.service.tuning.policies import TuningPolicies
 from tests.support.decisions import Records
 from tests.support.policy_store import MemoryPolicyStore
@@ -114,6 +116,27 @@ DEFAULT = ClusterPolicy(
 )
 
 
+class FakeRehearsals:
+    """Stores what begins and what ends; nothing is decided again."""
+
+    def __init__(self, world: World) -> None:
+        self.records = RehearsalRecords(world.fleet.store)
+        self.tried: list[tuple[ClusterPolicy | None, Sequence[HostReport]]] = []
+
+    def begin(
+        self, asked: Asked, policy: ClusterPolicy | None, added: Sequence[HostReport], user: str
+    ) -> RehearsalRecord:
+        record = RehearsalRecord(
+            id=f"r{len(self.tried)}", user=user, begun_at_s=self.records.now_s(), asked=asked
+        )
+        self.tried.append((policy, added))
+        self.records.add(record)
+        return record
+
+    def remove(self, id: str) -> None:
+        self.records.remove(id)
+
+
 class Rest:
     """The application, its parts, and requests to it without a server."""
 
@@ -163,6 +186,7 @@ class Rest:
         self.balancing = BalancingAdministration(
             self.world.fleet, lambda: known.nova_policy, default_mode="dry_run"
         )
+        self.rehearsals = FakeRehearsals(self.world)
         self.v1 = self._v1(rights)
         self.application = Application(
             self.api,
@@ -187,6 +211,7 @@ class Rest:
             ),
             access=Access(rights, self.administration.audit_log),
             administration=self.administration,
+            rehearsals=self.rehearsals,
             clusters=self.administration.attachments.clusters,
             pipelines=lambda: self.world.pipelines,
             down_after_s=60.0,
@@ -231,5 +256,6 @@ class Rest:
             self.world.reserved(),
             self.tuning.texts(),
             [self.balancing.mode(each) for each in self.balancing.clusters()],
+            self.rehearsals.records.all(),
             [each for each in self.store.audit() if each.result == "done"],
         )

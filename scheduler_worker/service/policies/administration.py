@@ -145,6 +145,11 @@ class PolicyAdministration:
             raise Invalid("id", f"{document.id} is the id of a built-in policy; choose another one")
         self._check(document, self.attachments.of(document.id))
 
+    def check_trial(self, document: ClusterPolicy) -> None:
+        """Check one that is tried and not stored: its name may be taken. Raises Invalid."""
+        check_policy(document, self.library.units(), {})
+        self.library.compile(document)
+
     def remove(self, policy_id: str, actor: Actor, *, expected_version: int | None = None) -> None:
         """Remove a policy.
 

@@ -9,6 +9,8 @@ import { Failure, whenSessionEnds } from "./http.js";
 import { hideLive } from "./live.js";
 import { policiesPage } from "./policies.js";
 import { policyPage } from "./policy.js";
+import { rehearsalPage } from "./rehearsal.js";
+import { rehearsalsPage } from "./rehearsals.js";
 import { clearProblems, showProblem } from "./problems.js";
 import { begin, forget, logInPage, logOut, user } from "./session.js";
 
@@ -19,6 +21,8 @@ const PAGES = [
   { title: "Decision", path: /^\/decisions\/([^/]+)$/, show: decisionPage, under: "Decisions" },
   { title: "Policies", path: /^\/policies$/, show: policiesPage, link: "/policies" },
   { title: "Policy", path: /^\/policies\/([^/]+)$/, show: policyPage, under: "Policies" },
+  { title: "Rehearsals", path: /^\/rehearsals$/, show: rehearsalsPage, link: "/rehearsals" },
+  { title: "Rehearsal", path: /^\/rehearsals\/([^/]+)$/, show: rehearsalPage, under: "Rehearsals" },
   { title: "Host", path: /^\/hosts\/([^/]+)$/, show: hostPage, under: "Fleet" },
 ];
 const main = document.getElementById("main");

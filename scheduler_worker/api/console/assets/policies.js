@@ -56,10 +56,16 @@ function clustersTable(attached, policies, attach) {
   return table("Policies of clusters", ["Cluster", "Policy", "Own values"], attached.map(({ value, etag }) => {
     const form = el("form", { class: "line", onsubmit: (event) => (event.preventDefault(), attach(value, etag, new FormData(form).get(`policy-${value.cluster}`))) },
       choice(`Policy of ${value.cluster}`, `policy-${value.cluster}`, value.policy, policies.map((each) => [each.id, each.name])),
-      el("button", { "aria-label": `Attach ${value.cluster}` }, "Attach"));
+      el("button", { "aria-label": `Attach ${value.cluster}` }, "Attach"),
+      may("rehearsal:run") ? el("button", { type: "button", onclick: () => rehearse(form, value.cluster), "aria-label": `Rehearse for ${value.cluster}` }, "Rehearse first") : "");
     const name = policies.find((each) => each.id === value.policy)?.name ?? value.policy;
     return [value.cluster, may("cluster:attach") ? form : name, Object.entries(value.parameters).map(([key, text]) => `${key}=${text}`).join(", ") || "none"];
   }));
+}
+
+function rehearse(form, cluster) {
+  const asked = new URLSearchParams({ cluster, policy: new FormData(form).get(`policy-${cluster}`) });
+  goTo(`/console/rehearsals?${asked}`);
 }
 
 function unitsTable(title, units, switchUnit) {

@@ -5,6 +5,8 @@ import { moment } from "./format.js";
 import { ask, items, request } from "./http.js";
 import { EMPTY, declared, differences, fits, textOf } from "./policytext.js";
 import { attempt, confirmed } from "./problems.js";
+import { showRehearsal } from "./rehearsal.js";
+import { beginRehearsal, whichOf } from "./rehearsals.js";
 import { may } from "./session.js";
 
 const PAUSE_MS = 300;
@@ -60,10 +62,34 @@ export async function policyPage(section, { argument, signal }) {
       policy.is_locked ? " It comes with the worker and stays as it is; clone it to change a copy." : ""),
     el("form", { class: "policy", onsubmit: save }, editor.element, canEdit ? [verdict, el("p", {}, el("button", { class: "primary" }, "Save"))] : ""),
   );
+  if (may("rehearsal:run")) section.append(...(await rehearsalOf(text, policy.clusters[0], signal)));
   if (argument !== NEW && !policy.is_locked) {
     const changes = await items(`${path}/history`, { signal });
     section.append(el("h2", {}, "History"), historyTable(changes, text, canEdit, restore));
   }
+}
+
+/** The form that tries a text, as it is in the editor, on decisions of the past; and the result. */
+async function rehearsalOf(text, cluster, signal) {
+  const clusters = await items("/v1/clusters", { signal });
+  const result = el("div", { id: "rehearsal" });
+  let leaving = new AbortController();
+  const begin = async (event) => {
+    event.preventDefault();
+    leaving.abort();
+    leaving = new AbortController();
+    const form = Object.fromEntries(new FormData(event.target));
+    await attempt(async () => {
+      const { id } = await beginRehearsal(form, { policy: text });
+      await showRehearsal(result, id, { signal: AbortSignal.any([signal, leaving.signal]) });
+    });
+  };
+  return [
+    el("h2", {}, "Rehearse before you attach"),
+    el("p", { class: "note" }, "Decisions of the past are made again under this policy as it is written above, stored or not."),
+    el("form", { class: "line", onsubmit: begin }, whichOf(clusters.map((each) => each.name), cluster), el("button", {}, "Rehearse")),
+    result,
+  ];
 }
 
 /** The controls of a policy's text, which they change. */

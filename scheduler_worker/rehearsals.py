@@ -1,0 +1,312 @@
+"""Rehearsals behind the REST API: each in a process of its own, so that requests are served on.
+
+This process reads the copies and hands them over; how far the rehearsal is, and what came of it, is
+in the shared state for every process that serves the API.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from scheduler_worker import copies
+from scheduler_worker.conf import Settings
+from scheduler_worker.errors import Conflict, RequestError, SchedulerWorkerError, StateUnavailable
+from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.kept_decisions import KeptDecision
+from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.rehearsal import Rehearsal, policies_of
+from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
+from scheduler_worker.service.replay.records import Asked, RehearsalRecord, RehearsalRecords
+from scheduler_worker.service.replay.replay import Rehearsed
+from scheduler_worker.service.replay.snapshot import Snapshots
+from scheduler_worker.service.replay.summary import RehearsalSummary
+from scheduler_worker.service.state.replica import Fleet
+
+LOG = logging.getLogger(__name__)
+
+MAX_DECISIONS = 100_000
+"""Of one rehearsal; some kilobytes of memory each."""
+MAX_CHANGES = 500
+"""Changes of each kind that a summary lists."""
+_PROGRESS_S = 0.5
+_RETRIES = 60
+_STOP_S = 5.0
+_NICENESS = 10
+_PROCESSES = multiprocessing.get_context("spawn")  # a fork would copy locks that threads hold
+
+
+class _Tried(NamedTuple):
+    policy: ClusterPolicy | None
+    added: Sequence[HostReport]
+
+
+class _Progress(msgspec.Struct, frozen=True, tag=True):
+    done: int
+    total: int
+
+
+class _Done(msgspec.Struct, frozen=True, tag=True):
+    summary: RehearsalSummary
+
+
+class _Failed(msgspec.Struct, frozen=True, tag=True):
+    problem: str
+
+
+class Rehearsals:
+    """Starts rehearsals, one at a time, and knows those of all processes."""
+
+    def __init__(self, settings: Settings, fleet: Fleet, kept: KeptDecisions | None) -> None:
+        """``kept`` is None where no decisions are kept."""
+        self._settings = settings
+        self._fleet = fleet
+        self._kept = kept
+        self._guard = threading.Lock()
+        self._run: _Run | None = None
+        self.records = RehearsalRecords(fleet.store)
+        """Those of all processes."""
+
+    def begin(
+        self, asked: Asked, policy: ClusterPolicy | None, added: Sequence[HostReport], user: str
+    ) -> RehearsalRecord:
+        """Start one, of a policy or None, and with further hosts; returns its record.
+
+        Raises:
+            RequestError: nothing is kept, or there is no such cluster.
+            Conflict: one that this process began is still running.
+            StateUnavailable: the shared state cannot be reached.
+        """
+        if self._kept is None:
+            raise RequestError("since", "no decisions are kept: [decisions] enabled is false")
+        self._fleet.refresh_globals()
+        if asked.cluster is not None and asked.cluster not in self._fleet.names():
+            known = ", ".join(sorted(self._fleet.names())) or "none"
+            raise RequestError("cluster", f"there is no {asked.cluster!r:.80}; known are {known}")
+        with self._guard:
+            if self._run is not None and self._run.is_alive():
+                other = self._run.record
+                raise Conflict(
+                    f"The rehearsal {other.id} of {other.user} is running; wait until it has "
+                    "ended, or cancel it."
+                )
+            record = RehearsalRecord(
+                id=secrets.token_hex(8), user=user, begun_at_s=self.records.now_s(), asked=asked
+            )
+            self.records.add(record)
+            self._run = _Run(
+                self._settings,
+                Snapshots(self._fleet),
+                self._kept,
+                self.records,
+                record,
+                _Tried(policy, added),
+            )
+            self._run.start()
+            return record
+
+    def remove(self, id: str) -> None:
+        """Remove one; one that is running is cancelled. Raises StateUnavailable."""
+        self.records.remove(id)
+        with self._guard:
+            if self._run is not None and self._run.record.id == id:
+                self._run.cancel()
+
+    def stop(self) -> None:
+        """Cancel what is running, and wait until its process is gone."""
+        with self._guard:
+            if self._run is not None:
+                self._run.cancel()
+                self._run.join(_STOP_S)
+
+
+class _Cancelled(Exception):
+    """Raised inside a run that nobody wants any more."""
+
+
+class _Run(threading.Thread):
+    """One rehearsal: reads the copies, hands them to a process, and reports what that says."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        snapshots: Snapshots,
+        kept: KeptDecisions,
+        records: RehearsalRecords,
+        record: RehearsalRecord,
+        tried: _Tried,
+    ) -> None:
+        super().__init__(name=f"rehearsal {record.id}", daemon=True)
+        self._settings = settings
+        self._snapshots = snapshots
+        self._kept = kept
+        self._records = records
+        self._tried = tried
+        self._is_cancelled = threading.Event()
+        self._next_report_s = 0.0
+        self.record = record
+
+    def cancel(self) -> None:
+        """End it soon, without a result."""
+        self._is_cancelled.set()
+
+    def run(self) -> None:
+        ours, theirs = _PROCESSES.Pipe()
+        process = _PROCESSES.Process(
+            target=_rehearse, args=(theirs, self._settings, self.record.asked, self._tried)
+        )
+        summary = None
+        try:
+            process.start()
+            theirs.close()
+            with closing(ours):
+                try:
+                    summary = self._conversation(ours)
+                except (EOFError, OSError):
+                    process.join(_STOP_S)
+                    self._fail(f"its process ended with status {process.exitcode}")
+            self._finish(summary)
+        except _Cancelled:
+            LOG.info("The rehearsal %s was cancelled", self.record.id)
+            self._forget()
+        finally:
+            process.kill()
+
+    def _conversation(self, process: Connection) -> RehearsalSummary | None:
+        """What the process answers, None after a failure. Raises _Cancelled, EOFError, OSError."""
+        try:
+            snapshot = self._snapshots.whole()
+            for line in copies.lines(snapshot, self._read()):
+                process.send_bytes(line)
+        except (RequestError, StateUnavailable) as error:
+            self._fail(str(error))
+            return None
+        process.send_bytes(b"")
+        self.record = structs.replace(self.record, state="deciding")
+        while True:
+            self._report()
+            if not process.poll(_PROGRESS_S):
+                continue
+            said = _MESSAGES.decode(process.recv_bytes())
+            if isinstance(said, _Done):
+                return said.summary
+            if isinstance(said, _Failed):
+                self._fail(said.problem)
+                return None
+            self.record = structs.replace(self.record, done=said.done, total=said.total)
+
+    def _read(self) -> Iterator[KeptDecision]:
+        asked = self.record.asked
+        query = DecisionQuery(
+            cluster=asked.cluster,
+            project=asked.project,
+            since_s=asked.since_s,
+            until_s=asked.until_s,
+        )
+        for number, each in enumerate(self._kept.with_details(query)):
+            if number == MAX_DECISIONS:
+                raise RequestError(
+                    "since", f"there are more than {MAX_DECISIONS:,} decisions; narrow the span"
+                )
+            yield each
+            self.record = structs.replace(self.record, read=number + 1)
+            self._report()
+
+    def _report(self) -> None:
+        """Store from time to time how far it is. Raises _Cancelled."""
+        if self._is_cancelled.is_set():
+            raise _Cancelled
+        if time.monotonic() < self._next_report_s:
+            return
+        try:
+            if not self._records.renew(self.record):
+                raise _Cancelled
+        except StateUnavailable as error:
+            LOG.warning("How far the rehearsal %s is was not stored: %s", self.record.id, error)
+        self._next_report_s = time.monotonic() + _PROGRESS_S
+
+    def _fail(self, problem: str) -> None:
+        LOG.warning("The rehearsal %s failed: %s", self.record.id, problem)
+        self.record = structs.replace(self.record, state="failed", problem=problem)
+
+    def _finish(self, summary: RehearsalSummary | None) -> None:
+        """Store the result, which took its time, even if the state is away for a while."""
+        if summary is not None:
+            total = summary.rehearsed
+            self.record = structs.replace(self.record, state="done", done=total, total=total)
+        for _ in range(_RETRIES):
+            if self._is_stored(summary) or self._is_cancelled.wait(1.0):
+                break
+
+    def _is_stored(self, summary: RehearsalSummary | None) -> bool:
+        try:
+            self._records.renew(self.record, summary)
+        except StateUnavailable as error:
+            LOG.warning("The rehearsal %s cannot be stored: %s", self.record.id, error)
+            return False
+        return True
+
+    def _forget(self) -> None:
+        try:
+            self._records.remove(self.record.id)
+        except StateUnavailable:
+            LOG.debug("The record of a cancelled rehearsal remains until it expires", exc_info=True)
+
+
+# In the process of a rehearsal
+
+
+def _rehearse(parent: Connection, settings: Settings, asked: Asked, tried: _Tried) -> None:
+    """Read copies from the parent, decide, and send what came of it."""
+    os.nice(_NICENESS)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    try:
+        parent.send_bytes(_ENCODER.encode(_answer(parent, settings, asked, tried)))
+    except (EOFError, BrokenPipeError):
+        return  # the parent has gone
+
+
+def _answer(parent: Connection, settings: Settings, asked: Asked, tried: _Tried) -> _Done | _Failed:
+    try:
+        snapshot, decisions = copies.parsed(iter(parent.recv_bytes, b""))
+        policies = policies_of(tried.policy, asked.cluster, snapshot)
+        rehearsal = Rehearsal(
+            settings,
+            snapshot,
+            decisions,
+            policies=policies,
+            added=tried.added,
+            drain=asked.drained,
+        )
+        with closing(rehearsal):
+            found = list(_reported(parent, rehearsal.run(), len(rehearsal.plan.decisions)))
+            return _Done(rehearsal.summary(found, MAX_CHANGES))
+    except SchedulerWorkerError as error:
+        return _Failed(str(error))
+
+
+def _reported(
+    parent: Connection, rehearsed: Iterable[Rehearsed], total: int
+) -> Iterator[Rehearsed]:
+    next_s = 0.0
+    for number, each in enumerate(rehearsed):
+        if time.monotonic() >= next_s:
+            parent.send_bytes(_ENCODER.encode(_Progress(number, total)))
+            next_s = time.monotonic() + _PROGRESS_S
+        yield each
+
+
+_ENCODER = msgspec.json.Encoder()
+_MESSAGES = msgspec.json.Decoder(_Progress | _Done | _Failed)

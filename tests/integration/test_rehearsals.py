@@ -1,0 +1,142 @@
+"""Rehearsals over REST, each in a real process, of an API with a worker inside."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler_worker import api_process
+from scheduler_worker.api_process import ApiProcess
+from scheduler_worker.errors import Conflict, NoValidHost, RequestError
+from scheduler_worker.model.policies import ClusterPolicy, FilterUse
+from scheduler_worker.rehearsals import Rehearsals
+from scheduler_worker.service.replay.records import Asked, RehearsalRecord
+from tests.support.consoles import configured, fill
+from tests.support.patience import eventually
+from tests.support.services import request
+
+STRICT = ClusterPolicy(
+    id="p1",
+    name="strict",
+    version=1,
+    filters=(FilterUse(unit="NumInstancesFilter"),),
+    parameters={"max_instances_per_host": "1"},
+)
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[ApiProcess]:
+    """Three instances on the hosts of a cluster, a fourth was refused."""
+    with api_process.build_embedded(configured(tmp_path)).running() as found:
+        fill(found.use_cases.inventory)
+        scheduler = found.use_cases.scheduler
+        for name in ("one", "two", "three"):
+            asked = request(name, vcpus=1, requested_destination={"host": "a1"})
+            scheduler.answered(scheduler.select(asked))
+        with pytest.raises(NoValidHost):
+            scheduler.select(request("huge", vcpus=99))
+        assert found.worker is not None
+        assert found.worker.decisions is not None
+        found.worker.decisions.recorder.write()
+        yield found
+
+
+@pytest.fixture
+def rehearsals(api: ApiProcess) -> Rehearsals:
+    return api._rehearsals
+
+
+@pytest.fixture
+def begin(rehearsals: Rehearsals) -> Callable[..., RehearsalRecord]:
+    def begun(policy: ClusterPolicy | None = None, **asked: Any) -> RehearsalRecord:
+        until_s = datetime.now(UTC).timestamp() + 60
+        return rehearsals.begin(Asked(since_s=0.0, until_s=until_s, **asked), policy, (), "anna")
+
+    return begun
+
+
+def ended(rehearsals: Rehearsals, record: RehearsalRecord) -> Any:
+    """The record and the summary once there is nothing more to come."""
+
+    def has_ended() -> bool:
+        found = rehearsals.records.find(record.id)
+        return found is not None and not found[0].is_running
+
+    eventually(has_ended)
+    return rehearsals.records.find(record.id)
+
+
+def state_of(api: ApiProcess) -> Any:
+    worker = api.worker
+    assert worker is not None
+    return {each.scope: each.seen.version for each in worker.fleet.clusters()}
+
+
+def test_a_stricter_policy_refuses_what_was_placed_and_nothing_in_force_is_touched(
+    api, rehearsals, begin
+):
+    before = state_of(api)
+    record, summary = ended(rehearsals, begin(STRICT, cluster="east"))
+    assert (record.state, record.problem, record.read, record.done) == ("done", None, 4, 4)
+    assert summary.counts == {"same": 2, "moved": 0, "refused": 2, "placed": 0}
+    assert {each.instances[0] for each in summary.changes} == {"two", "three"}
+    assert all(each.reason.startswith("No host: ") for each in summary.changes)
+    assert (summary.placed.before, summary.placed.after) == (3, 1)
+    assert [each.cluster for each in summary.packing.before] == ["east", "harbour", "west"]
+    assert state_of(api) == before
+
+
+def test_drained_hosts_get_nothing_and_unknown_ones_are_named(rehearsals, begin):
+    _, summary = ended(rehearsals, begin(drained=("a1",)))
+    assert summary.counts["refused"] == 3
+    record, summary = ended(rehearsals, begin(drained=("nowhere",)))
+    assert (record.state, summary) == ("failed", None)
+    assert record.problem == "host: there is no host 'nowhere'"
+
+
+def test_an_unknown_cluster_is_refused_at_once(rehearsals, begin):
+    with pytest.raises(RequestError, match="there is no 'nowhere'; known are east"):
+        begin(cluster="nowhere")
+    assert rehearsals.records.all() == []
+
+
+def test_one_runs_at_a_time_and_ends_when_it_is_cancelled(rehearsals, begin):
+    first = begin()
+    with pytest.raises(Conflict, match=first.id):
+        begin()
+    rehearsals.remove(first.id)
+    eventually(lambda: not multiprocessing.active_children())
+    assert rehearsals.records.find(first.id) is None
+
+    def is_free() -> bool:
+        try:
+            begin()
+        except Conflict:
+            return False
+        return True
+
+    eventually(is_free)
+
+
+def test_a_process_that_is_killed_is_a_failure_that_says_so(rehearsals, begin):
+    record = begin()
+    eventually(lambda: bool(multiprocessing.active_children()))
+    [process] = multiprocessing.active_children()
+    os.kill(process.pid, signal.SIGKILL)
+    record, summary = ended(rehearsals, record)
+    assert (record.state, summary) == ("failed", None)
+    assert record.problem == "its process ended with status -9"
+
+
+def test_the_end_of_the_api_ends_its_process(api, begin):
+    begin()
+    eventually(lambda: bool(multiprocessing.active_children()))
+    api.stop()
+    assert multiprocessing.active_children() == []
