@@ -11,6 +11,7 @@ PAGES = {
     "decisions": ("/decisions", "table"),
     "policies": ("/policies", "table"),
     "policy": ("/policies/new", "form.policy"),
+    "rehearsals": ("/rehearsals", "form.rehearse"),
     "nothing": ("/nothing", "h1"),
 }
 PICTURES = {"host", "decisions", "policies"}

@@ -18,7 +18,10 @@ export async function rehearsalPage(section, { argument, signal }) {
   const shown = el("div", {});
   await showRehearsal(shown, argument, {
     signal,
-    begun: () => section.append(el("nav", { "aria-label": "Where this is" }, el("a", { href: "/console/rehearsals" }, "Rehearsals")), heading, shown),
+    begun: () => {
+      section.append(el("nav", { "aria-label": "Where this is" }, el("a", { href: "/console/rehearsals" }, "Rehearsals")), heading, shown);
+      section.removeAttribute("aria-busy");
+    },
     removed: () => fill(shown, el("p", {}, "It was removed.")),
   });
 }
