@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-PhaseName = Literal["lock", "decide", "commit", "pending", "look", "claim"]
+PhaseName = Literal["wait", "lock", "decide", "commit", "pending", "look", "claim", "answer"]
 """Waiting for the turn and the cluster's lock; deciding; reserving; waiting for pending
 reservations, for another look at the hosts, for Placement."""
 
@@ -108,6 +108,9 @@ class Observer:
 
     def request_taken(self, method: str, waited_s: float) -> None:
         """A request got a slot, ``waited_s`` after this process took it from the bus."""
+
+    def call_answered(self, request_id: str) -> None:
+        """The answer to the call with this request id is on its way to the broker."""
 
     def request_served(self, method: str, result: str, duration_s: float) -> None:
         """A call was answered, or a cast done: ``ok``, or the class name of the error."""

@@ -28,6 +28,7 @@ class Traces(Protocol):
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def record(self, outcome: Outcome) -> None: ...
+    def answered(self, request_id: str) -> None: ...
 
 
 class Monitor(Metrics):
@@ -85,6 +86,10 @@ class Monitor(Metrics):
         self._journal.record(outcome)
         if self._tracing is not None:
             self._tracing.record(outcome)
+
+    def call_answered(self, request_id: str) -> None:
+        if self._tracing is not None:
+            self._tracing.answered(request_id)
 
     def missing(self) -> list[str]:
         """What keeps the worker from serving; returns within two seconds, at most a second old."""

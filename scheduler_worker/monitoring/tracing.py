@@ -13,7 +13,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from itertools import islice
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
@@ -23,7 +24,7 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 
 from scheduler_worker import __version__
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.observer import Outcome
+from scheduler_worker.observer import Outcome, Phase
 
 LOG = logging.getLogger(__name__)
 
@@ -41,13 +42,16 @@ _TRACEPARENT = re.compile(
 _NS = 1e9
 
 
-class _Left(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Left:
     """What a request leaves."""
 
     outcome: Outcome
     parent: SpanContext | None
     ahead_s: float
     """Of the time of day to the monotonic clock."""
+    answered_s: float | None = None
+    """When its answer went to the broker, by the monotonic clock."""
 
 
 class Tracing:
@@ -71,6 +75,8 @@ class Tracing:
         self._ratio = ratio
         self._count = count
         self._waiting: deque[_Left] = deque()
+        self._unanswered: dict[str, _Left] = {}
+        """By the ids of requests; those that wait."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
         self._said_at_s = -_SAY_AGAIN_S
@@ -97,7 +103,15 @@ class Tracing:
         if len(self._waiting) >= MAX_WAITING:
             self._dropped(1, "too many wait")
             return
-        self._waiting.append(_Left(outcome, parent, time.time() - time.monotonic()))
+        left = _Left(outcome, parent, time.time() - time.monotonic())
+        self._unanswered[outcome.request_id] = left
+        self._waiting.append(left)
+
+    def answered(self, request_id: str) -> None:
+        """Add to what a request left that it is answered now. Does not block."""
+        left = self._unanswered.pop(request_id, None)
+        if left is not None:
+            left.answered_s = time.monotonic()
 
     def _run(self) -> None:
         while not self._stopping.wait(INTERVAL_S):
@@ -105,8 +119,7 @@ class Tracing:
         self._send()
 
     def _send(self) -> None:
-        while self._waiting:
-            left = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+        while left := list(islice(self._complete(), BATCH)):
             try:
                 spans = [span for each in left for span in spans_of(each, self._resource)]
                 is_sent = self._exporter.export(spans) is SpanExportResult.SUCCESS
@@ -117,6 +130,17 @@ class Tracing:
                 self._count("exported", len(left))
             else:
                 self._dropped(len(left), "the collector does not take them")
+
+    def _complete(self) -> Iterator[_Left]:
+        """Take what waits, in order, up to the first whose answer is not known and may come yet."""
+        until_s = time.monotonic() - INTERVAL_S
+        while self._waiting:
+            first = self._waiting[0]
+            may_come = first.answered_s is None and first.outcome.ended_s > until_s
+            if may_come and not self._stopping.is_set():
+                return
+            self._unanswered.pop(first.outcome.request_id, None)
+            yield self._waiting.popleft()
 
     def _dropped(self, requests: int, why: str) -> None:
         self._count("dropped", requests)
@@ -139,6 +163,8 @@ def parent_of(traceparent: str | None) -> SpanContext | None:
 def spans_of(left: _Left, resource: Resource) -> Iterator[ReadableSpan]:
     """The request's span, and those inside it."""
     outcome, parent = left.outcome, left.parent
+    began_s, ended_s = outcome.ended_s - outcome.duration_s, left.answered_s or outcome.ended_s
+    phases = [*outcome.phases, *_answer(left)]
     trace_id = parent.trace_id if parent else random.getrandbits(128)
     root = _context(trace_id)
 
@@ -153,11 +179,11 @@ def spans_of(left: _Left, resource: Resource) -> Iterator[ReadableSpan]:
         attributes=_attributes(outcome),
         kind=SpanKind.SERVER,
         status=_status(outcome),
-        start_time=at_ns(outcome.ended_s - outcome.duration_s),
-        end_time=at_ns(outcome.ended_s),
+        start_time=at_ns(min([began_s, *(each.began_s for each in phases)])),
+        end_time=at_ns(ended_s),
         instrumentation_scope=_SCOPE,
     )
-    for phase in outcome.phases:
+    for phase in phases:
         yield ReadableSpan(
             phase.name,
             context=_context(trace_id),
@@ -167,6 +193,11 @@ def spans_of(left: _Left, resource: Resource) -> Iterator[ReadableSpan]:
             end_time=at_ns(phase.ended_s),
             instrumentation_scope=_SCOPE,
         )
+
+
+def _answer(left: _Left) -> Iterator[Phase]:
+    if left.answered_s is not None:
+        yield Phase("answer", left.outcome.ended_s, left.answered_s)
 
 
 def _context(trace_id: int) -> SpanContext:

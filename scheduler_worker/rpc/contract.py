@@ -27,6 +27,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     is_admin: bool = False
     message_id: str | None = None
     """The message's own id, the same in every replica that a fanout reaches."""
+    waited_s: float = 0.0
+    """How long the message waited in this process before the method was called."""
     patience_s: float = math.inf
     """How much longer the caller waits, from the moment the method is called."""
     at_least_once: bool = False

@@ -102,20 +102,22 @@ class Dispatcher:
         self,
         message: Message,
         *,
+        waited_s: float = 0.0,
         patience_s: float = math.inf,
         at_least_once: bool = False,
         yield_slot: YieldSlot = keep_slot,
     ) -> Result:
         """Call the handler, and await it if it is a coroutine; never raises.
 
-        ``patience_s`` is how much longer the caller waits. ``at_least_once``: the message is
+        ``waited_s`` is how long the message waited in this process, ``patience_s`` how much longer
+        the caller waits. ``at_least_once``: the message is
         redelivered to another worker if this one stops before it has answered.
         """
         if patience_s <= 0:
             return self._expired()
         began_s = time.monotonic()
         try:
-            context = context_of(message, patience_s, at_least_once, yield_slot)
+            context = context_of(message, patience_s, at_least_once, yield_slot, waited_s)
             result = Result(await self._call(message, context))
         except _NotServedError as error:
             LOG.warning("Refused a message: %.200s", error)
@@ -243,6 +245,7 @@ def context_of(
     patience_s: float = math.inf,
     at_least_once: bool = False,
     yield_slot: YieldSlot = keep_slot,
+    waited_s: float = 0.0,
 ) -> Context:
     """What handlers may know of the caller; its token and service catalogue are left out."""
     fields = message.context
@@ -259,6 +262,7 @@ def context_of(
         project_id=text("project_id"),
         is_admin=fields.get("is_admin") is True,
         message_id=message.id,
+        waited_s=waited_s,
         patience_s=patience_s,
         at_least_once=at_least_once,
         yield_slot=yield_slot,

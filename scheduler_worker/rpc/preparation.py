@@ -23,6 +23,7 @@ def prepare_request(
         request_id=context.request_id,
         global_request_id=context.global_request_id,
         traceparent=context.traceparent,
+        waited_s=context.waited_s,
         num_alternates=num_alternates,
         priority=priority,
         owner=_owner(context, spec),

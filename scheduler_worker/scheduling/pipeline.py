@@ -46,6 +46,8 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The id of the operation that this request is a part of; for logs only."""
     traceparent: str | None = None
     """The caller's trace context, in W3C's form; for traces only."""
+    waited_s: float = 0.0
+    """How long it waited in this process before it came to the scheduler; for traces only."""
     num_alternates: int = 0
     owner: Owner | None = None
     """For whom its hosts are claimed, where they are claimed in Placement."""

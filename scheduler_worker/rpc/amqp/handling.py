@@ -279,6 +279,7 @@ class MessageHandler:
             return Result(failure=request.refusal)
         return await self._dispatcher.serve_async(
             request.message,
+            waited_s=waited_s,
             patience_s=request.patience_s - waited_s,
             at_least_once=True,
             yield_slot=self._yield_slot,
@@ -305,6 +306,7 @@ class MessageHandler:
         elif work.request.message.is_call or result.is_dropped or result.failure is None:
             self._forget(work)
             self._deliveries.finish(work, answer)
+            self._observer.call_answered(str(work.request.message.context.get("request_id", "")))
         elif result.is_retryable:
             self._retry_later(work)
         elif work.delivery.queue == self._names.fanout_queue:

@@ -33,6 +33,8 @@ class RequestTrace:
         """Whether that was for alternates, not before a refusal."""
         self._queued_s = arrived_s
         self._decided_from_s = arrived_s
+        if request.waited_s:
+            self.spent("wait", arrived_s - request.waited_s, arrived_s)
 
     def queued(self, cluster: str | None, now_s: float) -> None:
         """Record that the wait for a cluster's lock begins; None for those of several."""

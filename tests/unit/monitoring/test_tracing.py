@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
@@ -41,13 +42,20 @@ class Traced:
     def __init__(self, collector: Collector, ratio: float = 1.0) -> None:
         self.collector = collector
         self.counts: Counter[str] = Counter()
+        self.is_started = False
         self.tracing = Tracing(collector, self._count, worker="w1", ratio=ratio)
-        self.tracing.start()
 
     def _count(self, result: str, count: int) -> None:
         self.counts[result] += count
 
+    def start(self) -> None:
+        """Begin to send; idempotent."""
+        if not self.is_started:
+            self.is_started = True
+            self.tracing.start()
+
     def record(self, *outcomes: Outcome) -> list[ReadableSpan]:
+        self.start()
         for each in outcomes:
             self.tracing.record(each)
         self.tracing.stop()
@@ -90,6 +98,30 @@ def test_a_request_is_a_span_with_one_for_each_part_of_its_way(traced):
     assert root.resource.attributes["service.instance.id"] == "w1"
     assert traced.counts == {"exported": 1}
     assert traced.collector.is_shut_down
+
+
+def test_the_wait_for_a_slot_comes_first_and_the_answer_last(traced):
+    found = outcome()
+    began_s = found.ended_s - found.duration_s
+    phases = (Phase("wait", began_s - 5, began_s), *found.phases)
+    traced.tracing.record(msgspec.structs.replace(found, phases=phases))
+    traced.tracing.answered("req-of-another")
+    traced.tracing.answered("req-1")
+    root, *inside = traced.record()
+    assert [each.name for each in inside] == ["wait", "lock", "claim", "answer"]
+    assert root.start_time == inside[0].start_time
+    assert (root.end_time - root.start_time) / 1e9 >= 8.0
+    assert root.end_time == inside[-1].end_time
+    assert inside[-1].start_time == inside[-2].end_time
+
+
+def test_one_whose_answer_may_come_yet_waits_for_it(traced):
+    traced.tracing.record(outcome())
+    assert list(traced.tracing._complete()) == []
+    traced.tracing.answered("req-1")
+    [left] = traced.tracing._complete()
+    assert left.answered_s is not None
+    assert traced.tracing._unanswered == {}
 
 
 def test_it_goes_on_with_its_callers_trace(traced):
@@ -156,7 +188,8 @@ def test_requests_do_not_wait_for_a_slow_collector(monkeypatch):
     monkeypatch.setattr(tracing, "INTERVAL_S", 0.01)
     monkeypatch.setattr(tracing, "MAX_WAITING", 2)
     traced = Traced(Slow())
-    traced.tracing.record(outcome())
+    traced.start()
+    traced.tracing.record(outcome(ended_s=0.0))
     assert entered.wait(60)
     for _ in range(5):
         traced.tracing.record(outcome())

@@ -1,0 +1,114 @@
+"""Traces of a real worker behind RabbitMQ, as a receiver of OTLP over HTTP gets them."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from scheduler_worker import app, conf
+from scheduler_worker.client import SchedulerClient
+from scheduler_worker.rpc import nova
+from tests.support.patience import eventually
+from tests.support.services import host
+from tests.support.workers import write_config
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+SMALL = {"flavor": {"vcpus": 1, "memory_mb": 512}}
+
+
+class Receiver:
+    """Takes what exporters send, and answers with a status."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[dict[str, str], Any]] = []
+        """Resource and span."""
+        self.status = 200
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if self.headers.get("Content-Encoding") == "gzip":
+                    body = gzip.decompress(body)
+                if receiver.status == 200:
+                    receiver.take(ExportTraceServiceRequest.FromString(body))
+                self.send_response(receiver.status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1/traces"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def take(self, request: Any) -> None:
+        for each in request.resource_spans:
+            resource = {one.key: one.value.string_value for one in each.resource.attributes}
+            for scope in each.scope_spans:
+                self.spans += [(resource, span) for span in scope.spans]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    found = Receiver()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def worker(tmp_path, rabbit_vhost_url, receiver) -> Iterator[app.Worker]:
+    path = write_config(
+        tmp_path / "traced.conf",
+        DEFAULT={"transport_url": rabbit_vhost_url, "host": "w1"},
+        tracing={"enabled": True, "endpoint": receiver.url},
+        balancing={"interval": 0},
+    )
+    with app.build(conf.load(["--config-file", str(path)])).running() as running:
+        yield running
+
+
+def test_a_request_is_followed_from_its_wait_to_its_answer_in_its_callers_trace(worker, receiver):
+    client = SchedulerClient(worker.bus)
+    client.update_hosts([host("a"), host("b")])
+    context = {"request_id": "req-traced", "traceparent": f"00-{TRACE}-{SPAN}-01"}
+    caller = worker.bus.client("scheduler", namespace=None, version=nova.VERSION)
+    caller.call("select_destinations", context, spec_obj=SMALL, instance_uuids=["one"])
+    eventually(lambda: any(span.name == "answer" for _, span in receiver.spans))
+    resource, root = next(e for e in receiver.spans if e[1].name == "select_destinations")
+    assert resource["service.name"] == "scheduler_worker"
+    assert resource["service.instance.id"] == "w1"
+    assert (root.trace_id.hex(), root.parent_span_id.hex()) == (TRACE, SPAN)
+    inside = [span for _, span in receiver.spans if span.parent_span_id == root.span_id]
+    names = [each.name for each in inside]
+    assert {"wait", "lock", "decide", "commit", "answer"} <= set(names)
+    assert all(
+        root.start_time_unix_nano <= each.start_time_unix_nano
+        <= each.end_time_unix_nano <= root.end_time_unix_nano
+        for each in inside
+    )  # fmt: skip
+    attributes = {each.key: each.value for each in root.attributes}
+    assert attributes["openstack.request_id"].string_value == "req-traced"
+
+
+def test_requests_are_answered_while_the_receiver_refuses(worker, receiver):
+    receiver.status = 400
+    client = SchedulerClient(worker.bus)
+    client.update_hosts([host("a")])
+    assert client.select_destinations(SMALL, ["one"])
+    eventually(lambda: "scheduler_traces_total" in exposed(worker) and "dropped" in exposed(worker))
+
+
+def exposed(worker: app.Worker) -> str:
+    return worker.monitor.exposition()[1].decode()
