@@ -7,7 +7,7 @@ SEEDS ?= 10000
 NOVA_PATHS ?= few
 PORT ?= 8780
 
-.PHONY: help venv demo api console check lint unit test servers simulation test-nova soak bench sample reference docs clean
+.PHONY: help venv demo api console check lint unit properties test servers cloud simulation test-nova soak bench sample reference docs clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,7 +34,7 @@ console: .venv/installed ## A demo cloud behind the console, on PORT; prints a U
 	@exec $(BIN)/python tools/console --port $(PORT)
 
 check: .venv/installed-dev ## Formatting, lint, types, sizes, layers, unit tests
-	@$(MAKE) --no-print-directory -j2 lint unit
+	@$(MAKE) --no-print-directory -j3 lint unit properties
 
 lint: .venv/installed-dev
 	$(BIN)/ruff format --check .
@@ -44,7 +44,10 @@ lint: .venv/installed-dev
 	$(BIN)/python tools/sizes
 
 unit: .venv/installed-dev
-	$(BIN)/pytest tests/unit tests/architecture tests/properties
+	$(BIN)/pytest tests/unit tests/architecture
+
+properties: .venv/installed-dev
+	$(BIN)/pytest tests/properties
 
 .venv/installed-sdk: .venv/installed-dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[sdk]'
@@ -53,11 +56,14 @@ unit: .venv/installed-dev
 test: .venv/installed-dev ## Everything but the benchmarks; installs servers when it may
 	tools/install-servers
 	$(MAKE) --no-print-directory .venv/installed-sdk check
-	@$(MAKE) --no-print-directory -j2 servers simulation
+	@$(MAKE) --no-print-directory -j3 servers cloud simulation
 
+# Each with servers of its own. They wait for servers most of the time, so two of them fit on two cores.
 servers: .venv/installed-dev
-	$(BIN)/pytest --nova-paths=$(NOVA_PATHS) --ignore=tests/simulation \
-		--ignore=tests/unit --ignore=tests/architecture --ignore=tests/properties
+	$(BIN)/pytest tests/integration tests/console
+
+cloud: .venv/installed-dev
+	$(BIN)/pytest tests/nova tests/contract tests/examples --nova-paths=$(NOVA_PATHS)
 
 # In a process of its own: threads that another test has left would be preempted, too, and draw from the random source.
 simulation: .venv/installed-dev

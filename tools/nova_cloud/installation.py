@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -53,15 +54,22 @@ class Installation:
         return self.venv / "bin" / name
 
     def ensure(self) -> Installation:
-        """Install what is missing: a few minutes the first time. Raises NotInstalled."""
-        missing = self.missing()
-        if missing:
-            print(f"Installing {' '.join(missing)} into {self.venv} ...", file=sys.stderr)
-            if not self.python.exists():
-                self._run([sys.executable, "-m", "venv", str(self.venv)])
-            pip = [str(self.python), "-m", "pip", "install", "--quiet"]
-            self._run([*pip, "--disable-pip-version-check", *REQUIREMENTS])
+        """Install what is missing: a few minutes the first time. Raises NotInstalled.
+
+        Of several processes one installs, and the others wait for it.
+        """
+        with self.venv.with_name(f"{self.venv.name}-lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if missing := self.missing():
+                self._install(missing)
         return self
+
+    def _install(self, missing: list[str]) -> None:
+        print(f"Installing {' '.join(missing)} into {self.venv} ...", file=sys.stderr)
+        if not self.python.exists():
+            self._run([sys.executable, "-m", "venv", str(self.venv)])
+        pip = [str(self.python), "-m", "pip", "install", "--quiet"]
+        self._run([*pip, "--disable-pip-version-check", *REQUIREMENTS])
 
     def missing(self) -> list[str]:
         """The requirements that are not met."""
