@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
 import msgspec
@@ -169,20 +170,21 @@ class _Run(threading.Thread):
         )
         summary = None
         try:
-            process.start()
-            theirs.close()
             with closing(ours):
                 try:
+                    process.start()
+                    theirs.close()
                     summary = self._conversation(ours)
-                except (EOFError, OSError):
-                    process.join(_STOP_S)
-                    self._fail(f"its process ended with status {process.exitcode}")
+                except (EOFError, OSError) as error:
+                    self._fail(_what_broke(process, error))
             self._finish(summary)
         except _Cancelled:
             LOG.info("The rehearsal %s was cancelled", self.record.id)
             self._forget()
         finally:
-            process.kill()
+            if process.pid is not None:
+                process.kill()
+                process.join()
 
     def _conversation(self, process: Connection) -> RehearsalSummary | None:
         """What the process answers, None after a failure. Raises _Cancelled, EOFError, OSError."""
@@ -263,6 +265,13 @@ class _Run(threading.Thread):
             self._records.remove(self.record.id)
         except StateUnavailable:
             LOG.debug("The record of a cancelled rehearsal remains until it expires", exc_info=True)
+
+
+def _what_broke(process: BaseProcess, error: Exception) -> str:
+    if process.pid is None:
+        return f"its process cannot be started: {error}"
+    process.join(_STOP_S)
+    return f"its process ended with status {process.exitcode}"
 
 
 # In the process of a rehearsal
