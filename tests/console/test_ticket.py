@@ -69,7 +69,7 @@ def test_both_say_why_an_instance_was_refused_in_one_sentence_with_the_figures(
     words = ["decision", "show", instance, "--config-file", str(config), "-f", "json"]
     assert main(words) == 0
     shown = json.loads(capsys.readouterr().out)
-    sentence = shown["Reason"]
+    sentence = shown["reason"]
     assert sentence.startswith("No host: of 3 hosts ")
     assert "short of" in sentence or "left" in sentence
     with api_process.build(configured(tmp_path, state={"url": redis_url})).running() as api:
