@@ -1,5 +1,6 @@
 // Starts the console: the session, the pages by their paths, the navigation.
 
+import { capacityPage } from "./capacity.js";
 import { decisionPage } from "./decision.js";
 import { decisionsPage } from "./decisions.js";
 import { el } from "./dom.js";
@@ -19,6 +20,7 @@ const PAGES = [
   { title: "Decision", path: /^\/decisions\/([^/]+)$/, show: decisionPage, under: "Decisions" },
   { title: "Policies", path: /^\/policies$/, show: policiesPage, link: "/policies" },
   { title: "Policy", path: /^\/policies\/([^/]+)$/, show: policyPage, under: "Policies" },
+  { title: "Capacity", path: /^\/capacity$/, show: capacityPage, link: "/capacity" },
   { title: "Host", path: /^\/hosts\/([^/]+)$/, show: hostPage, under: "Fleet" },
 ];
 const main = document.getElementById("main");
