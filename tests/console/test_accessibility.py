@@ -11,6 +11,7 @@ PAGES = {
     "decisions": ("/decisions", "table"),
     "policies": ("/policies", "table"),
     "policy": ("/policies/new", "form.policy"),
+    "capacity": ("/capacity", "fieldset.flavor"),
     "nothing": ("/nothing", "h1"),
 }
 PICTURES = {"host", "decisions", "policies"}
