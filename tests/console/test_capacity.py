@@ -139,6 +139,19 @@ def test_what_is_wrong_is_said_at_its_field(asked, console):
     )
 
 
+def test_many_flavors_are_folded_until_one_is_wrong(api, console):
+    for number in range(6):
+        ask(api, f"x{number}", SMALL | {"name": f"small{number}", "vcpus": 0})
+    page = console.entered("/capacity")
+    expect(rows(page)).to_have_count(6)
+    expect(flavor(page, 1)).to_be_hidden()
+    page.get_by_text("6 flavors").click()
+    flavor(page, 3).get_by_label("Memory").fill("")
+    page.get_by_text("6 flavors").click()
+    count(page)
+    expect(flavor(page, 3).get_by_label("Memory")).to_be_focused()
+
+
 def test_devices_of_an_alias_are_asked_for_beside_the_flavor(asked, console):
     ask(asked, "fourth", GPU, pci_requests={"requests": [DEVICE]})
     page = console.entered("/capacity")

@@ -7,6 +7,7 @@ import { items, request } from "./http.js";
 import { attemptForm, showProblem } from "./problems.js";
 
 const ANY = "any number";
+const OPEN = 5; // more flavors than these are folded, for the counts are below them
 
 export async function capacityPage(section, { signal }) {
   const query = new URLSearchParams(location.search);
@@ -20,13 +21,7 @@ export async function capacityPage(section, { signal }) {
   const form = el("form", { novalidate: true, "aria-label": "Flavors", onsubmit: (event) => (event.preventDefault(), countAndRemember()) },
     listed.element, el("h2", {}, "Where"), el("div", { class: "controls" }, settingOf(view, clusters)), el("p", {}, button));
 
-  function remember() {
-    const { cluster, zone, project, is_bfv: volume } = form.elements;
-    const found = new URLSearchParams(listed.read().map((each) => ["flavor", JSON.stringify(each)]));
-    const rest = { cluster: cluster.value, zone: zone.value.trim(), project: project.value.trim(), volume: volume.checked ? "1" : "", shown: view.shown };
-    for (const [name, value] of Object.entries(rest)) if (value) found.set(name, value);
-    history.replaceState(null, "", `${location.pathname}?${found}`);
-  }
+  const remember = () => history.replaceState(null, "", `${location.pathname}?${queryOf(listed.read(), form.elements, view.shown)}`);
 
   function choose(capacity) {
     view.shown = capacity.name;
@@ -65,6 +60,14 @@ export async function capacityPage(section, { signal }) {
   if (query.has("flavor") || seen.length) await attemptForm(form, controlOf, countNow);
 }
 
+/** What the address has of this view: all that was counted, figures included, so that it can be sent. */
+function queryOf(flavors, { cluster, zone, project, is_bfv: volume }, shown) {
+  const found = new URLSearchParams(flavors.map((each) => ["flavor", JSON.stringify(each)]));
+  const rest = { cluster: cluster.value, zone: zone.value.trim(), project: project.value.trim(), volume: volume.checked ? "1" : "", shown };
+  for (const [name, value] of Object.entries(rest)) if (value) found.set(name, value);
+  return found;
+}
+
 /** The flavors that are counted, a line of fields each. */
 class Flavors {
   constructor(flavors, seen) {
@@ -77,7 +80,8 @@ class Flavors {
       if (chosen) this.#add(chosen).controls.name.focus();
     };
     this.another = el("button", { type: "button", onclick: () => this.#add({}).controls.name.focus() }, "Add an empty one");
-    this.element = el("div", {}, el("h2", {}, "Flavors"), this.list,
+    this.title = el("h2", {});
+    this.element = el("details", { id: "flavors", open: flavors.length <= OPEN }, el("summary", {}, this.title), this.list,
       el("div", { class: "line" }, adding, el("button", { type: "button", onclick: pick }, "Add this flavor"), this.another));
     for (const each of flavors.length ? flavors : [{}]) this.#add(each);
   }
@@ -100,6 +104,7 @@ class Flavors {
   }
 
   #number() {
+    this.title.textContent = things(this.forms.length, "flavor");
     this.forms.forEach((form, at) => {
       const name = `Flavor ${at + 1}`;
       form.box.querySelector("legend").textContent = name;
@@ -112,7 +117,9 @@ class Flavors {
     return this.forms.map((form, at) => form.read(`/flavors/${at}`));
   }
 
+  /** The control of a field, which is shown then. */
   controlOf([at, name]) {
+    this.element.open = true;
     return this.forms[Number(at)]?.controlOf(name);
   }
 }
