@@ -59,7 +59,7 @@ export function pairsOf(text, pointer) {
   });
 }
 
-export const linesOf = (pairs) => pairs.map(([key, value]) => `${key}=${value}`).join("\n");
+const linesOf = (pairs) => pairs.map(([key, value]) => `${key}=${value}`).join("\n");
 
 /** A failure such as the API answers, of one field. */
 export const refusal = (detail, pointer) => new Failure(400, detail, [{ detail, pointer }]);
