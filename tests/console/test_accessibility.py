@@ -12,6 +12,7 @@ PAGES = {
     "policies": ("/policies", "table"),
     "policy": ("/policies/new", "form.policy"),
     "rehearsals": ("/rehearsals", "form.rehearse"),
+    "capacity": ("/capacity", "fieldset.flavor"),
     "nothing": ("/nothing", "h1"),
 }
 PICTURES = {"host", "decisions", "policies"}

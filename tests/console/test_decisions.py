@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -10,6 +12,7 @@ from tests.support.consoles import report, take_picture
 from tests.support.services import host, request
 
 WHY = "No host in 3 clusters; in east: of 3 hosts none has 99 vCPUs left."
+ALIAS = "pci_passthrough:alias"
 
 
 @pytest.fixture
@@ -108,6 +111,106 @@ def test_nothing_serious_is_found_in_one(decided, make_console, pytestconfig, sc
     expect(page.locator("#now")).to_contain_text("Now")
     if scheme == "light":
         take_picture(pytestconfig, page, "decision")
+    what_if(page)
+    ask(page)
+    expect(page.locator("#what-if-answer section")).to_have_count(2)
     assert console.serious() == []
     page.set_viewport_size({"width": 360, "height": 740})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def what_if(page):
+    page.get_by_text("What if it had asked for something else?").click()
+    form = page.get_by_role("form", name="What if")
+    expect(form.get_by_label("Cluster")).to_be_visible()
+    return form
+
+
+def ask(page):
+    page.get_by_role("button", name="Ask about this").click()
+
+
+def test_what_if_a_request_had_asked_for_something_else(decided, console):
+    page = console.entered("/decisions?instance=two")
+    page.locator("tbody").get_by_role("link").click()
+    form = what_if(page)
+    expect(form.get_by_label("vCPUs")).to_have_value("99")
+    form.get_by_label("vCPUs").fill("1")
+    form.get_by_label("Cluster").select_option("east")
+    ask(page)
+    before = page.locator("#what-if-answer section").first
+    now = page.locator("#what-if-answer section").last
+    expect(before).to_contain_text(WHY)
+    expect(before.get_by_role("img", name="0 of 3 hosts").first).to_be_visible()
+    expect(now).to_contain_text("Host a1: first of 2 hosts")
+    expect(now.get_by_role("img", name="2 of 3 hosts").first).to_be_visible()
+    form.get_by_label("Hosts").fill("a2, a3")
+    ask(page)
+    expect(now).to_contain_text("Host a2: the only one")
+    form.get_by_label("vCPUs").fill("3")
+    ask(page)
+    expect(now).to_contain_text("No host")
+
+
+def test_what_if_changes_only_what_was_changed(decided, console):
+    asked = request(
+        "three",
+        flavor={"name": "m1", "vcpus": 1, "memory_mb": 256, "extra_specs": {ALIAS: "gpu:1"}},
+        image={"id": "i", "properties": {"hw_numa_nodes": 1, "traits_required": ["A"]}},
+        scheduler_hints={"same_host": ["x", "y"], "cluster": ["east"]},
+        requested_destination={"host": "a1", "allow_cross_cell_move": True},
+        numa_topology={"cells": [{"id": 0, "cpuset": [0], "memory": 256}]},
+        ignore_hosts=("b1",),
+    )
+    with pytest.raises(NoValidHost):  # for the trait
+        decided.use_cases.scheduler.select(asked)
+    page = console.entered("/decisions?instance=three")
+    page.locator("tbody").get_by_role("link").click()
+    form = what_if(page)
+    before = asked_by(page)
+    assert before["flavor"]["name"] == "m1"
+    assert before["image"]["properties"] == {"hw_numa_nodes": 1, "traits_required": ["A"]}
+    assert before["scheduler_hints"] == {"same_host": ["x", "y"], "cluster": ["east"]}
+    assert before["requested_destination"]["host"] == "a1"
+    assert "numa_topology" in before
+    form.get_by_label("Image properties").fill("hw_numa_nodes=1\nhw_firmware_type=uefi")
+    form.get_by_label("Scheduler hints").fill("")
+    form.get_by_label("Hosts").fill("")
+    form.get_by_label("Zone").fill("north")
+    after = asked_by(page)
+    assert after["image"] == {
+        "id": "i", "properties": {"hw_numa_nodes": 1, "hw_firmware_type": "uefi"},
+    }  # fmt: skip
+    assert after["scheduler_hints"] == {"cluster": ["east"]}
+    assert after["requested_destination"] == {"allow_cross_cell_move": True}
+    assert after["availability_zone"] == "north"
+    assert "numa_topology" not in after
+    assert (after["ignore_hosts"], after["flavor"]) == (["b1"], before["flavor"])
+    form.get_by_label("Extra specs").fill(f"{ALIAS}=gpu:2")
+    ask(page)
+    expect(form.get_by_label("Extra specs")).to_have_accessible_description(
+        re.compile("only Nova knows its aliases")
+    )
+
+
+def asked_by(page):
+    with page.expect_request("**/v1/explain") as sent:
+        ask(page)
+    expect(page.locator("#what-if-answer section")).to_have_count(2)
+    return sent.value.post_data_json["spec_obj"]
+
+
+def test_what_is_wrong_with_a_changed_request_is_said_at_its_field(decided, console):
+    page = console.entered("/decisions?instance=two")
+    page.locator("tbody").get_by_role("link").click()
+    form = what_if(page)
+    for label in ("vCPUs", "Memory", "Disk"):
+        field = form.get_by_label(label)
+        field.fill("-1")
+        ask(page)
+        expect(field).to_have_accessible_description(re.compile("expected an integer >= 0"))
+        expect(field).to_be_focused()
+        field.fill("1")
+    form.get_by_label("Scheduler hints").fill("same_host")
+    ask(page)
+    expect(form.get_by_label("Scheduler hints")).to_have_attribute("aria-invalid", "true")

@@ -3,7 +3,7 @@
 from playwright.sync_api import expect
 
 from tests.support.consoles import report
-from tests.support.services import host
+from tests.support.services import host, request
 
 
 def test_a_host_has_facts_cells_and_devices(console):
@@ -58,3 +58,55 @@ def test_a_host_that_is_not_there_is_told(console):
     page = console.entered("/hosts/nobody")
     expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
     expect(page.get_by_role("alert").filter(has_text="nobody")).to_be_visible()
+
+
+def fit(page):
+    page.get_by_text("Would this flavor fit here").click()
+    return page.get_by_role("form", name="Would a flavor fit")
+
+
+def test_a_flavor_fits_or_the_filter_that_refuses_it_is_said(api, console):
+    api.use_cases.scheduler.select(
+        request("two", flavor={"name": "m1", "vcpus": 1, "memory_mb": 512, "root_gb": 5})
+    )
+    page = console.entered("/hosts/uuid-a2")
+    form = fit(page)
+    form.get_by_label("A flavor that was asked for lately").select_option("m1")
+    expect(form.get_by_label("Memory")).to_have_value("512")
+    ask = form.get_by_role("button", name="Would it fit?")
+    ask.click()
+    answer = page.locator("#fits")
+    expect(answer).to_contain_text("Yes: its weight is")
+    expect(answer.get_by_role("row").filter(has_text="RAMWeigher")).to_be_visible()
+    assert console.serious() == []
+    form.get_by_label("vCPUs").fill("2")
+    ask.click()
+    expect(answer).to_contain_text("No: CoreFilter: ")
+    form.get_by_label("Memory").fill("")
+    ask.click()
+    expect(form.get_by_label("Memory")).to_have_accessible_description("is missing")
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_what_a_host_that_is_down_would_refuse_is_said(console):
+    page = console.entered("/hosts/b2")
+    form = fit(page)
+    form.get_by_label("vCPUs").fill("1")
+    form.get_by_label("Memory").fill("1")
+    form.get_by_role("button", name="Would it fit?").click()
+    expect(page.locator("#fits")).to_contain_text("No: ComputeFilter: ")
+
+
+def test_the_last_decisions_that_chose_a_host_are_shown(api, console):
+    page = console.entered("/hosts/a1")
+    lately = page.locator("#lately tbody tr")
+    expect(lately).to_have_count(1)
+    expect(lately).to_contain_text("one")
+    api.use_cases.scheduler.select(request("two", requested_destination={"host": "a1"}))
+    expect(lately).to_have_count(2)
+    expect(lately.first).to_contain_text("two")
+    lately.first.get_by_role("link").click()
+    expect(page.get_by_role("heading", name="Decision on two placed")).to_be_visible()
+    page.goto(console.root + "/hosts/b1")
+    expect(page.locator("#lately")).to_contain_text("None that is kept chose it.")

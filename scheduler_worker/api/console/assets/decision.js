@@ -2,11 +2,12 @@
 
 import { tookOf, resultOf } from "./decisions.js";
 import { el, fill, table } from "./dom.js";
+import { explained, explanationOf, figure, funnelOf, linkTo } from "./explaining.js";
 import { count, moment, things } from "./format.js";
 import { request } from "./http.js";
 import { attempt } from "./problems.js";
+import { whatIf } from "./whatif.js";
 
-const VERDICTS = 5;
 const WAITS = { lock_s: "In the queue and for the cluster's lock", hold_s: "With the lock", look_s: "For another look at the hosts", pending_s: "For pending reservations", claim_s: "For Placement" };
 
 export async function decisionPage(section, { argument, signal }) {
@@ -14,9 +15,7 @@ export async function decisionPage(section, { argument, signal }) {
   const answer = el("div", { id: "now", role: "status" });
 
   async function askAgain() {
-    const body = { spec_obj: found.spec, instance_uuids: found.instances, limit: VERDICTS };
-    const explained = await request("POST", "/v1/explain", { body, signal });
-    fill(answer, explanationOf(explained));
+    fill(answer, el("h2", {}, "Now"), explanationOf(await explained(found, { signal })));
   }
 
   document.title = `Decision on ${found.instances[0] ?? found.request_id} - scheduler_worker`;
@@ -25,8 +24,8 @@ export async function decisionPage(section, { argument, signal }) {
     el("h1", {}, `Decision on ${found.instances.length === 1 ? found.instances[0] : things(found.instances.length, "instance")} `, resultOf(found.result)),
     el("p", { id: "sentence", class: "sentence" }, found.reason),
     el("p", { class: "line" }, el("button", { type: "button", onclick: () => attempt(askAgain) }, "Ask again now")),
-    answer,
-    el("h2", {}, "Filters"), el("div", { id: "filters" }, funnelOf(found)),
+    answer, whatIf(found, signal),
+    el("h2", {}, "Filters"), el("div", { id: "filters" }, funnelOf(found.candidates, found.filters)),
     el("h2", {}, "Weights"), el("div", { id: "weights" }, weightsOf(found)),
     el("h2", {}, "Hosts"), el("div", { id: "hosts" }, hostsOf(found)),
     el("h2", {}, "The request"), el("div", { id: "facts" }, factsOf(found)),
@@ -35,20 +34,6 @@ export async function decisionPage(section, { argument, signal }) {
       el("pre", { tabindex: "0", role: "region", "aria-label": "Everything that was asked" }, JSON.stringify(found.spec, null, 2))),
   );
   section.removeAttribute("aria-busy");
-}
-
-/** The hosts that each filter left, of those before all of them. */
-function funnelOf({ candidates, filters }) {
-  if (!filters.length) return el("p", {}, "No filter was asked.");
-  return table(`${things(candidates, "host")} before the filters`, ["Filter", "Left", "Hosts", "Rejected"], filters.map((each) => [
-    each.name, shareOf(each.hosts_out, candidates), count(each.hosts_out), count(each.hosts_in - each.hosts_out),
-  ]));
-}
-
-function shareOf(left, all) {
-  const part = el("span", { class: "used" });
-  part.style.inlineSize = `${all ? (100 * left) / all : 0}%`; // a style attribute would be refused
-  return el("span", { class: "bar funnel", role: "img", "aria-label": `${count(left)} of ${count(all)} hosts` }, part);
 }
 
 function weightsOf({ ranked, filters, candidates }) {
@@ -81,16 +66,3 @@ function waitsOf(found) {
   const rows = Object.entries(WAITS).filter(([name]) => found.waits[name] > 0).map(([name, title]) => [title, tookOf(found.waits[name])]);
   return table("Parts overlap", ["", "Time"], [["In all", tookOf(found.duration_s)], ...rows]);
 }
-
-/** What `explain` answers about the same request now. */
-function explanationOf(found) {
-  const verdicts = found.verdicts.filter((each) => each.rejected_by === null);
-  return [
-    el("h2", {}, "Now"),
-    el("p", { class: "sentence" }, found.sentence ?? found.reason ?? "A host would be chosen."),
-    verdicts.length ? table("The first hosts that pass now", ["Host", "Weight"], verdicts.map((each) => [linkTo(each.host), figure(each.weight)])) : null,
-  ];
-}
-
-const linkTo = (host) => el("a", { href: `/console/hosts/${encodeURIComponent(host)}` }, host);
-const figure = (value) => (value === null ? "-" : value.toFixed(3));

@@ -52,7 +52,7 @@ export async function decisionsPage(section, { signal }) {
     const ids = new Set(newest.items.map((each) => each.id));
     const rows = [...newest.items, ...older.filter((each) => !ids.has(each.id))];
     fill(found, rows.length ? `${count(rows.length)} shown${next ? ", and there are more" : ""}` : next ? "None among the newest; there are older ones" : "None is kept");
-    fill(list, rows.length ? tableOf(rows) : null);
+    fill(list, rows.length ? tableOf("The newest first", rows) : null);
     more.hidden = !next;
   }
 
@@ -85,8 +85,9 @@ const controlsOf = (view, clusters) => [
   choice("Time", "span", view.span, SPANS),
 ];
 
-function tableOf(rows) {
-  return table("The newest first", ["Time", "Result", "Instance", "Host", "Cluster", "Flavor", "Took", "Why"], rows.map((each) => [
+/** Decisions as rows that lead to them. */
+export function tableOf(caption, rows) {
+  return table(caption, ["Time", "Result", "Instance", "Host", "Cluster", "Flavor", "Took", "Why"], rows.map((each) => [
     el("a", { href: addressOf(each) }, moment(each.decided_at)), resultOf(each.result), each.instances.join(", ") || "none", each.hosts.join(", ") || "none",
     each.cluster ?? "none", each.flavor ?? "-", tookOf(each.duration_s), el("span", { class: "prose" }, each.reason),
   ]));

@@ -55,6 +55,16 @@ export function field(label, control) {
   return el("div", { class: "field" }, el("label", { for: control.id }, label), control);
 }
 
+/** Say at a form's control what is wrong with its value; without a text nothing is. */
+export function refuse(control, text = "") {
+  const id = `problem-${control.name}`;
+  const said = document.getElementById(id) ?? el("span", { id, class: "problem" });
+  said.textContent = text;
+  control.after(said);
+  control.setAttribute("aria-describedby", id);
+  control.setAttribute("aria-invalid", String(Boolean(text)));
+}
+
 /** A choice of `[value, text]` pairs. */
 export function choice(label, name, chosen, options) {
   const of = ([value, text]) => el("option", { value, selected: value === chosen }, text);

@@ -1,7 +1,11 @@
-// A host: facts, use, NUMA cells and devices, instances, reservations with the time that is left.
+// A host: facts, use, NUMA cells and devices, instances, reservations with the time that is left, what was decided for
+// it lately, and whether a flavor would fit.
 
 import { bar, stateOf } from "./bars.js";
+import { tableOf } from "./decisions.js";
 import { el, fill, table } from "./dom.js";
+import { fitOf } from "./fit.js";
+import { notKept } from "./flavors.js";
 import { count, duration, moment, size } from "./format.js";
 import { items, now, request } from "./http.js";
 import { keepLive } from "./live.js";
@@ -9,20 +13,24 @@ import { attempt, confirmed } from "./problems.js";
 import { may } from "./session.js";
 
 const EVERY_MS = 3000;
+const LATELY = 5;
 
 export async function hostPage(section, { argument, signal }) {
   const path = `/v1/hosts/${encodeURIComponent(argument)}`;
-  const parts = Object.fromEntries(["head", "use", "facts", "numa", "devices", "reservations", "instances"].map((name) => [name, el("div", { id: name })]));
+  const parts = Object.fromEntries(["head", "use", "facts", "numa", "devices", "reservations", "lately", "instances"].map((name) => [name, el("div", { id: name })]));
   const record = el("pre", { tabindex: "0", role: "region", "aria-label": "Everything that was reported" });
   let host = null;
+  let lately = {};
 
   async function load(options) {
     const asked = [request("GET", path, options), items(`/v1/reservations?host=${encodeURIComponent(argument)}`, options)];
     let reservations;
     [host, reservations] = await Promise.all(asked);
+    if (lately) lately = await request("GET", `/v1/decisions?${new URLSearchParams({ host: host.name, limit: LATELY })}`, options).catch(notKept);
     if (signal.aborted) return;
     if (!section.hasChildNodes()) {
       section.append(...Object.values(parts), el("details", {}, el("summary", {}, "Everything that was reported"), record));
+      parts.use.after(fitOf(() => host, signal));
     }
     document.title = `${host.name} - scheduler_worker`;
     fill(parts.head, headOf(host));
@@ -31,6 +39,7 @@ export async function hostPage(section, { argument, signal }) {
     fill(parts.numa, host.numa_cells.length ? [el("h2", {}, "NUMA cells"), host.numa_cells.map(cellOf)] : null);
     fill(parts.devices, host.devices.length ? [el("h2", {}, "Devices"), host.devices.map(devicesOf)] : null);
     fill(parts.reservations, el("h2", {}, "Reservations"), reservationsOf(reservations, release));
+    fill(parts.lately, el("h2", {}, "Lately"), latelyOf(host, lately));
     fill(parts.instances, el("h2", {}, "Instances"), instancesOf(host));
     record.textContent = JSON.stringify(host.record, null, 2);
     section.removeAttribute("aria-busy");
@@ -118,6 +127,16 @@ function leftOf(reservation) {
   if (!reservation.expires_at) return "no end";
   const left_s = (new Date(reservation.expires_at) - now()) / 1000;
   return left_s > 0 ? duration(left_s) : "over";
+}
+
+/** The last decisions that chose it. Which hosts a decision refused is not kept, only how many each filter did. */
+function latelyOf(host, found) {
+  if (!found) return el("p", {}, "No decisions are kept.");
+  const address = `/console/decisions?${new URLSearchParams({ host: host.name })}`;
+  return [
+    found.items.length ? tableOf("The last decisions that chose it", found.items) : el("p", {}, found.next ? "None of the newest chose it." : "None that is kept chose it."),
+    el("p", {}, el("a", { href: address }, "All decisions that chose it")),
+  ];
 }
 
 function instancesOf(host) {

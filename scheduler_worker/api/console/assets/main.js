@@ -1,5 +1,6 @@
 // Starts the console: the session, the pages by their paths, the navigation.
 
+import { capacityPage } from "./capacity.js";
 import { decisionPage } from "./decision.js";
 import { decisionsPage } from "./decisions.js";
 import { el } from "./dom.js";
@@ -23,6 +24,7 @@ const PAGES = [
   { title: "Policy", path: /^\/policies\/([^/]+)$/, show: policyPage, under: "Policies" },
   { title: "Rehearsals", path: /^\/rehearsals$/, show: rehearsalsPage, link: "/rehearsals" },
   { title: "Rehearsal", path: /^\/rehearsals\/([^/]+)$/, show: rehearsalPage, under: "Rehearsals" },
+  { title: "Capacity", path: /^\/capacity$/, show: capacityPage, link: "/capacity" },
   { title: "Host", path: /^\/hosts\/([^/]+)$/, show: hostPage, under: "Fleet" },
 ];
 const main = document.getElementById("main");

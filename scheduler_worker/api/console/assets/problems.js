@@ -1,6 +1,6 @@
 // What went wrong, where a screen reader says it at once.
 
-import { el } from "./dom.js";
+import { el, refuse } from "./dom.js";
 
 const place = document.getElementById("problems");
 
@@ -24,6 +24,26 @@ export async function attempt(action) {
     return false;
   }
 }
+
+/**
+ * Send a form: what the API says of its fields is shown at these. `controlOf` gets the steps of the JSON pointer
+ * to a field, and returns its control; what has none is shown above the page.
+ */
+export async function attemptForm(form, controlOf, action) {
+  for (const each of form.querySelectorAll("[aria-invalid=true]")) refuse(each);
+  await attempt(async () => {
+    try {
+      await action();
+    } catch (error) {
+      const wrong = (error.errors ?? []).map(({ detail, pointer }) => [controlOf(stepsOf(pointer ?? "")), detail]);
+      if (!wrong.length || wrong.some(([control]) => !control)) throw error;
+      for (const [control, detail] of wrong) refuse(control, detail);
+      wrong[0][0].focus();
+    }
+  });
+}
+
+const stepsOf = (pointer) => pointer.split("/").slice(1).map((each) => each.replaceAll("~1", "/").replaceAll("~0", "~"));
 
 /** Ask before something that cannot be taken back. */
 export function confirmed(question, verb) {
