@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
@@ -190,6 +191,58 @@ rules:
     scenario.agents.load = {"warm": True}
     scenario.cycle(scenario.another(), after_s=30.0)
     assert [each["outputs"]["fan.speed"] for each in scenario.agents.casts[::2]] == [100.0, 70.0]
+
+
+BY_TURNS = """
+scope: VM
+rules:
+  up: {output: fan.speed, target: 100, when: host.warm}
+  down: {output: fan.speed, target: 0, when: not host.warm}
+"""
+
+
+def set_by(scenario: Scenario) -> dict[str, tuple[list[str], float]]:
+    """By VM: the rules behind the speed of its fan, and when it was set."""
+    hosts = [json.loads(each) for each in stored(scenario).values() if each]
+    return {
+        entity[1]: tuple(by["fan.speed"])
+        for host in hosts
+        for entity, _, _, _, _, by in host["entities"]
+        if by
+    }
+
+
+def test_the_rules_behind_a_value_are_kept_until_it_changes():
+    scenario = Scenario(BY_TURNS)
+    scenario.agents.load = {"warm": True}
+    scenario.cycle()
+    first_s = scenario.world.clock.time_s()
+    assert set_by(scenario) == dict.fromkeys(("v1", "v2", "v3"), (["balloon:up"], first_s))
+    scenario.cycle(scenario.another(), after_s=30.0)
+    assert set_by(scenario) == dict.fromkeys(("v1", "v2", "v3"), (["balloon:up"], first_s))
+    scenario.agents.load = {"warm": False}
+    scenario.agents.failures = {"b": BusUnavailable("away")}
+    scenario.cycle(after_s=30.0)
+    now_s = scenario.world.clock.time_s()
+    assert set_by(scenario) == {
+        "v1": (["balloon:down"], now_s),
+        "v2": (["balloon:down"], now_s),
+        "v3": (["balloon:up"], first_s),
+    }, "what could not be sent was not set"
+
+
+def test_the_rules_behind_a_value_move_with_its_vm_and_go_with_its_policy():
+    scenario = Scenario(BY_TURNS)
+    scenario.agents.load = {"warm": True}
+    scenario.cycle()
+    before = set_by(scenario)
+    scenario.agents.balloons["b"]["v1"] = scenario.agents.balloons["a"].pop("v1")
+    scenario.cycle()
+    assert set_by(scenario) == before
+    scenario.files.texts["balloon"] = BY_TURNS.replace("fan", "pump")
+    scenario.agents.load = {}
+    scenario.cycle()
+    assert set_by(scenario) == {}
 
 
 # Failures
