@@ -7,7 +7,7 @@ from typing import Any
 
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import TuningPolicyText, TuningPolicyTexts
+from scheduler_worker.ports import TuningFileProblem, TuningPolicyText, TuningPolicyTexts
 from scheduler_worker.service.tuning.cycle import TuningSettings
 from scheduler_worker.service.tuning.tuner import Tuner
 from tests.support.services import World, host
@@ -52,7 +52,7 @@ class FakePolicySource:
     def __init__(self, **texts: str) -> None:
         self.texts = texts
         self.clusters: str | None = 'parameters: {"*": {balloon_min: 500}}'
-        self.problems: tuple[str, ...] = ()
+        self.problems: tuple[TuningFileProblem, ...] = ()
 
     def read(self) -> TuningPolicyTexts:
         policies = (

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from scheduler_worker.errors import BusUnavailable, RequestError, StateUnavailable, Undeliverable
-from scheduler_worker.ports import Put, Seen, Transaction
+from scheduler_worker.ports import Put, Seen, Transaction, TuningFileProblem
 from scheduler_worker.service.tuning.tuner import Tuner
 from tests.support.services import host
 from tests.support.tuners import INTERVAL_S, Scenario
@@ -342,9 +342,10 @@ def test_a_policy_that_does_not_load_keeps_its_old_version_and_raises_an_alarm(s
 def test_policies_that_cannot_be_read_stay_in_force(scenario):
     scenario.cycle()
     scenario.files.texts, scenario.files.clusters = {}, None
-    scenario.files.problems = ("/etc/tuning: Permission denied",)
+    scenario.files.problems = (TuningFileProblem("/etc/tuning", "Permission denied"),)
     assert scenario.cycle()
-    assert scenario.tuner.policies.alarms == ("/etc/tuning: Permission denied",)
+    [alarm] = scenario.tuner.policies.alarms
+    assert str(alarm) == "/etc/tuning: Permission denied"
     scenario.files.problems = ()
     assert scenario.cycle() == []
 
