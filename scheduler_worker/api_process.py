@@ -39,6 +39,7 @@ from scheduler_worker.api.v1.fleet import FleetOperations
 from scheduler_worker.api.v1.inventory import InventoryOperations
 from scheduler_worker.api.v1.policies import PolicyOperations
 from scheduler_worker.api.v1.reservations import ReservationOperations
+from scheduler_worker.api.v1.tuned_hosts import TunedHostOperations
 from scheduler_worker.api.v1.tuning import TuningOperations
 from scheduler_worker.backends.cage.pool import Cages
 from scheduler_worker.backends.clock import SystemClock
@@ -68,6 +69,7 @@ from scheduler_worker.service.policies.reconciler import Reconciler
 from scheduler_worker.service.policies.trust import Trust
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.tuning.policies import TuningPolicies
+from scheduler_worker.service.tuning.tuned_hosts import TunedHosts
 
 if TYPE_CHECKING:
     from scheduler_worker.api.keystone import KeystoneTokens
@@ -137,6 +139,7 @@ def build_v1(
             ).operations(),
             *CapacityOperations(access, count).operations(),
             *TuningOperations(access, audit, use_cases.tuning).operations(),
+            *TunedHostOperations(access, TunedHosts(fleet, use_cases.tuning)).operations(),
             *BalancingOperations(access, audit, use_cases.balancing).operations(),
             *PolicyOperations(access, administration, clusters).operations(),
             *AuditOperations(access, audit).operations(),

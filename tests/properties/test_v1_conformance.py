@@ -8,11 +8,12 @@ from schemathesis.checks import CHECKS, load_all_checks
 from scheduler_worker.api.sessions import Throttle
 from scheduler_worker.api.users import Grant
 from tests.support.rest import Rest
-from tests.support.tuners import BALLOON
+from tests.support.tuners import BALLOON, tuned
 
 load_all_checks()
 REST = Rest("east", "west")
-REST.files.texts["balloon"] = BALLOON
+REST.files.texts |= {"balloon": BALLOON, "broken": "scope: VM\nrules: {a: {}}"}
+tuned(REST.world, "east", "uuid-host-east")
 REST.world.place("one", requested_destination={"host": "host-east"})
 REST.records.recorder.write()
 REST.add_user("reader", Grant("reader"))

@@ -65,11 +65,36 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(HostState).decode
 
 
-class HostStates(Replica):
-    """A replica of the states of a cluster's hosts."""
+class StoredHostStates(Replica):
+    """A replica that reads the state of a host when it is asked for: for a few hosts of many."""
 
     def __init__(self, cluster: str) -> None:
-        super().__init__(f"@tuning/{cluster}")
+        super().__init__(_scope(cluster))
+        self._stored: dict[str, bytes] = {}
+        """By the uuid of the host."""
+
+    def __contains__(self, uuid: str) -> bool:
+        """Whether the host has a state."""
+        return uuid in self._stored
+
+    def get(self, uuid: str) -> HostState | None:
+        """The state of a host."""
+        stored = self._stored.get(uuid)
+        return None if stored is None else _decode(stored)
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        uuid = key.removeprefix(HOST_KEY)
+        if value is None:
+            self._stored.pop(uuid, None)
+        else:
+            self._stored[uuid] = value
+
+
+class HostStates(Replica):
+    """A replica of the states of a cluster's hosts, of which a cycle reads all and writes all."""
+
+    def __init__(self, cluster: str) -> None:
+        super().__init__(_scope(cluster))
         self.hosts: dict[str, HostState] = {}
         """By the uuid of the host."""
 
@@ -109,6 +134,10 @@ class HostStates(Replica):
         else:
             self.hosts[uuid] = state
             self.versions[HOST_KEY + uuid] = version
+
+
+def _scope(cluster: str) -> str:
+    return f"@tuning/{cluster}"
 
 
 def evaluator_state(hosts: Iterable[HostState]) -> EvaluatorState:
