@@ -34,6 +34,7 @@ from scheduler_worker.tuning.tuning_policy import Scope
 class TunedHost(msgspec.Struct, frozen=True, kw_only=True):
     """A host that was tuned: how many outputs were set on it and on what runs there.
 
+    `cycle` is the last one of its cluster, which `worker` ran at `cycle_at`.
     `notified_at`: when its agent was last sent its values, or none had to be sent; null: never.
     `changed_at`: when the last of the values was set, as far as it is known.
     """
@@ -41,8 +42,10 @@ class TunedHost(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str
     name: str
     cluster: str
+    worker: str | None
+    cycle: int | None
+    cycle_at: datetime | None
     reported_at: datetime | None
-    evaluated_at: datetime | None
     notified_at: datetime | None
     changed_at: datetime | None
     outputs: int
@@ -74,7 +77,10 @@ class HeldChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TunedEntity(msgspec.Struct, frozen=True, kw_only=True):
-    """The host itself, a VM, or the disk `device` of a VM."""
+    """The host itself, a VM, or the disk `device` of a VM.
+
+    `evaluated_at`: in the last cycle whose values its host's agent was sent.
+    """
 
     scope: Scope
     name: str
@@ -146,15 +152,17 @@ class TunedHostOperations:
 
 
 def _outline(host: tuned_hosts.TunedHost) -> TunedHost:
-    record, state = host
+    record, state, turn = host
     entities = state.entities
     set_at_s = (by.at_s for each in entities for by in each.set_by.values())
     return TunedHost(
         uuid=record.uuid,
         name=record.host,
         cluster=record.cluster,
+        worker=turn.worker if turn else None,
+        cycle=turn.cycle if turn else None,
+        cycle_at=moment(turn.at_s) if turn else None,
         reported_at=moment(state.reported_at_s),
-        evaluated_at=moment(max((each.evaluated_at_s or 0.0 for each in entities), default=0.0)),
         notified_at=moment(state.notified_at_s),
         changed_at=moment(max(set_at_s, default=0.0)),
         outputs=sum(len(each.emitted) for each in entities),

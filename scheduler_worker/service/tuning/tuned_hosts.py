@@ -14,6 +14,7 @@ from scheduler_worker.service.inventory.listing import Listing, hosts_of, record
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.tuning.host_states import HostState, StoredHostStates
 from scheduler_worker.service.tuning.policies import TuningPolicies
+from scheduler_worker.service.tuning.records import TuningTurn
 
 
 class TunedHost(NamedTuple):
@@ -21,6 +22,8 @@ class TunedHost(NamedTuple):
 
     record: HostRecord
     state: HostState
+    turn: TuningTurn | None
+    """The last cycle of its cluster; None: there was none within a day."""
 
 
 class TunedHosts:
@@ -46,6 +49,7 @@ class TunedHosts:
             RequestError: the cluster does not exist, or the limit is out of bounds.
             StateUnavailable: the store cannot be reached.
         """
+        self._policies.refresh()
         self._fleet.refresh_globals()
         known = {
             name: self._current(name) for name in self._fleet.names() if cluster in {None, name}
@@ -61,14 +65,12 @@ class TunedHosts:
         )  # fmt: skip
         # Only here, where the locks of the clusters are no longer held.
         states = ((each, known[each.cluster].get(each.uuid)) for each in found["hosts"])
-        return [TunedHost(record, state) for record, state in states if state], found["next"]
+        turns = self._policies.records.turns
+        hosts = [TunedHost(each, state, turns.get(each.cluster)) for each, state in states if state]
+        return hosts, found["next"]
 
     def outputs_of_rules(self, cluster: str) -> dict[str, str]:
-        """Return the output of each rule by its id, as this process has the policies.
-
-        Raises StateUnavailable.
-        """
-        self._policies.refresh()
+        """Return the output of each rule by its id, as this process has the policies."""
         program = self._policies.program(cluster)
         plans = program.plans.values() if program else ()
         return {

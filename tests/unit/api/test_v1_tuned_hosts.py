@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec import structs
 
+from scheduler_worker.errors import Undeliverable
 from tests.support.rest import Rest
 from tests.support.services import host
 from tests.support.tuners import Scenario
@@ -63,7 +64,9 @@ def at(seconds):
 def test_hosts_have_the_times_of_their_cycle_and_how_much_was_set(rest, scenario):
     now_s = scenario.world.clock.time_s()
     found = read(rest, "/v1/tuned-hosts")["items"]
-    times = {"reported_at": at(now_s), "evaluated_at": at(now_s), "notified_at": at(now_s)}
+    times = {"reported_at": at(now_s), "cycle_at": at(now_s), "notified_at": at(now_s)}
+    assert {each.pop("worker") for each in found} == {scenario.tuner.task.worker}
+    assert {each.pop("cycle") for each in found} == {scenario.agents.casts[-1]["cycle"] + 15_000}
     assert found == [
         {"uuid": "uuid-a", "name": "a", "cluster": "default", "outputs": 3, "held": 2}
         | times | {"changed_at": at(now_s - 15)},
@@ -116,6 +119,17 @@ def test_the_next_cycle_is_seen_and_a_host_that_left_is_not(rest, scenario):
     scenario.world.inventory.remove_hosts([("b", None)])
     assert [each["name"] for each in read(rest, "/v1/tuned-hosts")["items"]] == ["a"]
     assert "no tuned host 'b'" in read(rest, "/v1/tuned-hosts/b", 404)["detail"]
+
+
+def test_a_host_whose_agent_cannot_be_reached_keeps_what_it_was_sent_last(rest, scenario):
+    before = read(rest, "/v1/tuned-hosts/b")
+    scenario.agents.failures = {"b": Undeliverable("nobody")}
+    scenario.agents.more["v3"] = {"vm": {"is_busy": False}, "disks": {"vda": {}}}
+    scenario.cycle()
+    after = read(rest, "/v1/tuned-hosts/b")
+    assert after["cycle_at"] == at(scenario.world.clock.time_s())
+    same = ("notified_at", "changed_at", "entities")
+    assert [after[each] for each in same] == [before[each] for each in same]
 
 
 def test_values_of_which_an_earlier_release_kept_no_rules_are_shown_without(rest, scenario):

@@ -11,6 +11,9 @@ import { policiesPage } from "./policies.js";
 import { policyPage } from "./policy.js";
 import { clearProblems, showProblem } from "./problems.js";
 import { begin, forget, logInPage, logOut, user } from "./session.js";
+import { tunedHostPage } from "./tunedhost.js";
+import { tuningPage } from "./tuning.js";
+import { tuningPolicyPage } from "./tuningpolicy.js";
 
 const ROOT = "/console";
 const PAGES = [
@@ -19,6 +22,9 @@ const PAGES = [
   { title: "Decision", path: /^\/decisions\/([^/]+)$/, show: decisionPage, under: "Decisions" },
   { title: "Policies", path: /^\/policies$/, show: policiesPage, link: "/policies" },
   { title: "Policy", path: /^\/policies\/([^/]+)$/, show: policyPage, under: "Policies" },
+  { title: "Tuning", path: /^\/tuning$/, show: tuningPage, link: "/tuning" },
+  { title: "Tuning policy", path: /^\/tuning\/(?:new|policies\/([^/]+))$/, show: tuningPolicyPage, under: "Tuning" },
+  { title: "Tuned host", path: /^\/tuning\/hosts\/([^/]+)$/, show: tunedHostPage, under: "Tuning" },
   { title: "Host", path: /^\/hosts\/([^/]+)$/, show: hostPage, under: "Fleet" },
 ];
 const main = document.getElementById("main");
