@@ -11,6 +11,8 @@ PAGES = {
     "decisions": ("/decisions", "table"),
     "policies": ("/policies", "table"),
     "policy": ("/policies/new", "form.policy"),
+    "tuning": ("/tuning", "#found"),
+    "tuning-policy": ("/tuning/new", "textarea"),
     "nothing": ("/nothing", "h1"),
 }
 PICTURES = {"host", "decisions", "policies"}

@@ -236,7 +236,7 @@ def test_each_change_names_the_rules_that_voted_for_it():
         rule("target: 1", "when: x.first"),
         rule("target: 2", "when: x.second") + "  s: {output: y.out, target: 7}\n",
     )
-    vms = {
+    vms: dict[str, dict[str, Any]] = {
         "both": {"x": {"first": 1, "second": 1}},
         "second": {"x": {"first": 0, "second": 1}},
         "none": {"x": {"first": 0, "second": 0, "out": 5}, "y": {"out": 7}},
