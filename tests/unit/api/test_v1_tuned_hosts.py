@@ -15,6 +15,7 @@ scope: VM
 rules:
   low: {output: cpu.quota, target: 40}
   high: {output: cpu.quota, target: 80, when: vm.is_busy}
+  steady: {output: cpu.period, target: 100}
   slow:
     output: memory.balloon
     target: 0
@@ -68,9 +69,9 @@ def test_hosts_have_the_times_of_their_cycle_and_how_much_was_set(rest, scenario
     assert {each.pop("worker") for each in found} == {scenario.tuner.task.worker}
     assert {each.pop("cycle") for each in found} == {scenario.agents.casts[-1]["cycle"] + 15_000}
     assert found == [
-        {"uuid": "uuid-a", "name": "a", "cluster": "default", "outputs": 3, "held": 2}
+        {"uuid": "uuid-a", "name": "a", "cluster": "default", "outputs": 5, "held": 2}
         | times | {"changed_at": at(now_s - 15)},
-        {"uuid": "uuid-b", "name": "b", "cluster": "default", "outputs": 3, "held": 1}
+        {"uuid": "uuid-b", "name": "b", "cluster": "default", "outputs": 4, "held": 1}
         | times | {"changed_at": at(now_s - 15)},
     ]  # fmt: skip
 
@@ -87,6 +88,10 @@ def test_a_host_has_everything_on_it_with_values_rules_and_times(rest, scenario)
     assert vm == {
         "scope": "VM", "name": "v3", "device": None, "evaluated_at": at(now_s),
         "outputs": [
+            {
+                "output": "cpu.period", "value": 100.0, "rules": ["balloon:steady"],
+                "set_at": set_at,
+            },
             {
                 "output": "cpu.quota", "value": 60.0, "rules": ["balloon:low", "balloon:high"],
                 "set_at": set_at,
@@ -114,7 +119,11 @@ def test_the_next_cycle_is_seen_and_a_host_that_left_is_not(rest, scenario):
     now_s = scenario.world.clock.time_s()
     assert (after["changed_at"], before["changed_at"]) == (at(now_s), at(now_s - 30))
     [itself, vm] = after["entities"]
-    assert vm["outputs"][0]["rules"] == ["balloon:low"]
+    set_now = {each["output"]: (each["rules"], each["set_at"]) for each in vm["outputs"]}
+    assert set_now == {
+        "cpu.period": (["balloon:steady"], at(now_s - 30)),
+        "cpu.quota": (["balloon:low"], at(now_s)),
+    }
     assert itself["outputs"][0]["set_at"] == at(now_s - 30)
     scenario.world.inventory.remove_hosts([("b", None)])
     assert [each["name"] for each in read(rest, "/v1/tuned-hosts")["items"]] == ["a"]
