@@ -202,6 +202,26 @@ def test_a_policy_that_was_withdrawn_meanwhile_is_set_again_on_purpose_only(api,
     assert api.use_cases.tuning.texts()["mine"] == KSM
 
 
+def test_a_text_is_still_there_after_the_session_has_ended(api, console):
+    page = console.entered("/tuning/policies/ksm")
+    theirs, ours = KSM.replace("1}", "2}"), KSM.replace("1}", "3}")
+    expect(page.get_by_label("Text", exact=True)).to_have_value(KSM)
+    console.context.clear_cookies()
+    api.use_cases.tuning.set("ksm", theirs)
+    edited(page, ours)
+    console.log_in()
+    expect(page.get_by_label("Text", exact=True)).to_have_value(ours)
+    expect(page.locator("#said")).to_contain_text("not saved yet")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("alert").first).to_contain_text("has changed in the meantime")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#said")).to_contain_text("in force in all workers")
+    page.get_by_role("link", name="Tuning").first.click()
+    page.get_by_role("link", name="ksm").click()
+    expect(page.locator("#said")).to_be_empty()
+    assert api.use_cases.tuning.texts()["ksm"] == ours
+
+
 def test_a_reader_reads_only(console):
     page = console.entered("/tuning", READER)
     expect(rows(page, "Tuning policies in force")).to_have_count(2)

@@ -5,10 +5,11 @@ import { things } from "./format.js";
 import { Failure, ask, request } from "./http.js";
 import { placesOf } from "./places.js";
 import { attempt, confirmed } from "./problems.js";
-import { may } from "./session.js";
+import { may, user } from "./session.js";
 import { addressOfPolicy, originOf } from "./tuning.js";
 
 const NEW = { value: { name: "", text: "scope: VM\nrules:\n", origin: "set", file: null }, etag: null };
+const drafts = new Map(); // what is not saved yet, by user and policy, until this page is loaded anew
 const pathOf = (name) => `/v1/tuning-policies/${encodeURIComponent(name)}`;
 
 export async function tuningPolicyPage(section, { argument, signal }) {
@@ -27,7 +28,17 @@ export async function tuningPolicyPage(section, { argument, signal }) {
   const issues = el("div", { id: "issues", role: "alert" });
   const other = el("div", { id: "other" });
   const withdraw = el("button", { type: "button", class: "danger", onclick: () => attempt(takeBack) }, "Withdraw");
-  text.value = now.value.text;
+  const key = JSON.stringify([user(), argument]);
+  const draft = drafts.get(key);
+  text.value = draft?.text ?? now.value.text;
+  name.value = draft?.name ?? "";
+  if (draft) {
+    now = { ...now, etag: draft.etag }; // what another has changed meanwhile is noticed
+    fill(said, "This is your text, which is not saved yet. Reload the page to discard it.");
+  }
+  for (const each of [name, text]) {
+    each.addEventListener("input", () => drafts.set(key, { name: name.value, text: text.value, etag: now.etag }));
+  }
 
   function draw() {
     fill(head, headOf(now.value));
@@ -40,6 +51,7 @@ export async function tuningPolicyPage(section, { argument, signal }) {
     const wanted = argument || name.value;
     const isSaved = await attempt(() => put(wanted));
     if (!isSaved) return;
+    drafts.delete(key);
     if (!argument) return goTo(addressOfPolicy(wanted));
     fill(other);
     fill(said, "Saved. It is in force in all workers from their next cycle on.");
@@ -74,6 +86,7 @@ export async function tuningPolicyPage(section, { argument, signal }) {
   async function takeBack() {
     if (!(await confirmed(`Withdraw the tuning policy ${argument}? If there is a file with this name, its policy is in force again.`, "Withdraw"))) return;
     await request("DELETE", pathOf(argument), { headers: { "If-Match": now.etag } });
+    drafts.delete(key);
     goTo("/console/tuning");
   }
 
