@@ -40,6 +40,7 @@ from scheduler_worker.api.v1.inventory import InventoryOperations
 from scheduler_worker.api.v1.policies import PolicyOperations
 from scheduler_worker.api.v1.rehearsals import RehearsalOperations, Rehearse
 from scheduler_worker.api.v1.reservations import ReservationOperations
+from scheduler_worker.api.v1.tuned_hosts import TunedHostOperations
 from scheduler_worker.api.v1.tuning import TuningOperations
 from scheduler_worker.backends.cage.pool import Cages
 from scheduler_worker.backends.clock import SystemClock
@@ -70,6 +71,7 @@ from scheduler_worker.service.policies.reconciler import Reconciler
 from scheduler_worker.service.policies.trust import Trust
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.tuning.policies import TuningPolicies
+from scheduler_worker.service.tuning.tuned_hosts import TunedHosts
 
 if TYPE_CHECKING:
     from scheduler_worker.api.keystone import KeystoneTokens
@@ -143,6 +145,7 @@ def build_v1(
                 access, rehearsals, administration.check_trial, codec.decode_host_reports
             ).operations(),
             *TuningOperations(access, audit, use_cases.tuning).operations(),
+            *TunedHostOperations(access, TunedHosts(fleet, use_cases.tuning)).operations(),
             *BalancingOperations(access, audit, use_cases.balancing).operations(),
             *PolicyOperations(access, administration, clusters).operations(),
             *AuditOperations(access, audit).operations(),

@@ -323,14 +323,21 @@ class TuningPolicyText(NamedTuple):
     text: str
 
 
+class TuningFileProblem(NamedTuple):
+    """Why a file or directory could not be read; ``place`` is its path."""
+
+    place: str
+    problem: str
+
+
 class TuningPolicyTexts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The contents of the operator's tuning files."""
 
     policies: tuple[TuningPolicyText, ...] = ()
     clusters: TuningPolicyText | None = None
     """Which policies apply to which clusters, and their parameters."""
-    problems: tuple[str, ...] = ()
-    """One message for each file that could not be read."""
+    problems: tuple[TuningFileProblem, ...] = ()
+    """One for each file that could not be read."""
 
 
 class TuningPolicySource(Protocol):

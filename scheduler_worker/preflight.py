@@ -95,7 +95,7 @@ def left_out(settings: Settings) -> list[str]:
     files = factories.policy_files(settings.tuning)
     policies = TuningPolicies(MemoryState(SystemClock(), hold_timeout_s=1.0), files)
     policies.read_from(files)
-    return [*found, *policies.alarms]
+    return [*found, *map(str, policies.alarms)]
 
 
 class Connection(NamedTuple):

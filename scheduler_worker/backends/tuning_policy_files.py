@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from scheduler_worker.ports import TuningPolicyText, TuningPolicyTexts
+from scheduler_worker.ports import TuningFileProblem, TuningPolicyText, TuningPolicyTexts
 
 _MOST_BYTES = 1024 * 1024
 """The rest of a file is not read; the loader refuses what is larger than a policy may be."""
@@ -20,7 +20,7 @@ class TuningPolicyFiles:
 
     def read(self) -> TuningPolicyTexts:
         """Return the current contents; files that cannot be read are among the problems."""
-        problems: list[str] = []
+        problems: list[TuningFileProblem] = []
         found: dict[str, TuningPolicyText] = {}
         for path in self._files(problems):
             policy = _text(path, problems)
@@ -28,7 +28,8 @@ class TuningPolicyFiles:
                 continue
             if policy.name in found:
                 first = found[policy.name].place
-                problems.append(f"{path}: {first} is already a policy {policy.name!r}; rename one")
+                twice = f"{first} is already a policy {policy.name!r}; rename one"
+                problems.append(TuningFileProblem(str(path), twice))
             else:
                 found[policy.name] = policy
         clusters = None if self._clusters is None else _text(self._clusters, problems)
@@ -36,22 +37,22 @@ class TuningPolicyFiles:
             policies=tuple(found.values()), clusters=clusters, problems=tuple(problems)
         )
 
-    def _files(self, problems: list[str]) -> Iterator[Path]:
+    def _files(self, problems: list[TuningFileProblem]) -> Iterator[Path]:
         for path in self._paths:
             try:
                 yield from _policies_of(path) if path.is_dir() else [path]
             except OSError as error:
-                problems.append(f"{path}: {error.strerror}")
+                problems.append(TuningFileProblem(str(path), str(error.strerror)))
 
 
-def _text(path: Path, problems: list[str]) -> TuningPolicyText | None:
+def _text(path: Path, problems: list[TuningFileProblem]) -> TuningPolicyText | None:
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES).decode()
     except OSError as error:
-        problems.append(f"{path}: {error.strerror}")
+        problems.append(TuningFileProblem(str(path), str(error.strerror)))
     except UnicodeDecodeError as error:
-        problems.append(f"{path}: is not UTF-8 text: {error}")
+        problems.append(TuningFileProblem(str(path), f"is not UTF-8 text: {error}"))
     else:
         return TuningPolicyText(path.stem, str(path), text)
     return None

@@ -7,7 +7,7 @@ entity skips one rule for it, and is reported as a diagnostic.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
+from itertools import compress, repeat
 
 import msgspec
 import numpy as np
@@ -48,6 +48,8 @@ class Cycle(msgspec.Struct, frozen=True):
 
     changes: dict[Entity, dict[str, float]]
     """The outputs to set; those that keep their values have no entry."""
+    changed_by: dict[Entity, dict[str, tuple[str, ...]]]
+    """For each of the changes the ids of the rules that voted."""
     diagnostics: list[Diagnostic]
     state: EvaluatorState
     """For the next cycle."""
@@ -66,7 +68,7 @@ def evaluate(
 
     ``state`` is that of the cycle before. Raises nothing, whatever the statistics hold.
     """
-    cycle = Cycle({}, [], EvaluatorState({}, {}, {}), {})
+    cycle = Cycle({}, {}, [], EvaluatorState({}, {}, {}), {})
     with np.errstate(all="ignore"):
         for scope, plan in program.plans.items():
             group = groups.get(scope)
@@ -132,6 +134,8 @@ def _record(result: OutputResult, context: EvaluationContext, cycle: Cycle) -> N
     made = dict(zip(changed, result.value[result.changed].tolist(), strict=True))
     for entity, value in made.items():
         cycle.changes.setdefault(entity, {})[output] = value
+    for entity, voters in zip(changed, _voters(result), strict=True):
+        cycle.changed_by.setdefault(entity, {})[output] = voters
     before = context.state.emitted.get(output, {})
     kept = {each: before[each] for each in context.entities if each in before} if before else {}
     cycle.state.emitted.setdefault(output, {}).update(kept | made)
@@ -144,6 +148,18 @@ def _record(result: OutputResult, context: EvaluationContext, cycle: Cycle) -> N
         }
         if held:
             cycle.state.held[rule.plan.id] = held
+
+
+def _voters(result: OutputResult) -> list[tuple[str, ...]]:
+    """Return for each entity whose output changes the ids of the rules that voted."""
+    ids = [rule.plan.id for rule in result.rules]
+    votes = np.array([rule.takes_part[result.changed] for rule in result.rules])
+    if len(ids) == 1 or votes.size == 0:
+        return [tuple(ids)] * votes.shape[1]  # a rule that does not vote changes nothing
+    # Of thousands of entities most have the same voters: each combination is named once.
+    combinations, which = np.unique(votes, axis=1, return_inverse=True)
+    named = [tuple(compress(ids, voted)) for voted in combinations.T.tolist()]
+    return [named[number] for number in which.ravel().tolist()]
 
 
 def _diagnostics(

@@ -61,10 +61,20 @@ class Issue(msgspec.Struct, frozen=True):
     """The keys from the top of the document: ``rules.cpu_limit.function.time``."""
     message: str
 
+    @property
+    def what(self) -> str:
+        """Kind, path and message, without the place."""
+        within = f"{self.path}: " if self.path else ""
+        return f"{self.kind}: {within}{self.message}"
+
+    @property
+    def headline(self) -> str:
+        """The issue in one line, without its source line."""
+        return f"{self.place}: {self.what}"
+
     def __str__(self) -> str:
         """In the format of compilers: file, line and column, message, source line with a caret."""
-        within = f"{self.path}: " if self.path else ""
-        return f"{self.place}: {self.kind}: {within}{self.message}\n{self.place.caret()}"
+        return f"{self.headline}\n{self.place.caret()}"
 
 
 class Issues:

@@ -13,6 +13,8 @@ PAGES = {
     "policy": ("/policies/new", "form.policy"),
     "rehearsals": ("/rehearsals", "form.rehearse"),
     "capacity": ("/capacity", "fieldset.flavor"),
+    "tuning": ("/tuning", "#found"),
+    "tuning-policy": ("/tuning/new", "textarea"),
     "nothing": ("/nothing", "h1"),
 }
 PICTURES = {"host", "decisions", "policies"}

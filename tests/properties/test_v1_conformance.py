@@ -9,11 +9,12 @@ from scheduler_worker.api.sessions import Throttle
 from scheduler_worker.api.users import Grant
 from scheduler_worker.service.replay.records import Asked
 from tests.support.rest import Rest
-from tests.support.tuners import BALLOON
+from tests.support.tuners import BALLOON, tuned
 
 load_all_checks()
 REST = Rest("east", "west")
-REST.files.texts["balloon"] = BALLOON
+REST.files.texts |= {"balloon": BALLOON, "broken": "scope: VM\nrules: {a: {}}"}
+tuned(REST.world, "east", "uuid-host-east")
 REST.world.place("one", requested_destination={"host": "host-east"})
 REST.records.recorder.write()
 REST.rehearsals.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")

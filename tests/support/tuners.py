@@ -7,9 +7,16 @@ from typing import Any
 
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import TuningPolicyText, TuningPolicyTexts
+from scheduler_worker.ports import TuningFileProblem, TuningPolicyText, TuningPolicyTexts
 from scheduler_worker.service.tuning.cycle import TuningSettings
+from scheduler_worker.service.tuning.host_states import (
+    EntityState,
+    HostState,
+    HostStates,
+    SetBy,
+)
 from scheduler_worker.service.tuning.tuner import Tuner
+from scheduler_worker.tuning.samples import Entity
 from tests.support.services import World, host
 
 INTERVAL_S = 15.0
@@ -22,6 +29,15 @@ rules:
     function: {name: linear, change: 10, time: 1 sec}
 """
 """A balloon loses 10 a second until it is at its minimum."""
+
+
+def tuned(world: World, cluster: str, uuid: str) -> None:
+    """Store the state of a host on which a rule has set a value, as a cycle does."""
+    now_s = world.clock.time_s()
+    rules = {"ksm.run": SetBy(("ksm:run",), now_s)}
+    entity = EntityState(Entity("Host", uuid), now_s, {"ksm.run": 1.0}, set_by=rules)
+    state = HostState(now_s, now_s, [entity])
+    HostStates(cluster).write(world.state, {uuid: state}, now_s)
 
 
 class CountingObserver(Observer):
@@ -52,7 +68,7 @@ class FakePolicySource:
     def __init__(self, **texts: str) -> None:
         self.texts = texts
         self.clusters: str | None = 'parameters: {"*": {balloon_min: 500}}'
-        self.problems: tuple[str, ...] = ()
+        self.problems: tuple[TuningFileProblem, ...] = ()
 
     def read(self) -> TuningPolicyTexts:
         policies = (

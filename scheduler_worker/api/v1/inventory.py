@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -42,7 +42,7 @@ from scheduler_worker.model.topology import (
     numbers,
     read_pci_pools,
 )
-from scheduler_worker.service.inventory.listing import Listing, hosts_of
+from scheduler_worker.service.inventory.listing import Listing, hosts_of, record_of
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 
 
@@ -238,7 +238,7 @@ class InventoryOperations:
         query: HostQuery = call.query
 
         def is_wanted(replica: ClusterReplica, uuid: str) -> bool:
-            record = _record(replica, uuid)
+            record = record_of(replica, uuid)
             if query.name is not UNSET and query.name not in {record.host, record.nodename}:
                 return False
             state = state_of(record, replica.table.now_s, self._down_after_s)
@@ -255,25 +255,15 @@ class InventoryOperations:
         self._check_reader(call)
 
         def is_named(replica: ClusterReplica, uuid: str) -> bool:
-            record = _record(replica, uuid)
-            return name in {uuid, record.host, record.nodename}
+            return has_name(record_of(replica, uuid), name)
 
         page = self._listing.page(
-            "hosts", hosts_of, self._details, None, None, _SHOWN, where=is_named
+            "hosts", hosts_of, self._details, None, None, MOST_OF_A_NAME, where=is_named
         )
-        found: list[HostDetails] = page["hosts"]
-        exact = [each for each in found if each.uuid == name] or found
-        if not exact:
-            raise NotFound("host", name)
-        if len(exact) > 1:
-            uuids = ", ".join(each.uuid for each in exact)
-            raise Failed(
-                HTTPStatus.CONFLICT, f"Several hosts have the name {name!r}; use a uuid: {uuids}."
-            )
-        return Answer(exact[0])
+        return Answer(only_host(page["hosts"], name))
 
     def _host(self, replica: ClusterReplica, uuid: str) -> Host:
-        table, record = self._fleet.prepare(replica), _record(replica, uuid)
+        table, record = self._fleet.prepare(replica), record_of(replica, uuid)
         reserved = [each.resources for each in table.reservations_of_host(uuid)]
         state = state_of(record, table.now_s, self._down_after_s)
         used, limit = reported_use(record), limits_of(record)
@@ -327,14 +317,37 @@ class InventoryOperations:
         self._access.check(call.caller, Action.READ, "")
 
 
-_SHOWN = 20
+MOST_OF_A_NAME = 20
 """Hosts of one name that an error lists."""
 
 
-def _record(replica: ClusterReplica, uuid: str) -> HostRecord:
-    row = replica.table.row_of(uuid)
-    assert row is not None  # noqa: S101 - listed under the same lock
-    return replica.table.records[row]
+def has_name(record: HostRecord, name: str) -> bool:
+    """Whether a host is meant by a name, node name or uuid."""
+    return name in {record.uuid, record.host, record.nodename}
+
+
+class _Identified(Protocol):
+    @property
+    def uuid(self) -> str: ...
+
+
+AnyHost = TypeVar("AnyHost", bound=_Identified)
+
+
+def only_host(found: Sequence[AnyHost], name: str, what: str = "host") -> AnyHost:
+    """The host that a name means, of all that have it; one of this uuid comes first.
+
+    Raises NotFound where there is none, and Failed with 409 where there are several.
+    """
+    exact = [each for each in found if each.uuid == name] or found
+    if not exact:
+        raise NotFound(what, name)
+    if len(exact) > 1:
+        uuids = ", ".join(each.uuid for each in exact)
+        raise Failed(
+            HTTPStatus.CONFLICT, f"Several hosts have the name {name!r}; use a uuid: {uuids}."
+        )
+    return exact[0]
 
 
 def _cell(cell: NUMACell) -> NumaCell:

@@ -27,6 +27,9 @@ class FieldError(msgspec.Struct, frozen=True, omit_defaults=True):
     """The field of the body, as a JSON pointer (RFC 6901)."""
     parameter: str | None = None
     """The parameter of the query."""
+    line: int | None = None
+    """Where in a field with a text of several lines; from 1, as its `column`."""
+    column: int | None = None
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,11 +14,16 @@ import msgspec
 from scheduler_worker.api.access import Access
 from scheduler_worker.api.rights import Action
 from scheduler_worker.api.v1.operations import Answer, Call, Operation, Page, PageQuery, given
-from scheduler_worker.api.v1.problems import Failed
+from scheduler_worker.api.v1.problems import Failed, FieldError
 from scheduler_worker.errors import NotFound
 from scheduler_worker.ports import ABSENT
 from scheduler_worker.service.policies.audit import AuditLog
-from scheduler_worker.service.tuning.policies import CurrentPolicy, TuningPolicies
+from scheduler_worker.service.tuning.policies import (
+    Alarm,
+    CurrentPolicy,
+    TuningPolicies,
+    issues_of,
+)
 
 _CONDITIONS = (HTTPStatus.PRECONDITION_FAILED, HTTPStatus.PRECONDITION_REQUIRED)
 
@@ -36,6 +41,22 @@ class TuningPolicyText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """The text of a tuning policy, in YAML."""
 
     text: str
+
+
+class TuningAlarm(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a policy is not in force as it is written: what was in force before stays so.
+
+    `policy` is null for the clusters file, and for a file that cannot be read; `file` is null for a
+    policy that was set. `line` and `column` count from 1, `text` is the line.
+    """
+
+    policy: str | None
+    origin: Literal["file", "set"]
+    file: str | None
+    line: int | None
+    column: int | None
+    message: str
+    text: str | None
 
 
 class TuningOperations:
@@ -75,6 +96,11 @@ class TuningOperations:
                 self.withdraw_policy, status=HTTPStatus.NO_CONTENT, conditions=("If-Match",),
                 errors=(HTTPStatus.CONFLICT, *_CONDITIONS),
             ),
+            Operation(
+                "GET", "/tuning-alarms", "list_tuning_alarms",
+                "Problems with tuning policies, all on one page.", self.list_alarms,
+                answer=Page[TuningAlarm],
+            ),
         ]  # fmt: skip
 
     def list_policies(self, call: Call) -> Answer:
@@ -93,6 +119,7 @@ class TuningOperations:
         text = call.body.text
         now = self._named(name)
         call.check_match(now and _shown(now), is_needed=True)
+        _check_text(name, text)
         self._policies.check(name, text)
         after = CurrentPolicy(name, text, file=None)
         with self._audit.changing(
@@ -127,6 +154,11 @@ class TuningOperations:
                 self._policies.reset({each.name: each.version for each in own})
         return Answer()
 
+    def list_alarms(self, call: Call) -> Answer:
+        self._access.check(call.caller, Action.READ, "")
+        self._policies.refresh()
+        return call.page([_alarm(each) for each in self._policies.alarms], None)
+
     def _named(self, name: str) -> CurrentPolicy | None:
         return next((each for each in self._policies.current() if each.name == name), None)
 
@@ -140,11 +172,39 @@ class TuningOperations:
         self._access.check(call.caller, Action.EDIT_TUNING, name)
 
 
+def _check_text(name: str, text: str) -> None:
+    """Raise Failed with all issues of a text, each with its place."""
+    if issues := issues_of(name, text):
+        errors = [
+            FieldError(each.what, pointer="/text", line=each.place.line, column=each.place.column)
+            for each in issues
+        ]
+        detail = "; ".join(each.headline for each in issues)
+        raise Failed(HTTPStatus.BAD_REQUEST, f"text: {detail}", errors=errors)
+
+
+def _alarm(alarm: Alarm) -> TuningAlarm:
+    place = alarm.place
+    return TuningAlarm(
+        policy=alarm.policy,
+        origin=_origin(alarm.file),
+        file=alarm.file,
+        line=place.line if place else None,
+        column=place.column if place else None,
+        message=alarm.message,
+        text=place.excerpt if place else None,
+    )
+
+
+def _origin(file: str | None) -> Literal["file", "set"]:
+    return "set" if file is None else "file"
+
+
 def _shown(policy: CurrentPolicy) -> TuningPolicy:
     return TuningPolicy(
         name=policy.name,
         text=policy.text,
-        origin="file" if policy.file is not None else "set",
+        origin=_origin(policy.file),
         file=policy.file,
     )
 

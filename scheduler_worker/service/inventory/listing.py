@@ -57,7 +57,7 @@ class Listing:
         """
 
         def is_wanted(replica: ClusterReplica, uuid: str) -> bool:
-            record = _record(replica, uuid)
+            record = record_of(replica, uuid)
             is_named = host in {None, uuid, record.host, record.nodename}
             return is_named and state in {None, self._state(replica, record)}
 
@@ -182,7 +182,8 @@ def reservations_of(replica: ClusterReplica) -> Iterable[str]:
     return replica.reservations.keys()
 
 
-def _record(replica: ClusterReplica, uuid: str) -> HostRecord:
+def record_of(replica: ClusterReplica, uuid: str) -> HostRecord:
+    """The record of a host that the replica has; the caller holds its lock."""
     row = replica.table.row_of(uuid)
     assert row is not None  # noqa: S101 - listed under the same lock
     return replica.table.records[row]

@@ -19,13 +19,19 @@ from scheduler_worker.model.host_records import HostRecord, is_silent
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Publisher
 from scheduler_worker.service.state.replica import Fleet
-from scheduler_worker.service.tuning.host_states import HostState, HostStates, evaluator_state
+from scheduler_worker.service.tuning.host_states import (
+    HostState,
+    HostStates,
+    SetBy,
+    evaluator_state,
+    set_by_of,
+)
 from scheduler_worker.service.tuning.inputs import HostOutputs, cluster_inputs
 from scheduler_worker.service.tuning.records import TuningTurn
 from scheduler_worker.tuning.averages import MovingAverages
-from scheduler_worker.tuning.evaluate import Diagnostic, Options, evaluate
+from scheduler_worker.tuning.evaluate import Cycle, Diagnostic, Options, evaluate
 from scheduler_worker.tuning.program import Program
-from scheduler_worker.tuning.samples import Sample, Value, entity_groups
+from scheduler_worker.tuning.samples import Entity, Sample, Value, entity_groups
 
 LOG = logging.getLogger(__name__)
 
@@ -94,19 +100,20 @@ class ClusterTuning:
         states = dict(self._states.hosts)
         alive = (each for each in records if not self._is_silent(each, turn.at_s))
         inputs = cluster_inputs(alive, states, self._averages(program), parameters)
-        before = evaluator_state(states.values())
+        before, set_before = evaluator_state(states.values()), set_by_of(states.values())
         options = Options(max_elapsed_s=_MAX_INTERVALS * settings.interval_s)
         groups = entity_groups(inputs.samples, program.plans)
         cycle = evaluate(program, groups, before, turn.at_s, options)
+        set_by = set_before | _set_now(cycle, set_before, turn.at_s)
         notified_at_s = {
             host: states[host].notified_at_s if host in states else 0.0 for host in inputs.records
         }
         outputs = inputs.outputs(cycle.changes)
         unsent = self._send(inputs.records, outputs, notified_at_s, turn, until_s)
         written: dict[str, HostState | None] = {
-            host: inputs.host_state(host, before, notified_at_s[host])
+            host: inputs.host_state(host, before, set_before, notified_at_s[host])
             if host in unsent
-            else inputs.host_state(host, cycle.state, turn.at_s)
+            else inputs.host_state(host, cycle.state, set_by, turn.at_s)
             for host in inputs.records
         }
         # Silent hosts keep their states; those of removed hosts are deleted.
@@ -174,3 +181,14 @@ class ClusterTuning:
                 **msgspec.structs.asdict(outputs),
             },
         )
+
+
+def _set_now(
+    cycle: Cycle, before: Mapping[Entity, dict[str, SetBy]], at_s: float
+) -> dict[Entity, dict[str, SetBy]]:
+    """Return the rules behind the values of the entities that change, of all their outputs."""
+    return {
+        entity: before.get(entity, {})
+        | {output: SetBy(rules, at_s) for output, rules in outputs.items()}
+        for entity, outputs in cycle.changed_by.items()
+    }

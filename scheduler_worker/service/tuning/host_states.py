@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,6 +26,15 @@ _CHUNK = 200
 """Hosts written in one call to the store, which serves no other client meanwhile."""
 
 
+class SetBy(NamedTuple):
+    """Why and when a value was emitted."""
+
+    rules: tuple[str, ...]
+    """The ids of the rules that voted."""
+    at_s: float
+    """The time of the cycle, by the store's clock."""
+
+
 class EntityState(msgspec.Struct, frozen=True, array_like=True):
     """The state of a host, a VM or a disk; stored as an array, so the order of fields counts."""
 
@@ -37,6 +46,8 @@ class EntityState(msgspec.Struct, frozen=True, array_like=True):
     """By rule."""
     windows: Windows = {}
     """Values of the last reports, for averages."""
+    set_by: dict[str, SetBy] = {}
+    """By output; one whose value an earlier release emitted has no entry."""
 
 
 class HostState(msgspec.Struct, frozen=True):
@@ -54,11 +65,36 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(HostState).decode
 
 
-class HostStates(Replica):
-    """A replica of the states of a cluster's hosts."""
+class StoredHostStates(Replica):
+    """A replica that reads the state of a host when it is asked for: for a few hosts of many."""
 
     def __init__(self, cluster: str) -> None:
-        super().__init__(f"@tuning/{cluster}")
+        super().__init__(_scope(cluster))
+        self._stored: dict[str, bytes] = {}
+        """By the uuid of the host."""
+
+    def __contains__(self, uuid: str) -> bool:
+        """Whether the host has a state."""
+        return uuid in self._stored
+
+    def get(self, uuid: str) -> HostState | None:
+        """The state of a host."""
+        stored = self._stored.get(uuid)
+        return None if stored is None else _decode(stored)
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        uuid = key.removeprefix(HOST_KEY)
+        if value is None:
+            self._stored.pop(uuid, None)
+        else:
+            self._stored[uuid] = value
+
+
+class HostStates(Replica):
+    """A replica of the states of a cluster's hosts, of which a cycle reads all and writes all."""
+
+    def __init__(self, cluster: str) -> None:
+        super().__init__(_scope(cluster))
         self.hosts: dict[str, HostState] = {}
         """By the uuid of the host."""
 
@@ -100,6 +136,10 @@ class HostStates(Replica):
             self.versions[HOST_KEY + uuid] = version
 
 
+def _scope(cluster: str) -> str:
+    return f"@tuning/{cluster}"
+
+
 def evaluator_state(hosts: Iterable[HostState]) -> EvaluatorState:
     """Return the state of the entities of all hosts, as the evaluator takes it."""
     state = EvaluatorState({}, {}, {})
@@ -113,18 +153,28 @@ def evaluator_state(hosts: Iterable[HostState]) -> EvaluatorState:
     return state
 
 
-def entity_states(state: EvaluatorState, windows: Mapping[Entity, Windows]) -> list[EntityState]:
+def entity_states(
+    state: EvaluatorState,
+    windows: Mapping[Entity, Windows],
+    set_by: Mapping[Entity, dict[str, SetBy]],
+) -> list[EntityState]:
     """Return the states to keep of the entities that have windows; all others are dropped."""
     return [
         EntityState(
             entity,
             state.evaluated_at_s.get(entity),
-            _of(entity, state.emitted),
+            emitted := _of(entity, state.emitted),
             _of(entity, state.held),
             kept,
+            _restricted(set_by.get(entity, {}), emitted),
         )
         for entity, kept in windows.items()
     ]
+
+
+def set_by_of(hosts: Iterable[HostState]) -> dict[Entity, dict[str, SetBy]]:
+    """Return the rules behind the emitted values of the entities of all hosts."""
+    return {each.entity: each.set_by for host in hosts for each in host.entities if each.set_by}
 
 
 def windows_of(hosts: Iterable[HostState]) -> dict[Entity, Windows]:
@@ -134,3 +184,10 @@ def windows_of(hosts: Iterable[HostState]) -> dict[Entity, Windows]:
 
 def _of(entity: Entity, by_name: Mapping[str, Mapping[Entity, _Kept]]) -> dict[str, _Kept]:
     return {name: of[entity] for name, of in by_name.items() if entity in of}
+
+
+def _restricted(set_by: dict[str, SetBy], emitted: Mapping[str, float]) -> dict[str, SetBy]:
+    """Leave out outputs that no policy sets any more."""
+    if set_by.keys() <= emitted.keys():
+        return set_by
+    return {output: each for output, each in set_by.items() if output in emitted}

@@ -8,7 +8,12 @@ from typing import NamedTuple
 import msgspec
 
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.service.tuning.host_states import HostState, entity_states, windows_of
+from scheduler_worker.service.tuning.host_states import (
+    HostState,
+    SetBy,
+    entity_states,
+    windows_of,
+)
 from scheduler_worker.service.tuning.statistics import sample_of, vms_of
 from scheduler_worker.tuning.averages import MovingAverages, Windows
 from scheduler_worker.tuning.samples import Entity, Sample, Value
@@ -49,10 +54,16 @@ class ClusterInputs(NamedTuple):
                     made.disks.setdefault(entity.name, {})[entity.device] = changes[entity]
         return found
 
-    def host_state(self, host: str, state: EvaluatorState, notified_at_s: float) -> HostState:
+    def host_state(
+        self,
+        host: str,
+        state: EvaluatorState,
+        set_by: Mapping[Entity, dict[str, SetBy]],
+        notified_at_s: float,
+    ) -> HostState:
         """Return the state to keep of a host; entities that left it are dropped."""
-        reported_at_s = self.records[host].reported_at_s
-        return HostState(reported_at_s, notified_at_s, entity_states(state, self.windows[host]))
+        entities = entity_states(state, self.windows[host], set_by)
+        return HostState(self.records[host].reported_at_s, notified_at_s, entities)
 
 
 def cluster_inputs(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from scheduler_worker.errors import Conflict, RequestError, TuningPolicyError
@@ -32,7 +32,7 @@ from scheduler_worker.service.tuning.records import (
     put_policy,
 )
 from scheduler_worker.tuning import loader
-from scheduler_worker.tuning.issues import Issue
+from scheduler_worker.tuning.issues import Issue, Place
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import Value
 from scheduler_worker.tuning.yaml_subset import Source
@@ -55,13 +55,27 @@ class CurrentPolicy(NamedTuple):
     """Of the record of a policy that was set."""
 
 
+class Alarm(NamedTuple):
+    """Why a text could not be read or loaded: the version before stays in force."""
+
+    message: str
+    file: str | None
+    """None: the policy was set over RPC or REST."""
+    policy: str | None = None
+    """None: the clusters file, or a file that could not be read."""
+    place: Place | None = None
+
+    def __str__(self) -> str:
+        return f"{self.place or self.file or f'RPC {self.policy}'}: {self.message}"
+
+
 class TuningPolicies:
     """The tuning policies in force in this process, and where they apply."""
 
     def __init__(self, store: Store, files: TuningPolicySource) -> None:
         self.records = TuningRecords()
-        self.alarms: tuple[str, ...] = ()
-        """A message for everything that could not be read or loaded."""
+        self.alarms: tuple[Alarm, ...] = ()
+        """What could not be read or loaded."""
         self.generation = 0
         """Incremented whenever something else may be in force."""
         self._store = store
@@ -112,7 +126,7 @@ class TuningPolicies:
     def describe(self) -> dict[str, object]:
         """Return the places of the policies in force, and the alarms."""
         places = {name: each.place for name, each in self._in_force.items()}
-        return {"policies": places, "alarms": list(self.alarms)}
+        return {"policies": places, "alarms": list(map(str, self.alarms))}
 
     # Changes
 
@@ -140,10 +154,8 @@ class TuningPolicies:
     def check(self, name: str, text: str) -> None:
         """Check a policy as :meth:`set` does, and change nothing; raises as it does."""
         _check_name(name)
-        try:
-            loader.load([Source(name, text)])
-        except TuningPolicyError as error:
-            raise RequestError("text", "; ".join(map(_headline, error.issues))) from None
+        if issues := issues_of(name, text):
+            raise RequestError("text", "; ".join(each.headline for each in issues))
         self.refresh()
         if len(self.records.texts.keys() | {name}) > MOST_POLICIES:
             raise RequestError("name", f"there are {MOST_POLICIES} policies; remove one")
@@ -186,14 +198,17 @@ class TuningPolicies:
     # Loading
 
     def _put_in_force(self, read: TuningPolicyTexts, by_rpc: Mapping[str, str]) -> None:
-        alarms = list(read.problems)
+        alarms = [Alarm(each.problem, each.place) for each in read.problems]
         from_files = {each.name: each for each in read.policies}
         # While a file or directory cannot be read, a missing policy may be in it: none is dropped.
         self._from_files = self._from_files | from_files if read.problems else from_files
         wanted = self._from_files | {
             name: TuningPolicyText(name, f"RPC {name}", text) for name, text in by_rpc.items()
         }
-        loaded = {name: self._loaded(each, alarms) for name, each in wanted.items()}
+        loaded = {
+            name: self._loaded(each, None if name in by_rpc else each.place, alarms)
+            for name, each in wanted.items()
+        }
         self._in_force = {name: each for name, each in sorted(loaded.items()) if each}
         if read.clusters is not None:
             self._clusters = self._read_clusters(read.clusters, alarms)
@@ -206,24 +221,35 @@ class TuningPolicies:
                 LOG.warning("Tuning keeps the version before in force: %s", alarm)
         self.alarms = tuple(alarms)
 
-    def _loaded(self, wanted: TuningPolicyText, alarms: list[str]) -> TuningPolicyText | None:
+    def _loaded(
+        self, wanted: TuningPolicyText, file: str | None, alarms: list[Alarm]
+    ) -> TuningPolicyText | None:
         """Return the policy if it loads, else its version in force, if any."""
-        if not _NAME.fullmatch(wanted.name):
-            alarms.append(f"{wanted.place}: a policy's name has letters, digits and _.- only")
+        name = wanted.name
+        if not _NAME.fullmatch(name):
+            message = "a policy's name has letters, digits and _.- only"
+            alarms.append(Alarm(message, file, name))
             return None
-        try:
-            loader.load([Source(wanted.place, wanted.text)])
-        except TuningPolicyError as error:
-            alarms.extend(_alarms(error))
-            return self._in_force.get(wanted.name)
+        if issues := issues_of(wanted.place, wanted.text):
+            alarms.extend(_alarms(issues, file, name))
+            return self._in_force.get(name)
         return wanted
 
-    def _read_clusters(self, file: TuningPolicyText, alarms: list[str]) -> Clusters:
+    def _read_clusters(self, file: TuningPolicyText, alarms: list[Alarm]) -> Clusters:
         try:
             return clusters.read(Source(file.place, file.text))
         except TuningPolicyError as error:
-            alarms.extend(_alarms(error))
+            alarms.extend(_alarms(error.issues, file.place))
             return self._clusters
+
+
+def issues_of(name: str, text: str) -> Sequence[Issue]:
+    """Return all issues of a policy; ``name`` is that of the text in their places."""
+    try:
+        loader.load([Source(name, text)])
+    except TuningPolicyError as error:
+        return error.issues
+    return ()
 
 
 def _check_name(name: str) -> None:
@@ -231,13 +257,11 @@ def _check_name(name: str) -> None:
         raise RequestError("name", "must be 1 to 64 letters, digits, or one of _.-")
 
 
-def _alarms(error: TuningPolicyError) -> Iterator[str]:
-    """Yield a line for each of the first issues."""
-    yield from map(_headline, error.issues[:_MOST_ISSUES])
-    if len(error.issues) > _MOST_ISSUES:
-        yield f"and {len(error.issues) - _MOST_ISSUES} more"
-
-
-def _headline(issue: Issue) -> str:
-    """Return an issue without its source line."""
-    return str(issue).partition("\n")[0]
+def _alarms(
+    issues: Sequence[Issue], file: str | None, policy: str | None = None
+) -> Iterator[Alarm]:
+    """Yield an alarm for each of the first issues."""
+    for each in issues[:_MOST_ISSUES]:
+        yield Alarm(each.what, file, policy, each.place)
+    if len(issues) > _MOST_ISSUES:
+        yield Alarm(f"and {len(issues) - _MOST_ISSUES} more", file, policy)

@@ -15,8 +15,8 @@ import msgspec
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Publisher, TuningPolicySource
-from scheduler_worker.service.inventory.listing import Listing, Page, Row, hosts_of
-from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.inventory.listing import Listing, Page, Row, hosts_of, record_of
+from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.state.turns import ClusterTurns
 from scheduler_worker.service.tuning.cycle import ClusterTuning, Dependencies, TuningSettings
 from scheduler_worker.service.tuning.policies import TuningPolicies
@@ -102,9 +102,9 @@ class Tuner:
             if cluster in {None, each}:
                 self._tuning_of(each).refresh()
         limit = STATISTICS_LIMIT if limit is None else limit
-        found = self._listing.page("hosts", hosts_of, _record, cluster, marker, limit)
+        found = self._listing.page("hosts", hosts_of, record_of, cluster, marker, limit)
         # Only here, where the locks of the clusters are no longer held.
-        found["hosts"] = [self._statistics(**each) for each in found["hosts"]]
+        found["hosts"] = [self._statistics(each) for each in found["hosts"]]
         return found
 
     def _statistics(self, record: HostRecord) -> Row:
@@ -129,12 +129,6 @@ class Tuner:
         """Return the policies in force, the alarms, and the turn of each cluster."""
         turns = msgspec.to_builtins(dict(self.policies.records.turns))
         return {"tuner": self.task.worker, "turns": turns, **self.policies.describe()}
-
-
-def _record(replica: ClusterReplica, host: str) -> Row:
-    row = replica.table.row_of(host)
-    assert row is not None  # noqa: S101 - listed under the same lock
-    return {"record": replica.table.records[row]}
 
 
 class DiagnosticLog:

@@ -14,7 +14,7 @@ from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.service.policies.audit import Actor
 from scheduler_worker.service.replay.records import Asked
 from tests.support.rest import Rest
-from tests.support.tuners import BALLOON
+from tests.support.tuners import BALLOON, tuned
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "rest-v1.md").read_text()
@@ -43,6 +43,7 @@ def world():
     rest.records.recorder.write()
     rest.tuning.set("balloon", BALLOON)
     rest.rehearsals.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")
+    tuned(rest.world, "east", "uuid-host-east")
     return rest
 
 
@@ -63,6 +64,7 @@ def operations():
 NAMES = {"/clusters/": "east", "/hosts/": "host-east", "/reservations/": "one@uuid-host-east",
          "/balancing/": "east", "/decisions/": "1700000000000-0@east", "/policies/": PACKING.id,
          "/rehearsals/": "r0",
+         "/tuned-hosts/": "host-east",
          "/units/": UNIT.id_as(UnitKind.FILTER)}  # fmt: skip
 BODIES = {
     "explain": {"spec_obj": {"flavor": {"vcpus": 1, "memory_mb": 1}}},
@@ -108,7 +110,7 @@ def test_who_has_no_right_gets_403_an_entry_in_the_audit_and_changes_nothing(
 
 def test_the_description_names_every_operation_once():
     names = [operation["operationId"] for _, _, operation in OPERATIONS]
-    assert len(names) == len(set(names)) == 41
+    assert len(names) == len(set(names)) == 44
     assert all(operation["summary"] for _, _, operation in OPERATIONS)
 
 

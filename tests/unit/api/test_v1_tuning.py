@@ -5,7 +5,7 @@ import pytest
 
 from scheduler_worker.api.users import Grant
 from scheduler_worker.errors import Conflict, PolicyStoreUnavailable
-from scheduler_worker.ports import ABSENT
+from scheduler_worker.ports import ABSENT, Put, Transaction, TuningFileProblem
 from tests.support.rest import Rest
 from tests.support.tuners import BALLOON
 
@@ -141,9 +141,61 @@ def test_what_is_wrong_is_named_and_changes_nothing(rest, path, body, pointer):
         "PUT", path, msgspec.json.encode(body), headers={"Content-Type": "application/json"}
     )
     assert response.status_code == 400
-    [error] = response.get_json()["errors"]
-    assert error["pointer"] == pointer
+    errors = response.get_json()["errors"]
+    assert {each["pointer"] for each in errors} == {pointer}
     assert rest.state() == before
+
+
+BROKEN = "scope: VM\nrules:\n  shrink:\n    output: memory.balloon\n    targett: 1\n"
+
+
+def test_each_issue_of_a_text_has_its_line_and_column(rest):
+    refused = put(rest, BROKEN)
+    assert refused.status_code == 400
+    found = refused.get_json()
+    assert "balloon:5:5: E_SCHEMA: rules.shrink" in found["detail"]
+    places = {(each["line"], each["column"]): each["detail"] for each in found["errors"]}
+    assert places.keys() == {(3, 3), (5, 5)}
+    assert places[5, 5].startswith("E_SCHEMA: rules.shrink.targett: 'targett' is not known here")
+
+
+def alarms(rest):
+    return rest.request("GET", "/v1/tuning-alarms").get_json()["items"]
+
+
+def test_an_alarm_has_its_policy_file_place_and_line_and_ends_with_its_cause(rest):
+    assert alarms(rest) == []
+    rest.files.texts["balloon"] = BROKEN
+    first, last = alarms(rest)
+    assert last.pop("message").startswith(
+        "E_SCHEMA: rules.shrink.targett: 'targett' is not known here"
+    )
+    assert last == {
+        "policy": "balloon", "origin": "file", "file": "/balloon.yaml",
+        "line": 5, "column": 5, "text": "    targett: 1",
+    }  # fmt: skip
+    assert first["line"] == 3
+    rest.files.texts["balloon"] = BALLOON
+    assert alarms(rest) == []
+
+
+def test_alarms_without_a_place_name_what_they_are_about(rest):
+    rest.files.problems = (TuningFileProblem("/etc/tuning", "Permission denied"),)
+    rest.files.texts = {"many": "".join(f"k{number}: 1\n" for number in range(20))}
+    rest.files.clusters = "clustres: {}"
+    record = Put("t:odd", b'"rules: 1"')
+    rest.world.state.write("@tuning", [Transaction([record])])
+    found = alarms(rest)
+    nowhere = dict.fromkeys(("policy", "line", "column", "text"))
+    assert found[0] == nowhere | {
+        "origin": "file", "file": "/etc/tuning", "message": "Permission denied",
+    }  # fmt: skip
+    more = [each for each in found if each["message"].startswith("and ")]
+    assert [(each["policy"], each["line"]) for each in more] == [("many", None)]
+    of_clusters = [each for each in found if each["file"] == "/tuning.yaml"]
+    assert [(each["policy"], each["text"]) for each in of_clusters] == [(None, "clustres: {}")]
+    odd = [each for each in found if each["policy"] == "odd"]
+    assert {(each["origin"], each["file"]) for each in odd} == {("set", None)}
 
 
 @pytest.mark.parametrize("body", [b"{", b'{"text": "\xff"}', b"[" * 5000, b'{"text":"\\ud800"}'])

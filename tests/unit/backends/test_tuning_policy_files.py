@@ -39,6 +39,8 @@ def test_a_file_that_cannot_be_read_is_reported_and_affects_no_other(tmp_path):
     ).read()
     assert [each.text for each in found.policies] == ["good"]
     latin, twice, none = found.problems
-    assert "latin.yaml: is not UTF-8 text" in latin
-    assert "more/good.yaml" in twice and "is already a policy 'good'" in twice
-    assert none == f"{tmp_path / 'none'}: No such file or directory"
+    assert latin.place == str(tmp_path / "latin.yaml")
+    assert latin.problem.startswith("is not UTF-8 text")
+    assert twice.place == str(tmp_path / "more" / "good.yaml")
+    assert "is already a policy 'good'" in twice.problem
+    assert none == (str(tmp_path / "none"), "No such file or directory")

@@ -229,3 +229,25 @@ def test_constant_with_a_limit_equals_the_function():
 def test_without_entities_there_are_no_changes():
     cycle = cycle_of(load(rule("target: 1")), Sample())
     assert (cycle.changes, cycle.diagnostics) == ({}, [])
+
+
+def test_each_change_names_the_rules_that_voted_for_it():
+    texts = (
+        rule("target: 1", "when: x.first"),
+        rule("target: 2", "when: x.second") + "  s: {output: y.out, target: 7}\n",
+    )
+    vms: dict[str, dict[str, Any]] = {
+        "both": {"x": {"first": 1, "second": 1}},
+        "second": {"x": {"first": 0, "second": 1}},
+        "none": {"x": {"first": 0, "second": 0, "out": 5}, "y": {"out": 7}},
+        "first": {"x": {"first": 1, "second": 0}, "y": {"out": 7}},
+        "stays": {"x": {"first": 1, "second": 0, "out": 1}, "y": {"out": 7}},
+    }
+    cycle = cycle_of(load(*texts), Sample(vms=vms))
+    of_y = {"y.out": ("2.yaml:s",)}
+    assert {entity.name: made for entity, made in cycle.changed_by.items()} == {
+        "both": {"x.out": ("1.yaml:r", "2.yaml:r")} | of_y,
+        "second": {"x.out": ("2.yaml:r",)} | of_y,
+        "first": {"x.out": ("1.yaml:r",)},
+    }
+    assert cycle.changes.keys() == cycle.changed_by.keys()

@@ -1,5 +1,7 @@
 // Amounts and times as people read them.
 
+import { now } from "./http.js";
+
 const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const UNITS = [[1024 ** 2, "TiB"], [1024, "GiB"], [1, "MiB"]];
 
@@ -29,3 +31,6 @@ export function duration(seconds) {
 }
 
 export const moment = (text) => (text ? new Date(text).toLocaleString() : "never");
+
+/** How long ago a moment was. */
+export const ago = (text) => (text ? `${duration((now() - new Date(text)) / 1000)} ago` : "never");

@@ -14,6 +14,9 @@ import { rehearsalPage } from "./rehearsal.js";
 import { rehearsalsPage } from "./rehearsals.js";
 import { clearProblems, showProblem } from "./problems.js";
 import { begin, forget, logInPage, logOut, user } from "./session.js";
+import { tunedHostPage } from "./tunedhost.js";
+import { tuningPage } from "./tuning.js";
+import { tuningPolicyPage } from "./tuningpolicy.js";
 
 const ROOT = "/console";
 const PAGES = [
@@ -25,6 +28,9 @@ const PAGES = [
   { title: "Rehearsals", path: /^\/rehearsals$/, show: rehearsalsPage, link: "/rehearsals" },
   { title: "Rehearsal", path: /^\/rehearsals\/([^/]+)$/, show: rehearsalPage, under: "Rehearsals" },
   { title: "Capacity", path: /^\/capacity$/, show: capacityPage, link: "/capacity" },
+  { title: "Tuning", path: /^\/tuning$/, show: tuningPage, link: "/tuning" },
+  { title: "Tuning policy", path: /^\/tuning\/(?:new|policies\/([^/]+))$/, show: tuningPolicyPage, under: "Tuning" },
+  { title: "Tuned host", path: /^\/tuning\/hosts\/([^/]+)$/, show: tunedHostPage, under: "Tuning" },
   { title: "Host", path: /^\/hosts\/([^/]+)$/, show: hostPage, under: "Fleet" },
 ];
 const main = document.getElementById("main");

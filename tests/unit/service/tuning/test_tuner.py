@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
 
 from scheduler_worker.errors import BusUnavailable, RequestError, StateUnavailable, Undeliverable
-from scheduler_worker.ports import Put, Seen, Transaction
+from scheduler_worker.ports import Put, Seen, Transaction, TuningFileProblem
 from scheduler_worker.service.tuning.tuner import Tuner
 from tests.support.services import host
 from tests.support.tuners import INTERVAL_S, Scenario
@@ -192,6 +193,58 @@ rules:
     assert [each["outputs"]["fan.speed"] for each in scenario.agents.casts[::2]] == [100.0, 70.0]
 
 
+BY_TURNS = """
+scope: VM
+rules:
+  up: {output: fan.speed, target: 100, when: host.warm}
+  down: {output: fan.speed, target: 0, when: not host.warm}
+"""
+
+
+def set_by(scenario: Scenario) -> dict[str, tuple[list[str], float]]:
+    """By VM: the rules behind the speed of its fan, and when it was set."""
+    hosts = [json.loads(each) for each in stored(scenario).values() if each]
+    return {
+        entity[1]: tuple(by["fan.speed"])
+        for host in hosts
+        for entity, _, _, _, _, by in host["entities"]
+        if by
+    }
+
+
+def test_the_rules_behind_a_value_are_kept_until_it_changes():
+    scenario = Scenario(BY_TURNS)
+    scenario.agents.load = {"warm": True}
+    scenario.cycle()
+    first_s = scenario.world.clock.time_s()
+    assert set_by(scenario) == dict.fromkeys(("v1", "v2", "v3"), (["balloon:up"], first_s))
+    scenario.cycle(scenario.another(), after_s=30.0)
+    assert set_by(scenario) == dict.fromkeys(("v1", "v2", "v3"), (["balloon:up"], first_s))
+    scenario.agents.load = {"warm": False}
+    scenario.agents.failures = {"b": BusUnavailable("away")}
+    scenario.cycle(after_s=30.0)
+    now_s = scenario.world.clock.time_s()
+    assert set_by(scenario) == {
+        "v1": (["balloon:down"], now_s),
+        "v2": (["balloon:down"], now_s),
+        "v3": (["balloon:up"], first_s),
+    }, "what could not be sent was not set"
+
+
+def test_the_rules_behind_a_value_move_with_its_vm_and_go_with_its_policy():
+    scenario = Scenario(BY_TURNS)
+    scenario.agents.load = {"warm": True}
+    scenario.cycle()
+    before = set_by(scenario)
+    scenario.agents.balloons["b"]["v1"] = scenario.agents.balloons["a"].pop("v1")
+    scenario.cycle()
+    assert set_by(scenario) == before
+    scenario.files.texts["balloon"] = BY_TURNS.replace("fan", "pump")
+    scenario.agents.load = {}
+    scenario.cycle()
+    assert set_by(scenario) == {}
+
+
 # Failures
 
 
@@ -289,9 +342,10 @@ def test_a_policy_that_does_not_load_keeps_its_old_version_and_raises_an_alarm(s
 def test_policies_that_cannot_be_read_stay_in_force(scenario):
     scenario.cycle()
     scenario.files.texts, scenario.files.clusters = {}, None
-    scenario.files.problems = ("/etc/tuning: Permission denied",)
+    scenario.files.problems = (TuningFileProblem("/etc/tuning", "Permission denied"),)
     assert scenario.cycle()
-    assert scenario.tuner.policies.alarms == ("/etc/tuning: Permission denied",)
+    [alarm] = scenario.tuner.policies.alarms
+    assert str(alarm) == "/etc/tuning: Permission denied"
     scenario.files.problems = ()
     assert scenario.cycle() == []
 

@@ -1,0 +1,88 @@
+"""What tuning has set on hosts and on what runs there, for operators: read from the shared state.
+
+Any process can read it, also one in which no tuner runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.service.inventory.listing import Listing, hosts_of, record_of
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.tuning.host_states import HostState, StoredHostStates
+from scheduler_worker.service.tuning.policies import TuningPolicies
+from scheduler_worker.service.tuning.records import TuningTurn
+
+
+class TunedHost(NamedTuple):
+    """A host that was tuned, with its state."""
+
+    record: HostRecord
+    state: HostState
+    turn: TuningTurn | None
+    """The last cycle of its cluster; None: there was none within a day."""
+
+
+class TunedHosts:
+    """Lists the hosts that were tuned."""
+
+    def __init__(self, fleet: Fleet, policies: TuningPolicies) -> None:
+        self._fleet = fleet
+        self._policies = policies
+        self._listing = Listing(fleet)
+        self._states: dict[str, StoredHostStates] = {}
+        self._guard = threading.Lock()
+
+    def page(
+        self,
+        cluster: str | None,
+        marker: str | None,
+        limit: int,
+        is_wanted: Callable[[HostRecord], bool],
+    ) -> tuple[list[TunedHost], str | None]:
+        """Return a page of hosts by uuid, and the marker of the next.
+
+        Raises:
+            RequestError: the cluster does not exist, or the limit is out of bounds.
+            StateUnavailable: the store cannot be reached.
+        """
+        self._policies.refresh()
+        self._fleet.refresh_globals()
+        known = {
+            name: self._current(name) for name in self._fleet.names() if cluster in {None, name}
+        }
+
+        def tuned(replica: ClusterReplica) -> Iterable[str]:
+            states = known.get(replica.scope, ())
+            return (uuid for uuid in hosts_of(replica) if uuid in states)
+
+        found = self._listing.page(
+            "hosts", tuned, record_of, cluster, marker, limit,
+            where=lambda replica, uuid: is_wanted(record_of(replica, uuid)),
+        )  # fmt: skip
+        # Only here, where the locks of the clusters are no longer held.
+        states = ((each, known[each.cluster].get(each.uuid)) for each in found["hosts"])
+        turns = self._policies.records.turns
+        hosts = [TunedHost(each, state, turns.get(each.cluster)) for each, state in states if state]
+        return hosts, found["next"]
+
+    def outputs_of_rules(self, cluster: str) -> dict[str, str]:
+        """Return the output of each rule by its id, as this process has the policies."""
+        program = self._policies.program(cluster)
+        plans = program.plans.values() if program else ()
+        return {
+            rule.id: output.name
+            for plan in plans
+            for output in plan.outputs
+            for rule in output.rules
+        }
+
+    def _current(self, cluster: str) -> StoredHostStates:
+        with self._guard:
+            states = self._states.setdefault(cluster, StoredHostStates(cluster))
+        with states.lock:
+            states.refresh(self._fleet.store)
+        return states
