@@ -163,6 +163,8 @@ class Rest:
         self.balancing = BalancingAdministration(
             self.world.fleet, lambda: known.nova_policy, default_mode="dry_run"
         )
+        self.problems: dict[str, list[str]] = {}
+        """Of what an API process needs."""
         self.v1 = self._v1(rights)
         self.application = Application(
             self.api,
@@ -189,6 +191,7 @@ class Rest:
             administration=self.administration,
             clusters=self.administration.attachments.clusters,
             pipelines=lambda: self.world.pipelines,
+            problems=lambda: self.problems,
             down_after_s=60.0,
         )
 
