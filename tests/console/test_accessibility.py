@@ -11,6 +11,7 @@ PAGES = {
     "decisions": ("/decisions", "table"),
     "policies": ("/policies", "table"),
     "policy": ("/policies/new", "form.policy"),
+    "health": ("/health", "#workers table"),
     "nothing": ("/nothing", "h1"),
 }
 PICTURES = {"host", "decisions", "policies"}

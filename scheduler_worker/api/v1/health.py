@@ -125,6 +125,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     requests: Requests
     clusters: list[ClusterQueue]
     """The busiest of each worker, by name."""
+    feed: dict[str, PartReport]
+    """Cells by name; empty where hosts do not come from Nova's databases."""
 
 
 class HealthOperations:
@@ -185,6 +187,7 @@ class HealthOperations:
             serving=sum(each.state == "serving" for each in workers),
             requests=_requests(reports),
             clusters=list(_clusters(workers)),
+            feed=rules.parts_of(reports),
         )
         return Answer(health)
 

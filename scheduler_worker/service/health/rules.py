@@ -112,15 +112,22 @@ def _configuration(found: Sequence[WorkerFacts]) -> Iterator[Finding]:
                 yield failed(WORKERS, message, mends.SAME_CONFIGURATION)
 
 
-def _feed(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
-    """All workers read the same record: who has read it last knows of the least lag."""
+def parts_of(reports: Iterable[WorkerReport]) -> dict[str, PartReport]:
+    """The parts of the source of hosts, by name.
+
+    All workers read the same record: who has read it last knows of the least lag.
+    """
     parts: dict[str, PartReport] = {}
-    for report in reports.values():
+    for report in reports:
         for name, part in report.feed.items():
             if name not in parts or _lag_s(part) < _lag_s(parts[name]):
                 parts[name] = part
+    return dict(sorted(parts.items()))
+
+
+def _feed(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
     mend = _see("SchedulerFeedLags", mends.NOVA_DATABASES)
-    for name, part in sorted(parts.items()):
+    for name, part in parts_of(reports.values()).items():
         if not part.is_up:
             yield failed(f"the cell {name}", "its database cannot be read", mend)
         elif FEED_LAG_S < _lag_s(part) < math.inf:

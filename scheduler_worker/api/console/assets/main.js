@@ -4,6 +4,7 @@ import { decisionPage } from "./decision.js";
 import { decisionsPage } from "./decisions.js";
 import { el } from "./dom.js";
 import { fleetPage } from "./fleet.js";
+import { healthPage } from "./health.js";
 import { hostPage } from "./host.js";
 import { Failure, whenSessionEnds } from "./http.js";
 import { hideLive } from "./live.js";
@@ -19,6 +20,7 @@ const PAGES = [
   { title: "Decision", path: /^\/decisions\/([^/]+)$/, show: decisionPage, under: "Decisions" },
   { title: "Policies", path: /^\/policies$/, show: policiesPage, link: "/policies" },
   { title: "Policy", path: /^\/policies\/([^/]+)$/, show: policyPage, under: "Policies" },
+  { title: "Health", path: /^\/health$/, show: healthPage, link: "/health" },
   { title: "Host", path: /^\/hosts\/([^/]+)$/, show: hostPage, under: "Fleet" },
 ];
 const main = document.getElementById("main");
