@@ -7,6 +7,7 @@ Lengths grow by a tenth of a decade from count to count, so that a few dozen num
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -14,14 +15,12 @@ import msgspec
 _LEAST_S = 1e-4
 _PER_DECADE = 10
 _LAST = 7 * _PER_DECADE
-_ROUNDING = 1e-9
+_BOUNDS_S = tuple(_LEAST_S * 10 ** (bucket / _PER_DECADE) for bucket in range(_LAST))
 
 
 def bucket_of(seconds: float) -> int:
     """Which count a duration belongs to."""
-    if seconds <= _LEAST_S:
-        return 0
-    return min(_LAST, math.ceil(_PER_DECADE * math.log10(seconds / _LEAST_S) - _ROUNDING))
+    return bisect_left(_BOUNDS_S, seconds)
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -45,7 +44,8 @@ class Spread(msgspec.Struct, frozen=True):
         for bucket, count in sorted(self.counts.items()):
             so_far += count
             if so_far >= wanted:
-                return float(f"{_LEAST_S * 10 ** (bucket / _PER_DECADE):.3g}")
+                bound_s = _LEAST_S * 10 ** (bucket / _PER_DECADE)
+                return float(f"{bound_s:.3g}")
         return None
 
     @classmethod

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 
 from scheduler_worker.model.spreads import Spread, bucket_of
@@ -28,6 +28,7 @@ _DROPPED = {
     "unroutable": Trouble.UNROUTABLE,
     "refused": Trouble.REFUSED,
 }
+_RESULTS = {"placed": "placed", "NoValidHost": "refused"}
 
 Key = tuple[str, str, int]
 """A kind of event, a label of it, and for durations their bucket."""
@@ -40,29 +41,36 @@ class Window:
         self._monotonic_s = monotonic_s
         self._began_s = monotonic_s()
         self._guard = threading.Lock()
-        self._steps: list[dict[Key, int]] = [{} for _ in range(_STEPS)]
-        self._numbers = [-1] * _STEPS
-        """Which step since the clock's zero each place has."""
+        self._steps: deque[tuple[int, dict[Key, int]]] = deque(maxlen=_STEPS)
+        """Those with events, the last one last: its number since the clock's zero, and counts."""
+        self._current: dict[Key, int] = {}
+        self._ends_s = float("-inf")
+        """When the current step does."""
 
-    def add(self, kind: str, label: str = "", bucket: int = 0, count: int = 1) -> None:
+    def add(self, key: Key, count: int = 1) -> None:
         """Count an event; beyond 10,000 different ones in ten seconds it is left out."""
-        number = int(self._monotonic_s() // _STEP_S)
-        place = number % _STEPS
-        key = (kind, label, bucket)
         with self._guard:
-            if self._numbers[place] != number:
-                self._numbers[place] = number
-                self._steps[place] = {}
-            found = self._steps[place]
-            if key in found or len(found) < _MAX_KEYS:
-                found[key] = found.get(key, 0) + count
+            now_s = self._monotonic_s()
+            if now_s >= self._ends_s:
+                self._begin_step(now_s)
+            current = self._current
+            if key in current:
+                current[key] += count
+            elif len(current) < _MAX_KEYS:
+                current[key] = count
+
+    def _begin_step(self, now_s: float) -> None:
+        number = int(now_s // _STEP_S)
+        self._current = {}
+        self._ends_s = (number + 1) * _STEP_S
+        self._steps.append((number, self._current))
 
     def counts(self) -> Counter[Key]:
         """How often each happened."""
         oldest = int(self._monotonic_s() // _STEP_S) - _STEPS
         found: Counter[Key] = Counter()
         with self._guard:
-            for number, step in zip(self._numbers, self._steps, strict=True):
+            for number, step in self._steps:
                 if number > oldest:
                     found.update(step)
         return found
@@ -86,12 +94,15 @@ class Recent(Metrics):
     def lately(self) -> Lately:
         """What happened in the last minutes."""
         counts = self._window.counts()
+        placed, refused, failed = (
+            _spread(counts, each, "") for each in ("placed", "refused", "failed")
+        )
         return Lately(
             over_s=round(self._window.over_s, 1),
-            placed=counts["placed", "", 0],
-            refused=counts["refused", "", 0],
-            failed=counts["failed", "", 0],
-            durations=_spread(counts, "duration", ""),
+            placed=placed.total,
+            refused=refused.total,
+            failed=failed.total,
+            durations=Spread.summed((placed, refused, failed)),
             errors={label: count for (kind, label, _), count in counts.items() if kind == "error"},
         )
 
@@ -110,13 +121,12 @@ class Recent(Metrics):
     # Events
 
     def _note(self, trouble: str, count: int = 1) -> None:
-        self._window.add("error", trouble, count=count)
+        self._window.add(("error", trouble, 0), count)
 
     def decided(self, outcome: Outcome) -> None:
         super().decided(outcome)
-        result = {"placed": "placed", "NoValidHost": "refused"}.get(outcome.result, "failed")
-        self._window.add(result)
-        self._window.add("duration", bucket=bucket_of(outcome.duration_s))
+        result = _RESULTS.get(outcome.result, "failed")
+        self._window.add((result, "", bucket_of(outcome.duration_s)))
 
     def request_served(self, method: str, result: str, duration_s: float) -> None:
         super().request_served(method, result, duration_s)
@@ -125,11 +135,11 @@ class Recent(Metrics):
 
     def lock_granted(self, scope: str, waited_s: float) -> None:
         super().lock_granted(scope, waited_s)
-        self._window.add("wait", scope, bucket_of(waited_s))
+        self._window.add(("wait", scope, bucket_of(waited_s)))
 
     def lock_ended(self, scope: str, held_s: float) -> None:
         super().lock_ended(scope, held_s)
-        self._window.add("hold", scope, bucket_of(held_s))
+        self._window.add(("hold", scope, bucket_of(held_s)))
 
     def lock_timed_out(self, scope: str) -> None:
         super().lock_timed_out(scope)

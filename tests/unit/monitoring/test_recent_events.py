@@ -121,8 +121,8 @@ def test_what_went_well_is_no_trouble(recent):
 def test_different_events_are_bounded(clock):
     window = Window(clock.monotonic_s)
     for number in range(20_000):
-        window.add("error", str(number))
-    window.add("error", "0")
+        window.add(("error", str(number), 0))
+    window.add(("error", "0", 0))
     counts = window.counts()
     assert len(counts) == 10_000
     assert counts["error", "0", 0] == 2
