@@ -26,6 +26,7 @@ def test_what_is_read_is_near_the_real_one(seed, share):
         each for number, each in enumerate(durations, 1) if number >= share * len(durations)
     )
     found = spread(*durations).reached(share)
+    assert found is not None
     assert 0.995 * real <= found <= 1.265 * real  # three digits are given
 
 

@@ -63,10 +63,10 @@ def test_what_is_missing_is_said_once_for_all_workers_and_mended_where_it_is():
     found = judged(worker("a", missing=(away,)), worker("b", missing=(away,)), worker("c"))
     assert found == [Finding(Status.FAILED, "workers a, b", away, mends.BUS)]
     unread = "Nova's databases have not been read yet; try again"
-    [found] = judged(worker("a", missing=(unread,), facts={"is_feeding": True}), *feeding("b"))
-    assert mends.NOVA_DATABASES in found.fix
-    [found] = judged(worker("a", missing=("Redis does not answer",)), worker("b"))
-    assert found.fix == mends.STATE
+    [one] = judged(worker("a", missing=(unread,), facts={"is_feeding": True}), *feeding("b"))
+    assert mends.NOVA_DATABASES in one.fix
+    [one] = judged(worker("a", missing=("Redis does not answer",)), worker("b"))
+    assert one.fix == mends.STATE
 
 
 def feeding(*names: str) -> list[Reported]:
