@@ -36,6 +36,7 @@ from scheduler_worker.api.v1.decisions import DecisionOperations
 from scheduler_worker.api.v1.dispatch import V1
 from scheduler_worker.api.v1.explain import ExplainOperations, ExplainRequest
 from scheduler_worker.api.v1.fleet import FleetOperations
+from scheduler_worker.api.v1.health import POLICY_STORE, STATE, HealthOperations, Problems
 from scheduler_worker.api.v1.inventory import InventoryOperations
 from scheduler_worker.api.v1.policies import PolicyOperations
 from scheduler_worker.api.v1.rehearsals import RehearsalOperations, Rehearse
@@ -49,6 +50,7 @@ from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
 from scheduler_worker.factories import FILTERS, WEIGHERS, registered
 from scheduler_worker.monitoring.api import ApiMonitor
+from scheduler_worker.monitoring.health import Dependencies
 from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import ApiTokens, Clock
 from scheduler_worker.rehearsals import Rehearsals
@@ -59,6 +61,7 @@ from scheduler_worker.rpc.explanations import explanation
 from scheduler_worker.scheduling.catalogue import Catalogue
 from scheduler_worker.service.balancing.administration import BalancingAdministration
 from scheduler_worker.service.decisions.kept import KeptDecisions
+from scheduler_worker.service.health.reported import ReportedWorkers
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.placement.capacity import Capacity
 from scheduler_worker.service.placement.scheduler import Scheduler
@@ -103,6 +106,7 @@ def build_v1(
     rehearsals: Rehearse,
     clusters: Callable[[], Iterable[str]],
     pipelines: Callable[[], Pipelines],
+    problems: Problems,
     down_after_s: float,
 ) -> V1:
     """Build our own API, ``/v1``."""
@@ -149,6 +153,7 @@ def build_v1(
             *BalancingOperations(access, audit, use_cases.balancing).operations(),
             *PolicyOperations(access, administration, clusters).operations(),
             *AuditOperations(access, audit).operations(),
+            *HealthOperations(access, ReportedWorkers(fleet.store), problems).operations(),
         ]
     )
 
@@ -231,7 +236,8 @@ class ApiProcess:
         tokens = SharedApiTokens(fleet.store)
         self.sessions = Sessions(_users(api), tokens, clock, token_ttl_s=api.token_ttl_s)
         self.console = build_console(api, self.sessions, tokens, rights, clock)
-        self.monitor = None if worker else self._build_monitor(state)
+        self._needed = Dependencies({STATE: state.problem, POLICY_STORE: self._store_problem})
+        self.monitor = None if worker else self._build_monitor()
         application = self._build_application(pipelines, rights, clock, keystone)
         protected = application if keystone is None else keystone.protect(application)
         self._server = ApiServer(api, protected)
@@ -254,6 +260,7 @@ class ApiProcess:
                 rehearsals=self._rehearsals,
                 clusters=self._clusters,
                 pipelines=pipelines,
+                problems=self._needed.problems,
                 down_after_s=self._settings.tuning.silent_after_s,
             ),
             self.sessions,
@@ -264,19 +271,15 @@ class ApiProcess:
             observer=self.monitor,
         )
 
-    def _build_monitor(self, state: WatchedState) -> ApiMonitor:
-        def store_problem() -> str | None:
-            try:
-                self._store.attachment("")  # the cheapest question: no cluster has this name
-            except PolicyStoreUnavailable as error:
-                return str(error)
-            return None
+    def _build_monitor(self) -> ApiMonitor:
+        return ApiMonitor(self._needed, failure=self.failure, settings=self._settings.monitoring)
 
-        return ApiMonitor(
-            {"state": state.problem, "policy store": store_problem},
-            failure=self.failure,
-            settings=self._settings.monitoring,
-        )
+    def _store_problem(self) -> str | None:
+        try:
+            self._store.attachment("")  # the cheapest question: no cluster has this name
+        except PolicyStoreUnavailable as error:
+            return str(error)
+        return None
 
     @property
     def url(self) -> str:

@@ -25,8 +25,10 @@ from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.factories import FILTERS, WEIGHERS, open_bus, open_state, registered
+from scheduler_worker.model.worker_reports import WorkerReport
 from scheduler_worker.monitoring import FeedLoad, Load, Monitor, stalled
 from scheduler_worker.monitoring.advice import Advice
+from scheduler_worker.monitoring.reports import report_of
 from scheduler_worker.ports import Clock
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.balancing import BalancingEndpoint
@@ -48,6 +50,7 @@ from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.service.balancing.balancer import Balancer
 from scheduler_worker.service.dry_run.dry_run import DryRun
+from scheduler_worker.service.health import mends
 from scheduler_worker.service.inventory.listing import Listing
 from scheduler_worker.service.placement.capacity import Capacity
 from scheduler_worker.service.placement.scheduler import Scheduler
@@ -63,7 +66,6 @@ from scheduler_worker.service.tuning.tuner import Tuner
 
 LOG = logging.getLogger(__name__)
 
-_DRAINED = "the worker is drained; scheduler-workerctl worker resume ends that"
 _CLAIMS_S = 5.0
 """How long a worker that stops takes claims back."""
 
@@ -120,7 +122,9 @@ class Worker:
             settings, self.fleet, lambda: self._pipelines, self.monitor
         )
         self.balancer = self._build_balancer()
-        self._presence = Presence(state, factories.worker_facts(settings), self.monitor)
+        self._presence = Presence(
+            state, factories.worker_facts(settings), self.monitor, self.report
+        )
         self.dry_run = self._build_dry_run()
         self._server = self._build_server()
         self._taking_over = TakingOver(
@@ -427,10 +431,21 @@ class Worker:
             "feed_lag_s": {name: each.lag_s for name, each in self.load().feed.items()},
         }
 
+    def report(self) -> WorkerReport:
+        """How this worker is, for operators; waits up to two seconds for the state."""
+        self.monitor.missing()  # so that what is known last is of now
+        return report_of(
+            self.status(),
+            self.load(),
+            alarms=self.tuner.policies.alarms,
+            lately=self.monitor.lately(),
+            lock_times=self.monitor.lock_times(),
+        )
+
     def _last_missing(self) -> list[str]:
         """What was missing when it was looked at last, up to a drain or resume since."""
-        found = [each for each in self.monitor.last_missing() if each != _DRAINED]
-        return [*found, _DRAINED] if self.facts.is_drained else found
+        found = [each for each in self.monitor.last_missing() if each != mends.DRAINED]
+        return [*found, mends.DRAINED] if self.facts.is_drained else found
 
     # Health, for the monitor
 
@@ -444,9 +459,9 @@ class Worker:
 
     def missing(self) -> list[str]:
         """What keeps the worker from serving; asks the state."""
-        found = [f"the bus {problem}"] if (problem := self._server.problem()) else []
+        found = [f"{mends.ABOUT_THE_BUS}{problem}"] if (problem := self._server.problem()) else []
         if self.facts.is_drained:
-            found.append(_DRAINED)
+            found.append(mends.DRAINED)
         problem = self.state.problem()
         if problem is None and self.feeder is not None:
             problem = self.feeder.unready()

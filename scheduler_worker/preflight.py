@@ -30,6 +30,7 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire
+from scheduler_worker.service.health import mends
 from scheduler_worker.service.policies.units import nova_pipeline
 from scheduler_worker.service.tuning.policies import TuningPolicies
 
@@ -117,35 +118,30 @@ def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]
     """
     with open_bus(conf, settings.rpc) as bus:
         for address, refusal in _refusals_of_bus(bus, settings):
-            mend = "See [DEFAULT] transport_url, and the log of RabbitMQ"
-            yield Connection(f"RabbitMQ at {address}", [refusal] if refusal else [], mend=mend)
+            yield Connection(f"RabbitMQ at {address}", [refusal] if refusal else [], mend=mends.BUS)
     if (nova := factories.open_nova(conf, settings)) is not None:
         refusal = nova.problem()
-        mend = "See [nova], and whether it answers: openstack compute service list"
-        yield Connection("Nova", [refusal] if refusal else [], mend=mend)
+        yield Connection("Nova", [refusal] if refusal else [], mend=mends.NOVA)
     clock = SystemClock()
     state = WatchedState(open_state(settings.state, clock), clock)
-    mend = "See [state] url, and whether Redis answers there: redis-cli -u URL ping"
     try:
         problem = state.problem()
         notes = () if problem else state.check()
-        yield Connection("the shared state", [problem] if problem else [], notes, mend)
+        yield Connection("the shared state", [problem] if problem else [], notes, mends.STATE)
     except StateUnavailable as error:
-        yield Connection("the shared state", [str(error)], mend=mend)
+        yield Connection("the shared state", [str(error)], mend=mends.STATE)
     finally:
         state.close()
     if settings.asks_placement:
         session = factories.open_placement_session(conf, connections=1)
         problem = session.problem()
         session.close()
-        mend = "See [placement], and whether it answers: openstack resource provider list"
-        yield Connection("Placement", [problem] if problem else [], mend=mend)
+        yield Connection("Placement", [problem] if problem else [], mend=mends.PLACEMENT)
     if settings.nova_feed is not None:
         databases = factories.open_nova_databases(settings.nova_feed.databases)
         try:
             for name, problem in databases.check():
-                mend = "See [api_database] connection, and nova-manage cell_v2 list_cells"
-                yield Connection(name, [problem] if problem else [], mend=mend)
+                yield Connection(name, [problem] if problem else [], mend=mends.NOVA_DATABASES)
         finally:
             databases.close()
 

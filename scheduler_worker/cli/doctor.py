@@ -13,8 +13,8 @@ from oslo_config import cfg
 from scheduler_worker import conf as configuration
 from scheduler_worker.cli.commands import add_command
 from scheduler_worker.cli.connection import add_config, config_arguments
-from scheduler_worker.doctor.findings import Finding, Status, document, summary
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.model.findings import Finding, Status, document, summary
 
 _TEXT = """\
 Check everything that a worker needs, with the worker's own configuration: the files, RabbitMQ and

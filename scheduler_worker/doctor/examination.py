@@ -16,9 +16,9 @@ from scheduler_worker.backends.placement.reading import PlacementReader
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.conf.nova_feed import NovaFeed
 from scheduler_worker.doctor import rules
-from scheduler_worker.doctor.findings import Finding, Status, failed, ok, warning
 from scheduler_worker.errors import BackendError, SchedulerWorkerError, SourceUnavailable
 from scheduler_worker.model.feed import Part
+from scheduler_worker.model.findings import Finding, Status, failed, ok, warning
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.amqp.check import QueueUse
 from scheduler_worker.rpc.transport import Bus

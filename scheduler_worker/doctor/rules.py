@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from scheduler_worker.doctor.findings import Finding, failed, ok, warning
 from scheduler_worker.model.feed import ChangedRow, ServiceStates
+from scheduler_worker.model.findings import Finding, failed, ok, warning
 from scheduler_worker.model.provider_readings import Listed
+from scheduler_worker.service.health import mends
+from scheduler_worker.service.health import rules as health
 from scheduler_worker.service.state.presence import WorkerFacts
 from scheduler_worker.wording import listed
 
@@ -155,23 +157,11 @@ def workers(check: str, us: WorkerFacts, found: Sequence[WorkerFacts]) -> Iterat
                 yield failed(
                     check,
                     f"{option} is not as for the workers that serve: {listed(sorted(differs))}",
-                    "Give all workers of a cloud the same configuration, and restart them",
+                    mends.SAME_CONFIGURATION,
                 )
-    if versions := sorted({each.version for each in found} - {us.version}):
-        is_well = False
-        yield warning(
-            check,
-            f"workers of version {listed(versions)} serve beside {us.version}",
-            "Finish the upgrade (docs/operations.md)",
-        )
-    if drained := sorted(each.name for each in others if each.is_drained):
-        is_well = False
-        yield warning(
-            check,
-            f"drained workers take no requests: {listed(drained)}",
-            f"scheduler-workerctl worker resume {drained[0]}",
-        )
-    if is_well:
+    unsettled = [*health.versions(check, [us, *found]), *health.drained(check, others)]
+    yield from unsettled
+    if is_well and not unsettled:
         names = listed(sorted(each.name for each in found)) or "none"
         yield ok(check, f"{len(found)} workers share the state: {names}")
 

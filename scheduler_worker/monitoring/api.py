@@ -13,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from scheduler_worker.monitoring.health import Readiness
+from scheduler_worker.monitoring.health import Dependencies
 from scheduler_worker.monitoring.pages import MonitoringPages
 from scheduler_worker.monitoring.series import OTHER, Counts, Durations
 from scheduler_worker.monitoring.settings import MonitoringSettings
@@ -23,29 +23,20 @@ _MAX_ROUTES = 100
 _MAX_ANSWERS = 1000
 _ANSWER_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
-Probe = Callable[[], str | None]
-"""Says why something cannot be used; None if it can. May block, and may raise."""
-
 
 class ApiMonitor(Observer):
     """The observer of an API process, and its HTTP server for metrics and health."""
 
     def __init__(
         self,
-        dependencies: Mapping[str, Probe],
+        dependencies: Dependencies,
         *,
         failure: Callable[[], str | None],
         settings: MonitoringSettings,
     ) -> None:
-        """``dependencies``: what every request needs, by name, such as ``policy store``.
-
-        ``failure`` says why the process cannot go on, and does not block.
-        """
+        """``failure`` says why the process cannot go on, and does not block."""
         self._failure = failure
-        self._dependencies = {
-            name: Readiness(_listed(probe), asked=f"the {name}")
-            for name, probe in dependencies.items()
-        }
+        self._problems = dependencies.problems
         self._registry = CollectorRegistry()
         self._answers = Counts(
             "scheduler_api_requests_total", "Requests to the REST API",
@@ -60,7 +51,7 @@ class ApiMonitor(Observer):
         )
         for each in (self._answers, self._answer_s, self._limited):
             self._registry.register(each)
-        self._registry.register(_Dependencies(self._dependencies, self._problems))
+        self._registry.register(_Dependencies(dependencies))
         ProcessCollector(registry=self._registry)
         self._pages = MonitoringPages(
             settings.address,
@@ -102,26 +93,18 @@ class ApiMonitor(Observer):
     def rest_limited(self, by: str) -> None:
         self._limited.add((by,))
 
-    def _problems(self) -> dict[str, list[str]]:
-        for each in self._dependencies.values():
-            each.last()  # begins to ask, and does not wait
-        return {name: each.missing() for name, each in self._dependencies.items()}
-
 
 class _Dependencies(Collector):
     """Whether each dependency can be used, asked at each scrape."""
 
-    def __init__(
-        self, names: Iterable[str], problems: Callable[[], Mapping[str, list[str]]]
-    ) -> None:
-        self._names = tuple(names)
-        self._problems = problems
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def describe(self) -> Iterable[Metric]:
         return [self._family({})]
 
     def collect(self) -> Iterable[Metric]:
-        return [self._family(self._problems())]
+        return [self._family(self._dependencies.problems())]
 
     def _family(self, problems: Mapping[str, list[str]]) -> Metric:
         family = GaugeMetricFamily(
@@ -129,14 +112,6 @@ class _Dependencies(Collector):
             "Whether what every request needs can be used",
             labels=["dependency"],
         )
-        for name in self._names:
+        for name in self._dependencies.names:
             family.add_metric([name], not problems.get(name))
         return family
-
-
-def _listed(probe: Probe) -> Callable[[], list[str]]:
-    def missing() -> list[str]:
-        problem = probe()
-        return [problem] if problem else []
-
-    return missing

@@ -128,3 +128,35 @@ class Readiness:
             found = [f"{type(error).__name__}: {error}"]
         self._last = [redacted(each) for each in found]
         return self._last
+
+
+Probe = Callable[[], str | None]
+"""Says why something cannot be used; None if it can. May block, and may raise."""
+
+
+class Dependencies:
+    """What every request needs, by name, such as ``policy store``, and whether it can be used."""
+
+    def __init__(self, probes: Mapping[str, Probe]) -> None:
+        self._answers = {
+            name: Readiness(_listed(probe), asked=f"the {name}") for name, probe in probes.items()
+        }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What there is."""
+        return tuple(self._answers)
+
+    def problems(self) -> dict[str, list[str]]:
+        """Why each cannot be used, if so; asks all at a time, and waits two seconds at most."""
+        for each in self._answers.values():
+            each.last()  # begins to ask, and does not wait
+        return {name: each.missing() for name, each in self._answers.items()}
+
+
+def _listed(probe: Probe) -> Callable[[], list[str]]:
+    def missing() -> list[str]:
+        problem = probe()
+        return [problem] if problem else []
+
+    return missing

@@ -24,7 +24,7 @@ LOG = logging.getLogger(__name__)
 
 MAX_CLUSTERS = 200
 _MAX_REQUESTS = 400
-_NOT_SERVED = {"NoSuchMethod", "UnsupportedVersion"}
+NOT_SERVED = {"NoSuchMethod", "UnsupportedVersion"}
 """Results with which the method's name is not a label, since a caller can make up any."""
 _CLUSTER = ("cluster",)
 
@@ -226,7 +226,7 @@ class Metrics(Observer):
         self._queue_s.observe(waited_s)
 
     def request_served(self, method: str, result: str, duration_s: float) -> None:
-        self._requests.add((OTHER if result in _NOT_SERVED else method, result))
+        self._requests.add((OTHER if result in NOT_SERVED else method, result))
         self._request_s.observe(duration_s)
 
     def decided(self, outcome: Outcome) -> None:

@@ -15,6 +15,7 @@ PAGES = {
     "capacity": ("/capacity", "fieldset.flavor"),
     "tuning": ("/tuning", "#found"),
     "tuning-policy": ("/tuning/new", "textarea"),
+    "health": ("/health", "#workers table"),
     "nothing": ("/nothing", "h1"),
 }
 PICTURES = {"host", "decisions", "policies"}

@@ -7,7 +7,16 @@ from schemathesis.checks import CHECKS, load_all_checks
 
 from scheduler_worker.api.sessions import Throttle
 from scheduler_worker.api.users import Grant
+from scheduler_worker.model.spreads import Spread
+from scheduler_worker.model.worker_reports import (
+    ClusterReport,
+    Lately,
+    LockTimes,
+    PartReport,
+    WorkerReport,
+)
 from scheduler_worker.service.replay.records import Asked
+from scheduler_worker.service.state.presence import Presence, WorkerFacts
 from tests.support.rest import Rest
 from tests.support.tuners import BALLOON, tuned
 
@@ -18,6 +27,13 @@ tuned(REST.world, "east", "uuid-host-east")
 REST.world.place("one", requested_destination={"host": "host-east"})
 REST.records.recorder.write()
 REST.rehearsals.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")
+REPORT = WorkerReport(
+    clusters=(ClusterReport(name="east", times=LockTimes(wait=Spread({3: 1}))),),
+    feed={"cell1": PartReport(lag_s=300.0)},
+    lately=Lately(errors={"update_hosts: RequestError": 1}),
+)
+FACTS = WorkerFacts(name="w1", version="1", topic="scheduler")
+Presence(REST.world.state, FACTS, REST.world.observed, lambda: REPORT).renew()
 REST.add_user("reader", Grant("reader"))
 REST.add_user("nobody")
 SCHEMA = schemathesis.openapi.from_wsgi(

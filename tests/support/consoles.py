@@ -53,7 +53,7 @@ def configured(directory: Path, **groups: Any) -> conf.Configuration:
         users[ADMINISTRATOR] = new_user(ADMINISTRATOR, PASSWORD, (Grant("administrator"),))
         users[READER] = new_user(READER, PASSWORD, (Grant("reader"),))
     settings: dict[str, Any] = {
-        "DEFAULT": {"service_down_time": 3600},
+        "DEFAULT": {"service_down_time": 3600, "host": "w1"},
         "policy_store": {"connection": f"sqlite:///{directory / 'policies.sqlite'}"},
         "api": {"port": 0, "users_file": users_file},
         "filter_scheduler": {"enabled_filters": "ComputeFilter,CoreFilter,RamFilter"},

@@ -1,14 +1,16 @@
 """The metrics that workers and API processes export, as the code declares them."""
 
 from scheduler_worker.monitoring.api import ApiMonitor
-from scheduler_worker.monitoring.health import Load
+from scheduler_worker.monitoring.health import Dependencies, Load
 from scheduler_worker.monitoring.metrics import Metrics
 from scheduler_worker.monitoring.settings import MonitoringSettings
 
 
 def metrics() -> dict[str, tuple[str, list[str]]]:
     """Name -> type and labels of each metric of ours."""
-    api = ApiMonitor({"state": lambda: None}, failure=lambda: None, settings=MonitoringSettings())
+    api = ApiMonitor(
+        Dependencies({"state": lambda: None}), failure=lambda: None, settings=MonitoringSettings()
+    )
     return {
         each.name + ("_total" if each.type == "counter" else ""): (each.type, [*each._labelnames])  # type: ignore[attr-defined]
         for registry in (Metrics(Load)._registry, api._registry)

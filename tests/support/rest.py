@@ -187,6 +187,8 @@ class Rest:
             self.world.fleet, lambda: known.nova_policy, default_mode="dry_run"
         )
         self.rehearsals = FakeRehearsals(self.world)
+        self.problems: dict[str, list[str]] = {}
+        """Of what an API process needs."""
         self.v1 = self._v1(rights)
         self.application = Application(
             self.api,
@@ -214,6 +216,7 @@ class Rest:
             rehearsals=self.rehearsals,
             clusters=self.administration.attachments.clusters,
             pipelines=lambda: self.world.pipelines,
+            problems=lambda: self.problems,
             down_after_s=60.0,
         )
 

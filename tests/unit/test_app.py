@@ -13,6 +13,7 @@ from scheduler_worker.errors import ConfigError, RequestError
 from scheduler_worker.monitoring import advice
 from scheduler_worker.scheduling.options import ALL_FILTERS
 from scheduler_worker.service.decisions.kept import DecisionQuery
+from scheduler_worker.service.health.reported import ReportedWorkers
 from tests.support.clock import ManualClock
 from tests.support.servers import free_port
 from tests.support.services import host, request
@@ -106,6 +107,23 @@ def test_a_worker_describes_waiting_requests_and_reservations_of_each_cluster(tm
         found = worker.describe()["clusters"]["default"]
     assert (found["promises"], found["in_line"], found["waiting_for_pending"]) == (1, 0, 0)
     assert found["token"] is None
+
+
+def test_a_worker_reports_how_it_is(tmp_path):
+    worker = build(tmp_path)
+    with worker.running():
+        worker.inventory.update_hosts(decoded(host("h")))
+        worker.scheduler.select(request("i1"))
+        worker._presence.renew()
+        [found] = ReportedWorkers(worker.state).read()
+    assert (found.facts, found.state) == (worker.facts, "serving")
+    report = found.report
+    assert report.uptime_s > 0
+    assert (report.running, report.missing, report.holds.leases) == (0, (), ())
+    assert (report.lately.placed, report.lately.durations.total) == (1, 1)
+    [cluster] = report.clusters
+    assert (cluster.name, cluster.reservations) == ("default", 1)
+    assert (cluster.times.wait.total, cluster.times.hold.total) == (1, 1)
 
 
 def decoded(*hosts):

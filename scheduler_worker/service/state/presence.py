@@ -1,18 +1,21 @@
 """Which workers there are: scope ``@workers``, one record under ``w:`` and the name of each.
 
-A worker renews its record while it serves, and removes it when it stops; that of one that was
-killed expires. Nothing depends on it but what operators are told.
+A worker renews its record while it serves, with its report (``reports.py``), and removes both when
+it stops; those of one that was killed expire. Nothing depends on them but what operators are told.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import msgspec
 
 from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.model.worker_reports import WorkerReport
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Put, Seen, Store, Transaction
+from scheduler_worker.service.state import reports
 from scheduler_worker.service.state.replica import Replica
 from scheduler_worker.service.state.turns import Periodic
 
@@ -67,12 +70,20 @@ def workers(store: Store) -> list[WorkerFacts]:
 
 
 class Presence:
-    """Keeps the record of one worker from ``task.start`` until :meth:`stop`."""
+    """Keeps the records of one worker from ``task.start`` until :meth:`stop`."""
 
-    def __init__(self, store: Store, facts: WorkerFacts, observer: Observer) -> None:
+    def __init__(
+        self,
+        store: Store,
+        facts: WorkerFacts,
+        observer: Observer,
+        report: Callable[[], WorkerReport] = WorkerReport,
+    ) -> None:
+        """``report`` says how the worker is, and may take some seconds."""
         self._store = store
         self._facts = facts
         self._observer = observer
+        self._report = report
         self.task = Periodic("presence", self.renew, RENEW_S)
         """The thread."""
 
@@ -87,23 +98,29 @@ class Presence:
         self.task.wake()
 
     def renew(self) -> float:
-        """Write the record; returns the seconds until the next time. Raises nothing."""
+        """Write the records; returns the seconds until the next time.
+
+        Raises only what the report raises; the worker is known then.
+        """
         try:
             now_s = self._store.changes(SCOPE, Seen()).now_s
             self._write(msgspec.json.encode(self._facts), now_s + LASTS_S)
+            report = msgspec.structs.replace(self._report(), at_s=now_s)
+            reports.write(self._store, self._facts.name, report, now_s + LASTS_S)
         except StateUnavailable:
             self._observer.state_failed()
         return RENEW_S
 
     def stop(self) -> None:
-        """End the thread, and remove the record."""
+        """End the thread, and remove the records."""
         was_running = self.task.is_running
         self.task.stop()
         if was_running:
             try:
                 self._write(None, None)
+                reports.write(self._store, self._facts.name, None)
             except StateUnavailable:
-                LOG.debug("The record of this worker was not removed; it expires", exc_info=True)
+                LOG.debug("The records of this worker were not removed; they expire", exc_info=True)
 
     def _write(self, value: bytes | None, expires_at_s: float | None) -> None:
         put = Put(_KEY + self._facts.name, value, expires_at_s)

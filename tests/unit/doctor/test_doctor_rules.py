@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from scheduler_worker.doctor import rules
-from scheduler_worker.doctor.findings import Status, document, failed, ok, summary, warning
 from scheduler_worker.model.feed import ChangedRow, ServiceState, ServiceStates
+from scheduler_worker.model.findings import Status, document, failed, ok, summary, warning
 from scheduler_worker.model.provider_readings import Listed
 from scheduler_worker.service.state.presence import WorkerFacts
 
@@ -145,7 +145,8 @@ def test_workers_of_another_topic_and_dry_runs_may_differ(others):
 
 def test_another_version_is_worth_a_warning():
     [found] = rules.workers("w", US, [worker("a", version="2")])
-    assert (found.status, "version 2" in found.message) == (Status.WARNING, True)
+    assert found.status is Status.WARNING
+    assert found.message == "versions 1, 2 are in use at the same time"
 
 
 def test_drained_workers_are_named_and_do_not_count_as_consumers():

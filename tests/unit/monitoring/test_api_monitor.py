@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler_worker.api.rates import RateLimits
 from scheduler_worker.monitoring.api import ApiMonitor
+from scheduler_worker.monitoring.health import Dependencies
 from scheduler_worker.monitoring.settings import MonitoringSettings
 from tests.support.clock import ManualClock
 from tests.support.rest import Rest
@@ -20,7 +21,7 @@ class Parts:
     def __init__(self):
         self.state = self.store = self.failed = None
         self.monitor = ApiMonitor(
-            {"state": lambda: self.state, "policy store": lambda: self.store},
+            Dependencies({"state": lambda: self.state, "policy store": lambda: self.store}),
             failure=lambda: self.failed,
             settings=MonitoringSettings(),
         )
@@ -82,7 +83,7 @@ def test_what_cannot_be_used_is_missing_and_down(parts):
 def test_what_does_not_answer_is_named():
     waits = threading.Event()
     monitor = ApiMonitor(
-        {"policy store": lambda: "down" if waits.wait(30) else None},
+        Dependencies({"policy store": lambda: "down" if waits.wait(30) else None}),
         failure=lambda: None,
         settings=MonitoringSettings(),
     )

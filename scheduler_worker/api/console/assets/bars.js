@@ -20,4 +20,4 @@ function part(name, amount, limit) {
   return found;
 }
 
-export const stateOf = (state) => el("span", { class: `state ${state}` }, state);
+export const stateOf = (state) => el("span", { class: `state ${state.replaceAll(" ", "-")}` }, state);

@@ -95,4 +95,4 @@ export function tableOf(caption, rows) {
 
 export const addressOf = (decision) => `/console/decisions/${encodeURIComponent(decision.id)}`;
 export const resultOf = (result) => el("span", { class: `state ${result}` }, result);
-export const tookOf = (seconds) => (seconds < 1 ? `${count(1000 * seconds)} ms` : duration(seconds));
+export const tookOf = (seconds) => (seconds < 1 ? `${count(1000 * seconds)} ms` : seconds < 10 ? `${count(seconds)} s` : duration(seconds));

@@ -5,6 +5,7 @@ import { decisionPage } from "./decision.js";
 import { decisionsPage } from "./decisions.js";
 import { el } from "./dom.js";
 import { fleetPage } from "./fleet.js";
+import { healthPage } from "./health.js";
 import { hostPage } from "./host.js";
 import { Failure, whenSessionEnds } from "./http.js";
 import { hideLive } from "./live.js";
@@ -31,6 +32,7 @@ const PAGES = [
   { title: "Tuning", path: /^\/tuning$/, show: tuningPage, link: "/tuning" },
   { title: "Tuning policy", path: /^\/tuning\/(?:new|policies\/([^/]+))$/, show: tuningPolicyPage, under: "Tuning" },
   { title: "Tuned host", path: /^\/tuning\/hosts\/([^/]+)$/, show: tunedHostPage, under: "Tuning" },
+  { title: "Health", path: /^\/health$/, show: healthPage, link: "/health" },
   { title: "Host", path: /^\/hosts\/([^/]+)$/, show: hostPage, under: "Fleet" },
 ];
 const main = document.getElementById("main");

@@ -1,0 +1,125 @@
+"""What a worker reports of itself for operators, every few seconds and bounded in size.
+
+Workers of different versions read each other's reports: fields are only added, with defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from scheduler_worker.model.spreads import Spread
+
+
+class Trouble(StrEnum):
+    """What may go wrong beside the calls that end in errors, as :attr:`Lately.errors` names it."""
+
+    STATE_FAILED = "operations on the shared state failed"
+    LOCK_TIMED_OUT = "requests timed out in a cluster's queue"
+    LEASE_EXPIRED = "leases of a cluster's lock expired"
+    COMMIT_FENCED = "commits refused after their lease"
+    BUS_LOST = "connections to the bus lost"
+    EXPIRED = "messages expired"
+    DEAD_LETTERED = "messages dead-lettered"
+    DISCARDED = "messages discarded"
+    UNROUTABLE = "answers unroutable"
+    REFUSED = "answers refused"
+    FEED_FAILED = "rounds of the feed failed"
+    PROVIDERS_FAILED = "questions to Placement about providers failed"
+    TUNING_FAILED = "rounds of tuning failed"
+    BALANCING_FAILED = "rounds of balancing failed"
+    TARGET_FAILED = "whoever migrates VMs could not be asked"
+    UNIT_FAILED = "calls of external units failed"
+    RECORDS_DROPPED = "records of decisions dropped"
+
+
+class LockTimes(msgspec.Struct, frozen=True):
+    """Waiting for a cluster's lock, and holding it."""
+
+    wait: Spread = Spread()
+    hold: Spread = Spread()
+
+
+class Lately(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened in the last minutes."""
+
+    over_s: float = 0.0
+    """For how many seconds this counts, up to now."""
+    placed: int = 0
+    """Requests for destinations that got hosts."""
+    refused: int = 0
+    """Those that no host could take."""
+    failed: int = 0
+    """Those that ended in another error."""
+    durations: Spread = Spread()
+    """Of requests for destinations, from their beginning to their end."""
+    errors: Mapping[str, int] = {}
+    """A :class:`Trouble`, or a method with the class of its error -> how often.
+
+    ``NoValidHost`` is none.
+    """
+
+
+class Holds(msgspec.Struct, frozen=True, kw_only=True):
+    """What other workers do not have meanwhile: names of clusters, and the turn of the feed."""
+
+    leases: tuple[str, ...] = ()
+    feed: bool = False
+    tuning: tuple[str, ...] = ()
+    balancing: tuple[str, ...] = ()
+
+
+class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster as one worker sees it."""
+
+    name: str
+    in_line: int = 0
+    """Requests of this worker that wait for their turn or for the cluster's lock, or are being
+    decided."""
+    oldest_s: float = 0.0
+    """For how long the first of them has waited."""
+    waiting_for_pending: int = 0
+    """Requests that wait for reserved resources to be released."""
+    reservations: int = 0
+    held_s: float | None = None
+    """For how long this worker has held the cluster's lock; None: it does not."""
+    times: LockTimes = LockTimes()
+
+
+class PartReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a source of hosts, such as a cell."""
+
+    lag_s: float | None = None
+    """For how long not all of it has been known; None: it never was."""
+    is_up: bool = True
+    hosts: int = 0
+
+
+class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker is; durations in seconds."""
+
+    at_s: float = 0.0
+    """When it was written, by the store's clock."""
+    uptime_s: float = 0.0
+    missing: tuple[str, ...] = ()
+    """What keeps it from serving."""
+    is_consuming: bool = True
+    """Whether it is connected to the bus, and gets messages."""
+    slots: int | None = None
+    """How many requests it serves at a time; None: its server does not say."""
+    running: int = 0
+    waiting: int = 0
+    """Requests that it has received and not begun."""
+    lag_s: float | None = None
+    """How long requests wait in the topic's queue before it gets them; None: it is not known."""
+    waiting_for_pending: int = 0
+    waiting_for_feed: int = 0
+    unwritten_decisions: int = 0
+    tuning_alarms: tuple[str, ...] = ()
+    holds: Holds = Holds()
+    clusters: tuple[ClusterReport, ...] = ()
+    """The busiest ones."""
+    feed: Mapping[str, PartReport] = {}
+    lately: Lately = Lately()

@@ -1,0 +1,94 @@
+"""Makes a worker's report of what the worker says of itself; bounds its size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from scheduler_worker.model.worker_reports import (
+    ClusterReport,
+    Holds,
+    Lately,
+    LockTimes,
+    PartReport,
+    WorkerReport,
+)
+from scheduler_worker.monitoring.health import Load
+from scheduler_worker.redaction import redacted
+from scheduler_worker.wording import cut
+
+MAX_CLUSTERS = 50
+_MAX_ERRORS = 30
+_MAX_PARTS = 50
+_MAX_TEXTS = 5
+_TEXT = 500
+
+
+def report_of(
+    status: Mapping[str, Any],
+    load: Load,
+    *,
+    alarms: Sequence[str],
+    lately: Lately,
+    lock_times: Mapping[str, LockTimes],
+) -> WorkerReport:
+    """The report of a worker with this ``status()`` and ``load()``; ``alarms`` are of tuning."""
+    bus, holds = status["bus"], status["holds"]
+    errors = sorted(lately.errors.items(), key=lambda each: -each[1])[:_MAX_ERRORS]
+    return WorkerReport(
+        uptime_s=status["uptime_s"],
+        missing=_texts(status["missing"]),
+        is_consuming=bus.get("consuming", bus.get("problem") is None),
+        slots=bus.get("slots"),
+        running=load.running,
+        waiting=load.backlog,
+        lag_s=bus.get("queue_delay_s"),
+        waiting_for_pending=load.waiting_for_pending,
+        waiting_for_feed=load.waiting_for_feed,
+        unwritten_decisions=load.unwritten_decisions,
+        tuning_alarms=_texts(alarms),
+        holds=Holds(
+            leases=tuple(holds["leases"][:MAX_CLUSTERS]),
+            feed=holds["feed"],
+            tuning=tuple(holds["tuning"][:MAX_CLUSTERS]),
+            balancing=tuple(holds["balancing"][:MAX_CLUSTERS]),
+        ),
+        clusters=_busiest(
+            [_cluster(name, each, lock_times) for name, each in status["clusters"].items()]
+        ),
+        feed={
+            name: PartReport(lag_s=each.lag_s, is_up=each.is_up, hosts=each.hosts)
+            for name, each in sorted(load.feed.items())[:_MAX_PARTS]
+        },
+        lately=msgspec.structs.replace(lately, errors=dict(errors)),
+    )
+
+
+def _cluster(
+    name: str, found: Mapping[str, Any], lock_times: Mapping[str, LockTimes]
+) -> ClusterReport:
+    return ClusterReport(
+        name=name,
+        in_line=found["in_line"],
+        oldest_s=found["oldest_s"],
+        waiting_for_pending=found["waiting_for_pending"],
+        reservations=found["promises"],
+        held_s=found["held_s"],
+        times=lock_times.get(name, LockTimes()),
+    )
+
+
+def _busiest(clusters: Sequence[ClusterReport]) -> tuple[ClusterReport, ...]:
+    """First those with requests, then those whose lock was used most."""
+
+    def business(each: ClusterReport) -> tuple[int, bool, int, int]:
+        in_hand = each.in_line + each.waiting_for_pending
+        return in_hand, each.held_s is not None, each.times.wait.total, each.reservations
+
+    return tuple(sorted(clusters, key=business, reverse=True)[:MAX_CLUSTERS])
+
+
+def _texts(found: Sequence[str]) -> tuple[str, ...]:
+    return tuple(cut(redacted(each), _TEXT) for each in found[:_MAX_TEXTS])

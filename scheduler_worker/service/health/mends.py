@@ -1,0 +1,20 @@
+"""What to do where something that a worker or the API needs cannot be used."""
+
+from __future__ import annotations
+
+BUS = "See [DEFAULT] transport_url, and the log of RabbitMQ"
+STATE = "See [state] url, and whether Redis answers there: redis-cli -u URL ping"
+NOVA = "See [nova], and whether it answers: openstack compute service list"
+NOVA_DATABASES = "See [api_database] connection, and nova-manage cell_v2 list_cells"
+PLACEMENT = "See [placement], and whether it answers: openstack resource provider list"
+POLICY_STORE = "See [policy_store] connection, and whether the database answers there"
+ALL_OF_IT = "scheduler-workerctl doctor, on the worker's machine, looks at all that it needs"
+SAME_CONFIGURATION = "Give all workers of a cloud the same configuration, and restart them"
+UPGRADE = "Finish the upgrade (docs/operations.md)"
+START = "Start one (systemctl start scheduler-worker@1), and see its log"
+SILENT = "See its log; one that was killed is forgotten after half a minute, and can be restarted"
+
+ABOUT_THE_BUS = "the bus "
+"""How what a worker says of a bus that cannot be used begins."""
+DRAINED = "the worker is drained; scheduler-workerctl worker resume ends that"
+"""What a drained worker says of itself."""

@@ -1,0 +1,81 @@
+"""Reads which workers there are, and what each last reported of itself."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from scheduler_worker.model.worker_reports import WorkerReport
+from scheduler_worker.ports import Store
+from scheduler_worker.service.health.mends import DRAINED
+from scheduler_worker.service.state.presence import RENEW_S, WorkerFacts, WorkerRecords
+from scheduler_worker.service.state.reports import ReportRecords
+
+SILENT_S = 2 * RENEW_S
+"""A worker that has reported nothing for so long counts as silent."""
+
+WorkerState = Literal[
+    "serving", "not ready", "draining", "drained", "dry run", "silent", "no report"
+]
+
+
+class Reported(NamedTuple):
+    """A worker as the shared state knows it."""
+
+    facts: WorkerFacts
+    report: WorkerReport | None = None
+    """None: it is of a version that makes none, or has just begun."""
+    age_s: float = 0.0
+    """How old the report is."""
+
+    @property
+    def name(self) -> str:
+        """``[DEFAULT] host``."""
+        return self.facts.name
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it should have reported again by now."""
+        return self.report is not None and self.age_s > SILENT_S
+
+    @property
+    def missing(self) -> list[str]:
+        """What keeps it from serving, but for a drain."""
+        return [each for each in self.report.missing if each != DRAINED] if self.report else []
+
+    @property
+    def state(self) -> WorkerState:
+        """In one word or two."""
+        if self.is_silent:
+            return "silent"
+        if self.facts.is_dry_run:
+            return "dry run"
+        if self.facts.is_drained:
+            in_hand = self.report.running + self.report.waiting if self.report else 0
+            return "draining" if in_hand else "drained"
+        if self.report is None:
+            return "no report"
+        return "not ready" if self.missing else "serving"
+
+
+class ReportedWorkers:
+    """Reads the records again and again, each time what has changed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._workers = WorkerRecords()
+        self._reports = ReportRecords()
+
+    def read(self) -> list[Reported]:
+        """The workers that are there now, by name. Raises StateUnavailable."""
+        with self._workers.lock:
+            self._workers.refresh(self._store)
+            facts = sorted(self._workers.workers.values(), key=lambda each: each.name)
+        with self._reports.lock:
+            now_s = self._reports.refresh(self._store).now_s
+            reports = dict(self._reports.reports)
+        return [_reported(each, reports.get(each.name), now_s) for each in facts]
+
+
+def _reported(facts: WorkerFacts, report: WorkerReport | None, now_s: float) -> Reported:
+    age_s = 0.0 if report is None else max(0.0, now_s - report.at_s)
+    return Reported(facts, report, age_s)

@@ -1,0 +1,274 @@
+"""Judges what workers reported: what is wrong, and how to mend it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from scheduler_worker.model.findings import Finding, failed, warning
+from scheduler_worker.model.spreads import Spread
+from scheduler_worker.model.worker_reports import PartReport, Trouble, WorkerReport
+from scheduler_worker.service.health import mends
+from scheduler_worker.service.health.reported import Reported
+from scheduler_worker.service.state.presence import WorkerFacts
+from scheduler_worker.wording import listed
+
+WORKERS = "the workers"
+LAG_S = 5.0
+"""Requests that wait longer in the topic's queue are too many for the workers."""
+FEED_LAG_S = 120.0
+SLOW_S = 30.0
+REFUSED_SHARE, REFUSED_LEAST = 0.2, 20
+"""Of how many requests, at the least, which share is refused."""
+
+
+def findings(workers: Sequence[Reported]) -> Iterator[Finding]:
+    """What is wrong with these workers; nothing where all is well."""
+    yield from _serving(workers)
+    yield from (
+        failed(
+            f"worker {each.name}",
+            f"it has reported nothing for {each.age_s:.0f} s",
+            mends.SILENT,
+        )
+        for each in workers
+        if each.is_silent
+    )
+    # What a silent worker said last need not be so any more.
+    heard = [each for each in workers if not each.is_silent]
+    yield from _missing(heard)
+    facts = [each.facts for each in heard]
+    yield from drained(WORKERS, facts)
+    yield from versions(WORKERS, facts)
+    yield from _configuration(facts)
+    reports = {each.name: each.report for each in heard if each.report is not None}
+    yield from _feed(reports)
+    yield from _load(reports)
+    yield from _alarms(reports)
+    yield from _troubles(reports)
+
+
+def versions(check: str, found: Sequence[WorkerFacts]) -> Iterator[Finding]:
+    """Whether several versions are in use."""
+    known = sorted({each.version for each in found})
+    if len(known) > 1:
+        message = f"versions {listed(known)} are in use at the same time"
+        yield warning(check, message, mends.UPGRADE)
+
+
+def drained(check: str, found: Sequence[WorkerFacts]) -> Iterator[Finding]:
+    """Whether workers are drained."""
+    names = sorted(each.name for each in found if each.is_drained)
+    if names:
+        yield warning(
+            check,
+            f"drained workers take no requests: {listed(names)}",
+            f"scheduler-workerctl worker resume {names[0]}",
+        )
+
+
+def _serving(workers: Sequence[Reported]) -> Iterator[Finding]:
+    ours = [each for each in workers if not each.facts.is_dry_run]
+    if not ours:
+        yield failed(WORKERS, "there is none: no request is served", mends.START)
+    elif not any(each.state in {"serving", "no report"} for each in ours):
+        yield failed(
+            WORKERS,
+            f"none of {len(ours)} serves: requests wait in the queue until their callers give up",
+            "Resume one that is drained, or see below what is missing",
+        )
+
+
+def _missing(workers: Sequence[Reported]) -> Iterator[Finding]:
+    by_text: dict[str, list[Reported]] = {}
+    for each in workers:
+        for text in each.missing:
+            by_text.setdefault(text, []).append(each)
+    for text, having in by_text.items():
+        is_feeding = any(each.facts.is_feeding for each in having)
+        yield failed(_of(each.name for each in having), text, _mend_of(text, is_feeding))
+
+
+def _mend_of(missing: str, is_feeding: bool) -> str:
+    if missing.startswith(mends.ABOUT_THE_BUS):
+        return mends.BUS
+    return f"{mends.NOVA_DATABASES}. {mends.ALL_OF_IT}" if is_feeding else mends.STATE
+
+
+def _configuration(found: Sequence[WorkerFacts]) -> Iterator[Finding]:
+    serving = [each for each in found if not each.is_dry_run]
+    options: dict[str, Callable[[WorkerFacts], bool]] = {
+        "[nova_claims] enabled": lambda each: each.is_claiming,
+        "[nova_feed] enabled": lambda each: each.is_feeding,
+    }
+    for topic in sorted({each.topic for each in serving}):
+        of_topic = [each for each in serving if each.topic == topic]
+        for option, is_on in options.items():
+            on = sorted(each.name for each in of_topic if is_on(each))
+            off = sorted(each.name for each in of_topic if not is_on(each))
+            if on and off:
+                message = f"{option} is on for {listed(on)}, and off for {listed(off)}"
+                yield failed(WORKERS, message, mends.SAME_CONFIGURATION)
+
+
+def parts_of(reports: Iterable[WorkerReport]) -> dict[str, PartReport]:
+    """The parts of the source of hosts, by name.
+
+    All workers read the same record: who has read it last knows of the least lag.
+    """
+    parts: dict[str, PartReport] = {}
+    for report in reports:
+        for name, part in report.feed.items():
+            if name not in parts or _lag_s(part) < _lag_s(parts[name]):
+                parts[name] = part
+    return dict(sorted(parts.items()))
+
+
+def _feed(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
+    mend = _see("SchedulerFeedLags", mends.NOVA_DATABASES)
+    for name, part in parts_of(reports.values()).items():
+        if not part.is_up:
+            yield failed(f"the cell {name}", "its database cannot be read", mend)
+        elif FEED_LAG_S < _lag_s(part) < math.inf:
+            message = f"not all of its {part.hosts} hosts have been known for {part.lag_s:.0f} s"
+            yield failed(f"the cell {name}", message, mend)
+
+
+def _lag_s(part: PartReport) -> float:
+    return math.inf if part.lag_s is None else part.lag_s
+
+
+def _load(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
+    lag_s = max((each.lag_s or 0.0 for each in reports.values()), default=0.0)
+    if lag_s > LAG_S:
+        yield warning(
+            "the topic's queue",
+            f"requests wait for up to {lag_s:.0f} s until a worker gets them",
+            _see(
+                "SchedulerOverloaded",
+                "Start more workers; where one cluster is busy, its lock is the limit",
+            ),
+        )
+    lately = [each.lately for each in reports.values()]
+    slowest_s = Spread.summed(each.durations for each in lately).reached(0.99)
+    if slowest_s is not None and slowest_s > SLOW_S:
+        yield warning(
+            "requests",
+            f"one of a hundred takes {slowest_s:.0f} s or longer; callers give up after 60 s",
+            _see("SchedulerSlow", "See whether waiting for locks takes the time, or holding them"),
+        )
+    refused, placed = sum(each.refused for each in lately), sum(each.placed for each in lately)
+    asked = refused + placed
+    if asked >= REFUSED_LEAST and refused > REFUSED_SHARE * asked:
+        yield warning(
+            "requests",
+            f"{refused} of {asked} find no host",
+            _see("SchedulerNoValidHost", "The records of decisions say why"),
+        )
+
+
+def _alarms(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
+    by_text: dict[str, list[str]] = {}
+    for name, each in reports.items():
+        for text in each.tuning_alarms:
+            by_text.setdefault(text, []).append(name)
+    for text, names in by_text.items():
+        yield warning(
+            f"tuning policies, {_of(names)}",
+            text,
+            "Correct the file, it is read again by itself; scheduler-workerctl tuning check FILE "
+            "shows all that is wrong with it",
+        )
+
+
+def _see(alert: str, mend: str) -> str:
+    return f"{mend} (docs/runbook.md, {alert})"
+
+
+class _Rule(NamedTuple):
+    judge: Callable[[str, str, str], Finding]
+    fix: str
+
+
+_TROUBLES: Mapping[str, _Rule] = {
+    Trouble.STATE_FAILED: _Rule(warning, _see("SchedulerStateOutage", mends.STATE)),
+    Trouble.LOCK_TIMED_OUT: _Rule(
+        warning,
+        _see(
+            "SchedulerLockTimeouts",
+            "Restart a worker that hangs with the lock; if none does, the cluster gets more "
+            "requests than it can decide",
+        ),
+    ),
+    Trouble.LEASE_EXPIRED: _Rule(
+        warning, _see("SchedulerLeasesExpire", "Give the worker a whole core and no swap")
+    ),
+    Trouble.EXPIRED: _Rule(
+        warning,
+        _see("SchedulerOverloaded", "More requests arrive than the workers can decide: start more"),
+    ),
+    Trouble.DEAD_LETTERED: _Rule(
+        warning,
+        _see(
+            "SchedulerDeadLetters",
+            "See the header x-scheduler-worker-reason of what is in scheduler_dead_letters",
+        ),
+    ),
+    Trouble.DISCARDED: _Rule(
+        failed,
+        _see(
+            "SchedulerMessagesDiscarded",
+            "Give the account of the workers its permissions, and restart one",
+        ),
+    ),
+    Trouble.FEED_FAILED: _Rule(warning, _see("SchedulerFeedLags", mends.NOVA_DATABASES)),
+    Trouble.PROVIDERS_FAILED: _Rule(warning, _see("SchedulerProvidersUnread", mends.PLACEMENT)),
+    Trouble.TUNING_FAILED: _Rule(
+        warning, _see("SchedulerTuningFails", "The worker's log has the traceback")
+    ),
+    Trouble.BALANCING_FAILED: _Rule(
+        warning, _see("SchedulerBalancingFails", "The worker's log has the traceback")
+    ),
+    Trouble.TARGET_FAILED: _Rule(
+        warning, _see("SchedulerMigrationsFail", "The worker's log has the reason")
+    ),
+    Trouble.UNIT_FAILED: _Rule(
+        warning,
+        _see(
+            "SchedulerExternalUnitFails",
+            "Correct the unit's file, or disable it: scheduler-worker-manage unit disable",
+        ),
+    ),
+    Trouble.RECORDS_DROPPED: _Rule(
+        warning,
+        _see(
+            "SchedulerRecordsDropped",
+            "Give Redis memory, or keep fewer records: [decisions] max_per_cluster, max_age",
+        ),
+    ),
+}
+_INTERNAL = _Rule(
+    failed,
+    _see(
+        "SchedulerInternalErrors",
+        "A defect of the worker or of a plugin: the log has the traceback",
+    ),
+)
+
+
+def _troubles(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
+    by_text: dict[str, dict[str, int]] = {}
+    for name, report in reports.items():
+        for text, count in report.lately.errors.items():
+            by_text.setdefault(text, {})[name] = count
+    for text, counts in sorted(by_text.items()):
+        rule = _INTERNAL if text.endswith(": InternalError") else _TROUBLES.get(text)
+        if rule is not None:
+            total = sum(counts.values())
+            yield rule.judge(_of(counts), f"{text}: {total} in the last five minutes", rule.fix)
+
+
+def _of(names: Iterable[str]) -> str:
+    found = sorted(names)
+    return f"worker {found[0]}" if len(found) == 1 else f"workers {listed(found)}"

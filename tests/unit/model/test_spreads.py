@@ -1,0 +1,49 @@
+"""Durations by length: what is read from them is never too short, and at most 26 % too long."""
+
+import random
+
+import msgspec
+import pytest
+
+from scheduler_worker.model.spreads import Spread, bucket_of
+
+
+def spread(*durations_s: float) -> Spread:
+    return Spread.summed(Spread({bucket_of(each): 1}) for each in durations_s)
+
+
+def test_without_durations_there_is_nothing_to_read():
+    assert Spread().total == 0
+    assert Spread().reached(0.5) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("share", [0.5, 0.99, 1.0])
+def test_what_is_read_is_near_the_real_one(seed, share):
+    rng = random.Random(seed)
+    durations = sorted(10 ** rng.uniform(-4, 2) for _ in range(rng.randint(1, 500)))
+    real = next(
+        each for number, each in enumerate(durations, 1) if number >= share * len(durations)
+    )
+    found = spread(*durations).reached(share)
+    assert found is not None
+    assert 0.995 * real <= found <= 1.265 * real  # three digits are given
+
+
+def test_the_shortest_and_the_longest_are_bounded():
+    assert spread(0.0, 1e-9).reached(1.0) == 0.0001
+    assert spread(1e6).reached(1.0) == 1000.0
+
+
+def test_several_are_added_up():
+    one, other = spread(0.001, 0.001), spread(0.001, 5.0)
+    both = Spread.summed([one, other])
+    assert both.total == 4
+    assert both.reached(0.5) == pytest.approx(0.001)
+    assert both.reached(0.99) == pytest.approx(5.01)
+    assert one.total == 2
+
+
+def test_it_is_stored_as_json():
+    found = spread(0.002, 7.0)
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Spread) == found

@@ -1,0 +1,160 @@
+"""What is wrong with workers, and how to mend it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler_worker.model.findings import Finding, Status
+from scheduler_worker.model.spreads import Spread, bucket_of
+from scheduler_worker.model.worker_reports import Lately, PartReport, Trouble, WorkerReport
+from scheduler_worker.service.health import mends, rules
+from scheduler_worker.service.health.reported import Reported
+from scheduler_worker.service.state.presence import WorkerFacts
+
+RUNBOOK = Path(__file__).parents[4] / "docs" / "runbook.md"
+
+
+def worker(name: str = "a", age_s: float = 3.0, facts: Any = None, **report: Any) -> Reported:
+    plain = {"name": name, "version": "1", "topic": "t"}
+    return Reported(WorkerFacts(**plain | (facts or {})), WorkerReport(**report), age_s)
+
+
+def judged(*workers: Reported) -> list[Finding]:
+    return list(rules.findings(workers))
+
+
+def only(*workers: Reported) -> tuple[Status, str, str]:
+    [found] = judged(*workers)
+    assert found.fix
+    return found.status, found.check, found.message
+
+
+def lately(**figures: Any) -> dict[str, Any]:
+    return {"lately": Lately(**figures)}
+
+
+def test_workers_that_serve_are_well():
+    busy = lately(placed=90, refused=10, durations=Spread({bucket_of(0.01): 100}))
+    part = PartReport(lag_s=8.0, hosts=5)
+    assert judged(worker("a", lag_s=0.2, feed={"c": part}, **busy), worker("b")) == []
+
+
+def test_without_workers_nothing_is_served():
+    assert only() == (Status.FAILED, "the workers", "there is none: no request is served")
+    only(worker(facts={"is_dry_run": True}))
+
+
+def test_a_silent_worker_is_not_heard_on_other_things():
+    silent = worker("b", age_s=23.4, missing=["the bus is away"], facts={"is_drained": True})
+    assert only(worker("a"), silent) == (
+        Status.FAILED,
+        "worker b",
+        "it has reported nothing for 23 s",
+    )
+    assert [each.check for each in judged(silent)] == ["the workers", "worker b"]
+
+
+def test_what_is_missing_is_said_once_for_all_workers_and_mended_where_it_is():
+    away = "the bus cannot reach RabbitMQ"
+    found = judged(worker("a", missing=(away,)), worker("b", missing=(away,)), worker("c"))
+    assert found == [Finding(Status.FAILED, "workers a, b", away, mends.BUS)]
+    unread = "Nova's databases have not been read yet; try again"
+    [one] = judged(worker("a", missing=(unread,), facts={"is_feeding": True}), *feeding("b"))
+    assert mends.NOVA_DATABASES in one.fix
+    [one] = judged(worker("a", missing=("Redis does not answer",)), worker("b"))
+    assert one.fix == mends.STATE
+
+
+def feeding(*names: str) -> list[Reported]:
+    return [worker(each, facts={"is_feeding": True}) for each in names]
+
+
+def test_if_none_serves_that_is_said_first():
+    found = judged(worker("a", facts={"is_drained": True}, missing=(mends.DRAINED,)))
+    assert [each.message for each in found] == [
+        "none of 1 serves: requests wait in the queue until their callers give up",
+        "drained workers take no requests: a",
+    ]
+    assert found[1].fix == "scheduler-workerctl worker resume a"
+
+
+def test_versions_and_configurations_that_differ():
+    assert only(worker("a"), worker("b", facts={"version": "2"})) == (
+        Status.WARNING,
+        "the workers",
+        "versions 1, 2 are in use at the same time",
+    )
+    assert only(worker("a"), worker("b", facts={"is_claiming": True})) == (
+        Status.FAILED,
+        "the workers",
+        "[nova_claims] enabled is on for b, and off for a",
+    )
+    only(worker("a"), *feeding("b"))
+
+
+@pytest.mark.parametrize("other", [{"topic": "elsewhere"}, {"is_dry_run": True}])
+def test_other_topics_and_dry_runs_may_differ(other):
+    assert judged(worker("a"), worker("b", facts={"is_claiming": True, **other})) == []
+
+
+def test_a_cell_lags_as_far_as_the_worker_says_that_knows_best():
+    old, new = PartReport(lag_s=300.0, hosts=5), PartReport(lag_s=1.0, hosts=5)
+    assert judged(worker("a", feed={"c": old}), worker("b", feed={"c": new})) == []
+    never = PartReport(lag_s=None)
+    assert only(worker("a", feed={"c": never}), worker("b", feed={"c": old})) == (
+        Status.FAILED,
+        "the cell c",
+        "not all of its 5 hosts have been known for 300 s",
+    )
+    assert "cannot be read" in only(worker(feed={"c": PartReport(lag_s=0.0, is_up=False)}))[2]
+    assert judged(worker(feed={"c": never})) == []  # it is missing, which the worker says itself
+
+
+def test_requests_that_wait_take_long_or_find_no_host():
+    assert "for up to 6 s" in only(worker("a", lag_s=6.0), worker("b", lag_s=0.0))[2]
+    slow = lately(durations=Spread({bucket_of(0.1): 90, bucket_of(50.0): 10}))
+    assert "one of a hundred takes 50" in only(worker(**slow))[2]
+    assert only(worker("a", **lately(refused=10, placed=30)), worker("b", **lately(refused=10))) \
+        == (Status.WARNING, "requests", "20 of 50 find no host")  # fmt: skip
+    assert judged(worker(**lately(refused=10))) == []  # too few to say
+
+
+def test_tuning_alarms_are_said_once():
+    alarm = "balloon.yaml: line 3: no such statistic"
+    found = judged(worker("a", tuning_alarms=(alarm,)), worker("b", tuning_alarms=(alarm,)))
+    assert [(each.check, each.message) for each in found] == [
+        ("tuning policies, workers a, b", alarm)
+    ]
+
+
+def test_troubles_are_added_up_over_workers():
+    trouble = Trouble.RECORDS_DROPPED
+    some, more = lately(errors={trouble: 2}), lately(errors={trouble: 3, "m: RequestError": 1})
+    assert only(worker("a", **some), worker("b", **more), worker("c")) == (
+        Status.WARNING,
+        "workers a, b",
+        "records of decisions dropped: 5 in the last five minutes",
+    )
+
+
+def test_a_defect_is_a_failure():
+    status, _, text = only(worker(**lately(errors={"select_destinations: InternalError": 1})))
+    assert status is Status.FAILED
+    assert text.startswith("select_destinations: InternalError: 1 ")
+
+
+def test_every_section_of_the_runbook_that_is_named_exists():
+    errors = {**dict.fromkeys(Trouble, 1), "m: InternalError": 1}
+    bad = PartReport(is_up=False)
+    slow = Spread({bucket_of(100.0): 1})
+    found = judged(
+        worker(feed={"c": bad}, lag_s=9.0, **lately(errors=errors, refused=99, durations=slow))
+    )
+    named = {name for each in found for name in re.findall(r"runbook.md, (\w+)", each.fix)}
+    assert len(named) > 12
+    headings = set(re.findall(r"^## (\w+)", RUNBOOK.read_text(), re.MULTILINE))
+    assert named <= headings

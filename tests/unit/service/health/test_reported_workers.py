@@ -1,0 +1,167 @@
+"""Reports of workers in the shared state, read by this and by other versions."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.model.spreads import Spread
+from scheduler_worker.model.worker_reports import (
+    ClusterReport,
+    Holds,
+    Lately,
+    LockTimes,
+    PartReport,
+    WorkerReport,
+)
+from scheduler_worker.ports import Put, Seen, Transaction
+from scheduler_worker.service.health.mends import DRAINED
+from scheduler_worker.service.health.reported import SILENT_S, Reported, ReportedWorkers
+from scheduler_worker.service.state import presence, reports
+from scheduler_worker.service.state.presence import LASTS_S, Presence, WorkerFacts
+from tests.support.services import World
+
+FULL = WorkerReport(
+    uptime_s=5.0,
+    missing=("the bus is away",),
+    slots=4,
+    lag_s=0.5,
+    holds=Holds(leases=("east",), feed=True),
+    clusters=(ClusterReport(name="east", times=LockTimes(Spread({3: 1}), Spread({4: 2}))),),
+    feed={"cell1": PartReport(lag_s=1.0)},
+    lately=Lately(placed=3, durations=Spread({12: 3}), errors={"update_hosts: RequestError": 1}),
+)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def facts(name: str = "a", **more) -> WorkerFacts:
+    return WorkerFacts(**{"name": name, "version": "1", "topic": "t"} | more)
+
+
+def worker(world: World, name: str = "a", report: WorkerReport = FULL) -> Presence:
+    return Presence(world.state, facts(name), world.observed, lambda: report)
+
+
+def put(world: World, scope: str, record: object) -> None:
+    """As a worker of another version writes it."""
+    world.state.write(scope, [Transaction([Put("w:a", msgspec.json.encode(record))])])
+
+
+def test_a_report_is_read_whole_with_its_age(world):
+    worker(world).renew()
+    now_s = world.state.changes(presence.SCOPE, Seen()).now_s
+    reader = ReportedWorkers(world.state)
+    [found] = reader.read()
+    assert found == Reported(facts(), msgspec.structs.replace(FULL, at_s=now_s), 0.0)
+    world.clock.advance(SILENT_S)
+    assert not reader.read()[0].is_silent
+    world.clock.advance(1.0)
+    [found] = reader.read()
+    assert (found.age_s, found.state) == (SILENT_S + 1.0, "silent")
+
+
+def test_who_says_nothing_any_more_is_forgotten_and_who_stops_at_once(world):
+    first, second = worker(world, "a"), worker(world, "b")
+    first.renew()
+    world.clock.advance(LASTS_S - 1)
+    second.renew()
+    reader = ReportedWorkers(world.state)
+    assert [each.name for each in reader.read()] == ["a", "b"]
+    world.clock.advance(2)
+    assert [each.name for each in reader.read()] == ["b"]
+    second.task.start()
+    second.stop()
+    assert reader.read() == []
+    assert world.state.changes(reports.SCOPE, Seen()).entries == []
+
+
+def test_a_worker_whose_report_fails_is_known_all_the_same(world):
+    def broken() -> WorkerReport:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Presence(world.state, facts(), world.observed, broken).renew()
+    [found] = ReportedWorkers(world.state).read()
+    assert (found.report, found.state) == (None, "no report")
+
+
+def test_an_outage_is_raised(world):
+    def away(*_):
+        raise StateUnavailable("away")
+
+    world.state.changes = away
+    with pytest.raises(StateUnavailable):
+        ReportedWorkers(world.state).read()
+
+
+# Rolling upgrades
+
+
+def test_an_older_version_that_knows_of_no_reports_lists_newer_workers(world):
+    """It reads the scope of the workers alone, whose records have what they always had."""
+    worker(world).renew()
+    [entry] = world.state.changes(presence.SCOPE, Seen()).entries
+    assert entry.key == "w:a"
+    assert msgspec.json.decode(entry.value) == {
+        "name": "a",
+        "version": "1",
+        "topic": "t",
+        "is_claiming": False,
+        "is_feeding": False,
+        "is_dry_run": False,
+        "is_drained": False,
+    }
+
+
+def test_an_older_worker_has_no_report(world):
+    put(world, presence.SCOPE, {"name": "a", "version": "0", "topic": "t"})
+    [found] = ReportedWorkers(world.state).read()
+    assert (found.name, found.report, found.state) == ("a", None, "no report")
+
+
+def test_the_report_of_a_newer_worker_is_read_as_far_as_it_is_known(world):
+    worker(world).renew()
+    newer = msgspec.to_builtins(FULL) | {"at_s": world.clock.time_s(), "mood": "fine"}
+    newer["clusters"][0]["colour"] = "green"
+    put(world, reports.SCOPE, newer)
+    [found] = ReportedWorkers(world.state).read()
+    assert found.report is not None
+    assert found.report.clusters == FULL.clusters
+
+
+def test_a_report_with_less_has_defaults(world):
+    worker(world).renew()
+    put(world, reports.SCOPE, {"at_s": world.clock.time_s(), "uptime_s": 9.0})
+    [found] = ReportedWorkers(world.state).read()
+    assert found.report is not None
+    assert (found.report.uptime_s, found.report.clusters) == (9.0, ())
+
+
+def test_one_that_cannot_be_read_is_left_out_and_those_of_others_are_not(world):
+    worker(world).renew()
+    worker(world, "b").renew()
+    put(world, reports.SCOPE, {"uptime_s": "a while"})
+    first, second = ReportedWorkers(world.state).read()
+    assert first.report is None
+    assert second.report is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "report", "state"),
+    [
+        ({}, {}, "serving"),
+        ({}, {"missing": ("the bus is away",)}, "not ready"),
+        ({"is_drained": True}, {"missing": (DRAINED,)}, "drained"),
+        ({"is_drained": True}, {"running": 1}, "draining"),
+        ({"is_drained": True}, {"waiting": 1}, "draining"),
+        ({}, {"missing": (DRAINED,)}, "serving"),  # it has been resumed since
+        ({"is_dry_run": True}, {}, "dry run"),
+    ],
+)
+def test_states(given, report, state):
+    assert Reported(facts(**given), WorkerReport(**report)).state == state
