@@ -437,7 +437,7 @@ class Worker:
         return report_of(
             self.status(),
             self.load(),
-            alarms=self.tuner.policies.alarms,
+            alarms=[str(each) for each in self.tuner.policies.alarms],
             lately=self.monitor.lately(),
             lock_times=self.monitor.lock_times(),
         )
