@@ -19,6 +19,7 @@ from scheduler_worker.doctor import rules
 from scheduler_worker.errors import BackendError, SchedulerWorkerError, SourceUnavailable
 from scheduler_worker.model.feed import Part
 from scheduler_worker.model.findings import Finding, Status, failed, ok, warning
+from scheduler_worker.ports import Seen
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.amqp.check import QueueUse
 from scheduler_worker.rpc.transport import Bus
@@ -26,6 +27,7 @@ from scheduler_worker.service.state import presence
 from scheduler_worker.service.state.presence import WorkerFacts
 
 _FILES = "the configuration"
+_STATE = "the shared state's clock"
 _WORKERS = "the workers"
 _PLACEMENT = "Placement"
 _LOOKS, _BETWEEN_LOOKS_S = 4, 0.5
@@ -90,6 +92,9 @@ def _workers(conf: Configuration, settings: Settings) -> Iterator[Finding]:
     found: list[WorkerFacts] = []
     with contextlib.closing(factories.open_state(settings.state, SystemClock())) as state:
         if state.characteristics.spans_processes:
+            before_s = time.time()
+            now_s = state.changes(presence.SCOPE, Seen()).now_s
+            yield rules.state_clock(_STATE, rules.Moments(before_s, now_s, time.time()))
             found = presence.workers(state)
             yield from rules.workers(_WORKERS, us, found)
         elif not settings.is_dry_run:

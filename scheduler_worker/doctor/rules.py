@@ -15,7 +15,7 @@ from scheduler_worker.wording import listed
 
 _CLOCKS_S = 2.0
 """By how much clocks that are kept by NTP may seem to differ, over a network."""
-_NTP = "Synchronise the clocks of this host, the databases and the conductors, as with chrony"
+_NTP = "Synchronise the clocks of this host, Redis, databases and conductors, as with chrony"
 
 
 class Moments(NamedTuple):
@@ -51,6 +51,19 @@ def database_account(check: str, writes: Sequence[str]) -> Finding:
         check,
         f"the account may {listed(writes, 3)}; the worker only reads",
         "Give it an account with SELECT alone (docs/nova-cloud.md, Accounts)",
+    )
+
+
+def state_clock(check: str, here: Moments) -> Finding:
+    """The clock of the shared state, which tells how old heartbeats and reservations are."""
+    if abs(here.ahead_s) <= _CLOCKS_S:
+        return ok(check, "agrees with this host's")
+    side, seem = ("ahead of", "down too early") if here.ahead_s > 0 else ("behind", "up too long")
+    return warning(
+        check,
+        f"it is {abs(here.ahead_s):.0f} s {side} this host's: computes that keep the time as this "
+        f"host does seem {seem}",
+        _NTP,
     )
 
 

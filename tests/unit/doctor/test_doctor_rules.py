@@ -44,6 +44,21 @@ def test_a_databases_clock_is_compared_with_ours(database_s, took_s, expected):
 
 
 @pytest.mark.parametrize(
+    ("state_s", "expected", "seem"),
+    [
+        (NOW_S + 1.5, "ok", ""),
+        (NOW_S + 90, "warning", "90 s ahead of this host's: computes that keep the time as this "
+         "host does seem down too early"),
+        (NOW_S - 91, "warning", "90 s behind this host's"),
+    ],
+)  # fmt: skip
+def test_the_shared_states_clock_is_compared_with_ours(state_s, expected, seem):
+    found = rules.state_clock("c", moments(state_s))
+    assert str(found.status) == expected
+    assert seem in found.message
+
+
+@pytest.mark.parametrize(
     ("ahead_s", "expected"), [(-30.0, "ok"), (1.0, "ok"), (5.0, "warning"), (11.0, "failed")]
 )
 def test_heartbeats_from_the_future_show_a_conductors_clock(ahead_s, expected):
