@@ -58,7 +58,7 @@ def test_a_draft_is_rehearsed_before_it_is_stored(decided, console):
 def test_the_policy_of_a_cluster_is_rehearsed_before_it_is_attached(decided, console):
     page = console.entered("/policies")
     page.get_by_label("Policy of east").select_option("power_saving")
-    page.get_by_role("button", name="Rehearse for east").click()
+    page.get_by_role("button", name="Rehearse first for east").click()
     expect(page.get_by_role("heading", name="Rehearsals")).to_be_visible()
     expect(page.get_by_label("Cluster")).to_have_value("east")
     page.get_by_role("button", name="Rehearse").click()

@@ -58,7 +58,11 @@ class Installation:
 
         Of several processes one installs, and the others wait for it.
         """
-        with self.venv.with_name(f"{self.venv.name}-lock").open("w") as lock:
+        try:
+            lock = self.venv.with_name(f"{self.venv.name}-lock").open("w")
+        except OSError as error:
+            raise self._not_installed(str(error)) from None
+        with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if missing := self.missing():
                 self._install(missing)
@@ -82,14 +86,16 @@ class Installation:
     def _run(self, command: list[str], stdin: str = "") -> str:
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise NotInstalled(
-                f"Nova and Placement are not installed in {self.venv}, and cannot be: "
-                f"{' '.join(command)} failed.\n{done.stderr[-2000:]}\n"
-                f"With a package index in reach, this does it: python3 -m venv {self.venv} && "
-                f"{self.python} -m pip install {' '.join(map(repr, REQUIREMENTS))}. "
-                "NOVA_VENV names an environment elsewhere."
-            )
+            raise self._not_installed(f"{' '.join(command)} failed.\n{done.stderr[-2000:]}")
         return done.stdout
+
+    def _not_installed(self, why: str) -> NotInstalled:
+        return NotInstalled(
+            f"Nova and Placement are not installed in {self.venv}, and cannot be: {why}\n"
+            f"With a package index in reach, this does it: python3 -m venv {self.venv} && "
+            f"{self.python} -m pip install {' '.join(map(repr, REQUIREMENTS))}. "
+            "NOVA_VENV names an environment elsewhere."
+        )
 
 
 def default_installation() -> Installation:

@@ -57,7 +57,7 @@ function clustersTable(attached, policies, attach) {
     const form = el("form", { class: "line", onsubmit: (event) => (event.preventDefault(), attach(value, etag, new FormData(form).get(`policy-${value.cluster}`))) },
       choice(`Policy of ${value.cluster}`, `policy-${value.cluster}`, value.policy, policies.map((each) => [each.id, each.name])),
       el("button", { "aria-label": `Attach ${value.cluster}` }, "Attach"),
-      may("rehearsal:run") ? el("button", { type: "button", onclick: () => rehearse(form, value.cluster), "aria-label": `Rehearse for ${value.cluster}` }, "Rehearse first") : "");
+      may("rehearsal:run") ? el("button", { type: "button", onclick: () => rehearse(form, value.cluster), "aria-label": `Rehearse first for ${value.cluster}` }, "Rehearse first") : "");
     const name = policies.find((each) => each.id === value.policy)?.name ?? value.policy;
     return [value.cluster, may("cluster:attach") ? form : name, Object.entries(value.parameters).map(([key, text]) => `${key}=${text}`).join(", ") || "none"];
   }));
