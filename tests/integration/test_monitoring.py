@@ -294,7 +294,7 @@ def test_a_redis_that_refuses_writes_is_reported_and_logged_once(tmp_path, rabbi
             client.select_destinations(SPEC, ["i"])
             assert worker.stop() == 0
         warnings = [line for line in worker.log.splitlines() if " WARNING " in line]
-        begun, ended = [line for line in warnings if "shared state" in line]
+        begun, ended = [line for line in warnings if "backends.watched" in line]
         assert begun.count("used memory > 'maxmemory'") == 1
         assert "The shared state can be used again, after " in ended
         assert [line for line in warnings if "was cast and failed" in line] == []
