@@ -97,7 +97,7 @@ class Rehearsals:
             known = ", ".join(sorted(self._fleet.names())) or "none"
             raise RequestError("cluster", f"there is no {asked.cluster!r:.80}; known are {known}")
         with self._guard:
-            if self._run is not None and self._run.is_alive():
+            if self._run is not None and self._run.is_busy:
                 other = self._run.record
                 raise Conflict(
                     f"The rehearsal {other.id} of {other.user} is running; wait until it has "
@@ -158,6 +158,11 @@ class _Run(threading.Thread):
         self._is_cancelled = threading.Event()
         self._next_report_s = 0.0
         self.record = record
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is no result yet, which others may see before this thread has ended."""
+        return self.is_alive() and self.record.is_running
 
     def cancel(self) -> None:
         """End it soon, without a result."""
