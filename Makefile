@@ -60,10 +60,10 @@ test: .venv/installed-dev ## Everything but the benchmarks; installs servers whe
 
 # Each with servers of its own. They wait for servers most of the time, so two of them fit on two cores.
 servers: .venv/installed-dev
-	$(BIN)/pytest tests/integration tests/console
+	$(BIN)/pytest tests/integration
 
 cloud: .venv/installed-dev
-	$(BIN)/pytest tests/nova tests/contract tests/examples --nova-paths=$(NOVA_PATHS)
+	$(BIN)/pytest tests/nova tests/contract tests/examples tests/console --nova-paths=$(NOVA_PATHS)
 
 # In a process of its own: threads that another test has left would be preempted, too, and draw from the random source.
 simulation: .venv/installed-dev

@@ -16,6 +16,7 @@ from scheduler_worker import api_process
 from scheduler_worker.cli.ctl import main
 from scheduler_worker.errors import NoValidHost
 from tests.support.consoles import configured
+from tests.support.patience import eventually
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
 
@@ -65,6 +66,7 @@ def test_both_say_why_an_instance_was_refused_in_one_sentence_with_the_figures(
     cloud, config, redis_url, tmp_path, make_console, capsys
 ):
     instance = until_one_is_refused(cloud)
+    eventually(lambda: bool(cloud.list_decisions(instance=instance)["decisions"]))
     capsys.readouterr()
     words = ["decision", "show", instance, "--config-file", str(config), "-f", "json"]
     assert main(words) == 0
