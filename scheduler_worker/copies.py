@@ -6,7 +6,6 @@ programs of the workers' own release.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -130,5 +129,5 @@ def _encoded(page: dict[str, Any]) -> dict[str, bytes]:
 def _kept(plain: dict[str, Any]) -> KeptDecision:
     fields = {**plain, "instances": tuple(plain["instances"]), "hosts": tuple(plain["hosts"])}
     id, stored = DecisionId.parse(fields.pop("id")), fields.pop("details")
-    details = None if stored is None else Details.unpacked(base64.b64decode(stored))
+    details = None if stored is None else Details.decoded(stored.encode())
     return KeptDecision(id, Outline(**fields), details)

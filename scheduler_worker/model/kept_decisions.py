@@ -6,7 +6,6 @@ rest, the request's specification included, so that it can be decided again.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, Self, get_args
 
@@ -19,10 +18,6 @@ from scheduler_worker.model.requests import RequestSpec
 Result = Literal["placed", "refused", "failed"]
 """Refused: no host passed. Failed: any other error was answered."""
 RESULTS: tuple[str, ...] = get_args(Result)
-
-_LEVEL, _WINDOW_BITS, _MEMORY = 1, 13, 6
-"""Of the compression. By default zlib allocates a quarter of a megabyte each time, which takes five
-times as long as compressing some kilobytes; higher levels gain nothing on these."""
 
 
 class Position(NamedTuple):
@@ -141,15 +136,14 @@ class Details(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
             yield FilterStep(name, left, left - rejected)
             left -= rejected
 
-    def packed(self) -> bytes:
-        """The stored form: compressed JSON."""
-        compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW_BITS, _MEMORY)
-        return compressor.compress(_JSON.encode(self)) + compressor.flush()
+    def encoded(self) -> bytes:
+        """The stored form, JSON."""
+        return _JSON.encode(self)
 
     @classmethod
-    def unpacked(cls, stored: bytes) -> Details:
-        """Raises as zlib and msgspec do for what :meth:`packed` did not make."""
-        return _DETAILS.decode(zlib.decompress(stored))
+    def decoded(cls, stored: bytes) -> Details:
+        """Raises ValueError for what :meth:`encoded` did not make."""
+        return _DETAILS.decode(stored)
 
 
 class KeptDecision(NamedTuple):
@@ -161,19 +155,17 @@ class KeptDecision(NamedTuple):
     """None: only the outline was asked for, or the details are gone already."""
 
 
-class _Sparse(RequestSpec, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A specification in whose JSON form the fields with their default are left out."""
-
-
 _JSON = msgspec.json.Encoder()
 _DETAILS = msgspec.json.Decoder(Details)
 
 
 def to_keep(spec: RequestSpec) -> RequestSpec:
     """The specification without the passwords in the URLs of a cell, and what workers add to it."""
-    fields = structs.asdict(spec)
-    del fields["allocation_candidates"], fields["closing_hosts"]
     wanted = spec.requested_destination
     if wanted is not None and wanted.cell is not None:
-        fields["requested_destination"] = structs.replace(wanted, cell={"uuid": wanted.cell_uuid})
-    return _Sparse(**fields)
+        wanted = structs.replace(wanted, cell={"uuid": wanted.cell_uuid})
+    elif spec.allocation_candidates is None and not spec.closing_hosts:
+        return spec
+    return structs.replace(
+        spec, requested_destination=wanted, allocation_candidates=None, closing_hosts=()
+    )

@@ -70,7 +70,7 @@ class DecisionsEndpoint:
         if stored:
             details = reader.stored_details([each.id for each in found.decisions])
             plain = [
-                {**each, "details": codec.encode_bytes(some)}
+                {**each, "details": None if some is None else some.decode()}
                 for each, some in zip(plain, details, strict=True)
             ]
         return {

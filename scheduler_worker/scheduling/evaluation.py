@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from scheduler_worker.errors import ComputeHostMetricNotFound
-from scheduler_worker.model.decisions import Ranked, RankedHost, Selection
+from scheduler_worker.model.decisions import Ranked, Selection
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Hosts, HostState, Rows, Values
 from scheduler_worker.model.requests import RequestSpec
@@ -78,29 +78,31 @@ class Evaluation:
             self._weigh(hosts, spec)
         return self._totals
 
-    def ranked(self, hosts: HostTable, rows: Sequence[int]) -> Ranked:
-        """These survivors, with what each weight adds to their :meth:`totals`, which were read."""
-        names: list[str] = []
-        totals = nothing = [0.0] * len(rows)
-        columns: list[list[float]] = []
-        if len(self.rows) > 1:
-            totals = self._totals[self.rows.searchsorted(rows)].tolist()
-            for evaluation, scales in self._scales_by_rows():
-                places = evaluation.rows.searchsorted(rows)
-                names += [scale.unit.name for scale in scales]
-                columns += [
-                    nothing if scale.is_constant else scale.products[places].tolist()
-                    for scale in scales
-                ]
+    def ranked(self, hosts: HostTable, positions: Sequence[int]) -> Ranked:
+        """The survivors at these positions in :attr:`rows`, with what makes up their totals.
+
+        :meth:`totals` was read. It is done for every decision that is kept, of a few hosts: taking
+        single numbers costs a fraction of indexing arrays by arrays.
+        """
+        rows = [self.rows.item(at) for at in positions]
         records = [hosts.records[row] for row in rows]
-        shares = list(zip(*columns, strict=True)) if columns else [()] * len(rows)
-        return Ranked(
-            tuple(names),
-            tuple(
-                RankedHost(record.host, record.nodename, total, each)
-                for record, total, each in zip(records, totals, shares, strict=True)
-            ),
-        )
+        names = tuple([each.host for each in records])
+        nodenames = tuple([each.nodename for each in records])
+        if len(self.rows) < 2:
+            return Ranked((), names, nodenames, (0.0,) * len(rows))
+        weighers: list[str] = []
+        shares: list[tuple[float, ...]] = []
+        for evaluation, scales in self._scales_by_rows():
+            places = positions
+            if evaluation is not self:
+                places = evaluation.rows.searchsorted(rows).tolist()
+            for scale in scales:
+                weighers.append(scale.unit.name)
+                products = scale.products
+                nothing = scale.is_constant
+                shares.append(() if nothing else tuple([products.item(at) for at in places]))
+        totals = tuple([self._totals.item(at) for at in positions])
+        return Ranked(tuple(weighers), names, nodenames, totals, tuple(shares))
 
     def _scales_by_rows(self) -> Iterator[tuple[Evaluation, list[Scale]]]:
         """All scales that make up the totals, with the evaluation over whose rows they are."""

@@ -9,7 +9,6 @@ and gives the claims back if they cannot be stored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 
 import msgspec
 import numpy as np
@@ -170,7 +169,7 @@ class Pipeline:
         )
         ranked = Ranked()
         if ranking is not None and evaluation is not None and self.options.ranked_hosts:
-            best = list(islice(ranking, self.options.ranked_hosts))
+            best = ranking.head(self.options.ranked_hosts)
             ranked = evaluation.ranked(hosts, best)
         alternates: list[Selection] = []
         if request.num_alternates:

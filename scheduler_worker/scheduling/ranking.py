@@ -9,7 +9,7 @@ import numpy as np
 
 from scheduler_worker.model.hosts import Rows, Values
 
-_FEW = 4
+_FEW = 5
 """How many hosts are found one by one; to find more, partial sorting is cheaper."""
 
 
@@ -56,6 +56,8 @@ class Ranking:
         if subset > 1:
             chosen = self._head.pop(rng.randrange(min(subset, len(self._head))))
             self._head.insert(0, chosen)
+        self._left: Values | None = None
+        """The totals of those that are not in ``_head``; None: it has only those it began with."""
 
     def _shuffled_ties(self, rng: RandomSource) -> list[int]:
         ties: list[int] = np.flatnonzero(self.totals == self.totals.max()).tolist()
@@ -67,24 +69,46 @@ class Ranking:
         """The row of the chosen host."""
         return int(self.rows[self._head[0]])
 
+    def head(self, count: int) -> list[int]:
+        """The positions in ``rows`` of the first ``count``, which are few."""
+        self._find(count)
+        return self._head[:count]
+
     def __iter__(self) -> Iterator[int]:
         """Rows: the chosen one, then the others in weight order."""
-        yielded = set()
         for position in self._positions():
-            if position not in yielded:
-                yielded.add(position)
-                yield int(self.rows[position])
+            yield int(self.rows[position])
+
+    def _find(self, count: int) -> None:
+        """Find hosts one by one, until ``_head`` has so many; a total of -inf is not found."""
+        head = self._head
+        if len(head) >= count:
+            return
+        if self._left is None:
+            self._left = self.totals.copy()
+            self._left[head] = -np.inf
+        left = self._left
+        for _ in range(min(count, len(left)) - len(head)):
+            position = int(left.argmax())
+            if left.item(position) == -np.inf:
+                return
+            left[position] = -np.inf
+            head.append(position)
 
     def _positions(self) -> Iterator[int]:
-        yield from self._head
-        left = self.totals.copy()
-        left[self._head] = -np.inf
-        for _ in range(min(_FEW, len(left) - len(self._head))):
-            position = int(left.argmax())
-            left[position] = -np.inf
-            yield position
+        read, few = 0, max(len(self._head), _FEW)
+        while read < few:
+            self._find(read + 1)
+            if read == len(self._head):
+                break
+            yield self._head[read]
+            read += 1
+        seen = set(self._head[:read])
         count = 8 * _FEW
-        while count < len(self.totals):
-            yield from best(self.totals, count).tolist()
+        while True:
+            some = best(self.totals, count).tolist()
+            yield from (each for each in some if each not in seen)
+            if count >= len(self.totals):
+                return
+            seen.update(some)
             count *= 8
-        yield from best(self.totals, len(self.totals)).tolist()

@@ -48,8 +48,12 @@ def log(opened: Open) -> DecisionLog:
     return opened()
 
 
+def details(name: str) -> bytes:
+    return b"d\x00\xff\n" + name.encode()
+
+
 def record(*instances: str, outline: bytes = b"") -> LogRecord:
-    return LogRecord(instances, outline or b"o-" + instances[0].encode(), b"d\x00\xff")
+    return LogRecord(instances, outline or b"o-" + instances[0].encode(), details(instances[0]))
 
 
 def add(log: DecisionLog, *instances: str, scope: str = SCOPE) -> None:
@@ -90,8 +94,8 @@ def test_scopes_are_apart(log):
 def test_a_record_is_read_by_its_position_with_its_details(log):
     add(log, "a", "b")
     newest, oldest = log.newest(SCOPE, count=2)
-    assert log.get(SCOPE, newest.position) == (newest, b"d\x00\xff")
-    assert log.get(SCOPE, oldest.position) == (oldest, b"d\x00\xff")
+    assert log.get(SCOPE, newest.position) == (newest, details("b"))
+    assert log.get(SCOPE, oldest.position) == (oldest, details("a"))
     assert log.get(SCOPE, newest.position._replace(number=99)) is None
 
 
@@ -99,9 +103,35 @@ def test_the_details_of_many_are_read_at_once(log):
     add(log, "a", "b")
     newest, oldest = (each.position for each in log.newest(SCOPE, count=2))
     missing = newest._replace(number=99)
-    assert log.details(SCOPE, [oldest, missing, newest]) == [b"d\x00\xff", None, b"d\x00\xff"]
+    assert log.details(SCOPE, [oldest, missing, newest]) == [details("a"), None, details("b")]
     assert log.details(SCOPE, []) == []
     assert log.details(OTHER, [newest]) == [None]
+
+
+def test_each_of_many_that_are_written_at_once_has_its_own_details(log):
+    written = [str(number) for number in range(100)]
+    log.append(SCOPE, [record(each) for each in written], once="1")
+    add(log, "last")
+    found = log.newest(SCOPE, count=200)
+    positions = [each.position for each in found]
+    expected = [details(each.instances[0]) for each in found]
+    assert log.details(SCOPE, positions) == expected
+    assert log.details(SCOPE, positions[::-7]) == expected[::-7]
+    for each in found[::9]:
+        assert log.get(SCOPE, each.position) == (each, details(each.instances[0]))
+
+
+@pytest.mark.parametrize("kept", [1, 31, 32, 33, 64, 99])
+def test_what_is_left_of_a_batch_keeps_its_details(opened, kept):
+    log = opened(number=kept)
+    log.append(SCOPE, [record(str(number)) for number in range(100)], once="1")
+    found = log.newest(SCOPE, count=200)
+    assert [each.instances[0] for each in found] == [str(99 - each) for each in range(kept)]
+    expected = [details(each.instances[0]) for each in found]
+    assert log.details(SCOPE, [each.position for each in found]) == expected
+    add(log, "new")
+    [_, *others] = log.newest(SCOPE, count=200)
+    assert log.details(SCOPE, [each.position for each in others]) == expected[: kept - 1]
 
 
 def test_the_records_of_an_instance_are_found(log):
@@ -170,11 +200,16 @@ def test_old_records_go_with_the_next_one_in_redis(redis_url):
 def test_nothing_stays_of_records_that_went(redis_url):
     log = RedisDecisionLog(redis_url, bounds=Bounds(number=3), prefix="gone")
     log.append(SCOPE, [record(f"i{number}", "x") for number in range(500)], once="1")
-    add(log, "a", "b")
     with redis.Redis.from_url(redis_url) as client:
         key = "gone:{rack%201}:decisions"
-        assert client.xlen(key) == client.hlen(f"{key}:details") == 3
+        assert (client.xlen(key), client.hlen(f"{key}:details")) == (3, 1), "one batch's"
+        assert client.zcard(f"{key}:instances") == 6
+        add(log, "a", "b")
+        assert (client.xlen(key), client.hlen(f"{key}:details")) == (3, 3)
         assert client.zcard(f"{key}:instances") == 4
+        add(log, "c")
+        assert (client.xlen(key), client.hlen(f"{key}:details")) == (3, 3)
+        assert client.zcard(f"{key}:instances") == 3
     log.close()
 
 

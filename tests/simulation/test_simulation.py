@@ -14,8 +14,8 @@ from tests.simulation import plan as plans
 from tests.simulation import runs
 from tests.simulation.simulation import play
 
-SEEDS = 2_500
-"""About a minute on two cores; ``make soak`` runs more."""
+SEEDS = 1_000
+"""Some three minutes on two idle cores; ``make soak`` runs more."""
 PROCESSES = 2
 ROOT = Path(__file__).parents[2]
 

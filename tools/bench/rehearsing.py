@@ -128,7 +128,7 @@ def _whole(kept: KeptDecisions) -> Iterator[KeptDecision]:
         page = kept.page(query, 1000)
         stored = kept.stored_details([each.id for each in page.decisions])
         for each, details in zip(page.decisions, stored, strict=True):
-            yield each._replace(details=Details.unpacked(details or b""))
+            yield each._replace(details=Details.decoded(details or b""))
         if page.next is None:
             return
         query = DecisionQuery(before=page.next)

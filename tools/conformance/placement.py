@@ -103,5 +103,8 @@ class _Order(Ranking):
             raise NoValidHost(NOT_ENOUGH_HOSTS)
         return self._first
 
+    def head(self, count: int) -> list[int]:
+        return []  # nothing is kept of these decisions
+
     def __iter__(self) -> Iterator[int]:
         return iter(self._order)

@@ -7,7 +7,6 @@ plain JSON in the versions that Nova 34 reads. No transport, no clock, no decisi
 
 from scheduler_worker.rpc.codec.answers import (
     decode_selection,
-    encode_bytes,
     encode_destinations,
     encode_diagnosis,
     encode_host,
@@ -63,7 +62,6 @@ __all__ = [
     "decode_request_by_hand",
     "decode_request_spec",
     "decode_selection",
-    "encode_bytes",
     "encode_destinations",
     "encode_diagnosis",
     "encode_host",

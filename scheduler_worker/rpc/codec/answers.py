@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Sequence
 from functools import lru_cache
@@ -98,18 +97,13 @@ def encode_kept_decision(kept: KeptDecision) -> Plain:
         found["filters"] = _as_json(list(details.filters))
         weighers = details.ranked.weighers
         found["ranked"] = [
-            {**_all_fields(each), "shares": dict(zip(weighers, each.shares, strict=True))}
+            {**each._asdict(), "shares": dict(zip(weighers, each.shares, strict=True))}
             for each in details.ranked.hosts
         ]
         found["selections"] = [[_all_fields(each) for each in some] for some in details.selections]
         found["waits"] = _all_fields(details.waits)
         del found["rejections"]
     return found
-
-
-def encode_bytes(stored: bytes | None) -> str | None:
-    """In base64."""
-    return None if stored is None else base64.b64encode(stored).decode()
 
 
 def set_fields(value: Any) -> Any:

@@ -93,15 +93,15 @@ class KeptDecisions:
         if found is None:
             return None
         logged, details = found
-        return KeptDecision(id, _outline(logged), Details.unpacked(details))
+        return KeptDecision(id, _outline(logged), Details.decoded(details))
 
     def with_details(self, query: DecisionQuery) -> Iterator[KeptDecision]:
         """All records with their details, the newest first; one whose details are gone has none."""
         while True:
             page = self.page(query, MAX_LIMIT)
             stored = self.stored_details([each.id for each in page.decisions])
-            for each, packed in zip(page.decisions, stored, strict=True):
-                details = None if packed is None else Details.unpacked(packed)
+            for each, some in zip(page.decisions, stored, strict=True):
+                details = None if some is None else Details.decoded(some)
                 yield each._replace(details=details)
             if page.next is None:
                 return

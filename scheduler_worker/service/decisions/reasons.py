@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.model.decisions import Ranked, RankedHost
+from scheduler_worker.model.decisions import Ranked
 from scheduler_worker.model.kept_decisions import Details
 from scheduler_worker.observer import Outcome
 from scheduler_worker.scheduling import sentence
@@ -38,17 +38,17 @@ def reason(
 def _why_placed(outcome: Outcome, ranked: Ranked) -> str:
     if outcome.repeated and outcome.repeated == outcome.instances:
         return "It had its hosts already, from an earlier delivery of the request."
-    chosen, first = outcome.hosts[-1], ranked.hosts[:2]
-    best = first[0].host if first and first[0].host != chosen else None
-    shares = [_shares(ranked, each) for each in first] if best is None else []
+    chosen, first = outcome.hosts[-1], ranked.names[:2]
+    best = first[0] if first and first[0] != chosen else None
+    shares = [_shares(ranked, at) for at in range(len(first))] if best is None else []
     said = sentence.placement(chosen, outcome.candidates, outcome.passed, *shares, best=best)
     return said if outcome.instances == 1 else f"The last of {outcome.instances} instances: {said}"
 
 
-def _shares(ranked: Ranked, host: RankedHost) -> dict[str, float]:
-    """What each weigher adds, by its name."""
+def _shares(ranked: Ranked, at: int) -> dict[str, float]:
+    """What each weigher that distinguishes hosts adds to one of them, by the weigher's name."""
     return {
         name: share
-        for name, share in zip(ranked.weighers, host.shares, strict=True)
-        if share is not None
+        for name, shares in zip(ranked.weighers, ranked.shares, strict=True)
+        if shares and (share := shares[at]) is not None
     }

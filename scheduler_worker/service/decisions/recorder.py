@@ -159,7 +159,9 @@ class Recorder:
             left = self._waiting.popleft()
             cluster = left.outcome.cluster
             scope = cluster if cluster is not None and cluster in known else GLOBAL
-            batch = batches.setdefault(scope, _Batch(scope, unique_hex(), []))
+            batch = batches.get(scope)
+            if batch is None:
+                batch = batches[scope] = _Batch(scope, unique_hex(), [])
             try:
                 batch.records.append(self._record(left))
             except Exception:
@@ -171,7 +173,7 @@ class Recorder:
         details = _details(left)
         why = reason(left.outcome, details, self._pipeline_of)
         outline = _outline(left, self._worker, why)
-        return LogRecord(left.outcome.instance_uuids, _JSON.encode(outline), details.packed())
+        return LogRecord(left.outcome.instance_uuids, _JSON.encode(outline), details.encoded())
 
     def _say_what_was_dropped(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -217,8 +219,10 @@ def _details(left: _Left) -> Details:
         rejections=outcome.rejections,
         ranked=decision.ranked if decision else Ranked(),
         selections=tuple(
-            tuple(Place(each.service_host, each.nodename) for each in some)
-            for some in (decision.selections if decision else ())
+            [
+                tuple([Place(each.service_host, each.nodename) for each in some])
+                for some in (decision.selections if decision else ())
+            ]
         ),
         repeated=outcome.repeated,
         attempts=outcome.attempts,

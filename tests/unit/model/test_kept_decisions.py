@@ -40,11 +40,11 @@ def test_details_are_read_back():
         ),
         candidates=10,
         rejections=(("RamFilter", 4), ("CoreFilter", 0)),
-        ranked=Ranked(("RAMWeigher",), (RankedHost("h", "n", 1.5, (1.5,)),)),
+        ranked=Ranked(("RAMWeigher",), ("h",), ("n",), (1.5,), ((1.5,),)),
         selections=((Place("h", "n"), Place("i", "n")),),
         waits=Waits(lock_s=0.25),
     )
-    found = Details.unpacked(details.packed())
+    found = Details.decoded(details.encoded())
     assert found == details
     assert [(each.name, each.hosts_in, each.hosts_out) for each in found.filters] == [
         ("RamFilter", 10, 6),
@@ -53,15 +53,24 @@ def test_details_are_read_back():
 
 
 def test_a_share_that_is_no_finite_number_is_stored_as_unknown():
-    ranked = Ranked(("W",), (RankedHost("h", "n", float("inf"), (float("nan"),)),))
-    found = Details.unpacked(Details(spec=request_spec(), ranked=ranked).packed())
+    ranked = Ranked(("W",), ("h",), ("n",), (float("inf"),), ((float("nan"),),))
+    found = Details.decoded(Details(spec=request_spec(), ranked=ranked).encoded())
     assert found.ranked.hosts == (RankedHost("h", "n", None, (None,)),)
+
+
+def test_a_weigher_without_shares_gives_every_host_nothing():
+    ranked = Ranked(("A", "B"), ("h", "i"), ("n", "o"), (2.0, 1.0), ((), (2.0, 1.0)))
+    found = Details.decoded(Details(spec=request_spec(), ranked=ranked).encoded())
+    best, second = found.ranked.hosts
+    assert best == RankedHost("h", "n", 2.0, (0.0, 2.0))
+    assert second == RankedHost("i", "o", 1.0, (0.0, 1.0))
+    assert Ranked((), ("h",), ("n",), (0.0,)).hosts == (RankedHost("h", "n", 0.0),)
 
 
 def test_passwords_of_a_cell_are_not_kept():
     cell = {"uuid": "c", "transport_url": "rabbit://user:secret@broker/"}
     spec = request_spec(requested_destination={"host": "h", "cell": cell}, closing_hosts=["x"])
-    kept = Details.unpacked(Details(spec=to_keep(spec)).packed()).spec
+    kept = Details.decoded(Details(spec=to_keep(spec)).encoded()).spec
     assert kept.requested_destination.cell == {"uuid": "c"}
     assert kept.requested_destination.host == "h"
     assert kept.closing_hosts == ()

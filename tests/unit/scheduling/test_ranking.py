@@ -24,6 +24,26 @@ def test_best_first_and_ties_in_order():
     assert order(many) == sorted(range(500), key=lambda at: -many[at])
 
 
+def test_totals_that_are_infinite_come_first_and_last():
+    inf = float("inf")
+    assert order([-inf, 1.0, -inf, inf, -inf]) == [3, 1, 0, 2, 4]
+    assert order([-inf] * 9) == list(range(9))
+    assert order([-inf, 2.0, -inf], subset=9, seed=2) in [[1, 0, 2], [0, 1, 2], [2, 1, 0]]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 40, 500, 600])
+def test_the_head_is_that_of_the_whole_order_and_is_read_again(count):
+    totals = np.array([float(number % 7) for number in range(500)])
+    rows = np.arange(500) * 10
+    ranking = Ranking(rows, totals, subset=3, shuffle=True, rng=random.Random(1))
+    head = ranking.head(count)
+    whole = list(ranking)
+    assert len(head) == min(count, 500)
+    assert rows[head].tolist() == whole[: len(head)]
+    assert list(ranking) == whole
+    assert ranking.head(count) == head
+
+
 def test_the_subset_draws_the_first_and_leaves_the_rest_in_order():
     firsts = {order([5.0, 4.0, 3.0, 2.0, 1.0], subset=3, seed=seed)[0] for seed in range(50)}
     assert firsts == {0, 1, 2}

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.errors import NoValidHost, StateUnavailable
-from scheduler_worker.model.decisions import FilterStep, Ranked, RankedHost
+from scheduler_worker.model.decisions import FilterStep, Ranked
 from scheduler_worker.model.kept_decisions import Details, KeptDecision, Place
 from scheduler_worker.observer import Observer, Outcome
 from scheduler_worker.ports import GLOBAL
@@ -131,8 +131,9 @@ def test_the_last_of_several_instances_is_what_a_record_tells_of(office):
 
 
 def test_a_host_that_was_drawn_is_kept_with_the_one_that_weighs_more(office):
-    hosts = tuple(RankedHost(name, name, None) for name in "ba")
-    details = Details(spec=request("i1").spec, ranked=Ranked(("RAMWeigher",), hosts))
+    names = ("b", "a")
+    ranked = Ranked(("RAMWeigher",), names, names, (None, None), ((None, None),))
+    details = Details(spec=request("i1").spec, ranked=ranked)
     outcome = Outcome(request_id="r", result="placed", hosts=("a",), candidates=9, passed=4)
     said = reason(outcome, details, lambda cluster: office.world.pipelines.nova)
     assert said == "Host a: drawn from the best of 4 hosts that pass; b has the highest weight."
