@@ -36,6 +36,8 @@ class Departure(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     host: HostRecord | None = None
     """None: the cluster never had the host, only instances that were announced on it."""
     is_packed: bool = False
+    has_arrived: bool = False
+    """Whether a worker has seen all of it in the new cluster; see ``Moves``."""
     reservations: tuple[Reservation, ...] = msgspec.field(default=(), name="promises")
     answers: tuple[Reservation, ...] = ()
     instances: dict[str, dict[str, Any]] = {}

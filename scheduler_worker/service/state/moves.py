@@ -11,7 +11,8 @@ host between the first and the last that concern it:
 3. **pack**: move its reservations, remembered answers and instances into the departure.
 4. **arrive**: write host, reservations and all else to the new cluster, in one transaction that
    stores the move's id there. So it happens once, however late it is tried again.
-5. **drop** the departure, then **end** the move.
+5. **mark** the departure as arrived, read all clusters anew, **drop** the departure if it is still
+   as it was marked, then **end** the move. See :meth:`Moves._drop` for why it takes two writes.
 
 Each step is planned on what its cluster contains; then the move is checked to be unfinished; then
 the step is written if nothing has changed since. So any worker may take any step at any time, and a
@@ -222,9 +223,7 @@ class Moves:
             view.finished |= replica.finished
         left = [each for each in clusters if not moves.keys().isdisjoint(each.departures)]
         if left:
-            view.finished = self._finished(clusters)
-        for replica in left:
-            self._write(replica, moves, partial(_plan_drop, view=view))
+            self._drop(left, clusters, moves, view)
         self._end([
             standing
             for uuid, standing in moves.items()
@@ -240,18 +239,31 @@ class Moves:
             if count := sum(len(each.reservations) for each in found):
                 self._observer.reservations_ended(replica.scope, "moved", count)
 
-    def _finished(self, clusters: Iterable[ClusterReplica]) -> set[str]:
-        """The ids of the moves that have arrived, read anew.
+    def _drop(
+        self,
+        left: Sequence[ClusterReplica],
+        clusters: Iterable[ClusterReplica],
+        moves: _OpenMoves,
+        view: _MovingHosts,
+    ) -> None:
+        """Drop the departures of hosts that have arrived.
 
-        A server that fails over forgets its last writes, an arrival that was seen among them: the
-        departure is all that is left of host and reservations then.
+        A server that fails over forgets its last writes, an arrival that was seen among them; then
+        the departure is all that is left of the host and its reservations. So a departure is marked
+        after the arrival was seen, the arrival is read once more, and only what is still as it was
+        marked is dropped: a server that forgets an arrival forgets the younger mark as well.
         """
-        found: set[str] = set()
+        for replica in left:
+            self._write(replica, moves, partial(_plan_mark, view=view))
+        marked = {replica.scope: _marked(replica, moves) for replica in left}
+        view.finished = set()
         for replica in clusters:
             with replica.lock:
                 replica.refresh(self._fleet.store)
-                found |= replica.finished
-        return found
+                view.finished |= replica.finished
+        for replica in left:
+            plan = partial(_plan_drop, view=view, marked=marked[replica.scope])
+            self._write(replica, moves, plan)
 
     def _end(self, ended: Sequence[_OpenMove]) -> None:
         if ended:
@@ -405,14 +417,43 @@ def _packed(replica: ClusterReplica, departure: Departure, host: str) -> Transac
     return Transaction(puts, [*guards, _guard(replica, records.DEPARTURE, departure.move)])
 
 
-def _plan_drop(
+def _plan_mark(
     replica: ClusterReplica, move: Move, _: float, *, view: _MovingHosts
 ) -> Transaction | None:
     departure = replica.departures.get(move.host_uuid)
-    if departure is None or view.finished.isdisjoint({move.id, departure.move.id}):
+    if departure is None or departure.has_arrived or not _has_arrived(departure, move, view):
+        return None
+    marked = msgspec.structs.replace(departure, has_arrived=True)
+    return Transaction(
+        [records.put_departure(marked)], [_guard(replica, records.DEPARTURE, move)]
+    )
+
+
+def _marked(replica: ClusterReplica, uuids: Iterable[str]) -> dict[str, int]:
+    """The versions of the departures that are marked as arrived, by their hosts' uuids."""
+    with replica.lock:
+        return {
+            uuid: replica.version(records.DEPARTURE + uuid)
+            for uuid in uuids
+            if uuid in replica.departures and replica.departures[uuid].has_arrived
+        }
+
+
+def _plan_drop(
+    replica: ClusterReplica, move: Move, _: float, *, view: _MovingHosts, marked: Mapping[str, int]
+) -> Transaction | None:
+    departure = replica.departures.get(move.host_uuid)
+    if departure is None or not _has_arrived(departure, move, view):
         return None
     key = records.DEPARTURE + move.host_uuid
+    if replica.version(key) != marked.get(move.host_uuid):
+        return None
     return Transaction([records.gone(key)], [_guard(replica, records.DEPARTURE, move)])
+
+
+def _has_arrived(departure: Departure, move: Move, view: _MovingHosts) -> bool:
+    """Whether the host of a departure is in its new cluster, or in that of a later move."""
+    return not view.finished.isdisjoint({move.id, departure.move.id})
 
 
 def _concerned(

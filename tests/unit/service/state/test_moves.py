@@ -15,7 +15,7 @@ from scheduler_worker.service.state.moves import ABANDONED_AFTER_S, SCOPE
 from tests.support.interrupted import Died, Interrupted, die
 from tests.support.services import World, host
 
-WRITES = 7
+WRITES = 8
 """How many writes a report needs that moves its host, with the report itself."""
 LEAVING = f"{records.DEPARTURE}uuid-a"
 MOVED = host("a", cluster="two")
