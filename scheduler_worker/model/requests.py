@@ -1,6 +1,7 @@
 """The request specification and its parts, with Nova's field names.
 
-A field that no filter or weigher reads yet is kept in its plain form rather than dropped.
+A field that no filter or weigher reads yet is kept in its plain form rather than dropped. Structs
+of many fields are encoded without those at their defaults; :func:`every_field` gives them all.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MAX_INSTANCES = 10_000
 """Upper bound of instances in one request."""
 
 
-class Flavor(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Flavor(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The size of an instance: memory and swap in MiB, disks in GiB."""
 
     memory_mb: Size
@@ -44,7 +45,7 @@ class Flavor(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return 1024 * (self.root_gb + self.ephemeral_gb) + self.swap
 
 
-class ImageMeta(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ImageMeta(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The image; a volume-backed request has one without ``id``. Properties are typed values."""
 
     id: str | None = None
@@ -67,7 +68,7 @@ class ImageMeta(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     properties: dict[str, Any] = {}
 
 
-class InstanceGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class InstanceGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A server group as the caller saw it: ``hosts`` and ``members`` are snapshots."""
 
     uuid: str | None = None
@@ -86,7 +87,7 @@ class InstanceGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return int(self.rules.get("max_server_per_host", 1))
 
 
-class Destination(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Destination(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Where the request has to go. ``cell`` is a cell mapping; its URLs contain passwords."""
 
     host: str | None = None
@@ -125,7 +126,7 @@ class SchedulerLimits(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     disk_gb: int | None = None
 
 
-class RequestGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class RequestGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A granular group of resources (a port's bandwidth, a device) beside the flavor's."""
 
     requester_id: str | None = None
@@ -169,7 +170,7 @@ class NetworkRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 REBUILD_CHECK = ["rebuild"]
 
 
-class RequestSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class RequestSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One request: the flavor and everything that narrows the choice of a host."""
 
     flavor: Flavor
@@ -231,3 +232,16 @@ class RequestSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """A scheduler hint: the element of a list of one, else the list; None: it is absent."""
         values = (self.scheduler_hints or {}).get(name)
         return values[0] if values is not None and len(values) == 1 else values
+
+
+def every_field(value: Any) -> Any:
+    """Plain data of a request or a part of it; its structs have fields at their defaults too."""
+    if isinstance(value, msgspec.Struct):
+        return {
+            field.encode_name: every_field(item)
+            for field in msgspec.structs.fields(value)
+            if (item := getattr(value, field.name)) is not UNSET
+        }
+    if isinstance(value, (list, tuple)):
+        return [every_field(each) for each in value]
+    return msgspec.to_builtins(value)

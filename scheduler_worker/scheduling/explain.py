@@ -72,12 +72,14 @@ def _sentence(
     if first:
         totals = evaluation.totals(hosts, spec)
         best = hosts.records[int(evaluation.rows[totals.argmax()])].host
-        shares = [{part.name: part.product for part in each.weights} for each in first]
+        given = [{part.name: part.product for part in each.weights} for each in first[:2]]
+        after = given[1] if len(given) > 1 else {}
+        shares = [(name, given[0][name], after[name]) for name in given[0] if name in after]
         return sentence.placement(
             first[0].host,
             len(hosts),
             results.passed,
-            *shares,
+            shares,
             best=best if first[0].weight != totals.max() else None,
         )
     near = nearest(pipeline.evaluator.asked(spec), hosts, spec)

@@ -6,11 +6,13 @@ weighers gave.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 
 from scheduler_worker.model.decisions import FilterStep, NearMiss
 
 _MOST_WEIGHERS = 3
+_LEAD = itemgetter(0)
 _SINGULAR = {"have": "has", "are": "is", "do": "does"}
 _UNITS = {
     "VCPU": "vCPUs",
@@ -46,15 +48,15 @@ def placement(
     host: str,
     hosts: int,
     passing: int,
-    shares: Mapping[str, float] = {},
-    second: Mapping[str, float] = {},
+    shares: Iterable[tuple[str, float, float]] = (),
     *,
     best: str | None = None,
 ) -> str:
     """Why a host was chosen of those that pass.
 
-    ``shares`` is what each weigher gives it, ``second`` what they give the host after it: named are
-    those that put it before that. ``best`` is the host of the highest weight, if it is another.
+    ``shares`` is of each weigher its name, what it gives the host, and what it gives the next one:
+    named are those that put it before that. ``best`` is the host of the highest weight, if it is
+    another.
     """
     if passing == 1:
         return f"Host {host}: the only one of {_hosts(hosts)} that passes."
@@ -62,11 +64,10 @@ def placement(
         drawn = f"drawn from the best of {_hosts(passing)} that pass"
         return f"Host {host}: {drawn}; {best} has the highest weight."
     leads = [
-        (share - second[name], f"{name} ({share:.2f})")
-        for name, share in shares.items()
-        if name in second and share > second[name]
+        (share - following, name, share) for name, share, following in shares if share > following
     ]
-    parts = [text for _, text in sorted(leads, key=lambda each: -each[0])[:_MOST_WEIGHERS]]
+    leads.sort(key=_LEAD, reverse=True)
+    parts = [f"{name} ({share:.2f})" for _, name, share in leads[:_MOST_WEIGHERS]]
     if not parts:
         return f"Host {host}: first of {_hosts(passing)} that pass, as good as the next."
     return f"Host {host}: first of {_hosts(passing)} that pass, by {_listed(parts)}."

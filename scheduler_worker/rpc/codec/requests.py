@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.model.requests import RequestSpec, every_field
 from scheduler_worker.rpc.codec import kinds
 from scheduler_worker.rpc.codec.primitives import plain, wrapped
 from scheduler_worker.rpc.codec.typed import redacted, typed, wrong
@@ -190,5 +190,5 @@ def request_spec_primitive(spec: RequestSpec | Mapping[str, Any]) -> Plain:
     """
     if not isinstance(spec, RequestSpec):
         spec = decode_request_spec(dict(spec))
-    found: Plain = wrapped(msgspec.to_builtins(spec), kinds.REQUEST_SPEC)
+    found: Plain = wrapped(every_field(spec), kinds.REQUEST_SPEC)
     return found

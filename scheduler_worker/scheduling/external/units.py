@@ -16,7 +16,7 @@ from scheduler_worker.model.cluster_load import (
     Migration,
 )
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
-from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.model.requests import RequestSpec, every_field
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.scheduling.external.contract import (
     OwnForm,
@@ -264,4 +264,4 @@ def _without_secrets(spec: RequestSpec) -> Any:
     if wanted is not None and wanted.cell is not None:
         cell = {"uuid": wanted.cell_uuid}
         spec = structs.replace(spec, requested_destination=structs.replace(wanted, cell=cell))
-    return msgspec.to_builtins(spec)
+    return every_field(spec)

@@ -38,17 +38,21 @@ def reason(
 def _why_placed(outcome: Outcome, ranked: Ranked) -> str:
     if outcome.repeated and outcome.repeated == outcome.instances:
         return "It had its hosts already, from an earlier delivery of the request."
-    chosen, first = outcome.hosts[-1], ranked.names[:2]
-    best = first[0] if first and first[0] != chosen else None
-    shares = [_shares(ranked, at) for at in range(len(first))] if best is None else []
-    said = sentence.placement(chosen, outcome.candidates, outcome.passed, *shares, best=best)
+    chosen, first = outcome.hosts[-1], ranked.names[0] if ranked.names else None
+    best = first if first != chosen else None
+    said = sentence.placement(
+        chosen, outcome.candidates, outcome.passed, _shares(ranked), best=best
+    )
     return said if outcome.instances == 1 else f"The last of {outcome.instances} instances: {said}"
 
 
-def _shares(ranked: Ranked, at: int) -> dict[str, float]:
-    """What each weigher that distinguishes hosts adds to one of them, by the weigher's name."""
-    return {
-        name: share
-        for name, shares in zip(ranked.weighers, ranked.shares, strict=True)
-        if shares and (share := shares[at]) is not None
-    }
+def _shares(ranked: Ranked) -> list[tuple[str, float, float]]:
+    """Of each weigher that distinguishes hosts what it gives the first host, and the second."""
+    columns = zip(ranked.weighers, ranked.shares, strict=True)
+    return [
+        (name, own, following)
+        for name, shares in columns
+        if len(shares) > 1
+        and (own := shares[0]) is not None
+        and (following := shares[1]) is not None
+    ]

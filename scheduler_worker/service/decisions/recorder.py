@@ -199,7 +199,7 @@ def _outline(left: _Left, worker: str, why: str) -> Outline:
         policy=outcome.policy,
         error=None if is_placed else outcome.result,
         reason=why,
-        duration_s=round(outcome.duration_s, 6),
+        duration_s=outcome.duration_s,
     )
 
 
@@ -228,11 +228,11 @@ def _details(left: _Left) -> Details:
         attempts=outcome.attempts,
         token=outcome.token,
         waits=Waits(
-            lock_s=round(outcome.lock_wait_s, 6),
-            hold_s=round(outcome.hold_s, 6),
-            look_s=round(outcome.look_s, 6),
-            pending_s=round(outcome.waited_for_pending_s, 6),
-            claim_s=round(outcome.claim_s, 6),
+            lock_s=outcome.lock_wait_s,
+            hold_s=outcome.hold_s,
+            look_s=outcome.look_s,
+            pending_s=outcome.waited_for_pending_s,
+            claim_s=outcome.claim_s,
         ),
     )
 

@@ -424,9 +424,7 @@ def _plan_mark(
     if departure is None or departure.has_arrived or not _has_arrived(departure, move, view):
         return None
     marked = msgspec.structs.replace(departure, has_arrived=True)
-    return Transaction(
-        [records.put_departure(marked)], [_guard(replica, records.DEPARTURE, move)]
-    )
+    return Transaction([records.put_departure(marked)], [_guard(replica, records.DEPARTURE, move)])
 
 
 def _marked(replica: ClusterReplica, uuids: Iterable[str]) -> dict[str, int]:

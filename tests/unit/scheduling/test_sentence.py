@@ -146,9 +146,8 @@ def test_verbs_follow_the_number(left, expected):
 
 
 def test_the_three_weighers_that_put_it_before_the_next_are_named():
-    own = dict(zip("abcde", range(5), strict=True))
-    second = dict(zip("abcde", (0, 1, 1, 1, 0), strict=True))
-    text = sentence.placement("h", 9, 5, own, second)
+    shares = zip("abcde", range(5), (0, 1, 1, 1, 0), strict=True)
+    text = sentence.placement("h", 9, 5, shares)
     assert text == "Host h: first of 5 hosts that pass, by e (4.00), d (3.00) and c (2.00)."
 
 

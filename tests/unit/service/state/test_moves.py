@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from scheduler_worker.errors import NoValidHost
@@ -324,6 +325,30 @@ class TestInFlight:
                 interrupted(world, 4, die).report(host("a", cluster="three"))
 
         interrupted(world, 4, goes_on).report(MOVED)
+        check(world)
+
+    def test_what_a_server_forgets_before_the_departure_is_dropped_is_not_lost(
+        self, world: World
+    ) -> None:
+        """The server of both clusters fails over, and is as it was before the arrival."""
+
+        def fails_over() -> None:
+            [departure] = (
+                records.read_departure(each.value)
+                for each in world.state.changes("one", Seen()).entries
+                if each.value and each.key.startswith(records.DEPARTURE)
+            )
+            assert departure.has_arrived
+            unmarked = msgspec.structs.replace(departure, has_arrived=False)
+            world.state.write("one", [Transaction([records.put_departure(unmarked)])])
+            arrived = [
+                each.key
+                for each in world.state.changes("two", Seen()).entries
+                if each.value and "uuid-b" not in each.key and not each.key.endswith(("b", "b/b"))
+            ]
+            world.state.write("two", [Transaction([*map(records.gone, arrived)])])
+
+        interrupted(world, 5, fails_over).report(MOVED)
         check(world)
 
     def test_a_step_of_a_move_that_has_ended_is_not_taken(self, world: World) -> None:
