@@ -53,6 +53,19 @@ class DecisionId(NamedTuple):
         return cls(Position(int(ms), int(number)), scope)
 
 
+class Lead(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """How a host came to be chosen."""
+
+    candidates: int
+    """Hosts before any filter."""
+    passed: int
+    """Hosts that passed all filters."""
+    shares: tuple[tuple[str, float, float], ...] = ()
+    """The weighers that put it before the next host: name, what it gives either."""
+    best: str | None = None
+    """The host of the highest weight, if it is another."""
+
+
 class Outline(msgspec.Struct, frozen=True, gc=False, array_like=True, kw_only=True):
     """What lists show. Stored as an array: fields are only ever added, at the end."""
 
@@ -76,8 +89,11 @@ class Outline(msgspec.Struct, frozen=True, gc=False, array_like=True, kw_only=Tr
     error: str | None = None
     """The class of the error that was answered."""
     reason: str = ""
-    """One sentence."""
+    """One sentence. Of most that are placed it is stored as :attr:`lead`, which takes a fraction of
+    the time, and made when it is read."""
     duration_s: float = 0.0
+    lead: Lead | None = None
+    """Of the last instance."""
 
     @property
     def clusters(self) -> tuple[str, ...]:

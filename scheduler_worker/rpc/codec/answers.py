@@ -91,6 +91,7 @@ def encode_diagnosis(diagnosis: Diagnosis) -> Plain:
 def encode_kept_decision(kept: KeptDecision) -> Plain:
     """The fields of a record under its ``id``; of its request those that are set."""
     found: Plain = {"id": str(kept.id), **_all_fields(kept.outline)}
+    del found["lead"]
     if (details := kept.details) is not None:
         found |= _all_fields(details)
         found["spec"] = _as_json(set_fields(details.spec))

@@ -20,6 +20,7 @@ from scheduler_worker.model.kept_decisions import (
     Result,
 )
 from scheduler_worker.ports import GLOBAL
+from scheduler_worker.service.decisions.reasons import why_placed
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
@@ -81,7 +82,7 @@ class KeptDecisions:
         for last, logged in islice(newest, MAX_EXAMINED):
             outline = _outline(logged)
             if query.admits(outline):
-                found.append(KeptDecision(last, outline))
+                found.append(KeptDecision(last, _with_reason(outline)))
             if len(found) == limit:
                 break
         is_last = next(newest, None) is None
@@ -93,7 +94,7 @@ class KeptDecisions:
         if found is None:
             return None
         logged, details = found
-        return KeptDecision(id, _outline(logged), Details.decoded(details))
+        return KeptDecision(id, _with_reason(_outline(logged)), Details.decoded(details))
 
     def with_details(self, query: DecisionQuery) -> Iterator[KeptDecision]:
         """All records with their details, the newest first; one whose details are gone has none."""
@@ -158,6 +159,13 @@ def _before(scope: str, query: DecisionQuery) -> Position | None:
 
 def _outline(logged: Logged) -> Outline:
     return structs.replace(_OUTLINES.decode(logged.outline), instances=logged.instances)
+
+
+def _with_reason(outline: Outline) -> Outline:
+    """With its sentence."""
+    if outline.reason or outline.result != "placed":
+        return outline
+    return structs.replace(outline, reason=why_placed(outline.hosts, outline.lead), lead=None)
 
 
 _OUTLINES = msgspec.json.Decoder(Outline)

@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.decisions import Ranked
-from scheduler_worker.model.kept_decisions import Details
+from scheduler_worker.model.kept_decisions import Details, Lead
 from scheduler_worker.observer import Outcome
 from scheduler_worker.scheduling import sentence
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Pipeline
 
+REPEATED = "It had its hosts already, from an earlier delivery of the request."
 
-def reason(
+
+def lead(outcome: Outcome, ranked: Ranked) -> Lead | None:
+    """What :func:`why_placed` makes a sentence of; None: the instances had their hosts before."""
+    if outcome.repeated and outcome.repeated == outcome.instances:
+        return None
+    best = ranked.names[0] if ranked.names else None
+    if best is not None and best != outcome.hosts[-1]:
+        return Lead(outcome.candidates, outcome.passed, best=best)
+    shares = [
+        (name, own, following)
+        for name, given in zip(ranked.weighers, ranked.shares, strict=True)
+        if len(given) > 1
+        and (own := given[0]) is not None
+        and (following := given[1]) is not None
+        and own > following
+    ]
+    return Lead(outcome.candidates, outcome.passed, tuple(shares))
+
+
+def why_placed(hosts: Sequence[str], lead: Lead | None) -> str:
+    """Why the last of these hosts was chosen, in one sentence."""
+    if lead is None:
+        return REPEATED
+    said = sentence.placement(hosts[-1], lead.candidates, lead.passed, lead.shares, best=lead.best)
+    return said if len(hosts) == 1 else f"The last of {len(hosts)} instances: {said}"
+
+
+def why_refused(
     outcome: Outcome, details: Details, pipeline_of: Callable[[str | None], Pipeline]
 ) -> str:
-    """A sentence about the outcome.
+    """Why a request got no hosts, in one sentence.
 
     ``pipeline_of`` returns the pipeline of a cluster, whose filters say what they demand of hosts.
     """
-    if outcome.result == "placed":
-        return _why_placed(outcome, details.ranked)
     if outcome.reason is None:
         return "An unexpected error, whose details are in the worker's log."
     if outcome.result != NoValidHost.__name__:
@@ -33,26 +59,3 @@ def reason(
     if outcome.refusals > 1:
         said = sentence.of_clusters(outcome.cluster, outcome.refusals, said)
     return sentence.of_instances(outcome.instances, said)
-
-
-def _why_placed(outcome: Outcome, ranked: Ranked) -> str:
-    if outcome.repeated and outcome.repeated == outcome.instances:
-        return "It had its hosts already, from an earlier delivery of the request."
-    chosen, first = outcome.hosts[-1], ranked.names[0] if ranked.names else None
-    best = first if first != chosen else None
-    said = sentence.placement(
-        chosen, outcome.candidates, outcome.passed, _shares(ranked), best=best
-    )
-    return said if outcome.instances == 1 else f"The last of {outcome.instances} instances: {said}"
-
-
-def _shares(ranked: Ranked) -> list[tuple[str, float, float]]:
-    """Of each weigher that distinguishes hosts what it gives the first host, and the second."""
-    columns = zip(ranked.weighers, ranked.shares, strict=True)
-    return [
-        (name, own, following)
-        for name, shares in columns
-        if len(shares) > 1
-        and (own := shares[0]) is not None
-        and (following := shares[1]) is not None
-    ]

@@ -29,7 +29,7 @@ from scheduler_worker.model.kept_decisions import (
 from scheduler_worker.observer import Observer, Outcome
 from scheduler_worker.ports import GLOBAL, Clock
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
-from scheduler_worker.service.decisions.reasons import reason
+from scheduler_worker.service.decisions.reasons import lead, why_refused
 from scheduler_worker.service.state.turns import Periodic
 from scheduler_worker.unique import unique_hex
 
@@ -171,7 +171,11 @@ class Recorder:
 
     def _record(self, left: _Left) -> LogRecord:
         details = _details(left)
-        why = reason(left.outcome, details, self._pipeline_of)
+        why = (
+            ""
+            if left.decision is not None
+            else why_refused(left.outcome, details, self._pipeline_of)
+        )
         outline = _outline(left, self._worker, why)
         return LogRecord(left.outcome.instance_uuids, _JSON.encode(outline), details.encoded())
 
@@ -200,6 +204,7 @@ def _outline(left: _Left, worker: str, why: str) -> Outline:
         error=None if is_placed else outcome.result,
         reason=why,
         duration_s=outcome.duration_s,
+        lead=lead(outcome, left.decision.ranked) if left.decision is not None else None,
     )
 
 

@@ -19,7 +19,7 @@ from scheduler_worker.scheduling.pci.requests import pci_requests
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.prefilters.needs import needs_of
 from scheduler_worker.scheduling.selections import resources_of
-from scheduler_worker.service.decisions.reasons import reason
+from scheduler_worker.service.decisions.reasons import why_refused
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.replay.rewinding import Taken, rewound
@@ -137,7 +137,7 @@ class Replay:
         of_now = Details(
             spec=details.spec, candidates=outcome.candidates, rejections=outcome.rejections
         )
-        return reason(outcome, of_now, self._pipeline_of)
+        return why_refused(outcome, of_now, self._pipeline_of)
 
     def _pipeline_of(self, cluster: str | None) -> Pipeline:
         return self._pipelines.of_cluster(self._fleet, cluster)

@@ -10,7 +10,7 @@ import pytest
 
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.decision_log import LogRecord
-from scheduler_worker.model.kept_decisions import Outline
+from scheduler_worker.model.kept_decisions import Lead, Outline
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.service.decisions import kept
 from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
@@ -112,3 +112,16 @@ def test_a_last_page_that_is_full_is_known_to_be_the_last(records):
     records.add()
     records.add()
     assert records.kept.page(DecisionQuery(), 2).next is None
+
+
+def test_the_sentence_about_a_host_is_made_when_it_is_read(records):
+    lead = Lead(9, 4, (("RAMWeigher", 1.0, 0.5),))
+    records.add(hosts=("a",), lead=lead)
+    records.add(hosts=("a",), reason="As it was stored before.")
+    records.add(hosts=("a",), lead=None)
+    found = [each.outline.reason for each in records.kept.page(DecisionQuery()).decisions]
+    assert found == [
+        "It had its hosts already, from an earlier delivery of the request.",
+        "As it was stored before.",
+        "Host a: first of 4 hosts that pass, by RAMWeigher (1.00).",
+    ]

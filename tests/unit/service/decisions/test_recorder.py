@@ -14,10 +14,10 @@ from scheduler_worker.observer import Observer, Outcome
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.decisions import recorder
-from scheduler_worker.service.decisions.reasons import reason
+from scheduler_worker.service.decisions.reasons import lead, why_placed
 from scheduler_worker.service.decisions.recorder import BATCH
 from tests.support.decisions import Records
-from tests.support.services import World, host, request
+from tests.support.services import World, host
 
 
 class Counted(Observer):
@@ -130,12 +130,11 @@ def test_the_last_of_several_instances_is_what_a_record_tells_of(office):
     assert kept.outline.reason == "No hosts for 3 instances: of 1 host none has 1 vCPU left."
 
 
-def test_a_host_that_was_drawn_is_kept_with_the_one_that_weighs_more(office):
+def test_a_host_that_was_drawn_is_kept_with_the_one_that_weighs_more():
     names = ("b", "a")
     ranked = Ranked(("RAMWeigher",), names, names, (None, None), ((None, None),))
-    details = Details(spec=request("i1").spec, ranked=ranked)
     outcome = Outcome(request_id="r", result="placed", hosts=("a",), candidates=9, passed=4)
-    said = reason(outcome, details, lambda cluster: office.world.pipelines.nova)
+    said = why_placed(outcome.hosts, lead(outcome, ranked))
     assert said == "Host a: drawn from the best of 4 hosts that pass; b has the highest weight."
 
 
