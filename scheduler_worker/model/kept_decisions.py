@@ -60,8 +60,9 @@ class Lead(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Hosts before any filter."""
     passed: int
     """Hosts that passed all filters."""
-    shares: tuple[tuple[str, float, float], ...] = ()
-    """The weighers that put it before the next host: name, what it gives either."""
+    shares: tuple[tuple[str, float | None, float | None], ...] = ()
+    """The weighers that put it before the next host: name, what it gives either. JSON stores what
+    is not finite as None: infinite for the host, minus infinite for the next one."""
     best: str | None = None
     """The host of the highest weight, if it is another."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.decisions import Ranked
@@ -36,7 +37,11 @@ def why_placed(hosts: Sequence[str], lead: Lead | None) -> str:
     """Why the last of these hosts was chosen, in one sentence."""
     if lead is None:
         return REPEATED
-    said = sentence.placement(hosts[-1], lead.candidates, lead.passed, lead.shares, best=lead.best)
+    shares = [
+        (name, inf if own is None else own, -inf if following is None else following)
+        for name, own, following in lead.shares
+    ]
+    said = sentence.placement(hosts[-1], lead.candidates, lead.passed, shares, best=lead.best)
     return said if len(hosts) == 1 else f"The last of {len(hosts)} instances: {said}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from math import inf
 from typing import Any
 
 import msgspec
@@ -10,10 +11,13 @@ import pytest
 
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.decision_log import LogRecord
+from scheduler_worker.model.decisions import Ranked
 from scheduler_worker.model.kept_decisions import Lead, Outline
+from scheduler_worker.observer import Outcome
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.service.decisions import kept
 from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
+from scheduler_worker.service.decisions.reasons import lead
 from tests.support.clock import ManualClock
 
 SCOPES = [GLOBAL, "one", "two"]
@@ -114,9 +118,16 @@ def test_a_last_page_that_is_full_is_known_to_be_the_last(records):
     assert records.kept.page(DecisionQuery(), 2).next is None
 
 
+def test_weights_that_are_not_finite_are_read_back(records):
+    ranked = Ranked(("A", "B"), ("a", "b"), ("a", "b"), (None, None), ((inf, 1.0), (0.5, -inf)))
+    outcome = Outcome(request_id="r", result="placed", hosts=("a",), candidates=9, passed=4)
+    records.add(hosts=("a",), lead=lead(outcome, ranked))
+    [found] = records.kept.page(DecisionQuery()).decisions
+    assert found.outline.reason == "Host a: first of 4 hosts that pass, by A (inf) and B (0.50)."
+
+
 def test_the_sentence_about_a_host_is_made_when_it_is_read(records):
-    lead = Lead(9, 4, (("RAMWeigher", 1.0, 0.5),))
-    records.add(hosts=("a",), lead=lead)
+    records.add(hosts=("a",), lead=Lead(9, 4, (("RAMWeigher", 1.0, 0.5),)))
     records.add(hosts=("a",), reason="As it was stored before.")
     records.add(hosts=("a",), lead=None)
     found = [each.outline.reason for each in records.kept.page(DecisionQuery()).decisions]
