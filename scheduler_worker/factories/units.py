@@ -1,0 +1,91 @@
+"""Units from packages and files, and the pipelines that are compiled of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+from scheduler_worker.backends.attestation import HttpAttestation
+from scheduler_worker.backends.cage.pool import Cages
+from scheduler_worker.conf import Settings
+from scheduler_worker.observer import Observer
+from scheduler_worker.ports import Clock
+from scheduler_worker.scheduling.external.units import Plugins
+from scheduler_worker.scheduling.filters.trusted import TrustSource
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.service.policies.external_units import with_external
+from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.policies.trust import Trust
+from scheduler_worker.service.policies.units import Registered, load_units
+from scheduler_worker.service.state.replica import Fleet
+
+LOG = logging.getLogger(__name__)
+
+FILTERS, WEIGHERS = "scheduler_worker.filters", "scheduler_worker.weighers"
+"""The groups of entry points under which packages register their units."""
+POLICY_UNITS = (
+    "scheduler_worker.policy_filters",
+    "scheduler_worker.policy_weights",
+    "scheduler_worker.policy_balances",
+)
+"""Those of units that only policies name: the options mean by "all" units the groups above."""
+
+
+def build_trust(settings: Settings, fleet: Fleet, clock: Clock) -> Trust | None:
+    """The trust levels for TrustedFilter, if an attestation service is configured; not started."""
+    service = settings.attestation
+    if service is None:
+        return None
+    return Trust(
+        HttpAttestation(service), fleet, clock, lasts_s=service.lasts_s, report=LOG.warning
+    )
+
+
+def build_cages(settings: Settings, observer: Observer | None = None) -> Cages | None:
+    """The processes of units from files; None: there are no such units. Close them in the end.
+
+    Raises ConfigError for a user that they must not run as.
+    """
+    found = settings.external_units
+    return None if found is None else Cages(found, observer)
+
+
+def compile_pipelines(
+    options: Options,
+    filters: Registered,
+    weighers: Registered,
+    trust: Trust | None = None,
+    cages: Cages | None = None,
+) -> Pipelines:
+    """Compile the policy that the options describe, and keep its catalogue for other policies.
+
+    Without ``trust`` no host is known as trusted, without ``cages`` there are no units from files;
+    their files are read again.
+
+    Raises ConfigError, or ClusterPolicyError for the policy that the options describe.
+    """
+    catalogue, nova = load_units(options, filters, weighers, *map(registered, POLICY_UNITS))
+    collaborators: dict[type, Any] = {TrustSource: trust} if trust else {}
+    if cages is not None:
+        catalogue = with_external(catalogue, cages.refresh())
+        collaborators[Plugins] = cages
+    return Pipelines(catalogue, nova, options, collaborators)
+
+
+def _log_broken(name: str, error: Exception) -> None:
+    LOG.error("%s cannot be loaded and is left out", name, exc_info=error)
+
+
+def registered(
+    group: str, report_broken: Callable[[str, Exception], None] = _log_broken
+) -> Registered:
+    """Load the units that installed packages register; report broken ones and leave them out."""
+    found = {}
+    for entry in entry_points(group=group):
+        try:
+            found[entry.name] = entry.load()
+        except Exception as error:  # whatever a package raises when it is imported
+            report_broken(f"{group} {entry.name}", error)
+    return found
