@@ -19,7 +19,7 @@ from scheduler_worker.api.sessions import Sessions
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import Grant, User, hashed
 from scheduler_worker.api.v1.dispatch import V1
-from scheduler_worker.api_process import UseCases, build_console, build_v1
+from scheduler_worker.api_process.parts import UseCases, build_console, build_v1
 from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.hosts import Hosts, Mask, Values

@@ -1,0 +1,161 @@
+"""Builds a process that serves the REST API: beside the workers, or with a worker inside.
+
+::
+
+    with api_process.build(conf.load(["--config-file", path])).running() as api:
+        print(api.url)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from scheduler_worker import app, factories
+from scheduler_worker import conf as configuration
+from scheduler_worker.api.settings import ApiSettings
+from scheduler_worker.api_process.parts import UseCases
+from scheduler_worker.api_process.process import ApiProcess
+from scheduler_worker.backends.cage.pool import Cages
+from scheduler_worker.backends.clock import SystemClock
+from scheduler_worker.backends.watched import WatchedState
+from scheduler_worker.conf import Configuration, Settings
+from scheduler_worker.errors import ConfigError
+from scheduler_worker.factories import FILTERS, WEIGHERS, registered
+from scheduler_worker.service.decisions.kept import KeptDecisions
+from scheduler_worker.service.placement.scheduler import Scheduler
+from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.policies.trust import Trust
+from scheduler_worker.service.state.replica import Fleet
+from scheduler_worker.service.tuning.policies import TuningPolicies
+
+if TYPE_CHECKING:
+    from scheduler_worker.api.keystone import KeystoneTokens
+
+__all__ = ["ApiProcess", "build", "build_embedded"]
+
+Closing = WatchedState | Cages | KeptDecisions
+"""What has connections or processes, and is closed in the end."""
+
+
+class _Compiled:
+    """The compiled policies of a process without a worker."""
+
+    def __init__(self, settings: Settings, trust: Trust | None, cages: Cages | None) -> None:
+        """Raises as :func:`.factories.compile_pipelines` does."""
+        self._options = settings.options
+        self._trust = trust
+        self._cages = cages
+        self.pipelines = self._compile()
+
+    def refresh(self) -> None:
+        """Compile anew where files of external units have changed."""
+        if self._cages is not None and self._cages.has_changed():
+            self.pipelines = self._compile()
+
+    def _compile(self) -> Pipelines:
+        return factories.compile_pipelines(
+            self._options, registered(FILTERS), registered(WEIGHERS), self._trust, self._cages
+        )
+
+
+def _close_all(parts: Iterable[Closing]) -> None:
+    for each in parts:
+        each.close()
+
+
+def _keystone(conf: Configuration, settings: ApiSettings) -> KeystoneTokens | None:
+    """Raises ConfigError where Keystone is to be asked and its library is missing."""
+    if settings.auth == "local":
+        return None
+    with factories.needing_extra("keystone", f"[api] auth = {settings.auth}"):
+        from scheduler_worker.api.keystone import KeystoneTokens
+    return KeystoneTokens(conf, settings.keystone_roles)
+
+
+def build(conf: Configuration) -> ApiProcess:
+    """Build an API process beside the workers; it is not started.
+
+    Raises:
+        ConfigError: options that contradict each other, or a state that workers cannot share.
+        BackendError: the policy store cannot be reached.
+    """
+    settings = configuration.settings(conf)
+    clock = SystemClock()
+    state = WatchedState(factories.open_state(settings.state, clock), clock)
+    with contextlib.ExitStack() as opened:
+        opened.callback(state.close)
+        if not state.characteristics.spans_processes:
+            raise ConfigError(
+                "[state] url is memory://, which no worker can share; use redis://, or --embedded "
+                "for a worker inside this process"
+            )
+        fleet = Fleet(state, default_cluster=settings.default_cluster)
+        trust = factories.build_trust(settings, fleet, clock)
+        cages = factories.build_cages(settings)
+        kept = factories.open_kept_decisions(settings, fleet, clock)
+        parts: list[Closing] = [state, *(each for each in (cages, kept) if each is not None)]
+        opened.callback(_close_all, parts[1:])
+        compiled = _Compiled(settings, trust, cages)
+        store = factories.open_policy_store(settings.policy_store)
+        opened.callback(store.close)
+        use_cases = UseCases(
+            Scheduler(
+                fleet=fleet,
+                lock=state,
+                pipelines=lambda: compiled.pipelines,
+                clock=clock,
+                limits=settings.placement,
+            ),
+            factories.build_inventory(settings, fleet),
+            TuningPolicies(state, factories.policy_files(settings.tuning)),
+            factories.build_balancing(settings, fleet, lambda: compiled.pipelines),
+            kept,
+        )
+        found = ApiProcess(
+            settings,
+            fleet=fleet,
+            use_cases=use_cases,
+            pipelines=lambda: compiled.pipelines,
+            store=store,
+            state=state,
+            clock=clock,
+            close=lambda: _close_all(parts),
+            keystone=_keystone(conf, settings.api),
+            trust=trust,
+            refresh_units=compiled.refresh,
+        )
+        opened.pop_all()
+        return found
+
+
+def build_embedded(conf: Configuration) -> ApiProcess:
+    """Build a worker with the API in one process; raises as :func:`build` and ``app.build``."""
+    settings = configuration.settings(conf)
+    clock = SystemClock()
+    worker = app.build(conf, clock=clock)
+    with contextlib.ExitStack() as opened:
+        opened.callback(worker.stop)
+        store = factories.open_policy_store(settings.policy_store)
+        opened.callback(store.close)
+        found = ApiProcess(
+            settings,
+            fleet=worker.fleet,
+            use_cases=UseCases(
+                worker.scheduler,
+                worker.inventory,
+                worker.tuner.policies,
+                worker.balancing,
+                worker.decisions and worker.decisions.kept,
+            ),
+            pipelines=lambda: worker.pipelines,
+            store=store,
+            state=worker.state,
+            clock=clock,
+            close=worker.state.close,
+            keystone=_keystone(conf, settings.api),
+            worker=worker,
+        )
+        opened.pop_all()
+        return found

@@ -1,0 +1,222 @@
+"""A process that serves the REST API: what it starts, and in which order it stops."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scheduler_worker import app, factories
+from scheduler_worker.api.access import Access
+from scheduler_worker.api.application import Application, nobody
+from scheduler_worker.api.console import console
+from scheduler_worker.api.ovirt import OvirtApi
+from scheduler_worker.api.rates import RateLimits
+from scheduler_worker.api.rights import Rights
+from scheduler_worker.api.server import ApiServer
+from scheduler_worker.api.sessions import Sessions
+from scheduler_worker.api.settings import ApiSettings
+from scheduler_worker.api.users import Users, UsersFile
+from scheduler_worker.api.v1.health import POLICY_STORE, STATE
+from scheduler_worker.api_process.parts import UseCases, build_console, build_v1
+from scheduler_worker.backends.watched import WatchedState
+from scheduler_worker.conf import Settings
+from scheduler_worker.errors import PolicyStoreUnavailable
+from scheduler_worker.monitoring.api import ApiMonitor
+from scheduler_worker.monitoring.health import Dependencies
+from scheduler_worker.policy_store import PolicyStore
+from scheduler_worker.ports import Clock
+from scheduler_worker.rehearsals import Rehearsals
+from scheduler_worker.scheduling.catalogue import Catalogue
+from scheduler_worker.service.policies.api_tokens import SharedApiTokens
+from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
+from scheduler_worker.service.policies.external_units import watch
+from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.policies.reconciler import Reconciler
+from scheduler_worker.service.policies.trust import Trust
+from scheduler_worker.service.state.replica import Fleet
+
+if TYPE_CHECKING:
+    from scheduler_worker.api.keystone import KeystoneTokens
+
+LOG = logging.getLogger(__name__)
+
+
+class ApiProcess:
+    """The use cases of administration behind an HTTP server, and a worker where one is inside."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        fleet: Fleet,
+        use_cases: UseCases,
+        pipelines: Callable[[], Pipelines],
+        store: PolicyStore,
+        state: WatchedState,
+        clock: Clock,
+        close: Callable[[], object],
+        keystone: KeystoneTokens | None = None,
+        worker: app.Worker | None = None,
+        trust: Trust | None = None,
+        refresh_units: Callable[[], object] = lambda: None,
+    ) -> None:
+        """``close`` closes the shared state; a worker does so itself, and has its own monitor.
+
+        Binds the port.
+
+        ``trust`` is polled, for explanations, and ``refresh_units`` called to read changed files of
+        external units; a worker inside does both itself.
+        """
+        self._pipelines = pipelines
+        self._refresh_units = refresh_units
+        self._registered: Catalogue | None = None
+        self._unit_files = watch(self._units_changed, self._register_units)
+        self._settings = settings
+        self._fleet = fleet
+        self._store = store
+        self._close = close
+        self._guard = threading.Lock()
+        self._is_stopped = False
+        self.worker = worker
+        self.use_cases = use_cases
+        self._trust = trust
+        self.administration = factories.build_administration(
+            store, pipelines, ClusterPolicies(fleet, pipelines), clock
+        )
+        self._rehearsals = Rehearsals(settings, fleet, use_cases.decisions)
+        self._reconciler = Reconciler(
+            self.administration,
+            report=LOG.warning,
+            audit_retention_days=settings.policy_store.audit_retention_days,
+        )
+        api = settings.api
+        rights = Rights(api.policy_file)
+        tokens = SharedApiTokens(fleet.store)
+        self.sessions = Sessions(_users(api), tokens, clock, token_ttl_s=api.token_ttl_s)
+        self.console = build_console(api, self.sessions, tokens, rights, clock)
+        self._needed = Dependencies({STATE: state.problem, POLICY_STORE: self._store_problem})
+        self.monitor = None if worker else self._build_monitor()
+        application = self._build_application(pipelines, rights, clock, keystone)
+        protected = application if keystone is None else keystone.protect(application)
+        self._server = ApiServer(api, protected)
+
+    def _build_application(
+        self,
+        pipelines: Callable[[], Pipelines],
+        rights: Rights,
+        clock: Clock,
+        keystone: KeystoneTokens | None,
+    ) -> Application:
+        api = self._settings.api
+        return Application(
+            OvirtApi(self.administration, rights, self._clusters, clock),
+            build_v1(
+                self._fleet,
+                self.use_cases,
+                access=Access(rights, self.administration.audit_log),
+                administration=self.administration,
+                rehearsals=self._rehearsals,
+                clusters=self._clusters,
+                pipelines=pipelines,
+                problems=self._needed.problems,
+                down_after_s=self._settings.tuning.silent_after_s,
+            ),
+            self.sessions,
+            rates=RateLimits(clock, requests_per_second=api.requests_per_second, burst=api.burst),
+            max_body=api.max_body,
+            foreign_caller=nobody if keystone is None else keystone.caller,
+            console=self.console,
+            observer=self.monitor,
+        )
+
+    def _build_monitor(self) -> ApiMonitor:
+        return ApiMonitor(self._needed, failure=self.failure, settings=self._settings.monitoring)
+
+    def _store_problem(self) -> str | None:
+        try:
+            self._store.attachment("")  # the cheapest question: no cluster has this name
+        except PolicyStoreUnavailable as error:
+            return str(error)
+        return None
+
+    @property
+    def url(self) -> str:
+        """The entry of the API."""
+        return f"{self._server.url}/ovirt-engine/api"
+
+    @property
+    def console_url(self) -> str:
+        """The console's page."""
+        return f"{self._server.url}{console.ROOT}"
+
+    def _clusters(self) -> list[str]:
+        """All clusters, and the one for hosts that name none, which need not have hosts yet."""
+        return sorted({*self.administration.attachments.clusters(), self._fleet.default_cluster})
+
+    def _units_changed(self) -> bool:
+        self._refresh_units()
+        return self._pipelines().catalogue is not self._registered
+
+    def _register_units(self) -> None:
+        catalogue = self._pipelines().catalogue
+        self.administration.register_units()
+        self._registered = catalogue
+
+    def start(self) -> None:
+        """Start to serve. Raises BackendError where the policy store cannot be reached."""
+        if self.worker is not None:
+            self.worker.start()
+        if self._trust is not None:
+            self._trust.start()
+        self._register_units()
+        self._unit_files.start()
+        self._reconciler.start()
+        self._server.start()
+        if self.monitor is not None:
+            self.monitor.start()
+        LOG.info("Serving the REST API at %s", self.url)
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Finish the requests in hand within the timeout, and close everything."""
+        with self._guard:
+            if self._is_stopped:
+                return
+            self._is_stopped = True
+        if self.monitor is not None:
+            self.monitor.stop()
+        bound_s = self._settings.graceful_shutdown_timeout_s if timeout_s is None else timeout_s
+        self._server.stop(bound_s)
+        self._rehearsals.stop()
+        self._unit_files.stop()
+        self._reconciler.stop()
+        if self._trust is not None:
+            self._trust.stop()
+        if self.worker is not None:
+            self.worker.stop(bound_s)
+        else:
+            self._close()
+        self._store.close()
+
+    def failure(self) -> str | None:
+        """Why the process cannot go on and must exit; None if it can."""
+        return self._server.failure() or (self.worker.failure() if self.worker else None)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[ApiProcess]:
+        """Start on entry, stop on exit."""
+        try:
+            self.start()
+            yield self
+        finally:
+            self.stop()
+
+
+def _users(settings: ApiSettings) -> Callable[[], Users]:
+    """The local users; nobody where Keystone alone has users."""
+    if settings.auth == "keystone":
+        return dict
+    return UsersFile(Path(settings.users_file), LOG.error).users
