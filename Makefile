@@ -3,11 +3,11 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 10000
-# Which paths through a real Nova control plane `make test` runs: none, few or all.
-NOVA_PATHS ?= few
 PORT ?= 8780
+# The tests start hundreds of Python processes; without bytecode each would compile the package.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo api console check lint unit properties test servers cloud simulation test-nova soak bench sample reference docs clean
+.PHONY: help venv demo api console check lint unit properties test test-all test-nova soak bench sample reference docs clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -49,31 +49,18 @@ unit: .venv/installed-dev
 properties: .venv/installed-dev
 	$(BIN)/pytest tests/properties
 
-.venv/installed-sdk: .venv/installed-dev
+.venv/installed-test: .venv/installed-dev
+	tools/install-servers
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[sdk]'
 	@touch $@
 
-test: .venv/installed-dev ## Everything but the benchmarks; installs servers when it may
-	tools/install-servers
-	$(MAKE) --no-print-directory .venv/installed-sdk check
-	@$(MAKE) --no-print-directory -j3 servers cloud simulation
+test: .venv/installed-test ## What decides whether a change lands: ten minutes on two cores; installs servers when it may
+	$(BIN)/python tools/suite gate
 
-# Each with servers of its own. They wait for servers most of the time, so two of them fit on two cores.
-servers: .venv/installed-dev
-	$(BIN)/pytest tests/integration
+test-all: .venv/installed-test ## That, and what is too dear for it: faults, a real cloud, thousands of simulated runs
+	$(BIN)/python tools/suite all
 
-cloud: .venv/installed-dev
-	$(BIN)/pytest tests/nova tests/contract tests/examples tests/console --nova-paths=$(NOVA_PATHS)
-
-# In a process of its own: threads that another test has left would be preempted, too, and draw from the random source.
-simulation: .venv/installed-dev
-	@mkdir -p .run
-	@echo "The simulation runs beside, its output is in .run/simulation.log" >&2
-	@nice -n 5 $(BIN)/pytest tests/simulation > .run/simulation.log 2>&1 \
-		&& tail -n 2 .run/simulation.log || { cat .run/simulation.log; exit 1; }
-
-test-nova: .venv/installed-dev ## A real Nova control plane, with nova-scheduler and with ours: every path through it
-	tools/install-servers
+test-nova: .venv/installed-test ## A real Nova control plane, with nova-scheduler and with ours: every path through it
 	$(BIN)/pytest tests/nova --nova-paths=all
 
 soak: .venv/installed-dev ## 10,000 simulated runs in which everything breaks; SEEDS=n for n

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import os
 import tempfile
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import redis
-from hypothesis import HealthCheck, settings
 from nova_cloud.errors import NotInstalled
 from nova_cloud.installation import Installation, default_installation
 
+from scheduler_worker.api import users
+from tests.support import trials as trials  # sets how Hypothesis searches
 from tests.support.databases import MariaServer, PostgresServer
 from tests.support.servers import RabbitServer, RedisServer, Server, ServerMissing
 
+pytest_plugins = ["suite.costs"]
+
 NOVA = Path(__file__).with_name("nova")
 
-settings.register_profile(
-    "load", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
-settings.load_profile("load")  # no example fails because the machine is busy
+users._COST = 2
+"""Of hashes made in this process: with what the worker takes, each takes 50 ms of a processor."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -98,7 +98,7 @@ def rabbit_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def rabbit_url(rabbit_server: RabbitServer) -> str:
     """The module's own virtual host: exchanges that others made durable are not met there."""
-    return rabbit_server.add_vhost(uuid.uuid4().hex)
+    return rabbit_server.new_vhost()
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from configparser import ConfigParser
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -31,6 +32,7 @@ ELSEWHERE = {
 OWN = {"scheduler_worker", "tests", "setup"}
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """The top-level packages that a file imports, without those of Python and its own folder."""
     found = set()

@@ -19,22 +19,30 @@ PAGES = {
     "nothing": ("/nothing", "h1"),
 }
 PICTURES = {"host", "decisions", "policies"}
-each_page = pytest.mark.parametrize("name", PAGES)
+each_scheme = pytest.mark.parametrize(
+    "scheme", ["light", pytest.param("dark", marks=pytest.mark.deep)]
+)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@each_page
-def test_nothing_serious_is_found(api, make_console, pytestconfig, name, scheme):
+def shown(console):
+    """Show each page in turn; gives its name and the page."""
+    console.entered()
+    for name, (path, selector) in PAGES.items():
+        page = console.open(path)
+        page.locator(selector).first.wait_for()
+        yield name, page
+
+
+@each_scheme
+def test_nothing_serious_is_found(api, make_console, pytestconfig, scheme):
     console = make_console(api, color_scheme=scheme, viewport={"width": 1280, "height": 900})
-    path, shown = PAGES[name]
-    page = console.entered(path)
-    page.locator(shown).first.wait_for()
-    if name in PICTURES and scheme == "light":
-        take_picture(pytestconfig, page, name)
-    assert console.serious() == []
+    for name, page in shown(console):
+        if name in PICTURES and scheme == "light":
+            take_picture(pytestconfig, page, name)
+        assert console.serious() == [], name
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@each_scheme
 def test_nothing_serious_is_found_on_the_way_in(api, make_console, scheme):
     console = make_console(api, color_scheme=scheme)
     console.open().get_by_role("heading", name="Log in").wait_for()
@@ -51,10 +59,8 @@ def test_nothing_serious_is_found_in_a_question(console):
     assert console.serious() == []
 
 
-@each_page
-def test_a_narrow_screen_does_not_scroll_aside(api, make_console, name):
+def test_a_narrow_screen_does_not_scroll_aside(api, make_console):
     console = make_console(api, viewport={"width": 360, "height": 740})
-    path, shown = PAGES[name]
-    page = console.entered(path)
-    page.locator(shown).first.wait_for()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    width = "document.documentElement.scrollWidth"
+    wide = [name for name, page in shown(console) if page.evaluate(width) > 360]
+    assert wide == []

@@ -48,6 +48,7 @@ def count(page):
     page.get_by_role("button", name="Count").click()
 
 
+@pytest.mark.deep
 def test_flavors_that_were_seen_are_counted_with_what_limits_them(asked, console):
     page = console.entered("/capacity")
     expect(flavor(page, 1).get_by_label("Name")).to_have_value("wide")
@@ -102,6 +103,7 @@ def test_a_flavor_is_typed_counted_and_kept_in_the_address(api, console):
     expect(page.get_by_label("Boots from a volume")).to_be_checked()
 
 
+@pytest.mark.deep
 def test_flavors_are_added_and_removed(asked, console):
     page = console.entered("/capacity")
     expect(rows(page)).to_have_count(2)
@@ -139,6 +141,7 @@ def test_what_is_wrong_is_said_at_its_field(asked, console):
     )
 
 
+@pytest.mark.deep
 def test_many_flavors_are_folded_until_one_is_wrong(api, console):
     for number in range(6):
         ask(api, f"x{number}", SMALL | {"name": f"small{number}", "vcpus": 0})
@@ -152,6 +155,7 @@ def test_many_flavors_are_folded_until_one_is_wrong(api, console):
     expect(flavor(page, 3).get_by_label("Memory")).to_be_focused()
 
 
+@pytest.mark.deep
 def test_devices_of_an_alias_are_asked_for_beside_the_flavor(asked, console):
     ask(asked, "fourth", GPU, pci_requests={"requests": [DEVICE]})
     page = console.entered("/capacity")
@@ -162,6 +166,7 @@ def test_devices_of_an_alias_are_asked_for_beside_the_flavor(asked, console):
     expect(flavor(page, 2).get_by_label("vCPUs")).to_have_attribute("aria-invalid", "true")
 
 
+@pytest.mark.deep
 def test_bounds_and_clusters_that_are_not_counted_are_said(asked, console):
     counted = {
         "hosts": 3, "fitting_hosts": 2, "runs_out_first": "VCPU", "is_exact": False,
@@ -180,6 +185,7 @@ def test_bounds_and_clusters_that_are_not_counted_are_said(asked, console):
     expect(rows(page, "By zone").first).to_contain_text("any number")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_serious_is_found(asked, make_console, pytestconfig, scheme):
     console = make_console(asked, color_scheme=scheme, viewport={"width": 1280, "height": 1000})

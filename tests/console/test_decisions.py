@@ -27,6 +27,7 @@ def refuse(api, name):
         api.use_cases.scheduler.select(request(name, vcpus=99, project_id="p"))
 
 
+@pytest.mark.deep
 def test_an_instance_is_found_by_its_uuid_and_says_why_in_one_sentence(decided, console):
     page = console.entered("/decisions")
     rows = page.locator("tbody tr")
@@ -52,6 +53,7 @@ def test_a_placed_one_has_hosts_and_the_way_to_their_pages(decided, console):
     expect(page.get_by_role("heading", name="a1 up")).to_be_visible()
 
 
+@pytest.mark.deep
 def test_new_decisions_appear_by_themselves(decided, console):
     page = console.entered("/decisions")
     rows = page.locator("tbody tr")
@@ -61,6 +63,7 @@ def test_new_decisions_appear_by_themselves(decided, console):
     expect(rows.first).to_contain_text("three")
 
 
+@pytest.mark.deep
 def test_filters_are_in_the_address(decided, console):
     page = console.entered("/decisions")
     page.get_by_label("Result").select_option("refused")
@@ -74,6 +77,7 @@ def test_filters_are_in_the_address(decided, console):
     expect(page.locator("#found")).to_have_text("None is kept")
 
 
+@pytest.mark.deep
 def test_older_ones_are_shown_when_they_are_asked_for(decided, console):
     for number in range(60):
         refuse(decided, f"more-{number}")
@@ -84,6 +88,7 @@ def test_older_ones_are_shown_when_they_are_asked_for(decided, console):
     expect(page.locator("tbody tr").last).to_contain_text("one")
 
 
+@pytest.mark.deep
 def test_the_same_question_is_asked_again_now(decided, console):
     page = console.entered("/decisions?instance=two")
     page.locator("tbody").get_by_role("link").click()
@@ -96,11 +101,13 @@ def test_the_same_question_is_asked_again_now(decided, console):
     expect(now.get_by_role("link", name="huge")).to_be_visible()
 
 
+@pytest.mark.deep
 def test_one_that_is_not_kept_is_told(console):
     page = console.entered("/decisions/1-0@default")
     expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_serious_is_found_in_one(decided, make_console, pytestconfig, scheme):
     console = make_console(decided, color_scheme=scheme, viewport={"width": 1280, "height": 900})
@@ -152,6 +159,7 @@ def test_what_if_a_request_had_asked_for_something_else(decided, console):
     expect(now).to_contain_text("No host")
 
 
+@pytest.mark.deep
 def test_what_if_changes_only_what_was_changed(decided, console):
     asked = request(
         "three",
@@ -200,6 +208,7 @@ def asked_by(page):
     return sent.value.post_data_json["spec_obj"]
 
 
+@pytest.mark.deep
 def test_what_is_wrong_with_a_changed_request_is_said_at_its_field(decided, console):
     page = console.entered("/decisions?instance=two")
     page.locator("tbody").get_by_role("link").click()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.support.consoles import take_picture
@@ -14,6 +15,7 @@ from tests.support.patience import SOON_S
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "console"
 
 
+@pytest.mark.deep
 def test_the_url_of_the_demo_cloud_shows_hosts_and_reservations(browser, tmp_path, pytestconfig):
     log = tmp_path / "log"
     command = [sys.executable, str(TOOL), "--port", "0"]

@@ -61,6 +61,7 @@ def test_hosts_are_searched_filtered_and_sorted_and_the_address_keeps_it(console
     expect(page.locator("#found")).to_have_text("2 of 6 hosts")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("measure", ["cpu", "memory", "disk", "reserved", "age", "state"])
 def test_the_heat_map_has_the_colours_of_each_measure(console, measure):
     page = console.entered(f"/fleet?colour={measure}")
@@ -73,6 +74,7 @@ def test_the_heat_map_has_the_colours_of_each_measure(console, measure):
     assert len(colours) > 2
 
 
+@pytest.mark.deep
 def test_pointing_at_a_cell_tells_of_its_host_and_a_click_opens_it(console):
     page = console.entered("/fleet?group=none")
     canvas = page.locator("#heat-map")
@@ -87,6 +89,7 @@ def test_pointing_at_a_cell_tells_of_its_host_and_a_click_opens_it(console):
     expect(page.locator("#found")).to_have_text("6 of 6 hosts")
 
 
+@pytest.mark.deep
 def test_hosts_that_report_later_appear_by_themselves(api, console):
     page = console.entered()
     expect(page.locator("#found")).to_have_text("6 of 6 hosts")
@@ -96,6 +99,7 @@ def test_hosts_that_report_later_appear_by_themselves(api, console):
     assert list(rows(page, "Hosts as a table"))[-1] == "c2"
 
 
+@pytest.mark.deep
 def test_ten_thousand_hosts_are_shown(console):
     number = 10_000
     columns = {
@@ -137,6 +141,7 @@ def test_what_a_host_reports_is_never_markup(api, console):
     assert page.evaluate("window.didRun") is None
 
 
+@pytest.mark.deep
 def test_an_answer_that_is_refused_is_told(console):
     page = console.entered("/nothing")
     problem = {"status": 403, "detail": "User anna is not authorized: the user has no right."}

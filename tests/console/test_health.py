@@ -125,6 +125,7 @@ def test_what_is_wrong_comes_first_with_how_to_mend_it(sick, console):
     assert rows(page, "In the last ")[Trouble.RECORDS_DROPPED] == ["12", "w2 12"]
 
 
+@pytest.mark.deep
 def test_the_page_follows_what_the_workers_report(reported, console):
     page = console.entered("/health")
     summary = page.locator("#summary")
@@ -140,6 +141,7 @@ def test_the_page_follows_what_the_workers_report(reported, console):
     expect(summary).to_have_text("All is well. 1 worker, 1 serving.")
 
 
+@pytest.mark.deep
 def test_a_worker_without_news_is_shown_as_such(reported, console):
     add(reported, "w2")
     now_s = reported.worker.state.changes(reports.SCOPE, Seen()).now_s
@@ -151,6 +153,7 @@ def test_a_worker_without_news_is_shown_as_such(reported, console):
     expect(page.locator("#findings li")).to_contain_text("worker w2: it has reported nothing for 2")
 
 
+@pytest.mark.deep
 def test_no_worker_is_told(api, console):
     api.worker._presence.stop()
     assert presence.workers(api.worker.state) == []
@@ -160,6 +163,7 @@ def test_no_worker_is_told(api, console):
     expect(page.locator("#workers")).to_contain_text("No worker is known.")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_serious_is_found(sick, make_console, pytestconfig, scheme):
     console = make_console(sick, color_scheme=scheme, viewport={"width": 1280, "height": 900})

@@ -1,5 +1,6 @@
 """A host's page."""
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.support.consoles import report
@@ -22,6 +23,7 @@ def test_a_host_has_facts_cells_and_devices(console):
     expect(page.locator("pre")).to_contain_text('"numa_topology"')
 
 
+@pytest.mark.deep
 def test_a_host_that_is_not_up_says_why(console):
     page = console.entered("/hosts/b2")
     expect(page.get_by_role("heading", name="b2 down")).to_be_visible()
@@ -44,6 +46,7 @@ def test_a_reservation_is_shown_with_the_time_that_is_left_and_released(api, con
     assert api.worker.listing.reservations()["reservations"] == []
 
 
+@pytest.mark.deep
 def test_instances_that_are_reported_appear(api, console):
     page = console.entered("/hosts/uuid-a2")
     expect(page.get_by_text("None is reported.")).to_be_visible()
@@ -54,6 +57,7 @@ def test_instances_that_are_reported_appear(api, console):
     expect(page.locator("#instances li")).to_have_text(["three", "two"])
 
 
+@pytest.mark.deep
 def test_a_host_that_is_not_there_is_told(console):
     page = console.entered("/hosts/nobody")
     expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
@@ -65,6 +69,7 @@ def fit(page):
     return page.get_by_role("form", name="Would a flavor fit")
 
 
+@pytest.mark.deep
 def test_a_flavor_fits_or_the_filter_that_refuses_it_is_said(api, console):
     api.use_cases.scheduler.select(
         request("two", flavor={"name": "m1", "vcpus": 1, "memory_mb": 512, "root_gb": 5})
@@ -89,6 +94,7 @@ def test_a_flavor_fits_or_the_filter_that_refuses_it_is_said(api, console):
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+@pytest.mark.deep
 def test_what_a_host_that_is_down_would_refuse_is_said(console):
     page = console.entered("/hosts/b2")
     form = fit(page)
@@ -98,6 +104,7 @@ def test_what_a_host_that_is_down_would_refuse_is_said(console):
     expect(page.locator("#fits")).to_contain_text("No: ComputeFilter: ")
 
 
+@pytest.mark.deep
 def test_the_last_decisions_that_chose_a_host_are_shown(api, console):
     page = console.entered("/hosts/a1")
     lately = page.locator("#lately tbody tr")

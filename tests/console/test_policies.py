@@ -36,6 +36,7 @@ def stored(api, name="packed"):
     return api.administration.library.policy_called(name).document
 
 
+@pytest.mark.deep
 def test_policies_have_marks_and_units_are_described(console):
     page = console.entered("/policies")
     policies = page.get_by_role("region", name="All policies")
@@ -64,6 +65,7 @@ def test_a_policy_is_made_and_ordered_by_keys_and_by_dragging(api, console):
     assert stored(api).ordered_filters[0].unit == "CoreFilter"
 
 
+@pytest.mark.deep
 def test_parameters_are_checked_while_one_types(console):
     page = console.entered("/policies")
     policies = page.get_by_role("region", name="All policies")
@@ -79,6 +81,7 @@ def test_parameters_are_checked_while_one_types(console):
     expect(page.locator("#verdict")).to_have_text("This policy can be stored.")
 
 
+@pytest.mark.deep
 def test_a_change_is_seen_in_the_history_and_taken_back(api, console):
     page = made(console.entered("/policies/new"))
     page.get_by_label("Factor of RAMWeigher").fill("2")
@@ -99,6 +102,7 @@ def test_a_change_is_seen_in_the_history_and_taken_back(api, console):
     ]
 
 
+@pytest.mark.deep
 def test_a_change_that_another_made_meanwhile_is_not_overwritten(api, console, make_console):
     page = made(console.entered("/policies/new"))
     other = make_console(api).entered("/policies/" + stored(api).id)
@@ -131,6 +135,7 @@ def test_a_cluster_is_attached_and_its_policy_is_then_not_removed(api, console):
     expect(policies.get_by_role("link", name="packed")).to_have_count(0)
 
 
+@pytest.mark.deep
 def test_a_reader_reads_only(api, console, make_console):
     made(console.entered("/policies/new"))
     page = make_console(api).entered("/policies", READER)
@@ -154,6 +159,7 @@ def with_units(tmp_path):
             yield api
 
 
+@pytest.mark.deep
 def test_a_unit_from_a_file_is_enabled_and_disabled(with_units, make_console):
     page = make_console(with_units).entered("/policies")
     filters = page.get_by_role("region", name="Filters")

@@ -55,6 +55,7 @@ def test_a_draft_is_rehearsed_before_it_is_stored(decided, console):
     }
 
 
+@pytest.mark.deep
 def test_the_policy_of_a_cluster_is_rehearsed_before_it_is_attached(decided, console):
     page = console.entered("/policies")
     page.get_by_label("Policy of east").select_option("power_saving")
@@ -70,6 +71,7 @@ def test_the_policy_of_a_cluster_is_rehearsed_before_it_is_attached(decided, con
     assert attached.get("east") != tried
 
 
+@pytest.mark.deep
 def test_hosts_that_take_no_more_and_the_way_to_the_decisions(decided, console):
     page = console.entered("/rehearsals")
     page.get_by_label("Hosts that take no more").fill("a1")
@@ -93,6 +95,7 @@ def test_what_is_wrong_is_said(decided, console):
     expect(page.locator("main")).to_contain_text("There is none.")
 
 
+@pytest.mark.deep
 def test_one_that_runs_shows_how_far_it_is_and_can_be_cancelled(decided, console):
     records = decided._rehearsals.records
     running = records_with(records, state="deciding", read=9, done=3, total=9)
@@ -111,6 +114,7 @@ def records_with(records, **fields):
     return record
 
 
+@pytest.mark.deep
 def test_readers_see_results_and_begin_none(decided, console):
     records_with(decided._rehearsals.records)
     page = console.entered("/rehearsals", user=READER)
@@ -121,6 +125,7 @@ def test_readers_see_results_and_begin_none(decided, console):
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_serious_is_found_in_a_result(decided, make_console, pytestconfig, scheme):
     console = make_console(decided, color_scheme=scheme, viewport={"width": 1280, "height": 900})

@@ -1,5 +1,6 @@
 """Logging in and out, what ends a session, and what a page may do."""
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.support.consoles import PASSWORD, READER
@@ -28,6 +29,7 @@ def test_logging_out_ends_the_session(console):
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
 
 
+@pytest.mark.deep
 def test_an_invitation_logs_in_once_and_leaves_the_address(api, console, make_console):
     link = f"#invitation={api.console.invitations.invite('anna')}"
     page = console.open(link)
@@ -48,6 +50,7 @@ def test_an_expired_session_asks_for_another_log_in_and_goes_on_there(api, conso
     expect(page.get_by_role("heading", name="a2", exact=False).first).to_be_visible()
 
 
+@pytest.mark.deep
 def test_a_reader_is_not_offered_what_the_api_would_refuse(api, console, make_console):
     page = console.entered("/hosts/uuid-a1")
     expect(page.get_by_role("button", name="Release")).to_be_visible()
@@ -78,6 +81,7 @@ def test_scripts_within_the_page_do_not_run(console):
     assert "Content Security Policy" in console.complaints.pop()
 
 
+@pytest.mark.deep
 def test_an_address_without_a_page_says_so(console):
     page = console.entered("/nothing/here")
     expect(page.get_by_role("heading", name="There is no such page")).to_be_visible()
@@ -85,6 +89,7 @@ def test_an_address_without_a_page_says_so(console):
     expect(page.get_by_role("heading", name="Fleet")).to_be_visible()
 
 
+@pytest.mark.deep
 def test_keys_alone_log_in_and_open_a_host(console):
     page = console.open()
     page.get_by_label("User").wait_for()

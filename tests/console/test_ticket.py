@@ -20,8 +20,6 @@ from tests.support.patience import eventually
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
 
-pytestmark = [pytest.mark.servers]
-
 FLAVORS = {"small": (1, 2048), "medium": (2, 4096), "large": (8, 16384)}
 
 
@@ -62,6 +60,7 @@ def until_one_is_refused(client: Any) -> str:
     return f"vm-{number}"
 
 
+@pytest.mark.deep
 def test_both_say_why_an_instance_was_refused_in_one_sentence_with_the_figures(
     cloud, config, redis_url, tmp_path, make_console, capsys
 ):

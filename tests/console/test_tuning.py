@@ -86,6 +86,7 @@ def test_the_rules_of_each_value_are_seen_and_what_is_held_back(console):
     expect(page.get_by_role("heading", name="cpu", exact=True)).to_be_visible()
 
 
+@pytest.mark.deep
 def test_a_change_appears_by_itself(api, console):
     page = console.entered("/tuning/hosts/uuid-a1")
     values = rows(page, "As they were sent to the agent last")
@@ -95,6 +96,7 @@ def test_a_change_appears_by_itself(api, console):
     expect(values.filter(has_text="VM db")).to_contain_text("cpu.quota60cpu:quota, cpu:busy")
 
 
+@pytest.mark.deep
 def test_hosts_are_found_by_name_and_cluster_and_these_are_in_the_address(console):
     page = console.entered("/tuning")
     listed = rows(page, HOSTS)
@@ -112,6 +114,7 @@ def test_hosts_are_found_by_name_and_cluster_and_these_are_in_the_address(consol
     expect(page.locator("#found")).to_have_text("No host that was tuned within a day")
 
 
+@pytest.mark.deep
 def test_problems_of_a_file_are_shown_at_their_place_until_it_is_mended(policies, console):
     page = console.entered("/tuning")
     alarms = page.locator("#alarms")
@@ -150,6 +153,7 @@ def test_a_policy_is_set_in_place_of_a_file_and_withdrawn(api, console):
     assert api.use_cases.tuning.texts()["ksm"] == KSM
 
 
+@pytest.mark.deep
 def test_issues_of_a_text_are_below_it_and_nothing_is_lost(api, console):
     page = console.entered("/tuning/new")
     page.get_by_label("Name").fill("mine")
@@ -171,6 +175,7 @@ def test_issues_of_a_text_are_below_it_and_nothing_is_lost(api, console):
     assert api.use_cases.tuning.texts()["mine"] == KSM
 
 
+@pytest.mark.deep
 def test_a_change_that_another_made_meanwhile_is_shown_and_not_overwritten(api, console):
     page = console.entered("/tuning/policies/ksm")
     theirs, ours = KSM.replace("1}", "2}"), KSM.replace("1}", "3}")
@@ -189,6 +194,7 @@ def test_a_change_that_another_made_meanwhile_is_shown_and_not_overwritten(api, 
     expect(page.locator("#other")).to_contain_text(KSM)
 
 
+@pytest.mark.deep
 def test_a_policy_that_was_withdrawn_meanwhile_is_set_again_on_purpose_only(api, console):
     api.use_cases.tuning.set("mine", KSM)
     page = console.entered("/tuning/policies/mine")
@@ -202,6 +208,7 @@ def test_a_policy_that_was_withdrawn_meanwhile_is_set_again_on_purpose_only(api,
     assert api.use_cases.tuning.texts()["mine"] == KSM
 
 
+@pytest.mark.deep
 def test_a_text_is_still_there_after_the_session_has_ended(api, console):
     page = console.entered("/tuning/policies/ksm")
     theirs, ours = KSM.replace("1}", "2}"), KSM.replace("1}", "3}")
@@ -222,6 +229,7 @@ def test_a_text_is_still_there_after_the_session_has_ended(api, console):
     assert api.use_cases.tuning.texts()["ksm"] == ours
 
 
+@pytest.mark.deep
 def test_a_reader_reads_only(console):
     page = console.entered("/tuning", READER)
     expect(rows(page, "Tuning policies in force")).to_have_count(2)
@@ -232,6 +240,7 @@ def test_a_reader_reads_only(console):
         expect(page.get_by_role("button", name=name)).to_have_count(0)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_serious_is_found(api, policies, make_console, pytestconfig, scheme):
     (policies / "mistake.yaml").write_text(BROKEN)

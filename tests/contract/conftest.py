@@ -102,7 +102,7 @@ def redis_engine(redis_url: str) -> Iterator[RedisEngine]:
     engine.close()
 
 
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.servers)])
+@pytest.fixture(params=["memory", "redis"])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     if request.param == "redis":
         yield request.getfixturevalue("redis_engine")

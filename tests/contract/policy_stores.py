@@ -18,8 +18,8 @@ from scheduler_worker.backends.sql.store import SqlPolicyStore
 SERVERS = {"postgresql": "postgres_server", "mariadb": "maria_server"}
 DATABASES = [
     "sqlite",
-    pytest.param("postgresql", marks=pytest.mark.servers),
-    pytest.param("mariadb", marks=pytest.mark.servers),
+    "postgresql",
+    "mariadb",
 ]
 
 

@@ -23,7 +23,7 @@ SCOPE, OTHER = "rack 1", "@global"
 Open = Callable[..., DecisionLog]
 
 
-@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.servers)])
+@pytest.fixture(params=["memory", "redis"])
 def opened(request: pytest.FixtureRequest) -> Iterator[Open]:
     """Opens the engine with bounds; in Redis it is always the same log."""
     logs: list[DecisionLog] = []
@@ -183,7 +183,6 @@ def test_old_records_go_with_the_next_one():
     assert log.of_instance(SCOPE, "a") == []
 
 
-@pytest.mark.servers
 def test_old_records_go_with_the_next_one_in_redis(redis_url):
     log = RedisDecisionLog(redis_url, prefix="old")
     with redis.Redis.from_url(redis_url) as client:
@@ -196,7 +195,6 @@ def test_old_records_go_with_the_next_one_in_redis(redis_url):
     log.close()
 
 
-@pytest.mark.servers
 def test_nothing_stays_of_records_that_went(redis_url):
     log = RedisDecisionLog(redis_url, bounds=Bounds(number=3), prefix="gone")
     log.append(SCOPE, [record(f"i{number}", "x") for number in range(500)], once="1")
@@ -213,7 +211,6 @@ def test_nothing_stays_of_records_that_went(redis_url):
     log.close()
 
 
-@pytest.mark.servers
 def test_a_log_without_new_records_expires(redis_url):
     prefix = uuid.uuid4().hex
     log = RedisDecisionLog(redis_url, bounds=Bounds(age_s=3600.0), prefix=prefix)
@@ -225,7 +222,6 @@ def test_a_log_without_new_records_expires(redis_url):
     log.close()
 
 
-@pytest.mark.servers
 def test_the_documented_account_suffices(redis_url):
     commands = re.findall(r"(?<=\s)\+[a-z|]+", (ROOT / "docs/state.md").read_text())
     with redis.Redis.from_url(redis_url) as client:
@@ -244,7 +240,6 @@ def test_the_documented_account_suffices(redis_url):
         assert [each for each in client.acl_log() if each["username"] == "worker"] == []
 
 
-@pytest.mark.servers
 def test_every_key_of_a_scope_is_in_one_slot(redis_url):
     prefix = uuid.uuid4().hex
     log = RedisDecisionLog(redis_url, prefix=prefix)

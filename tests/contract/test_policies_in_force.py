@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import redis
 
 from scheduler_worker.backends.clock import SystemClock
@@ -19,7 +18,6 @@ from tests.support.patience import NEVER_S
 
 from .policy_stores import opened
 
-pytestmark = pytest.mark.servers
 EDITS = 12
 """How many edits a process makes before it is killed in the middle of the next ones."""
 

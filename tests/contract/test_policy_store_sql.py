@@ -232,7 +232,6 @@ def test_a_killed_process_leaves_no_half_edit(database_url):
 # Outages
 
 
-@pytest.mark.servers
 @pytest.mark.parametrize("kind", [PostgresServer, MariaServer])
 def test_a_server_that_goes_away_is_named_and_found_again(kind, make_open_directory):
     server = kind(make_open_directory())

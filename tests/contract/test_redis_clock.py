@@ -18,8 +18,6 @@ from .conftest import SCOPE, RedisEngine
 from .test_redis_state import ask
 from .test_state import NEVER, acquire, guarded, put, records, seen
 
-pytestmark = pytest.mark.servers
-
 LEASE_S, OFFER_S = 20.0, 5.0
 HOUR_S = 3600.0
 TTL_S = 300.0

@@ -16,8 +16,6 @@ from tests.support.services import World, host
 from .conftest import SCOPE, RedisEngine
 from .test_state import NEVER, acquire, guarded, put, seen, values
 
-pytestmark = pytest.mark.servers
-
 KEYS = ("meta", "records", "changed")
 LOSSES = [lost for count in (1, 2, 3) for lost in combinations(KEYS, count)]
 

@@ -18,8 +18,6 @@ from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken
 from scheduler_worker.ports import Grant, Guard, Put, Seen, Transaction
 from tests.support.redis_model import Keyspace, Scripts
 
-pytestmark = pytest.mark.servers
-
 KEYS = ("k1", "k2", "k3")
 WORDS = ("a", "b", "c", "7", "")
 SCORES = ("1", "2.5", "-3", "1700000000000001", "inf")

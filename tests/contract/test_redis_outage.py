@@ -17,8 +17,6 @@ from tests.support.handlers import eventually
 from tests.support.proxy import Proxy
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.servers
-
 SCOPE = "default"
 CALLERS = 12
 NOTHING = [Transaction([Put("a", b"")])]

@@ -22,8 +22,6 @@ from tests.support.servers import LOOPBACK, RedisServer, Server, ServerFailed, f
 from .conftest import SCOPE, RedisEngine, soon
 from .test_state import LONG_AGO_S, NEVER, acquire, guarded, put, records, seen, values
 
-pytestmark = pytest.mark.servers
-
 ROOT = Path(__file__).resolve().parents[2]
 MICRO = 1_000_000
 

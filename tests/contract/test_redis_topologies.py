@@ -36,8 +36,6 @@ from .conftest import SCOPE
 from .test_moves import CLUSTERS, keep_moving
 from .test_state import NEVER, acquire, guarded, put, records, seen, values
 
-pytestmark = pytest.mark.servers
-
 SLOTS = 16384
 LONG_S = SOON_S
 ELSEWHERE = "rack 2"

@@ -32,8 +32,8 @@ from tests.support.patience import NEVER_S, SOON_S, growing
 @pytest.fixture(
     params=[
         "local",
-        pytest.param("oslo", marks=pytest.mark.servers),
-        pytest.param("amqp", marks=pytest.mark.servers),
+        "oslo",
+        "amqp",
     ]
 )
 def kind(request: pytest.FixtureRequest) -> str:
@@ -532,7 +532,6 @@ def test_an_oslo_messaging_client_is_served(bus: Bus, serve: Serve, topic: str) 
     assert theirs.call({"auth_token": "SECRET"}, "echo", value=[1]) == [1]
 
 
-@pytest.mark.servers
 def test_a_broker_that_refuses_us_is_reported(rabbit_url: str) -> None:
     conf = cfg.ConfigOpts()
     conf([])

@@ -22,7 +22,7 @@ def checkout(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.timeout(1000)
 def test_make_demo(checkout):
     done = subprocess.run(

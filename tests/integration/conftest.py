@@ -55,7 +55,7 @@ def placement_cloud(placement_server) -> Cloud:
 @pytest.fixture
 def rabbit_vhost_url(rabbit_server) -> str:
     """A new virtual host of the session's RabbitMQ."""
-    return rabbit_server.add_vhost(uuid.uuid4().hex)
+    return rabbit_server.new_vhost()
 
 
 @pytest.fixture

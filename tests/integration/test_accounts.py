@@ -20,8 +20,6 @@ from tests.support.patience import SOON_S, eventually
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, write_config
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
-
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 512}, "num_instances": 1}
 

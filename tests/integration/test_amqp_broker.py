@@ -16,8 +16,6 @@ from tests.support.proxy import Proxy
 from tests.support.servers import LOOPBACK, TlsRabbitServer, free_port
 from tests.support.workers import write_config
 
-pytestmark = pytest.mark.servers
-
 QUORUM = {"rabbit_quorum_queue": True, "rabbit_transient_quorum_queue": True}
 OPTIONS = r"amqp_durable_queues, amqp_auto_delete and\s+rabbit_quorum_queue"
 

@@ -17,8 +17,6 @@ from tests.support.handlers import Witness, echo, in_thread
 from tests.support.patience import SOON_S, eventually
 from tests.support.proxy import Proxy
 
-pytestmark = pytest.mark.servers
-
 QUORUM = {"rabbit_quorum_queue": True, "rabbit_transient_quorum_queue": True}
 
 
@@ -164,7 +162,6 @@ def test_a_message_that_can_never_be_handled_is_dead_lettered_and_blocks_nothing
     assert stage.client().call("echo", {}, value="going on") == "going on"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, QUORUM], ids=["classic", "quorum"])
 def test_a_message_that_kills_its_workers_is_dead_lettered(stage, options):
     command = [sys.executable, "-m", victim.__name__, stage.rabbit.url, stage.topic]

@@ -20,8 +20,6 @@ from tests.support.amqp import Account
 from tests.support.nova_databases import NovaCloud
 from tests.support.workers import WorkerProcess, write_config
 
-pytestmark = pytest.mark.servers
-
 Groups = dict[str, dict[str, Any]]
 
 

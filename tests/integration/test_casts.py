@@ -17,7 +17,7 @@ from tests.support.workers import write_config
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 512}, "num_instances": 1}
 
 
-@pytest.fixture(params=["local", pytest.param("rabbit", marks=pytest.mark.servers)])
+@pytest.fixture(params=["local", "rabbit"])
 def worker(request, tmp_path):
     url = f"local://{uuid.uuid4().hex}/"
     if request.param == "rabbit":
@@ -87,7 +87,6 @@ def test_a_repeated_cast_reserves_once(worker, answers):
     assert len(list(client.every_reservation())) == 1
 
 
-@pytest.mark.servers
 def test_a_waiting_cast_is_answered_by_another_worker_when_its_own_stops(
     tmp_path, rabbit_vhost_url, redis_url
 ):

@@ -28,8 +28,6 @@ from tests.support.proxy import Proxy
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
-
 CLIENTS = 16
 SPEC = {
     "flavor": {"vcpus": 1, "memory_mb": 512},

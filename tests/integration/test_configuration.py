@@ -116,7 +116,6 @@ def test_the_exit_status_of_check_config_says_whether_a_worker_would_start(
     assert run_worker(config, "--embedded", "--check-config").returncode == status
 
 
-@pytest.mark.servers
 def test_check_connections_names_the_servers_that_would_not_serve(
     tmp_path, config, rabbit_vhost_url
 ):

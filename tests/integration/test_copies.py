@@ -6,15 +6,11 @@ import random
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.service.placement.candidates import ClusterChoice
 from tests.support.patience import NEVER_S
 from tests.support.services import World, host
-
-pytestmark = pytest.mark.servers
 
 REQUESTS = [(f"i{n}", f"j{n}") if n % 3 == 0 else (f"i{n}",) for n in range(60)]
 

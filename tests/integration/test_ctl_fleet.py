@@ -23,8 +23,6 @@ from tests.support.patience import NEVER_S, SOON_S, eventually
 from tests.support.servers import LOOPBACK, free_port
 from tests.support.workers import WorkerProcess, write_config
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
-
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = str(ROOT / "examples" / "hosts.yaml")
 SPEC = {"flavor": {"vcpus": 2, "memory_mb": 4096, "root_gb": 20}, "num_instances": 1}

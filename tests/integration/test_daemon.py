@@ -93,7 +93,6 @@ def test_sigusr1_dumps_and_has_no_other_effect(tmp_path):
         assert worker.stop() == 0
 
 
-@pytest.mark.servers
 def test_the_supervisor_sends_heartbeats_while_all_its_workers_do(config, manager):
     with WorkerProcess(config, "--workers", "2") as workers:
         manager.until("READY=1")
@@ -125,7 +124,6 @@ def _children(workers) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-@pytest.mark.servers
 def test_sigterm_finishes_the_requests_in_hand(config, rabbit_vhost_url):
     outcomes: list[str] = []
     over = threading.Event()
@@ -156,7 +154,6 @@ def test_sigterm_finishes_the_requests_in_hand(config, rabbit_vhost_url):
     assert set(outcomes) == {"placed"}
 
 
-@pytest.mark.servers
 def test_sighup_reads_mutable_options_again(tmp_path, config, rabbit_vhost_url):
     with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
         client.update_hosts([host("small", memory_mb=4096), host("large")])
@@ -177,7 +174,6 @@ def test_sighup_reads_mutable_options_again(tmp_path, config, rabbit_vhost_url):
         assert worker.stop() == 0
 
 
-@pytest.mark.servers
 def test_several_processes(config, rabbit_vhost_url):
     with WorkerProcess(config, "--workers", "2") as workers, connected(rabbit_vhost_url) as client:
         workers.await_log("All 2 workers are ready")
@@ -201,7 +197,6 @@ def fragile(config):
     return config
 
 
-@pytest.mark.servers
 def test_a_worker_whose_server_fails_exits_with_a_status_for_a_restart(fragile, rabbit_vhost_url):
     with WorkerProcess(fragile).ready() as worker:
         with contextlib.closing(Operator(rabbit_vhost_url)) as operator:
@@ -211,7 +206,6 @@ def test_a_worker_whose_server_fails_exits_with_a_status_for_a_restart(fragile, 
         assert "a defect" in worker.log
 
 
-@pytest.mark.servers
 def test_one_of_several_workers_whose_server_fails_is_restarted(fragile, rabbit_vhost_url):
     with WorkerProcess(fragile, "--workers", "2") as workers:
         workers.await_log("All 2 workers are ready")
@@ -220,7 +214,6 @@ def test_one_of_several_workers_whose_server_fails_is_restarted(fragile, rabbit_
         workers.await_log("ended with 70; starting it again")
 
 
-@pytest.mark.servers
 def test_server_oslo_ends_within_its_bound_while_the_broker_is_away(
     tmp_path, rabbit_server, rabbit_vhost_url
 ):
@@ -236,7 +229,6 @@ def test_server_oslo_ends_within_its_bound_while_the_broker_is_away(
             assert worker.stop() in {0, 1}
 
 
-@pytest.mark.servers
 def test_a_supervisor_exits_with_the_status_of_workers_that_cannot_start(config):
     config.write_text(config.read_text() + "[filter_scheduler]\nenabled_filters = RamFiltre\n")
     done = run_worker(config, "--workers", "2")
@@ -244,7 +236,6 @@ def test_a_supervisor_exits_with_the_status_of_workers_that_cannot_start(config)
     assert "did you mean RamFilter?" in done.stderr
 
 
-@pytest.mark.servers
 def test_workers_end_when_their_supervisor_is_killed(config):
     """Although it leaves heartbeats unread, which resets the connection."""
     with WorkerProcess(config, "--workers", "2") as workers:
@@ -274,7 +265,6 @@ def test_a_worker_that_waits_for_the_broker_can_be_stopped(tmp_path):
         assert "Traceback" not in worker.log
 
 
-@pytest.mark.servers
 def test_a_ready_worker_has_loaded_the_clusters(tmp_path, config):
     reports = [host(f"h{n}", cluster=f"c{n % 3}") for n in range(300)]
     with app.build(conf.load(["--config-file", str(config)])).running() as filling:
@@ -288,7 +278,6 @@ def test_a_ready_worker_has_loaded_the_clusters(tmp_path, config):
         assert workers.log.partition("All 2 workers")[0].count(loaded) == 2
 
 
-@pytest.mark.servers
 def test_an_outage_of_redis(tmp_path, rabbit_vhost_url):
     redis = RedisServer(tmp_path / "redis")
     with redis:
@@ -310,7 +299,6 @@ def test_an_outage_of_redis(tmp_path, rabbit_vhost_url):
             assert reserved == {"i1", "i2"}, "earlier reservations are still there"
 
 
-@pytest.mark.servers
 def test_malformed_envelopes_are_skipped(config, rabbit_vhost_url):
     with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
         client.update_hosts([host("h")])
@@ -333,7 +321,6 @@ def test_malformed_envelopes_are_skipped(config, rabbit_vhost_url):
         assert worker.stop() == 0
 
 
-@pytest.mark.servers
 def test_malformed_messages_change_nothing(config, rabbit_vhost_url):
     with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
         client.update_hosts([host("h")])

@@ -16,8 +16,6 @@ from tests.support.nova_databases import NovaCloud, now_utc
 from tests.support.placement_server import Cloud, PlacementServer
 from tests.support.workers import WorkerProcess, write_config
 
-pytestmark = pytest.mark.servers
-
 
 @pytest.fixture(scope="module")
 def placement(tmp_path_factory, nova_installation):

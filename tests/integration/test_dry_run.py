@@ -19,8 +19,6 @@ from tests.support.patience import SOON_S, eventually
 from tests.support.servers import free_port
 from tests.support.workers import WorkerProcess, run_worker, write_config
 
-pytestmark = pytest.mark.servers
-
 MOST = 40
 """Messages that the queue of copies holds."""
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 1024, "root_gb": 1}, "num_instances": 1}
@@ -74,8 +72,8 @@ class Bed:
 
     def __init__(self, directory: Path, cloud: NovaCloud, rabbit_server) -> None:
         self.topic = f"scheduler-{uuid.uuid4().hex[:8]}"
-        self.vhost = uuid.uuid4().hex
-        self.url = rabbit_server.add_vhost(self.vhost)
+        self.url = rabbit_server.new_vhost()
+        self.vhost = self.url.rpartition("/")[2]
         self.port = free_port()
         self._rabbit = rabbit_server
         self.config = write_config(
@@ -193,12 +191,14 @@ def test_a_connection_that_is_lost_is_made_again(cloud, bed, rabbit_server):
 def test_a_dry_run_waits_for_an_exchange_and_makes_none(tmp_path, cloud, rabbit_server):
     bed = Bed(tmp_path, cloud, rabbit_server)
     bed.scheduler.close()
-    empty = rabbit_server.add_vhost(vhost := uuid.uuid4().hex)
+    empty = rabbit_server.new_vhost()
     config = tmp_path / "dry.conf"
     config.write_text(config.read_text().replace(bed.url, empty))
     with WorkerProcess(config, name="early") as worker:
         worker.await_log("there is no exchange nova yet")
-        listed = rabbit_server.control("list_exchanges", "-p", vhost, "name", "--formatter=json")
+        listed = rabbit_server.control(
+            "list_exchanges", "-p", empty.rpartition("/")[2], "name", "--formatter=json"
+        )
         assert "nova" not in {each["name"] for each in json.loads(listed)}
         later = PlayedScheduler(empty, bed.topic)
         worker.await_log("Copies of the messages of topic")

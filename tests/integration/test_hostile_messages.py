@@ -20,8 +20,6 @@ from tests.support.amqp import Account, Stage, raw_message
 from tests.support.handlers import Witness, echo
 from tests.support.patience import eventually
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
-
 WIRE = Path(__file__).parents[1] / "samples" / "nova" / "wire"
 LIVE = [json.loads(path.read_text()) for path in sorted(WIRE.glob("*.json"))]
 BURSTS = 150

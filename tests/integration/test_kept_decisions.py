@@ -13,8 +13,6 @@ from scheduler_worker.errors import NoValidHost
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
-
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 64, "name": "small"}, "project_id": "p"}
 
 

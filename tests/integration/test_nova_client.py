@@ -11,7 +11,6 @@ from tests.support.patience import SOON_S
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
 
-pytestmark = pytest.mark.servers
 CLIENT = Path(__file__).with_name("nova_client.py")
 CELL = "dddddddd-0000-4000-8000-000000000001"
 

@@ -26,8 +26,8 @@ from tests.support.servers import LOOPBACK, free_port
 from tests.support.services import World
 
 KINDS = [
-    pytest.param("maria_server", marks=pytest.mark.servers, id="mariadb"),
-    pytest.param("postgres_server", marks=pytest.mark.servers, id="postgresql"),
+    pytest.param("maria_server", id="mariadb"),
+    pytest.param("postgres_server", id="postgresql"),
 ]
 
 

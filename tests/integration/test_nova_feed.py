@@ -16,8 +16,6 @@ from tests.support.placement_server import PlacementServer
 from tests.support.proxy import Proxy
 from tests.support.workers import WorkerProcess, connected, run_worker, write_config
 
-pytestmark = pytest.mark.servers
-
 FEEDS = "This worker feeds now"
 
 

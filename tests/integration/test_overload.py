@@ -7,8 +7,6 @@ from tests.integration.overload import SLOW_S, Callers, decided
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
-
 PATIENCE_S, LASTS_S = 4.0, 10.0
 CAPACITY_HZ = 1 / SLOW_S
 

@@ -16,8 +16,6 @@ from scheduler_worker.placement import Why
 from tests.support.placement_model import PlacementModel
 from tests.support.placement_server import Cloud
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
-
 OWNER = Owner("project", "user")
 ROOM = {"VCPU": 4, "MEMORY_MB": 1024}
 TIMEOUT_S = 60.0

@@ -24,8 +24,6 @@ from tests.support.servers import free_port
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, write_config
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
-
 PROGRAM = Path(sys.executable).with_name("scheduler-worker-api")
 PASSWORD = "correct horse"
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 512, "root_gb": 1}, "num_instances": 1}

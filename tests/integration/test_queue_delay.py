@@ -9,8 +9,6 @@ from scheduler_worker.rpc.nova import baseapi
 from tests.support.amqp import Stage
 from tests.support.handlers import SOON_S, eventually, in_thread
 
-pytestmark = pytest.mark.servers
-
 
 @pytest.fixture
 def delays(monkeypatch):

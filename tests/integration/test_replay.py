@@ -10,7 +10,6 @@ import pytest
 
 from tests.support.workers import WorkerProcess, connected
 
-pytestmark = pytest.mark.servers
 ROOT = Path(__file__).resolve().parents[2]
 
 

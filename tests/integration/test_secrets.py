@@ -138,7 +138,6 @@ def page(port, path):
     return connection.getresponse().read().decode()
 
 
-@pytest.mark.servers
 def test_no_secret_leaves_the_worker(config, tmp_path, redis_server, rabbit_vhost_url, ask):
     port = conf.load(["--config-file", str(config)]).monitoring.port
     outputs: dict[str, str] = {}
@@ -198,7 +197,6 @@ def _check_coverage(outputs):
     assert "state.url" in outputs["dump"]
 
 
-@pytest.mark.servers
 def test_no_secret_leaves_the_worker_when_a_password_is_refused(
     tmp_path, rabbit_vhost_url, redis_server
 ):

@@ -17,8 +17,6 @@ from tests.support.placement_server import Cloud, PlacementServer
 from tests.support.proxy import Proxy
 from tests.support.workers import WorkerProcess, connected, write_config
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
-
 CLIENTS = 6
 DISK_GB, TOTAL_GB = 20, 200
 SPEC = {

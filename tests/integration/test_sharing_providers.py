@@ -30,8 +30,6 @@ from tests.support.clock import ManualClock
 from tests.support.placement_server import Cloud, PlacementServer
 from tests.support.services import World, host, request
 
-pytestmark = pytest.mark.slow
-
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
 FAST, SLOW, AVX = "STORAGE_DISK_SSD", "STORAGE_DISK_HDD", "HW_CPU_X86_AVX2"
 TIMEOUT_S = 60.0

@@ -11,8 +11,6 @@ from tests.support.servers import RedisServer
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
-
 CALLERS, TIMEOUT_S = 60, 5.0
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 64, "root_gb": 0}, "num_instances": 1}
 

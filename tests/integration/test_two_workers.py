@@ -18,8 +18,6 @@ from tests.support.patience import SOON_S
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
-
 HOSTS, ROOM, REQUESTS, CLIENTS = 100, 1500, 2000, 16
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 512, "root_gb": 1}, "num_instances": 1}
 

@@ -25,8 +25,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark the paths, and leave out those that were not asked for."""
     paths = [each for each in items if HERE in each.path.parents]
     for each in paths:
-        each.add_marker(pytest.mark.servers)
-        each.add_marker(pytest.mark.slow)
+        each.add_marker(pytest.mark.deep)
         each.add_marker(pytest.mark.timeout(START_S))
     if config.getoption("nova_paths") == "few":
         left_out = {each for each in paths if not each.get_closest_marker("few")}

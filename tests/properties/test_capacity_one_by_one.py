@@ -3,7 +3,7 @@
 import random
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_worker.errors import NoValidHost
@@ -19,6 +19,7 @@ from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.room import of_cluster
 from scheduler_worker.service.policies.units import load_units
 from tests.support.hosts import aggregate, host_record, host_table
+from tests.support.trials import examples
 
 OPTIONS = Options.of(max_instances_per_host=5, max_io_ops_per_host=4)
 CATALOGUE, NOVA = load_units(
@@ -178,7 +179,7 @@ POLICIES = st.one_of(
 )
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(reports=st.lists(hosts_, min_size=1, max_size=3), plain=specs, chosen=POLICIES)
 def test_it_is_what_placing_one_by_one_gives(reports, plain, chosen):
     policy = chosen

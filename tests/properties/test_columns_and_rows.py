@@ -6,7 +6,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_worker.errors import ComputeHostMetricNotFound, NoValidHost
@@ -20,6 +20,7 @@ from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.ranking import best
+from tests.support.trials import examples
 from tests.support.units import made, pipeline_of
 
 FILTERS = {each.name: each.load() for each in entry_points(group="scheduler_worker.filters")}
@@ -222,7 +223,7 @@ def table(reports: list[dict]) -> HostTable:
 
 
 @pytest.mark.parametrize("name", sorted(FILTERS))
-@settings(max_examples=60)
+@examples(60)
 @given(reports=st.lists(host_reports, min_size=1, max_size=6), plain=specs)
 def test_a_filters_methods_agree(name, reports, plain):
     hosts, spec = table(reports), msgspec.convert(plain, RequestSpec)
@@ -236,7 +237,7 @@ def test_a_filters_methods_agree(name, reports, plain):
         assert passes or unit.reason(host, spec)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     reports=st.lists(host_reports, min_size=1, max_size=6),
     plain=specs,
@@ -258,7 +259,7 @@ def test_filters_only_ever_remove_in_whatever_order(reports, plain, names, data)
 
 
 @pytest.mark.parametrize("name", sorted(WEIGHERS))
-@settings(max_examples=60)
+@examples(60)
 @given(reports=st.lists(host_reports, min_size=1, max_size=6), plain=specs)
 def test_a_weighers_methods_agree(name, reports, plain):
     hosts, spec = table(reports), msgspec.convert(plain, RequestSpec)
@@ -273,7 +274,7 @@ def test_a_weighers_methods_agree(name, reports, plain):
     assert unit.weigh(hosts.take(rows), spec).tolist() == columns[::2]
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(reports=st.lists(host_reports, min_size=1, max_size=6), plain=specs)
 def test_capacity_is_plain_arithmetic(reports, plain):
     hosts, spec = table(reports), msgspec.convert(plain, RequestSpec)
@@ -305,7 +306,7 @@ class NoRandomSource:
         pass
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     reports=st.lists(host_reports, min_size=1, max_size=4),
     plain=specs,

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_worker.errors import NoValidHost
@@ -15,6 +15,7 @@ from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.prefilters.capacity import Inventories
 from tests.support.hosts import NOW_S, host_record, host_table, request_spec
+from tests.support.trials import examples
 from tests.support.units import pipeline_of
 
 CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB")
@@ -98,7 +99,7 @@ def as_stored(claim: Claim, now_s: float) -> Reservation:
     return Reservation(created_at_s=now_s, expires_at_s=2 * now_s, token=1, **fields)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(fleet=st.lists(hosts_inventories, min_size=1, max_size=3), data=st.data())
 def test_a_host_passes_if_and_only_if_placement_would_accept_the_claim(fleet, data):
     """Whatever was claimed, reserved only, read again, or deleted before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_worker.model.requests import RequestSpec
@@ -29,6 +29,7 @@ from scheduler_worker.scheduling.numa.requests import wanted
 from scheduler_worker.scheduling.pci.pools import devices_for
 from scheduler_worker.scheduling.weighers.pci import PCIWeigher
 from tests.support.hosts import host_record, host_table
+from tests.support.trials import examples
 
 GIB = 1024
 
@@ -153,7 +154,7 @@ def fitted(
     return found if isinstance(found, Fitted) else None
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(topologies(), pci_pools, st.lists(requests(), min_size=1, max_size=4), ratios, st.booleans())
 def test_what_is_taken_is_free_and_taken_once(reported, devices, specs, ratio, packs):
     topology, pools = read_numa_topology(reported), read_pci_pools(devices)
@@ -208,7 +209,7 @@ def test_devices_are_given_back_exactly(reported, mine, theirs):
     assert devices_taken(devices_taken(both, mine, -1), theirs, -1) == pools
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(topologies(), pci_pools, requests(), ratios, st.booleans())
 def test_it_fits_if_some_arrangement_does(reported, devices, spec, ratio, packs):
     topology, pools, asked = read_numa_topology(reported), read_pci_pools(devices), wanted(spec)
@@ -239,7 +240,7 @@ def _networks_are_near(network, near, topology: NUMATopology) -> bool:
     return not (set(network.physnets) & anywhere) - here
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(st.tuples(st.none() | topologies(), pci_pools), min_size=1, max_size=4), requests())
 def test_both_methods_agree(reported, spec):
     table = host_table(

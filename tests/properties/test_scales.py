@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_worker.scheduling.compiler import Reversed
@@ -16,6 +16,7 @@ from scheduler_worker.scheduling.ranks import ranks
 from scheduler_worker.scheduling.scales import Scale
 from scheduler_worker.scheduling.selectors import NormalizedSum, RankSum, Selector, WeightedSum
 from tests.support.hosts import request_spec
+from tests.support.trials import examples
 from tests.support.units import made
 
 SPEC = request_spec(memory_mb=700)
@@ -106,7 +107,7 @@ def changed(scale: Scale, raw: list[Any], spec, change: tuple[str, int, Any]) ->
 @pytest.mark.parametrize("is_cost", [False, True])
 @pytest.mark.parametrize("selector", SELECTORS)
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60)
+@examples(60)
 @given(
     raw=st.lists(scores, min_size=2, max_size=12),
     rounds=st.lists(st.lists(changes, max_size=4), max_size=6),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from scheduler_worker.errors import TuningPolicyError
@@ -20,6 +20,7 @@ from scheduler_worker.tuning.issues import Issues, Kind
 from scheduler_worker.tuning.samples import Entity, Sample, entity_groups
 from scheduler_worker.tuning.state import EvaluatorState
 from scheduler_worker.tuning.yaml_subset import Scalar, Source
+from tests.support.trials import examples
 from tests.support.tuning import cycle_of, load, one_vm, outputs, rule, value_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +61,7 @@ def test_any_text_is_a_policy_or_has_issues(text):
     loaded(text)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.sampled_from(TEXTS), st.randoms(use_true_random=False))
 def test_any_damaged_document_is_a_policy_or_has_issues(text, rng):
     for _ in range(rng.randint(1, 4)):
@@ -73,7 +74,7 @@ def test_any_damaged_document_is_a_policy_or_has_issues(text, rng):
     loaded(text)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(words, max_size=25).map(" ".join) | st.text(max_size=30))
 def test_any_text_is_an_expression_or_has_an_issue(text):
     issues = Issues()
@@ -99,7 +100,7 @@ RUNS = {
 PROGRAMS = {name: load(text) for name, text in RUNS.items()}
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     st.sampled_from(sorted(PROGRAMS)),
     st.lists(

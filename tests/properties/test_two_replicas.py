@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_worker.errors import NoValidHost
@@ -17,6 +17,7 @@ from scheduler_worker.ports import Grant, Transaction, Written
 from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
 from tests.support.services import World, host
+from tests.support.trials import examples
 from tests.unit.scheduling.test_reserved_cells import cell, pool
 
 HOSTS = ("a", "b")
@@ -107,7 +108,7 @@ steps = st.builds(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(steps, min_size=4, max_size=24))
 def test_nothing_is_reserved_twice_and_what_is_given_back_is_free(taken_steps):
     worlds = new_worlds()

@@ -1,5 +1,6 @@
 """``/v1`` keeps to its own description: generated requests, valid and not, find no violation."""
 
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis import GenerationMode
@@ -50,6 +51,7 @@ SEMANTIC = {"positive_data_acceptance"}
 CHECKED = [check for check in CHECKS.get_all() if check.__name__ not in SEMANTIC]
 
 
+@pytest.mark.deep
 @SCHEMA.parametrize()
 @settings(max_examples=20, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_operation_keeps_to_its_description(case):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-FRESH = 100 if os.environ.get("CI") else 0
-"""How many new seeds are run beside those that are always the same."""
+FRESH = 150
+"""How many new seeds are run, beside those that are always the same."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -54,7 +54,7 @@ def run(document: Document) -> Outcome:
     Raises:
         Malformed: no kind recognises it, or a part of it is missing or has another type.
     """
-    kind = _kind_of(document)
+    kind = kind_of(document)
     try:
         differences = list(kind.run(document.value))
     except (msgspec.ValidationError, Malformed) as error:
@@ -68,7 +68,8 @@ def run(document: Document) -> Outcome:
     return Outcome(kind.name, differences, _has_raised(document.value))
 
 
-def _kind_of(document: Document) -> Kind:
+def kind_of(document: Document) -> Kind:
+    """The kind that recognises a case. Raises Malformed where none does."""
     for kind in kinds():
         if kind.recognise(document.value):
             return kind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 
@@ -49,7 +50,11 @@ class V1:
         ]
         self._operations = [*own, *operations]
         self._routes = Map(map(_rule, self._operations), strict_slashes=False)
-        self.description = openapi.describe(self._operations)
+
+    @cached_property
+    def description(self) -> openapi.Plain:
+        """In OpenAPI. Made when it is first asked for: its schemas take some 20 ms."""
+        return openapi.describe(self._operations)
 
     def owns(self, path: str) -> bool:
         """Whether a path is below the root."""

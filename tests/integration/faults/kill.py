@@ -150,7 +150,7 @@ def main() -> None:
             RedisServer(directory / "redis") as redis,
         ):
             for kind in KINDS:
-                toll = run(kind, directory, rabbit.add_vhost(kind), redis.url)
+                toll = run(kind, directory, rabbit.new_vhost(), redis.url)
                 print(json.dumps(msgspec.to_builtins(toll)))
 
 

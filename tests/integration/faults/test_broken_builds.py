@@ -26,8 +26,6 @@ from tests.support.patience import SOON_S, eventually
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, write_config
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
-
 LEASE_S = 2.0
 PLACED, REFUSED = "placed", "NoValidHost"
 

@@ -4,8 +4,6 @@ import pytest
 
 from tests.integration.faults import kill
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
-
 
 @pytest.mark.parametrize("kind", kill.KINDS)
 def test_a_worker_is_killed_among_a_hundred_casts(

@@ -1,0 +1,1 @@
+"""The test suite in lanes side by side, and what each test costs."""

@@ -1,0 +1,79 @@
+"""A plugin of pytest: ``--costs FILE`` writes what each test took of the processors.
+
+A test's cost is the CPU time, in seconds, of pytest's process and of all processes below it, from
+the start of its fixtures to their end. The first test that asks for a shared fixture, such as a
+server of the session, pays for its start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PARENT, _USED = 1, slice(11, 15)
+"""Fields of ``/proc/PID/stat`` behind the program's name: see proc_pid_stat(5)."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--costs", type=Path, metavar="FILE", help="write the CPU time of each test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("costs"):
+        config.pluginmanager.register(Costs(config.getoption("costs")))
+
+
+class Costs:
+    """Measures around each test, and writes a JSON object when the run ends."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seconds: dict[str, float] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        began = cpu_seconds()
+        try:
+            return (yield)
+        finally:
+            self._seconds[item.nodeid] = round(max(0.0, cpu_seconds() - began), 3)
+
+    def pytest_sessionfinish(self) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(json.dumps(self._seconds, indent=0))
+
+
+def cpu_seconds() -> float:
+    """The CPU time of this process, of the children it has waited for, and of all that run."""
+    mine = sum(os.times()[:4])
+    return mine + (_running_below(os.getpid()) if _has_children() else 0.0)
+
+
+def _has_children() -> bool:
+    with suppress(ChildProcessError):
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return True
+    return False
+
+
+def _running_below(root: int) -> float:
+    """Of each process that descends from the given one, with the children it has waited for."""
+    used: dict[int, int] = {}
+    children: dict[int, list[int]] = defaultdict(list)
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            fields = stat.read_bytes().rpartition(b")")[2].split()
+            pid = int(stat.parent.name)
+            used[pid] = sum(map(int, fields[_USED]))
+            children[int(fields[_PARENT])].append(pid)
+    below = list(children[root])
+    for pid in below:
+        below += children[pid]
+    return sum(used[pid] for pid in below) / _TICKS

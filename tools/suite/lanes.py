@@ -1,0 +1,90 @@
+"""Which parts of the suite run side by side, and what they may cost."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+REPORTS = ROOT / ".run" / "suite"
+"""Of each part: ``NAME.log``, its output, and ``NAME.json``, the costs of its tests."""
+
+
+class Part(NamedTuple):
+    """One process of a lane."""
+
+    name: str
+    command: tuple[str, ...]
+
+    @property
+    def log(self) -> Path:
+        return REPORTS / f"{self.name}.log"
+
+    @property
+    def costs(self) -> Path:
+        return REPORTS / f"{self.name}.json"
+
+
+class Lane(NamedTuple):
+    """Parts that run one after the other."""
+
+    parts: Sequence[Part]
+    budget_s: float | None = None
+    """CPU seconds that the lane may take on two idle cores."""
+
+
+def _tests(name: str, *arguments: str) -> Part:
+    costs = str(REPORTS / f"{name}.json")
+    return Part(name, (sys.executable, "-m", "pytest", "--costs", costs, *arguments))
+
+
+def _gate(name: str, *folders: str) -> Part:
+    return _tests(name, "-m", "not deep", *(f"tests/{each}" for each in folders))
+
+
+def _deep(name: str, *arguments: str) -> Part:
+    return _tests(f"deep-{name}", "-m", "deep", *arguments)
+
+
+GATE: Mapping[str, Lane] = {
+    "quick": Lane(
+        [
+            Part("lint", ("make", "--no-print-directory", "lint")),
+            _gate("unit", "unit", "architecture"),
+            _gate("properties", "properties"),
+        ],
+        budget_s=320,
+    ),
+    "servers": Lane([_gate("integration", "integration")], budget_s=370),
+    "edges": Lane(
+        [
+            _gate("contract", "contract"),
+            # In a process of its own: the simulator would preempt threads that other tests left.
+            _gate("simulation", "simulation"),
+            _gate("console", "console"),
+            _gate("examples", "examples"),
+        ],
+        budget_s=320,
+    ),
+}
+"""What decides whether a change lands: ten minutes on two cores."""
+
+DEEP: Mapping[str, Lane] = {
+    "deep-servers": Lane([_deep("integration", "tests/integration")]),
+    "deep-edges": Lane(
+        [
+            _deep("console", "tests/console"),
+            _deep("examples", "tests/examples", "tests/contract"),
+            _deep("nova", "tests/nova", "--nova-paths=few"),
+        ]
+    ),
+    "deep-search": Lane(
+        [
+            _deep("simulation", "tests/simulation"),
+            _tests("deep-properties", "tests/properties", "--hypothesis-profile=deep"),
+        ]
+    ),
+}
+"""What ``make test-all`` runs beside the gate: dear tests, more examples, a real cloud."""
