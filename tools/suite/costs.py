@@ -35,7 +35,7 @@ class Costs:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._seconds: dict[str, float] = {}
+        self._seconds: dict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -43,11 +43,12 @@ class Costs:
         try:
             return (yield)
         finally:
-            self._seconds[item.nodeid] = round(max(0.0, cpu_seconds() - began), 3)
+            self._seconds[item.nodeid] += max(0.0, cpu_seconds() - began)
 
     def pytest_sessionfinish(self) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._file.write_text(json.dumps(self._seconds, indent=0))
+        costs = {test: round(cost_s, 3) for test, cost_s in self._seconds.items()}
+        self._file.write_text(json.dumps(costs, indent=0))
 
 
 def cpu_seconds() -> float:
