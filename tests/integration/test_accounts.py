@@ -45,6 +45,7 @@ def account(rabbit_server, rabbit_vhost_url):
         rabbit_server.control("delete_user", user)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["amqp", "oslo"])
 def test_the_documented_permissions_of_a_worker_suffice(
     account, rabbit_vhost_url, redis_url, tmp_path, kind

@@ -187,6 +187,7 @@ def test_a_missing_vhost_ends_the_start(stage):
         stage.serve({"echo": echo}, url=stage.rabbit.url_of("nowhere"))
 
 
+@pytest.mark.deep
 def test_lost_permissions_are_reported_and_waited_for(stage, witness):
     control, name = stage.rabbit.control, stage.topic
     control("add_user", name, "secret")
@@ -230,6 +231,7 @@ def test_the_start_names_the_missing_permission(stage, without, complaint):
             stage.serve({"echo": echo}, url=account.url)
 
 
+@pytest.mark.deep
 def test_a_lost_permission_to_answer_is_retried_with_backoff(stage, witness, monkeypatch):
     monkeypatch.setattr(amqp_server, "_LASTED_S", 0)
     with stage.account() as account:
@@ -299,6 +301,7 @@ def tls(authority):
     }
 
 
+@pytest.mark.deep
 def test_calls_and_large_answers_pass_through_tls(stage, tls_rabbit, tls):
     stage.serve({"echo": echo}, url=tls_rabbit.tls_url(), **tls)
     client = stage.client(url=tls_rabbit.tls_url(), options=tls)

@@ -6,6 +6,8 @@ import threading
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.rpc.transport import Bus
@@ -64,6 +66,7 @@ def balancing_worker(redis_url: str) -> str:
     return read(redis_url, BalancingRecords()).turns["default"].worker.partition("/")[0]
 
 
+@pytest.mark.deep
 def test_an_overloaded_host_is_relieved_although_the_balancing_worker_is_killed(
     tmp_path, rabbit_vhost_url, redis_url
 ):

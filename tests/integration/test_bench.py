@@ -18,6 +18,7 @@ def test_without_nova_the_message_says_how_to_install_it(words, tmp_path):
     assert "-m pip install nova==34.0.0" in ran.stderr
 
 
+@pytest.mark.deep
 def test_nova_chooses_the_same_hosts(nova_python, tmp_path):
     figures = tmp_path / "figures.json"
     asked = [*BENCH, "--peer", *SMALL, "--instances", "1", "3", "--json", str(figures)]

@@ -152,6 +152,7 @@ def drained_worker(set_up: SetUp) -> None:
     assert main(["worker", "drain", "w1", "--last", "--config-file", str(config)]) == 0
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("broken", "status", "check", "words"),
     [

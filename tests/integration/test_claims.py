@@ -162,6 +162,7 @@ def serving(scene: Scene, *names: str) -> Iterator[list[WorkerProcess]]:
         yield workers
 
 
+@pytest.mark.deep
 def test_exactly_what_placement_has_room_for_is_answered(scene):
     """Hosts report more than Placement knows of three of them: it decides."""
     room = {"h00": 1, "h03": 2, "h07": 0}
@@ -216,6 +217,7 @@ def test_an_evacuated_instance_holds_source_and_destination(scene):
         assert scene.held(instance).held == {source: TAKEN, destination: TAKEN}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("direction", ["to_server", "to_client"])
 def test_a_worker_killed_before_the_claim_or_after_it_leaves_no_more_than_one(scene, direction):
     """``to_server``: between decision and claim; ``to_client``: between claim and answer."""
@@ -241,6 +243,7 @@ def test_a_worker_killed_before_the_claim_or_after_it_leaves_no_more_than_one(sc
             assert scene.reserved() == {instance: reserved}
 
 
+@pytest.mark.deep
 def test_while_a_request_waits_for_placement_its_slot_serves_others(scene):
     with Proxy(scene.server.port) as proxy:
         with scene.worker("one", port=proxy.port, slots=1) as one:
@@ -257,6 +260,7 @@ def test_while_a_request_waits_for_placement_its_slot_serves_others(scene):
                     assert each.result(SOON_S) in scene.providers
 
 
+@pytest.mark.deep
 def test_a_restart_of_placement_in_the_middle_costs_no_request(scene):
     restarted = threading.Event()
 
@@ -273,6 +277,7 @@ def test_a_restart_of_placement_in_the_middle_costs_no_request(scene):
         scene.check(answers, {f"h{number:02d}": 4 for number in range(10)})
 
 
+@pytest.mark.deep
 def test_a_worker_killed_in_the_middle_costs_no_request(scene):
     with serving(scene, "one", "two") as (_, two):
         scene.fleet(10)
@@ -280,6 +285,7 @@ def test_a_worker_killed_in_the_middle_costs_no_request(scene):
         scene.check(answers, {f"h{number:02d}": 4 for number in range(10)})
 
 
+@pytest.mark.deep
 def test_while_placement_is_away_nothing_is_answered_and_nothing_stays(scene):
     with serving(scene, "one") as [one], Proxy(scene.server.port) as proxy:
         one.stop()

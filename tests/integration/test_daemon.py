@@ -93,6 +93,7 @@ def test_sigusr1_dumps_and_has_no_other_effect(tmp_path):
         assert worker.stop() == 0
 
 
+@pytest.mark.deep
 def test_the_supervisor_sends_heartbeats_while_all_its_workers_do(config, manager):
     with WorkerProcess(config, "--workers", "2") as workers:
         manager.until("READY=1")
@@ -174,6 +175,7 @@ def test_sighup_reads_mutable_options_again(tmp_path, config, rabbit_vhost_url):
         assert worker.stop() == 0
 
 
+@pytest.mark.deep
 def test_several_processes(config, rabbit_vhost_url):
     with WorkerProcess(config, "--workers", "2") as workers, connected(rabbit_vhost_url) as client:
         workers.await_log("All 2 workers are ready")
@@ -206,6 +208,7 @@ def test_a_worker_whose_server_fails_exits_with_a_status_for_a_restart(fragile, 
         assert "a defect" in worker.log
 
 
+@pytest.mark.deep
 def test_one_of_several_workers_whose_server_fails_is_restarted(fragile, rabbit_vhost_url):
     with WorkerProcess(fragile, "--workers", "2") as workers:
         workers.await_log("All 2 workers are ready")
@@ -229,6 +232,7 @@ def test_server_oslo_ends_within_its_bound_while_the_broker_is_away(
             assert worker.stop() in {0, 1}
 
 
+@pytest.mark.deep
 def test_a_supervisor_exits_with_the_status_of_workers_that_cannot_start(config):
     config.write_text(config.read_text() + "[filter_scheduler]\nenabled_filters = RamFiltre\n")
     done = run_worker(config, "--workers", "2")
@@ -265,6 +269,7 @@ def test_a_worker_that_waits_for_the_broker_can_be_stopped(tmp_path):
         assert "Traceback" not in worker.log
 
 
+@pytest.mark.deep
 def test_a_ready_worker_has_loaded_the_clusters(tmp_path, config):
     reports = [host(f"h{n}", cluster=f"c{n % 3}") for n in range(300)]
     with app.build(conf.load(["--config-file", str(config)])).running() as filling:
@@ -278,6 +283,7 @@ def test_a_ready_worker_has_loaded_the_clusters(tmp_path, config):
         assert workers.log.partition("All 2 workers")[0].count(loaded) == 2
 
 
+@pytest.mark.deep
 def test_an_outage_of_redis(tmp_path, rabbit_vhost_url):
     redis = RedisServer(tmp_path / "redis")
     with redis:
@@ -299,6 +305,7 @@ def test_an_outage_of_redis(tmp_path, rabbit_vhost_url):
             assert reserved == {"i1", "i2"}, "earlier reservations are still there"
 
 
+@pytest.mark.deep
 def test_malformed_envelopes_are_skipped(config, rabbit_vhost_url):
     with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
         client.update_hosts([host("h")])
@@ -321,6 +328,7 @@ def test_malformed_envelopes_are_skipped(config, rabbit_vhost_url):
         assert worker.stop() == 0
 
 
+@pytest.mark.deep
 def test_malformed_messages_change_nothing(config, rabbit_vhost_url):
     with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
         client.update_hosts([host("h")])

@@ -86,6 +86,7 @@ def read_only(nova: NovaCloud) -> str:
     return nova.reader_of(nova.api_url)
 
 
+@pytest.mark.deep
 def test_a_cloud_that_is_well_has_nothing_failed(nova, examined, placement):
     with_providers(nova, placement, "a", "b")
     status, found = examined(examined.written(read_only(nova)))
@@ -144,6 +145,7 @@ def test_a_table_that_is_missing_ends_the_examination(maria, examined, placement
     assert found[-1][1] == "the rest"
 
 
+@pytest.mark.deep
 def test_workers_beside_it_are_known_and_must_agree(maria, examined, placement):
     with_providers(maria, placement, "a")
     url = read_only(maria)
@@ -166,6 +168,7 @@ def test_workers_beside_it_are_known_and_must_agree(maria, examined, placement):
     assert ("ok", "the workers", "0 workers share the state: none") in found
 
 
+@pytest.mark.deep
 def test_another_program_on_the_queue_is_found(maria, examined, placement, rabbit_url):
     with_providers(maria, placement, "a")
     config = examined.written(read_only(maria))

@@ -124,6 +124,7 @@ def bed(tmp_path, cloud, rabbit_server):
     bed.scheduler.close()
 
 
+@pytest.mark.deep
 def test_copies_are_compared_and_the_scheduler_gets_everything(cloud, bed):
     alone = bed.queues().keys()
     with bed.started() as worker:
@@ -155,6 +156,7 @@ def test_copies_are_compared_and_the_scheduler_gets_everything(cloud, bed):
     assert set(bed.queues().values()) == {0}
 
 
+@pytest.mark.deep
 def test_a_dry_run_that_hangs_or_dies_takes_nothing_from_the_scheduler(bed):
     alone = bed.queues().keys()
     with bed.started() as worker:
@@ -174,6 +176,7 @@ def test_a_dry_run_that_hangs_or_dies_takes_nothing_from_the_scheduler(bed):
         assert bed.scheduler.asked == asked
 
 
+@pytest.mark.deep
 def test_a_connection_that_is_lost_is_made_again(cloud, bed, rabbit_server):
     with bed.started() as worker:
         first = {each for each in bed.queues() if "_dry_run_" in each}
@@ -188,6 +191,7 @@ def test_a_connection_that_is_lost_is_made_again(cloud, bed, rabbit_server):
         assert "flavor" in worker.log
 
 
+@pytest.mark.deep
 def test_a_dry_run_waits_for_an_exchange_and_makes_none(tmp_path, cloud, rabbit_server):
     bed = Bed(tmp_path, cloud, rabbit_server)
     bed.scheduler.close()

@@ -189,6 +189,7 @@ def worker(stage: Stage, account: Account, request: pytest.FixtureRequest) -> Wo
     return Worker(stage, account)
 
 
+@pytest.mark.deep
 @settings(
     max_examples=BURSTS,
     deadline=None,

@@ -29,6 +29,7 @@ def configured(tmp_path, rabbit_vhost_url):
     return make
 
 
+@pytest.mark.deep
 def test_every_decision_of_two_workers_is_found_once_by_a_third(
     configured, rabbit_vhost_url, redis_url
 ):
@@ -59,6 +60,7 @@ def test_every_decision_of_two_workers_is_found_once_by_a_third(
     assert [each["host"] for each in whole["ranked"]]
 
 
+@pytest.mark.deep
 def test_requests_are_served_where_records_cannot_be_written(
     configured, rabbit_vhost_url, redis_url
 ):

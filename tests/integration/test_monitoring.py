@@ -228,6 +228,7 @@ def test_a_worker_that_cannot_start_leaves_no_port_open(tmp_path):
         get(port, "/livez")
 
 
+@pytest.mark.deep
 def test_a_state_that_hangs_is_reported_in_time_and_can_be_dumped(tmp_path, rabbit_vhost_url):
     """Redis takes connections and answers nothing; the requests in hand hang with it."""
     port = free_port()
@@ -264,6 +265,7 @@ def test_a_state_that_hangs_is_reported_in_time_and_can_be_dumped(tmp_path, rabb
             assert worker.stop() == 0
 
 
+@pytest.mark.deep
 def test_a_redis_that_refuses_writes_is_reported_and_logged_once(tmp_path, rabbit_vhost_url):
     port = free_port()
     with RedisServer(tmp_path / "redis") as server, redis.Redis.from_url(server.url) as operator:

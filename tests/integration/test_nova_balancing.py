@@ -6,6 +6,8 @@ import queue
 import threading
 from collections import Counter
 
+import pytest
+
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.rpc.transport import Bus
 from tests.support import nova_api
@@ -70,6 +72,7 @@ class NovasDatacenter(Datacenter):
         super().close()
 
 
+@pytest.mark.deep
 def test_nova_relieves_a_host_although_the_worker_that_asked_is_killed(
     tmp_path, rabbit_vhost_url, redis_url
 ):

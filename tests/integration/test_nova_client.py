@@ -84,6 +84,7 @@ def test_selections_are_novas_own_objects(serve):
     assert [each["instance_uuid"] for each in client.every_reservation()] == [uuid_]
 
 
+@pytest.mark.deep
 def test_a_multi_create_of_a_group_and_its_refusal(serve):
     nova, client, _ = serve
     uuids = ids(4)
@@ -114,6 +115,7 @@ def test_capped_clients_get_what_they_ask_for(serve, version):
     assert "nova.exception.NoValidHost" in refused["raised"][2]
 
 
+@pytest.mark.deep
 def test_fanout_casts_take_effect(serve):
     nova, client, _ = serve
     compute = nova()
@@ -136,6 +138,7 @@ def test_fanout_casts_take_effect(serve):
     until(lambda: instances(client, "h1") == sorted([second, third]))
 
 
+@pytest.mark.deep
 def test_ping(serve):
     nova, _, _ = serve
     assert nova().ok("ping", arg="hello") == {"service": "scheduler", "arg": "hello"}

@@ -96,6 +96,7 @@ def test_the_workers_follow_the_databases_and_take_over_from_each_other(cloud, w
             assert second.stop() == 0
 
 
+@pytest.mark.deep
 def test_a_cell_that_is_away_leaves_the_others_and_comes_back(cloud, write, rabbit_url):
     proxy = Proxy(cloud.server.port)
     url = cloud.cell_urls["cell2"].replace(f":{cloud.server.port}/", f":{proxy.port}/")
@@ -123,6 +124,7 @@ def test_a_cell_that_is_away_leaves_the_others_and_comes_back(cloud, write, rabb
         eventually(is_back)
 
 
+@pytest.mark.deep
 def test_hosts_are_judged_by_placement_from_the_first_request_on(
     cloud, write, rabbit_url, placement_server, placement_cloud
 ):

@@ -30,6 +30,7 @@ def config(tmp_path, rabbit_vhost_url, redis_url):
     return make
 
 
+@pytest.mark.deep
 def test_decisions_are_answered_in_time_and_nothing_is_reserved_for_callers_that_left(
     config, tmp_path, rabbit_vhost_url, capsys
 ):

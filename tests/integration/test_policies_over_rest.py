@@ -125,6 +125,7 @@ def is_stored(policy, words):
     return True
 
 
+@pytest.mark.deep
 def test_the_next_decision_of_every_worker_follows_an_attachment(
     tmp_path, groups, apis, rabbit_vhost_url
 ):
@@ -156,6 +157,7 @@ def test_the_next_decision_of_every_worker_follows_an_attachment(
             assert chosen == [wanted, wanted]
 
 
+@pytest.mark.deep
 def test_kills_in_the_middle_of_edits_leave_store_and_state_alike(tmp_path, groups, apis):
     with apis[0].connect() as connection:
         policies = connection.system_service().scheduling_policies_service()

@@ -127,6 +127,7 @@ class SleepyDatacenter:
         self._agent.close()
 
 
+@pytest.mark.deep
 def test_a_host_is_emptied_and_sleeps_and_wakes_up_although_the_balancing_worker_is_killed(
     tmp_path, rabbit_vhost_url, redis_url
 ):

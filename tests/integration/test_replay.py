@@ -31,6 +31,7 @@ def trace(tmp_path) -> list[Path]:
     return [nodes, pods]
 
 
+@pytest.mark.deep
 def test_a_trace_is_replayed_and_no_host_is_overbooked(config, rabbit_vhost_url, trace, tmp_path):
     figures = tmp_path / "figures.json"
     command = [sys.executable, str(ROOT / "tools" / "replay"), "--openb", *map(str, trace),

@@ -197,6 +197,7 @@ def _check_coverage(outputs):
     assert "state.url" in outputs["dump"]
 
 
+@pytest.mark.deep
 def test_no_secret_leaves_the_worker_when_a_password_is_refused(
     tmp_path, rabbit_vhost_url, redis_server
 ):

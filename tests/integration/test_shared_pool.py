@@ -81,6 +81,7 @@ def place(client: Any, instance: str) -> str | None:
     return str(chosen.service_host)
 
 
+@pytest.mark.deep
 def test_instances_are_placed_until_the_pool_is_full(scene, placement_server, rabbit_vhost_url):
     url = placement_server.url
     with scene.worker("w1", placement=url) as first, scene.worker("w2", placement=url) as second:
@@ -102,6 +103,7 @@ def test_instances_are_placed_until_the_pool_is_full(scene, placement_server, ra
             assert all("needs 20 DISK_GB" in each["reason"] for each in verdicts)
 
 
+@pytest.mark.deep
 def test_while_placement_is_away_the_reason_is_answered(scene, placement_server, rabbit_vhost_url):
     with Proxy(placement_server.port) as proxy:
         with scene.worker("w1", placement=f"http://127.0.0.1:{proxy.port}") as worker:

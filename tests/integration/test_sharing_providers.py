@@ -336,7 +336,9 @@ class Generated:
         return found
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(each, marks=pytest.mark.deep) for each in range(2, 8))]
+)
 def test_the_hosts_that_are_admitted_are_those_of_placement(scene, seed):
     generated = Generated(scene, seed)
     world = generated.build()

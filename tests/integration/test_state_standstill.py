@@ -21,6 +21,7 @@ def redis_of_its_own(tmp_path):
         yield server
 
 
+@pytest.mark.deep
 def test_every_call_is_refused_in_time_once_the_outage_is_known(
     tmp_path, rabbit_vhost_url, redis_of_its_own
 ):

@@ -74,6 +74,7 @@ def tuner_of(redis_url: str) -> str:
     return read(redis_url, TuningRecords()).turns["default"].worker.partition("/")[0]
 
 
+@pytest.mark.deep
 def test_a_balloon_reaches_its_target_although_its_tuner_is_killed(
     tmp_path, rabbit_vhost_url, redis_url, clusters_file
 ):

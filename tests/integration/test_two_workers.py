@@ -109,6 +109,7 @@ def test_exactly_the_capacity_is_used(shared_config, rabbit_vhost_url, redis_url
         print(f"\n  two workers: {REQUESTS} requests in {took_s:.1f} s")
 
 
+@pytest.mark.deep
 def test_after_a_kill_every_request_is_answered_and_nothing_reserved_twice(
     shared_config, rabbit_vhost_url, redis_url
 ):

@@ -26,6 +26,8 @@ from tests.support.patience import SOON_S, eventually
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, write_config
 
+pytestmark = pytest.mark.deep
+
 LEASE_S = 2.0
 PLACED, REFUSED = "placed", "NoValidHost"
 

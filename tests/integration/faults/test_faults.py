@@ -19,6 +19,8 @@ from tests.integration.faults.arena import CLUSTERS, LEASE_S, Arena
 from tests.support.amqp import Operator, message, raw_message
 from tests.support.patience import eventually
 
+pytestmark = pytest.mark.deep
+
 HOUR_S = 3600.0
 ANSWER_BYTES, ANSWERS = 900_000, 200
 LARGEST_MB = 400

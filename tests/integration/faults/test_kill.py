@@ -4,6 +4,8 @@ import pytest
 
 from tests.integration.faults import kill
 
+pytestmark = pytest.mark.deep
+
 
 @pytest.mark.parametrize("kind", kill.KINDS)
 def test_a_worker_is_killed_among_a_hundred_casts(
