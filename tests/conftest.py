@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from types import FrameType
 
 import pytest
 import redis
@@ -19,6 +22,13 @@ from tests.support.databases import MariaServer, PostgresServer
 from tests.support.servers import RabbitServer, RedisServer, Server, ServerMissing
 
 NOVA = Path(__file__).with_name("nova")
+SEARCH_S = 3600
+"""The limit of a search, which ends by the number of its examples: only a hang reaches it."""
+
+
+class TimedOut(BaseException):
+    """Raised in a test that reaches its limit; hypothesis takes it for no failing example."""
+
 
 settings.register_profile(
     "load", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -46,6 +56,48 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_left_out and collection_path == NOVA else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Searches by hypothesis get their own limit, where they have none."""
+    for each in items:
+        if getattr(getattr(each, "obj", None), "is_hypothesis_test", False):
+            each.add_marker(pytest.mark.timeout(SEARCH_S))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer() -> Generator[None, bool, bool]:
+    """Let the limit raise TimedOut instead of the exception of a test that fails."""
+    is_set = yield
+    raises = signal.getsignal(signal.SIGALRM)
+    if not callable(raises):
+        return is_set  # the limit is of the other method, which ends pytest
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        try:
+            raises(number, frame)
+        except pytest.fail.Exception as error:
+            raise TimedOut(str(error)) from None
+
+    signal.signal(signal.SIGALRM, handler)
+    return is_set
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Install Nova before the first test, so that no test's limit counts it."""
+    if session.config.option.collectonly:
+        return
+    if any("nova_installation" in getattr(each, "fixturenames", ()) for each in session.items):
+        installed_nova()
+
+
+@cache
+def installed_nova() -> Installation | NotInstalled:
+    """The environment of Nova and Placement, beside ours, or why there is none."""
+    try:
+        return default_installation().ensure()
+    except NotInstalled as error:
+        return error
+
+
 @contextmanager
 def needing_servers() -> Iterator[None]:
     """What is missing inside skips the test at a desk, and fails it where CI is set."""
@@ -66,9 +118,12 @@ def started(server: Server) -> Server:
 
 @pytest.fixture(scope="session")
 def nova_installation() -> Installation:
-    """The environment of Nova and Placement, beside ours; some minutes the first time."""
+    """The environment of Nova and Placement, installed before the first test."""
+    found = installed_nova()
     with needing_servers():
-        return default_installation().ensure()
+        if isinstance(found, NotInstalled):
+            raise found
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SEARCH_S
 from tests.simulation import plan as plans
 from tests.simulation import runs
 from tests.simulation.simulation import play
@@ -21,14 +22,14 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(SEARCH_S, method="signal")  # other processes simulate
 def test_the_guarantees_hold_under_all_faults(seed, capsys):
     first, count = (0, SEEDS) if seed is None else (seed, 1)
     run(first, count, capsys)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(SEARCH_S, method="signal")  # other processes simulate
 def test_the_guarantees_hold_under_new_seeds(fresh, seed, capsys):
     if not fresh or seed is not None:
         pytest.skip("fresh seeds are for CI, or asked for by --fresh COUNT")
