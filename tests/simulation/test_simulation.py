@@ -14,6 +14,7 @@ from tests.conftest import SEARCH_S
 from tests.simulation import plan as plans
 from tests.simulation import runs
 from tests.simulation.simulation import play
+from tests.support.patience import PROCESS_S
 
 SEEDS = 1_000
 """Some three minutes on two idle cores; ``make soak`` runs more."""
@@ -61,7 +62,13 @@ def _story_in_another_process(hash_seed: str) -> str:
     command = [sys.executable, "-m", "tests.simulation", "7"]
     environment = os.environ | {"PYTHONHASHSEED": hash_seed}
     return subprocess.run(
-        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+        command,
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_S,
+        check=True,
     ).stdout
 
 
