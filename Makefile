@@ -52,6 +52,7 @@ properties: .venv/installed-dev
 .venv/installed-test: .venv/installed-dev
 	tools/install-servers
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[sdk]'
+	$(BIN)/python tools/nova_cloud install
 	@touch $@
 
 test: .venv/installed-test ## What decides whether a change lands: ten minutes on two cores; installs servers when it may

@@ -21,6 +21,10 @@ from tests.support.servers import RabbitServer, RedisServer, Server, ServerMissi
 pytest_plugins = ["suite.costs"]
 
 NOVA = Path(__file__).with_name("nova")
+SIMULATION = Path(__file__).with_name("simulation")
+SEARCH_S = 3600
+"""The limit of a search, which ends by the number of its examples: only a hang reaches it."""
+
 
 users._COST = 2
 """Of hashes made in this process: with what the worker takes, each takes 50 ms of a processor."""
@@ -44,6 +48,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Without its option, the control plane is left alone."""
     is_left_out = config.getoption("nova_paths") == "none"
     return True if is_left_out and collection_path == NOVA else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A search that hangs ends pytest: it would take an exception for what it searches."""
+    for each in items:
+        is_search = getattr(getattr(each, "obj", None), "is_hypothesis_test", False)
+        if is_search or SIMULATION in each.path.parents:
+            each.add_marker(pytest.mark.timeout(SEARCH_S, method="thread"))
 
 
 @contextmanager

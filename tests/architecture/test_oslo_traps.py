@@ -12,12 +12,17 @@ import pytest
 from oslo_config import cfg
 
 from scheduler_worker.rpc import transport
+from tests.support.patience import PROCESS_S
 
 
 def run(program: str, *, strictly: bool = False) -> str:
     """What a fresh interpreter prints; ``strictly`` fails if it writes anything to stderr."""
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert not (strictly and done.stderr), done.stderr

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.support.consoles import take_picture
-from tests.support.patience import SOON_S
+from tests.support.patience import PROCESS_S, SOON_S
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "console"
 
@@ -39,7 +39,7 @@ def test_the_url_of_the_demo_cloud_shows_hosts_and_reservations(browser, tmp_pat
         take_picture(pytestconfig, page, "fleet")
         page.close()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(SOON_S) == 0, log.read_text()
+        assert process.wait(PROCESS_S) == 0, log.read_text()
         assert process.stdout.read() == ""
     finally:
         process.kill()

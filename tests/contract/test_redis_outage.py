@@ -102,10 +102,14 @@ def test_a_closed_state_stops_asking(
     proxy: Proxy, state: RedisState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outage, "RETRY_DELAY_S", 0.01)
+    others = set(threading.enumerate())
     with proxy.away():
         with pytest.raises(StateUnavailable):
             state.ping()
         with pytest.raises(StateUnavailable):
             state.ping()
+        [asking] = [
+            each for each in set(threading.enumerate()) - others if each.name == "redis-outage"
+        ]
         state.close()
-        eventually(lambda: not any(each.name == "redis-outage" for each in threading.enumerate()))
+        asking.join()

@@ -22,7 +22,7 @@ from scheduler_worker.cli.policy_texts import read_policies
 from scheduler_worker.client import SchedulerClient
 from tests.support.examples import install, registered_in
 from tests.support.hosts import host_record, host_table, request_spec
-from tests.support.patience import SOON_S
+from tests.support.patience import PROCESS_S
 from tests.support.services import host
 from tests.support.units import made
 from tests.support.workers import write_config
@@ -144,7 +144,7 @@ class Shell:
         )
 
     def close(self) -> None:
-        self._bash.communicate(timeout=SOON_S)
+        self._bash.communicate(timeout=PROCESS_S)
 
     def run(self, section: str) -> None:
         """Run the commands of a section; each prints what is printed there."""

@@ -23,10 +23,10 @@ def checkout(tmp_path) -> Path:
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(1000)
+@pytest.mark.timeout(3600)  # it installs, and only a hang takes so long
 def test_make_demo(checkout):
     done = subprocess.run(
-        ["make", "demo"], cwd=checkout, capture_output=True, text=True, timeout=900, check=False
+        ["make", "demo"], cwd=checkout, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"placed [\d,]+ of [\d,]+", done.stdout), done.stdout

@@ -14,7 +14,7 @@ from scheduler_worker.rpc.amqp.settings import DeliveryLimits
 from tests.support import victim
 from tests.support.amqp import content, message
 from tests.support.handlers import Witness, echo, in_thread
-from tests.support.patience import SOON_S, eventually
+from tests.support.patience import PROCESS_S, SOON_S, eventually
 from tests.support.proxy import Proxy
 
 QUORUM = {"rabbit_quorum_queue": True, "rabbit_transient_quorum_queue": True}
@@ -171,7 +171,7 @@ def test_a_message_that_kills_its_workers_is_dead_lettered(stage, options):
     stage.serve({"echo": echo}, name="declares", **with_limits).stop(SOON_S)
     stage.operator.put(stage.topic, message("die")[0])
     for _ in range(3):
-        assert subprocess.run(command, timeout=SOON_S, check=False).returncode == victim.STATUS
+        assert subprocess.run(command, timeout=PROCESS_S, check=False).returncode == victim.STATUS
     stage.serve({"echo": echo, "die": lambda _context: begun.append(os.getpid())}, **with_limits)
     assert "delivered 3 times" in stage.dead_letter().headers["x-scheduler-worker-reason"]
     assert stage.client(options=options).call("echo", {}, value=1) == 1

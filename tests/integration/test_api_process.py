@@ -15,7 +15,7 @@ from ovirtsdk4 import types
 from scheduler_worker import api_process, conf
 from scheduler_worker.api.users import Grant, edited, new_user
 from scheduler_worker.errors import ConfigError
-from tests.support.patience import SOON_S
+from tests.support.patience import PROCESS_S
 from tests.support.servers import free_port
 from tests.support.workers import write_config
 
@@ -39,7 +39,7 @@ def program(*arguments, log):
 
 def ended(process):
     process.send_signal(signal.SIGTERM)
-    return process.wait(SOON_S)
+    return process.wait(PROCESS_S)
 
 
 def connected(url, **credentials):
@@ -145,5 +145,5 @@ def test_missing_users_end_the_command_with_the_fix(tmp_path, settings):
     settings["api"]["users_file"] = tmp_path / "missing.yaml"
     config = write_config(tmp_path / "api.conf", **settings)
     with program("--config-file", str(config), log=tmp_path / "log") as process:
-        assert process.wait(SOON_S) == 2
+        assert process.wait(PROCESS_S) == 2
     assert "scheduler-worker-manage user add" in (tmp_path / "log").read_text()

@@ -22,7 +22,7 @@ from scheduler_worker import conf
 from scheduler_worker.cli.ctl import main
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.rpc.transport import Bus
-from tests.support.patience import NEVER_S, SOON_S, eventually
+from tests.support.patience import NEVER_S, PROCESS_S, SOON_S, eventually
 from tests.support.servers import LOOPBACK, free_port
 from tests.support.workers import WorkerProcess, write_config
 
@@ -279,7 +279,7 @@ def test_the_command_as_it_is_installed(fleet: Fleet, rabbit_server: Any) -> Non
         line = f"'{ctl}' {command}"
         return subprocess.run(
             ["bash", "-o", "pipefail", "-c", line],
-            capture_output=True, text=True, timeout=SOON_S, check=False,
+            capture_output=True, text=True, timeout=PROCESS_S, check=False,
         )  # fmt: skip
 
     found = run(f"worker list --url {fleet.url} -f value -c Worker --sort-column worker")

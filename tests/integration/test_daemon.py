@@ -18,7 +18,7 @@ from scheduler_worker.errors import SchedulerWorkerError, StateUnavailable
 from scheduler_worker.rpc import codec
 from scheduler_worker.scheduling.options import ALL_FILTERS
 from tests.support.amqp import Operator, message
-from tests.support.patience import SOON_S, eventually
+from tests.support.patience import PROCESS_S, SOON_S, eventually
 from tests.support.proxy import Proxy
 from tests.support.servers import LOOPBACK, RedisServer, free_port
 from tests.support.services import host
@@ -66,7 +66,7 @@ def test_a_paused_worker_sends_no_heartbeats(tmp_path, manager):
 def test_a_worker_that_the_watchdog_ends_leaves_its_stacks(tmp_path):
     with WorkerProcess(write_config(tmp_path / "w.conf"), "--embedded").ready() as worker:
         worker.process.send_signal(signal.SIGABRT)
-        assert worker.process.wait(SOON_S) == -signal.SIGABRT
+        assert worker.process.wait(PROCESS_S) == -signal.SIGABRT
         assert "Fatal Python error: Aborted" in worker.log
         assert "daemon.py" in worker.log
 
@@ -138,7 +138,10 @@ def test_sigterm_finishes_the_requests_in_hand(config, rabbit_vhost_url):
                 outcomes.append(repr(error))
                 return
 
-    with WorkerProcess(config) as worker, connected(rabbit_vhost_url, timeout_s=SOON_S) as client:
+    with (
+        WorkerProcess(config).ready() as worker,
+        connected(rabbit_vhost_url, timeout_s=SOON_S) as client,
+    ):
         client.update_hosts([host(f"h{number}", vcpus=10_000, memory_mb=10**8, local_gb=10**6)
                              for number in range(50)])  # fmt: skip
         threads = [threading.Thread(target=ask, args=[client]) for _ in range(8)]
@@ -156,7 +159,7 @@ def test_sigterm_finishes_the_requests_in_hand(config, rabbit_vhost_url):
 
 
 def test_sighup_reads_mutable_options_again(tmp_path, config, rabbit_vhost_url):
-    with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
+    with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
         client.update_hosts([host("small", memory_mb=4096), host("large")])
         assert client.select_destinations(SPEC, ["i1"])[0][0].service_host == "large"
         text = config.read_text()
@@ -177,7 +180,10 @@ def test_sighup_reads_mutable_options_again(tmp_path, config, rabbit_vhost_url):
 
 @pytest.mark.deep
 def test_several_processes(config, rabbit_vhost_url):
-    with WorkerProcess(config, "--workers", "2") as workers, connected(rabbit_vhost_url) as client:
+    with (
+        WorkerProcess(config, "--workers", "2").ready() as workers,
+        connected(rabbit_vhost_url) as client,
+    ):
         workers.await_log("All 2 workers are ready")
         client.update_hosts([host("h", vcpus=8, cpu_allocation_ratio=1.0, memory_mb=65536)])
         placed = [client.select_destinations(SPEC, [f"i{n}"])[0][0] for n in range(8)]
@@ -203,7 +209,7 @@ def test_a_worker_whose_server_fails_exits_with_a_status_for_a_restart(fragile, 
     with WorkerProcess(fragile).ready() as worker:
         with contextlib.closing(Operator(rabbit_vhost_url)) as operator:
             operator.put("scheduler", message("break")[0])
-        assert worker.process.wait(30) == 70
+        assert worker.process.wait(PROCESS_S) == 70
         assert "The worker cannot go on and ends" in worker.log
         assert "a defect" in worker.log
 
@@ -292,7 +298,7 @@ def test_an_outage_of_redis(tmp_path, rabbit_vhost_url):
             DEFAULT={"transport_url": rabbit_vhost_url, "service_down_time": 600},
             state={"url": redis.url},
         )
-        with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
+        with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
             client.update_hosts([host("h")])
             assert client.select_destinations(SPEC, ["i1"])[0][0].service_host == "h"
             redis.kill()
@@ -307,7 +313,7 @@ def test_an_outage_of_redis(tmp_path, rabbit_vhost_url):
 
 @pytest.mark.deep
 def test_malformed_envelopes_are_skipped(config, rabbit_vhost_url):
-    with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
+    with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
         client.update_hosts([host("h")])
         url = rabbit_vhost_url.replace("rabbit://", "amqp://")
         with kombu.Connection(url) as connection:
@@ -330,7 +336,7 @@ def test_malformed_envelopes_are_skipped(config, rabbit_vhost_url):
 
 @pytest.mark.deep
 def test_malformed_messages_change_nothing(config, rabbit_vhost_url):
-    with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
+    with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
         client.update_hosts([host("h")])
         for bad, field in (
             ({}, "spec_obj.flavor"),

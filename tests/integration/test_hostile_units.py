@@ -1,5 +1,6 @@
 """Hostile code in cages: it fails alone and in time, and leaves no process and no file."""
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -20,29 +21,32 @@ GOOD = """
 """
 
 
-def processes():
-    """Command lines of the processes of cages."""
+def processes_of(folder):
+    """Command lines of the processes that were given paths in the folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
+        with contextlib.suppress(OSError):  # it has ended
             command = path.read_bytes()
-        except OSError:
-            continue
-        if b"cage/runner.py" in command:
-            found.append((path.parent.name, command))
+            if os.fsencode(folder) in command:
+                found.append((path.parent.name, command))
     return found
 
 
-def folders():
-    return set(Path(tempfile.gettempdir()).glob("scheduler-worker-unit-*"))
-
-
 @pytest.fixture(autouse=True)
-def _nothing_is_left():
-    before, there = {pid for pid, _ in processes()}, folders()
-    yield
-    assert [each for each in processes() if each[0] not in before] == []
-    assert folders() <= there
+def nothing_is_left(monkeypatch):
+    """All that a test makes is in a folder of its own; what is left there at the end is found."""
+    with directory() as folder:
+        folder.chmod(0o1777)  # as that of the system
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        yield folder
+        assert processes_of(folder) == []
+        assert list(folder.iterdir()) == []
+
+
+def test_the_processes_of_cages_are_those_that_must_not_be_left(nothing_is_left):
+    with cages("class Good: pass"):
+        assert processes_of(nothing_is_left)
+        assert list(nothing_is_left.iterdir())
 
 
 def ask(made, name):

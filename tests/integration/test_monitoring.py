@@ -241,7 +241,7 @@ def test_a_state_that_hangs_is_reported_in_time_and_can_be_dumped(tmp_path, rabb
             state={"url": server.url},
             monitoring={"port": port, "dump_dir": dumps},
         )
-        with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
+        with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
             client.update_hosts([host("h")])
             assert get(port, "/readyz")[0] == 200
             os.kill(server.pid, signal.SIGSTOP)
@@ -275,7 +275,7 @@ def test_a_redis_that_refuses_writes_is_reported_and_logged_once(tmp_path, rabbi
             state={"url": server.url},
             monitoring={"port": port},
         )
-        with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
+        with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
             client.update_hosts([host("h")])
             caster = client._bus.client("scheduler", namespace="scheduler_worker")
             operator.config_set("maxmemory", 1)

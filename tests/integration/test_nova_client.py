@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.patience import SOON_S
+from tests.support.patience import PROCESS_S
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
 
@@ -42,7 +42,7 @@ class Nova:
 
     def close(self) -> None:
         self.process.stdin.close()
-        self.process.wait(SOON_S)
+        self.process.wait(PROCESS_S)
         self.process.stdout.close()
         self._log.close()
 
@@ -58,7 +58,7 @@ def serve(tmp_path, config, rabbit_vhost_url, nova_python):
         clients.append(Nova(nova_python, write_config(tmp_path / name, DEFAULT=default, **groups)))
         return clients[-1]
 
-    with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
+    with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
         client.update_hosts(
             [host(f"h{number}", memory_mb=16384 - number, cell_uuid=CELL, cpu_allocation_ratio=2.0)
              for number in range(3)]

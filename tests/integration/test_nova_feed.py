@@ -102,7 +102,7 @@ def test_a_cell_that_is_away_leaves_the_others_and_comes_back(cloud, write, rabb
     url = cloud.cell_urls["cell2"].replace(f":{cloud.server.port}/", f":{proxy.port}/")
     cloud.change_mapping("cell2", database_connection=url)
     config = write("w1", service_down_time=11, services_interval=1)
-    with WorkerProcess(config, name="w1") as worker, connected(rabbit_url) as client:
+    with WorkerProcess(config, name="w1").ready() as worker, connected(rabbit_url) as client:
         worker.await_log("All hosts of 2 cells are known")
         with proxy.away():
             worker.await_log("Cell cell2 cannot be read")
@@ -160,7 +160,7 @@ def test_hosts_are_judged_by_placement_from_the_first_request_on(
 
 
 def test_a_reservation_ends_when_its_instance_will_not_come(cloud, write, rabbit_url):
-    with WorkerProcess(write("w1"), name="w1") as worker, connected(rabbit_url) as client:
+    with WorkerProcess(write("w1"), name="w1").ready() as worker, connected(rabbit_url) as client:
         worker.await_log("All hosts of 2 cells are known")
         deleted, failed, elsewhere, building = instances = [str(uuid.uuid4()) for _ in range(4)]
         spec = {"flavor": {"vcpus": 1, "memory_mb": 512}, "force_hosts": ["a1"]}

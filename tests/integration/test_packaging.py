@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import needing_servers
+from tests.support.patience import PROCESS_S
 from tests.support.servers import program
 from tests.support.systemd import NotifySocket
 from tests.support.workers import write_config
@@ -157,5 +158,5 @@ def test_the_command_of_the_unit_starts_a_worker(machine, tmp_path):
         manager.until("READY=1")
     finally:
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PROCESS_S) == 0
         manager.close()

@@ -19,7 +19,7 @@ from scheduler_worker.backends.settings import PolicyStoreSettings
 from scheduler_worker.backends.sql.migrate import PolicySchema
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.rpc.transport import Bus
-from tests.support.patience import SOON_S, eventually
+from tests.support.patience import PROCESS_S, SOON_S, eventually
 from tests.support.servers import free_port
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, write_config
@@ -46,7 +46,7 @@ class Api:
         with self._log.open("w") as log:
             command = [str(PROGRAM), "--config-file", str(self._config)]
             self._process = subprocess.Popen(command, stderr=subprocess.STDOUT, stdout=log)
-        eventually(self._has_started)
+        eventually(self._has_started, PROCESS_S)
         self.serves.set()
 
     def _has_started(self):
@@ -57,7 +57,7 @@ class Api:
     def kill(self):
         self.serves.clear()
         self._process.kill()
-        self._process.wait(SOON_S)
+        self._process.wait(PROCESS_S)
 
     @contextlib.contextmanager
     def connect(self):
@@ -169,7 +169,7 @@ def test_kills_in_the_middle_of_edits_leave_store_and_state_alike(tmp_path, grou
     def edit(api):
         """Edits through one process, again and again while it is down, until enough are made."""
         while len(answered) < EDITS:
-            api.serves.wait(SOON_S)
+            api.serves.wait(PROCESS_S)
             with contextlib.suppress(sdk.Error, pycurl.error), api.connect() as connection:
                 policies = connection.system_service().scheduling_policies_service()
                 policy = policies.policy_service(policy_id)

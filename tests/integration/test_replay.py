@@ -36,7 +36,7 @@ def test_a_trace_is_replayed_and_no_host_is_overbooked(config, rabbit_vhost_url,
     figures = tmp_path / "figures.json"
     command = [sys.executable, str(ROOT / "tools" / "replay"), "--openb", *map(str, trace),
                "--url", rabbit_vhost_url, "--json", str(figures)]  # fmt: skip
-    with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
+    with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "no host is overbooked" in done.stdout

@@ -13,7 +13,7 @@ from scheduler_worker import conf
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.rpc.transport import Bus
 from tests.support.amqp import Operator, message
-from tests.support.patience import SOON_S
+from tests.support.patience import PROCESS_S, SOON_S
 from tests.support.servers import LOOPBACK, RedisServer, free_port
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
@@ -141,7 +141,7 @@ def page(port, path):
 def test_no_secret_leaves_the_worker(config, tmp_path, redis_server, rabbit_vhost_url, ask):
     port = conf.load(["--config-file", str(config)]).monitoring.port
     outputs: dict[str, str] = {}
-    with WorkerProcess(config) as worker, connected(rabbit_vhost_url) as client:
+    with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
         client.update_hosts([host("h", cell_uuid=CELL["uuid"])])
         for name, spec in SPECS.items():
             outputs[name] = ask(
@@ -216,7 +216,7 @@ def test_no_secret_leaves_the_worker_when_a_password_is_refused(
     }.items():
         config = write_config(tmp_path / f"{name}.conf", **groups)
         with WorkerProcess(config, name=name) as worker:
-            assert worker.process.wait(SOON_S) in {1, 2}, name
+            assert worker.process.wait(PROCESS_S) in {1, 2}, name
             assert worker.log.strip(), name
             assert SECRET not in worker.log, name
             assert "Traceback" not in worker.log, name

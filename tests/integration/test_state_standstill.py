@@ -33,12 +33,11 @@ def test_every_call_is_refused_in_time_once_the_outage_is_known(
         pending={"wait_timeout": 0},
     )
     with (
-        WorkerProcess(config) as worker,
+        WorkerProcess(config).ready(),
         connected(rabbit_vhost_url) as patient,
         connected(rabbit_vhost_url, timeout_s=TIMEOUT_S) as hasty,
         ThreadPoolExecutor(CALLERS) as pool,
     ):
-        worker.ready()
         patient.update_hosts([host("h1", vcpus=1000)])
 
         def outcome() -> str:

@@ -99,7 +99,9 @@ def test_a_balloon_reaches_its_target_although_its_tuner_is_killed(
     assert len(sizes) > 50
     # The host has a tenth of its memory free, and so may the VM.
     assert sizes[-1] == pytest.approx(USED / 0.9, rel=0.005)
-    lost = [1 - after / before for before, after in itertools.pairwise(sizes)]
+    # A cycle moves the balloon from the size that was reported last, be it that of some steps ago.
+    least = itertools.accumulate(sizes, min)
+    lost = [1 - after / before for before, after in zip(least, sizes[1:], strict=False)]
     assert max(lost) <= MOST + 1e-6
 
 

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 DIRECTORY = PROJECT / ".run" / "nova-tests"
 """Of the cloud; it stays, with the logs of all processes, until the next run."""
 START_S = 1800
-"""The first test waits for the installation, for the schemas and for the services."""
+"""The first test waits for the schemas and for the services."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -45,7 +45,7 @@ def cloud(nova_installation: Installation) -> Iterator[Cloud]:
 
 
 @pytest.fixture(scope="session", params=["nova", "ours"])
-def scheduled(request: pytest.FixtureRequest) -> Cloud:
+def scheduled(request: pytest.FixtureRequest, nova_installation: Installation) -> Cloud:
     """The control plane, served by nova-scheduler or by our worker."""
     unknown = missing_groups()
     if request.param == "ours" and unknown:

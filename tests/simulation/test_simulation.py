@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SEARCH_S
 from tests.simulation import plan as plans
 from tests.simulation import runs
 from tests.simulation.simulation import play
+from tests.support.patience import PROCESS_S
 
 SEEDS = 1_000
 """Some two minutes on two idle cores; ``make soak`` runs more."""
@@ -21,13 +23,13 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(SEARCH_S, method="signal")  # other processes simulate
 def test_the_guarantees_hold_under_all_faults(seed, capsys):
     first, count = (0, SEEDS) if seed is None else (seed, 1)
     run(first, count, capsys)
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(SEARCH_S, method="signal")  # other processes simulate
 def test_the_guarantees_hold_under_new_seeds(fresh, seed, capsys):
     if seed is not None:
         pytest.skip("one seed is asked for")
@@ -59,7 +61,13 @@ def _story_in_another_process(hash_seed: str) -> str:
     command = [sys.executable, "-m", "tests.simulation", "7"]
     environment = os.environ | {"PYTHONHASHSEED": hash_seed}
     return subprocess.run(
-        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+        command,
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_S,
+        check=True,
     ).stdout
 
 

@@ -1,8 +1,8 @@
 """How tests wait: for signals, with timeouts that only a failing test reaches.
 
-No test passes or fails by speed. :data:`SOON_S` is the timeout for events that happen at once; an
-event that a test must not wait for is put further away. Where a real timeout is part of a test, it
-is :func:`growing`.
+No test passes or fails by speed. :data:`SOON_S` is the timeout for events that happen at once, and
+:data:`PROCESS_S` for the start and the end of a process; an event that a test must not wait for is
+put further away. Where a real timeout is part of a test, it is :func:`growing`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 SOON_S = 60.0
 """The timeout for events that happen at once; only a failing test reaches it."""
+PROCESS_S = 600.0
+"""The timeout for a process to be ready or to end; only a broken one reaches it."""
 NEVER_S = 10 * SOON_S
 """For events that a test must not wait for, such as the end of a lease."""
 

@@ -22,8 +22,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from tests.support.patience import PROCESS_S
+
 LOOPBACK = "127.0.0.1"
-START_S = 90.0
 STOP_S = 30.0
 POLL_S = 0.05
 _PORTS = 10_000, 32_768
@@ -56,7 +57,6 @@ class Server:
 
     name: str
     ports: Sequence[str] = ("port",)
-    ready_within_s = START_S
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -152,7 +152,7 @@ class Server:
         (self.directory / pid_file).write_text(str(child.pid))
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + self.ready_within_s
+        deadline = time.monotonic() + PROCESS_S
         problem: Exception | None = None
         while time.monotonic() < deadline and self._children[self.pid].poll() is None:
             try:

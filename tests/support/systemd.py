@@ -6,7 +6,7 @@ import socket
 import time
 from pathlib import Path
 
-from tests.support.patience import SOON_S
+from tests.support.patience import PROCESS_S
 
 
 class NotifySocket:
@@ -20,7 +20,7 @@ class NotifySocket:
     def close(self) -> None:
         self._socket.close()
 
-    def next(self, timeout_s: float = SOON_S) -> str | None:
+    def next(self, timeout_s: float = PROCESS_S) -> str | None:
         """The next notification; None when none arrives in time."""
         self._socket.settimeout(timeout_s)
         try:
@@ -28,7 +28,7 @@ class NotifySocket:
         except TimeoutError:
             return None
 
-    def until(self, text: str, timeout_s: float = SOON_S) -> str:
+    def until(self, text: str, timeout_s: float = PROCESS_S) -> str:
         """The first notification that contains the text; earlier ones are skipped."""
         ends_s = time.monotonic() + timeout_s
         while (left_s := ends_s - time.monotonic()) > 0:

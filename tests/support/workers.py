@@ -20,9 +20,7 @@ from scheduler_worker.cli.worker import main
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.rpc.transport import Bus
-from tests.support.patience import SOON_S
-
-START_S = SOON_S
+from tests.support.patience import PROCESS_S, SOON_S
 
 
 def write_config(path: Path, **groups: Mapping[str, Any]) -> Path:
@@ -89,7 +87,7 @@ class WorkerProcess:
     def log(self) -> str:
         return self.log_path.read_text()
 
-    def await_log(self, text: str, timeout_s: float = START_S) -> None:
+    def await_log(self, text: str, timeout_s: float = PROCESS_S) -> None:
         """Wait until the log contains the text."""
         deadline_s = time.monotonic() + timeout_s
         while text not in self.log:
@@ -99,11 +97,15 @@ class WorkerProcess:
                 self.process.wait(0.05)
 
     def ready(self) -> WorkerProcess:
-        """Until it consumes."""
-        self.await_log("Serving topic")
+        """Until it consumes; one that does not is ended."""
+        try:
+            self.await_log("Serving topic")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
-    def stop(self, timeout_s: float = SOON_S) -> int:
+    def stop(self, timeout_s: float = PROCESS_S) -> int:
         """SIGTERM; the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
@@ -111,7 +113,7 @@ class WorkerProcess:
     def kill(self) -> None:
         """SIGKILL."""
         self.process.kill()
-        self.process.wait(SOON_S)
+        self.process.wait(PROCESS_S)
 
     def peak_mb(self) -> float:
         """Its largest resident set so far."""
@@ -135,7 +137,7 @@ class WorkerProcess:
             os.kill(self.process.pid, signal.SIGCONT)
             self.process.terminate()
             try:
-                self.process.wait(SOON_S)
+                self.process.wait(PROCESS_S)
             except subprocess.TimeoutExpired:
                 self.kill()
         self._log.close()
@@ -143,10 +145,10 @@ class WorkerProcess:
 
 @contextlib.contextmanager
 def connected(url: str, timeout_s: float = SOON_S):
-    """A client of the workers on a bus, once one of them answers."""
+    """A client of the workers on a bus, once one of them answers; one should be ready."""
     with Bus(conf.load(), url=url) as bus:
         client = SchedulerClient(bus, timeout_s=timeout_s)
-        deadline_s = time.monotonic() + START_S
+        deadline_s = time.monotonic() + PROCESS_S
         while True:
             try:
                 client.ping("?")

@@ -2,6 +2,7 @@
 several nova-computes with Nova's fake driver; then nova-scheduler or this project's worker on the
 topic "scheduler". All are private processes on free ports of the loopback, under .run/nova-cloud.
 
+    .venv/bin/python tools/nova_cloud install              install Nova, as "up" does, too
     .venv/bin/python tools/nova_cloud up                   bring it up, without a scheduler
     .venv/bin/python tools/nova_cloud scheduler nova       nova-scheduler serves it (or: ours, none)
     .venv/bin/python tools/nova_cloud dry-run start        a worker decides on copies beside it
@@ -76,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         found.set_defaults(run=run)
         return found
 
+    command("install", _install)
     fleet = command("up", _up)
     for name, value in vars(Fleet()).items():
         flag = f"--{name.replace('_', '-')}"
@@ -112,6 +114,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _open(options: argparse.Namespace) -> Cloud:
     return Cloud.opened(options.directory, default_installation())
+
+
+def _install(_: argparse.Namespace) -> None:
+    """Install Nova and Placement, where that is yet to be done."""
+    default_installation().ensure()
 
 
 def _up(options: argparse.Namespace) -> None:

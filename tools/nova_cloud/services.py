@@ -30,8 +30,6 @@ MODULE = "scheduler_worker"
 class Service(Server):
     """A server whose children end with it."""
 
-    ready_within_s = 300.0  # so many Pythons start at once
-
     def _end(self, pid_file: str, how: signal.Signals) -> None:
         group = self.pid if self.is_running else None
         super()._end(pid_file, how)
