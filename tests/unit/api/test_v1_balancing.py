@@ -117,6 +117,14 @@ def test_an_unknown_cluster_is_not_found(rest, path):
     assert rest.request("GET", path).status_code == 404
 
 
+def test_the_mode_of_an_unknown_cluster_is_not_changed(rest):
+    path, body = "/v1/balancing/nowhere/mode", msgspec.json.encode({"mode": "off"})
+    asked = {"If-Match": "*"}
+    assert rest.request("PUT", path, body, headers=JSON | asked).status_code == 404
+    assert rest.request("DELETE", path, headers=asked).status_code == 404
+    assert rest.store.audit() == []
+
+
 def test_administrators_switch_in_their_clusters_and_readers_read(rest):
     rest.add_user("reader", Grant("reader"))
     rest.add_user("editor", Grant("policy_editor"))

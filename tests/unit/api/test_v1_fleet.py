@@ -104,3 +104,11 @@ def test_a_host_has_its_cells_and_devices(rest):
         }
     ]
     assert read(rest, "/v1/hosts/host-east")["numa_cells"] == []
+
+
+def test_each_pool_has_its_own_tags_and_free_devices(rest):
+    others = POOLS[0] | {"product_id": "10ed", "count": 2, "tags": {"physical_network": "blue"}}
+    rest.world.report(host("cells", cluster="east", pci_device_pools=[*POOLS, others]))
+    found = {each["product_id"]: each for each in read(rest, "/v1/hosts/cells")["devices"]}
+    assert {name: each["free"] for name, each in found.items()} == {"154c": 4, "10ed": 2}
+    assert found["10ed"]["tags"] == {"physical_network": "blue"}

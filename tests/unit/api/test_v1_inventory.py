@@ -103,6 +103,11 @@ def test_a_name_of_several_hosts_is_refused_with_their_uuids(rest):
     assert read(rest, "/v1/hosts/n2")["uuid"] == "node-2"
 
 
+def test_a_uuid_means_its_host_though_another_has_it_as_its_name(rest):
+    rest.world.report(host("uuid-host-east", uuid="other", cluster="west"))
+    assert read(rest, "/v1/hosts/uuid-host-east")["name"] == "host-east"
+
+
 def test_pages_follow_each_other_and_hold_everything_once(rest):
     rest.world.report(*(host(f"h{number}", cluster="east") for number in range(7)))
     path, found, pages = "/v1/hosts?limit=4&cluster=east", [], 0

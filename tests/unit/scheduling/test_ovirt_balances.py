@@ -181,6 +181,21 @@ class TestPowerSaving:
         assert moves(found) == [("v", ("b",))]
         assert "more than 8192 MiB is unused" in found.migrations[0].reason
 
+    def test_a_host_short_of_memory_gives_up_vms_to_one_that_is_not(self):
+        limits = {"MaxFreeMemoryForOverUtilized": "512"}
+        short = host("short", 40, vm("a", 30), vm("b", 10), free_mb=511.0)
+        found = plan(PowerSavingBalance, short, host("roomy", 40), **limits)
+        assert moves(found) == [("b", ("roomy",)), ("a", ("roomy",))]
+        full = host("full", 40, free_mb=512.0)
+        assert plan(PowerSavingBalance, short, full, **limits).nothing_because == (
+            "no host is ready to take VMs (short has 511 MiB left, less than 512 MiB is too little)"
+        )
+
+    def test_where_all_hosts_have_too_much_load_none_is_ready_to_take_vms(self):
+        hosts = [host(name, 75, vm(name, 0)) for name in "ab"]
+        found = plan(PowerSavingBalance, *hosts)
+        assert found.nothing_because.startswith("no host is ready to take VMs (a has a load of 75")
+
     @pytest.mark.parametrize("few", [(), (host("a", 40, vm("v")),)])
     def test_hosts_are_switched_on_also_where_nothing_can_move(self, few):
         off = host("off", None, power=HostPower(state="down", by_policy=True))

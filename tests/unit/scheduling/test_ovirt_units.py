@@ -9,6 +9,7 @@ from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.virt_use import VirtUse
+from scheduler_worker.scheduling.filter_results import FilterResults
 from scheduler_worker.scheduling.ovirt import (
     affinity,
     cpu,
@@ -294,7 +295,7 @@ def test_a_host_must_have_what_the_vm_asks_for(unit, facts, asked):
     assert kept(unit, hosts, vm()) == ["has", "has not"]
 
 
-@pytest.mark.parametrize(
+of_filters_of_devices = pytest.mark.parametrize(
     ("unit", "facts", "asked"),
     [
         (
@@ -314,6 +315,9 @@ def test_a_host_must_have_what_the_vm_asks_for(unit, facts, asked):
         ),
     ],
 )
+
+
+@of_filters_of_devices
 def test_a_device_of_a_pending_vm_is_taken(unit, facts, asked):
     hosts, spec = hosts_of(a=facts), vm(**asked)
     assert kept(unit, hosts, spec) == ["a"]
@@ -321,6 +325,15 @@ def test_a_device_of_a_pending_vm_is_taken(unit, facts, asked):
     assert kept(unit, hosts, spec) == []
     hosts.give_back("other@uuid-a")
     assert kept(unit, hosts, spec) == ["a"]
+
+
+@of_filters_of_devices
+def test_an_answer_of_before_a_pending_vm_does_not_hold_for_the_next(unit, facts, asked):
+    hosts, spec = hosts_of(a=facts), vm(**asked)
+    results = FilterResults(hosts, spec, [made(unit)])
+    reserve(hosts, "a", virt=demand.virt_use_of(spec))
+    [host] = hosts.states()
+    assert not results.update_host(host, spec, facts=False)
 
 
 def test_a_pinned_vm_runs_on_its_dedicated_hosts():

@@ -104,6 +104,15 @@ def test_the_next_proposal_is_tried_where_the_first_is_refused_at_once(scenario)
     assert second["outcome"] == "asked for"
 
 
+def test_a_refused_migration_is_entered_in_the_ledger(scenario):
+    scenario.target.failures["v2"] = MigrationRefused("nobody listens")
+    scenario.round()
+    status = scenario.status()
+    assert [each["vm"] for each in status["under_way"]] == ["v3"]
+    assert status["waiting"]["v2"]["why"] == "nobody listens"
+    assert scenario.observed.ended == {"refused": 1}
+
+
 def test_an_unknown_result_counts_as_under_way_until_it_is_overdue(scenario):
     scenario.target.failures["v2"] = BusUnavailable("the broker is away")
     assert first_asked(scenario) == "v2"

@@ -363,6 +363,17 @@ def test_hosts_without_room_for_their_highly_available_vms_are_named_on_change(s
     assert sleepers.observed.unprotected == 0
 
 
+def test_the_room_for_highly_available_vms_is_checked_every_five_minutes(sleepers):
+    sleepers.put("a", v1={"cpu_percent": 10, "memory_mb": 100_000, "highly_available": True})
+    sleepers.step()
+    sleepers.put("a")
+    counts = []
+    for _ in range(5):
+        sleepers.step()
+        counts.append(sleepers.observed.unprotected)
+    assert counts == [1, 1, 1, 1, 0]
+
+
 def test_a_silent_host_gives_no_room(sleepers):
     sleepers.put("a", v1={"cpu_percent": 10, "memory_mb": 60_000, "highly_available": True})
     for name in "bcd":

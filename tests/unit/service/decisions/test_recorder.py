@@ -9,7 +9,7 @@ import pytest
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.errors import NoValidHost, StateUnavailable
 from scheduler_worker.model.decisions import FilterStep, Ranked
-from scheduler_worker.model.kept_decisions import Details, KeptDecision, Place
+from scheduler_worker.model.kept_decisions import Details, KeptDecision, Lead, Place
 from scheduler_worker.observer import Observer, Outcome
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.scheduling.pipeline import Request
@@ -136,6 +136,25 @@ def test_a_host_that_was_drawn_is_kept_with_the_one_that_weighs_more():
     outcome = Outcome(request_id="r", result="placed", hosts=("a",), candidates=9, passed=4)
     said = why_placed(outcome.hosts, lead(outcome, ranked))
     assert said == "Host a: drawn from the best of 4 hosts that pass; b has the highest weight."
+
+
+@pytest.mark.parametrize(
+    ("given", "leads"),
+    [
+        ((1.0, 0.5), True),
+        ((0.5, 0.5), False),
+        ((0.5, 1.0), False),
+        ((None, 0.5), False),
+        ((0.5, None), False),
+        ((1.0,), False),
+        ((), False),
+    ],
+)
+def test_a_weigher_leads_to_a_host_where_it_gives_it_more_than_the_next(given, leads):
+    ranked = Ranked(("RAMWeigher",), ("a", "b"), ("a", "b"), (1.0, 0.5), (given,))
+    outcome = Outcome(request_id="r", result="placed", hosts=("a",), candidates=9, passed=4)
+    found = lead(outcome, ranked)
+    assert found == Lead(9, 4, (("RAMWeigher", 1.0, 0.5),) if leads else ())
 
 
 def test_a_request_that_failed_is_kept_with_its_error(office, monkeypatch):

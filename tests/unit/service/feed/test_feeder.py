@@ -366,6 +366,29 @@ def test_a_cell_that_is_down_keeps_its_hosts_and_others_go_on(world, source, fed
     assert out_of_service(records(world)["c"]) is None
 
 
+def test_each_look_at_a_cell_that_cannot_be_read_counts_as_failed(world, source, fed):
+    source.down = {OTHER_CELL}
+    for count in (1, 2):
+        look(fed, world=world)
+        assert fed._observer.failed == {"west": count}
+
+
+def test_a_cell_that_cannot_be_read_does_not_keep_requests_waiting(world, source):
+    source.down = {OTHER_CELL}
+    fed = feeder(world, source)
+    fed.run_due()
+    assert fed.unready() is None
+
+
+def test_services_are_read_again_as_soon_as_a_cell_can_be(world, source, fed):
+    source.down = {OTHER_CELL}
+    look(fed, world=world, source=source)
+    source.down = set()
+    source.beat("c", disabled=True)
+    look(fed, world=world)
+    assert out_of_service(records(world)["c"]) == "its compute service is disabled"
+
+
 def test_a_cell_whose_mapping_is_disabled_takes_its_hosts_along(world, source, fed):
     del source.parts[1]
     look(fed, FULL_S, world=world, source=source)

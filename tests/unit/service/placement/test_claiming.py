@@ -1,4 +1,4 @@
-"""Claims in Placement: every answer of it, redelivery, and what is taken back."""
+"""Claims in Placement: every answer of it, and redelivery."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 from scheduler_worker.errors import (
     AllocationUpdateFailed,
-    DeadlineExceeded,
     NoValidHost,
     PlacementRefused,
     PlacementUnavailable,
@@ -23,29 +22,10 @@ from scheduler_worker.placement import Refusal, Why
 from scheduler_worker.service.placement.claim_pool import ClaimSettings
 from scheduler_worker.service.placement.claiming import PlacementPorts
 from scheduler_worker.waiters import complete
+from tests.support.claims import PLAIN, ROOM, held_on, scene
 from tests.support.patience import eventually
 from tests.support.placement_model import PlacementModel
 from tests.support.services import World, host, request
-
-ROOM = {"VCPU": 4, "MEMORY_MB": 8192, "DISK_GB": 100}
-PLAIN = {"VCPU": 1, "MEMORY_MB": 1024}
-
-
-def scene(*names: str, **limits: Any) -> tuple[World, PlacementModel]:
-    """Hosts of these names, which Placement knows too; ``a`` weighs most, and so on."""
-    placement = PlacementModel(**{f"uuid-{name}": ROOM for name in names})
-    world = World(placement=PlacementPorts(placement, placement), **limits)
-    sizes = range(8192, 0, -512)
-    hosts = [
-        host(name, memory_mb=size, cell_uuid="cell")
-        for name, size in zip(names, sizes, strict=False)
-    ]
-    world.report(*hosts)
-    return world, placement
-
-
-def held_on(placement: PlacementModel, instance: str) -> list[str]:
-    return placement.providers().get(instance, [])
 
 
 def test_what_was_chosen_is_claimed_when_the_answer_is_there():
@@ -457,73 +437,6 @@ def test_a_request_fails_clearly_when_its_time_is_over_and_nothing_stays():
     assert outcome.claim_s == 18
 
 
-def test_a_claim_that_is_made_too_late_is_taken_back_with_its_reservation():
-    world, placement = scene("a")
-    placement.after = lambda consumers: world.clock.advance(30)
-    with pytest.raises(DeadlineExceeded):
-        world.ask("i1", patience_s=20)
-    assert world.reserved() == {}
-    eventually(lambda: not placement.held())
-
-
-def test_a_write_whose_answer_was_lost_for_good_is_taken_back():
-    world, placement = scene("a")
-
-    def lose(consumers):
-        placement.after = lambda consumers: None
-        world.clock.advance(30)
-        raise PlacementUnavailable("no answer")
-
-    placement.after = lose
-    with pytest.raises(PlacementUnavailable):
-        world.ask("i1", patience_s=20)
-    eventually(lambda: ("posted", "taken back", 1) in world.observed.events)
-    assert placement.held() == {}
-
-
-def test_a_decision_that_cannot_be_answered_is_taken_back():
-    world, placement = scene("a")
-    decision = world.ask("i1")
-    world.scheduler.take_back(decision)
-    eventually(lambda: not placement.held())
-    assert world.reserved() == {}
-
-
-def test_what_another_copy_was_answered_with_stays():
-    world, placement = scene("a")
-    asked = request("i1", request_id="req-1")
-    decision = world.scheduler.select(asked)
-    world.beside().scheduler.select(asked)
-    world.scheduler.take_back(decision)
-    assert world.scheduler.close(60) == 0
-    assert held_on(placement, "i1") == ["uuid-a"]
-    assert world.reserved() == {"a": ["i1"]}
-
-
-def test_of_an_evacuation_only_the_destination_is_taken_back():
-    world, placement = scene("a", "b")
-    source = Consumer(uuid="i1", owner=Owner("p", "u"), held={"uuid-a": PLAIN}, generation=3)
-    placement.consumers["i1"] = source
-    decision = world.ask("i1", ignore_hosts=["a"])
-    world.scheduler.take_back(decision)
-    eventually(lambda: held_on(placement, "i1") == ["uuid-a"])
-
-
-def test_a_claim_is_taken_back_when_placement_is_there_again():
-    world, placement = scene("a")
-    decision = world.ask("i1")
-    tries = []
-
-    def away(consumers):
-        tries.append(1)
-        if len(tries) < 3:
-            raise PlacementUnavailable("connection refused")
-
-    placement.before = away
-    world.scheduler.take_back(decision)
-    eventually(lambda: not placement.held())
-
-
 def test_a_worker_that_stops_does_not_wait_for_placement():
     world, placement = scene("a")
     world.scheduler.stop_waiting()
@@ -544,15 +457,6 @@ def test_after_the_end_nothing_is_claimed():
         world.ask("i1")
     assert placement.writes == []
     assert world.reserved() == {}
-
-
-def test_the_unanswered_are_taken_back_before_the_end():
-    world, placement = scene("a", "b")
-    world.ask("i1")
-    world.ask("i2")
-    assert world.scheduler.take_back_unanswered() == 2
-    assert world.scheduler.close(60) == 0
-    assert placement.held() == {}
 
 
 def test_a_request_waits_for_placement_without_its_slot():
