@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +20,7 @@ from scheduler_worker.client import SchedulerClient
 from scheduler_worker.rpc.transport import Bus
 from tests.support.patience import NEVER_S, PROCESS_S, SOON_S, eventually
 from tests.support.servers import LOOPBACK, free_port
+from tests.support.threads import Threads
 from tests.support.workers import WorkerProcess, write_config
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
@@ -167,7 +167,7 @@ def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(
     eventually(lambda: fleet.consumers() == 1)
     status, _, err = fleet.ctl("worker", "drain", "one")
     assert (status, "no other worker would take requests" in err) == (1, True)
-    with ThreadPoolExecutor(1) as pool:
+    with Threads(1) as pool:
         answer = pool.submit(client.select_destinations, WHOLE_HOST, [waiting])
         eventually(lambda: fleet.plain("worker", "show", "one")["Running"] == 1)
         assert fleet.ctl("worker", "resume", "two")[1] == "two: serving\n"
@@ -199,7 +199,7 @@ def test_requests_wait_in_the_queue_until_the_last_worker_is_resumed(
     client.update_hosts(ONE_HOST)
     assert fleet.ctl("worker", "drain", "one", "two", "--last")[0] == 0
     eventually(lambda: fleet.consumers() == 0)
-    with ThreadPoolExecutor(1) as pool:
+    with Threads(1) as pool:
         answer = pool.submit(client.select_destinations, SPEC, [str(uuid.uuid4())])
         eventually(lambda: messages(fleet) == 1)
         assert fleet.plain("worker", "show", "two")["State"] == "drained"
