@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import pytest
@@ -19,6 +19,7 @@ from scheduler_worker.ports import State
 from tests.support.patience import NEVER_S, SOON_S
 from tests.support.patience import eventually as eventually
 from tests.support.policy_store import MemoryPolicyStore
+from tests.support.threads import Threads
 
 from .policy_stores import DATABASES, Databases, opened
 
@@ -135,9 +136,10 @@ def state(engine: Engine) -> State:
 
 
 @pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as pool:
-        yield pool
+def pool() -> Iterator[Threads]:
+    pool = Threads(8)
+    yield pool
+    pool.shutdown(wait=False)
 
 
 @pytest.fixture(scope="session")

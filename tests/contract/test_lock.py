@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import msgspec
 import pytest
@@ -17,6 +17,7 @@ from scheduler_worker.ports import (
     State,
 )
 from tests.support.patience import NEVER_S, TooSoon, eventually, growing
+from tests.support.threads import Threads
 
 from .conftest import SCOPE, Engine, soon
 from .test_state import NEVER, PATIENCE_S, acquire, guarded, put, records, seen, values
@@ -84,7 +85,7 @@ class TestLock:
     def test_a_lease_is_not_kept_while_another_waits(self, engine: Engine) -> None:
         state, other = engine.open(), engine.open()
         grant = acquire(state)
-        with ThreadPoolExecutor(1) as pool:
+        with Threads(1) as pool:
             waiting = pool.submit(acquire, other)
             eventually(lambda: engine.waiters() == 1)
             assert not state.commit(grant, [put("a")], keep_at=grant.changes.version).kept
@@ -115,7 +116,7 @@ class TestLock:
                 short.result()
             return grant, long
 
-        with ThreadPoolExecutor(2) as pool:
+        with Threads(2) as pool:
             grant, long = growing(scene, TooSoon)
             holder.release(grant)
             assert long.result().token > grant.token
@@ -134,7 +135,7 @@ class TestLock:
             served.append(number)
             state.release(mine)
 
-        with ThreadPoolExecutor(5) as pool:
+        with Threads(5) as pool:
             for number in range(5):
                 pool.submit(wait, number, engine.open())
                 eventually(lambda number=number: engine.waiters() == number + 1)
@@ -146,7 +147,7 @@ class TestLock:
     def test_the_end_of_a_lease_wakes_a_waiter(self, engine: Engine, end: str) -> None:
         holder, other = engine.open(), engine.open()
         grant = acquire(holder)
-        with ThreadPoolExecutor(1) as pool:
+        with Threads(1) as pool:
             waiting = pool.submit(acquire, other, NEVER_S)
             eventually(lambda: engine.waiters() == 1)
             holder.commit(grant, [put("a")]) if end == "commit" else holder.release(grant)
@@ -226,7 +227,7 @@ class TestClosing:
     def test_closing_wakes_waiters(self, engine: Engine) -> None:
         holder, other = engine.open(), engine.open()
         acquire(holder)
-        with ThreadPoolExecutor(1) as pool:
+        with Threads(1) as pool:
             waiting = pool.submit(acquire, other, NEVER_S)
             eventually(lambda: engine.waiters() == 1)
             other.close()
@@ -249,14 +250,14 @@ class TestClosing:
 
 
 def run_all(jobs: list[Callable[[], None]]) -> None:
-    with ThreadPoolExecutor(len(jobs)) as pool:
+    with Threads(len(jobs)) as pool:
         for future in [pool.submit(job) for job in jobs]:
             future.result()
 
 
 class TestPriorityBoost:
     def test_a_boosted_request_overtakes_those_that_came_shortly_before(
-        self, state: State, engine: Engine, pool: ThreadPoolExecutor
+        self, state: State, engine: Engine, pool: Threads
     ) -> None:
         grant, served = acquire(state), []
 

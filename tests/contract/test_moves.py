@@ -7,12 +7,12 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.errors import ClusterLockTimeout, Conflict, NoValidHost
 from scheduler_worker.ports import State
 from tests.support.services import World, host
+from tests.support.threads import Threads
 
 from .conftest import Engine
 
@@ -94,7 +94,7 @@ def keep_moving(opened: Callable[[], State], count: int) -> None:
         *(host(name, vcpus=VCPUS, cluster=CLUSTERS[at % 3]) for at, name in enumerate(HOSTS))
     )
     books, done, moves = Books(), threading.Event(), iter(range(count))
-    with ThreadPoolExecutor(MOVERS + PLACERS) as pool:
+    with Threads(MOVERS + PLACERS) as pool:
         moving = [pool.submit(move, world, moves, at) for at, world in enumerate(worlds[:MOVERS])]
         placing = [
             pool.submit(place, world, books, done, at) for at, world in enumerate(worlds[MOVERS:])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from scheduler_worker.policy_store import (
     StoredPolicy,
     StoredUnit,
 )
+from tests.support.threads import Threads
 
 RICH = ClusterPolicy(
     id="8f6b2f8e",
@@ -325,7 +325,7 @@ def test_one_of_many_concurrent_edits_of_a_version_wins(store):
             return None
         return name
 
-    with ThreadPoolExecutor(5) as pool:
+    with Threads(5) as pool:
         winners = [each for each in pool.map(edit, map(str, range(10))) if each]
     (winner,) = winners
     found = store.policy("id of p")
@@ -342,7 +342,7 @@ def test_one_of_many_policies_of_a_name_is_stored(store):
             return False
         return True
 
-    with ThreadPoolExecutor(5) as pool:
+    with Threads(5) as pool:
         assert list(pool.map(add, range(10))).count(True) == 1
     assert len(store.policies()) == len(store.audit()) == 1
 
@@ -368,6 +368,6 @@ def test_a_policy_is_attached_or_removed_not_both(store):
                 return False
             return True
 
-        with ThreadPoolExecutor(2) as pool:
+        with Threads(2) as pool:
             attached, removed = pool.submit(attach), pool.submit(remove)
             assert attached.result() != removed.result()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from scheduler_worker.ports import Put, Seen, Transaction
 from tests.support.handlers import eventually
 from tests.support.proxy import Proxy
 from tests.support.servers import RedisServer
+from tests.support.threads import Threads
 
 SCOPE = "default"
 CALLERS = 12
@@ -61,7 +61,7 @@ def test_callers_fail_at_once_after_one_has_given_up(
         with behind:  # as of a replica
             state.changes(SCOPE, Seen())
 
-    with proxy.stalled("to_server"), ThreadPoolExecutor(CALLERS) as pool:
+    with proxy.stalled("to_server"), Threads(CALLERS) as pool:
         results = [pool.submit(ask) for _ in range(CALLERS)]
         assert all(isinstance(each.exception(), StateUnavailable) for each in results)
         assert len(set(asked)) == 1, "only the first has waited for Redis"
@@ -88,7 +88,7 @@ def test_a_lock_that_was_requested_during_an_outage_is_free_afterwards(
 ) -> None:
     """The server executes after the outage what was sent before, for a waiter that has given up."""
     state.write(SCOPE, NOTHING)
-    with proxy.stalled("to_client"), ThreadPoolExecutor(CALLERS) as pool:
+    with proxy.stalled("to_client"), Threads(CALLERS) as pool:
         results = [
             pool.submit(state.acquire, SCOPE, timeout_s=60.0, seen=Seen()) for _ in range(CALLERS)
         ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from scheduler_worker.ports import ABSENT, Grant, Seen
 from tests.support.patience import NEVER_S, SOON_S, eventually
 from tests.support.proxy import Proxy
 from tests.support.servers import LOOPBACK, RedisServer, Server, ServerFailed, free_port
+from tests.support.threads import Threads
 
 from .conftest import SCOPE, RedisEngine, soon
 from .test_state import LONG_AGO_S, NEVER, acquire, guarded, put, records, seen, values
@@ -73,7 +73,7 @@ class TestDeadPeers:
         state = redis_engine.open(offer_s=0.2)
         grant = acquire(state)
         ask(state, "dead", patience_s=NEVER_S)
-        with ThreadPoolExecutor(1) as pool:
+        with Threads(1) as pool:
             waiting = pool.submit(acquire, state)
             eventually(lambda: redis_engine.waiters() == 2)
             released_s = state.changes(SCOPE, NEVER).now_s
@@ -84,7 +84,7 @@ class TestDeadPeers:
         state = redis_engine.open()
         grant = acquire(state)
         ask(state, "gave up", patience_s=0.0)
-        with ThreadPoolExecutor(1) as pool:
+        with Threads(1) as pool:
             waiting = pool.submit(acquire, state)
             eventually(lambda: redis_engine.waiters() == 2)
             state.release(grant)
@@ -130,7 +130,7 @@ class TestDeadPeers:
     ) -> None:
         state = redis_engine.open()
         grant = acquire(state)
-        with ThreadPoolExecutor(1) as pool:
+        with Threads(1) as pool:
             waiting = pool.submit(acquire, state, NEVER_S)
             eventually(lambda: client.info("clients")["blocked_clients"] == 1)
             with client.pipeline() as pipeline:  # waiters miss every nudge
@@ -158,7 +158,7 @@ class TestDeadPeers:
     ) -> None:
         other = redis_engine.open()
         known = seen(other.changes(SCOPE, NEVER))
-        with ThreadPoolExecutor(1) as pool:
+        with Threads(1) as pool:
             watching = pool.submit(other.await_change, SCOPE, known, timeout_s=NEVER_S)
             eventually(lambda: redis_engine.watchers() == 1)
             other.close()
@@ -210,7 +210,7 @@ class TestLostReplies:
     def test_the_holder_is_found_when_the_reply_to_its_acquire_was_lost(
         self, redis_server: RedisServer, state: RedisState
     ) -> None:
-        with Proxy(redis_server.port) as proxy, ThreadPoolExecutor(1) as pool:
+        with Proxy(redis_server.port) as proxy, Threads(1) as pool:
             url = f"redis://{LOOPBACK}:{proxy.port}/0"
             behind = RedisState(url, hold_timeout_s=NEVER_S, prefix=state._prefix)
             # Afterwards the thread has its connection, and the server has the script.
@@ -302,7 +302,7 @@ class TestAnotherLife:
         state = RedisState(own_server.url, hold_timeout_s=NEVER_S)
         grant = acquire(state)
         queue = f"{state._base(SCOPE)}queue"
-        with ThreadPoolExecutor(1) as pool, redis.Redis.from_url(own_server.url) as client:
+        with Threads(1) as pool, redis.Redis.from_url(own_server.url) as client:
             waiting = pool.submit(acquire, state)
             eventually(lambda: client.zcard(queue) == 1)
             own_server.restart()
@@ -361,7 +361,7 @@ class TestUnreachable:
         state = RedisState(own_server.url, hold_timeout_s=NEVER_S, retry_for_s=SOON_S)
         state.ping()
         own_server.kill()
-        with ThreadPoolExecutor(1) as pool:
+        with Threads(1) as pool:
             written = pool.submit(state.write, SCOPE, [put("a")])
             own_server.start()
             assert written.result().applied == (True,)
@@ -461,7 +461,7 @@ class TestOperators:
         state.write(SCOPE, [put("p", b"", LONG_AGO_S), put("q", b"", 2e9)])
         grant = acquire(state)
         assert len(values(grant.changes)) == 26
-        with ThreadPoolExecutor(2) as pool:
+        with Threads(2) as pool:
             waiting = pool.submit(acquire, state)
             eventually(lambda: client.info("clients")["blocked_clients"] == 1)
             state.commit(grant, [put("q")])
@@ -508,7 +508,7 @@ class TestOperators:
         for _ in range(5):
             grant = acquire(state, known=known)
             known = seen(grant.changes)
-            with ThreadPoolExecutor(1) as pool:
+            with Threads(1) as pool:
                 waiting = pool.submit(acquire, state)
                 eventually(lambda: redis_engine.waiters() == 1)
                 state.release(grant)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,6 +30,7 @@ from tests.support.servers import (
     Server,
     TlsRedisServer,
 )
+from tests.support.threads import Threads
 
 from .conftest import SCOPE
 from .test_moves import CLUSTERS, keep_moving
@@ -150,7 +150,7 @@ class TestReplicas:
     def test_a_write_waits_for_enough_replicas(self, started: Any, master: RedisServer) -> None:
         state = RedisState(master.url, hold_timeout_s=NEVER_S, retry_for_s=LONG_S)
         ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
-        with ThreadPoolExecutor(1) as pool:
+        with Threads(1) as pool:
             writing = pool.submit(state.write, SCOPE, [put("a")])
             eventually(lambda: "errorstat_NOREPLICAS" in ask(master, "INFO", "errorstats"))
             ask(master, "CONFIG", "SET", "min-replicas-to-write", "0")
@@ -184,7 +184,7 @@ class TestSentinel:
         written = state.write(SCOPE, [put("a", b"1")])
         held = acquire(state)
         known = seen(held.changes)
-        with ThreadPoolExecutor(1) as pool:
+        with Threads(1) as pool:
             waiting = pool.submit(acquire, state)
             eventually(lambda: ask(master, "INFO", "clients")["blocked_clients"] == 1)
             ask(sentinel, "SENTINEL", "FAILOVER", "blue")
@@ -335,7 +335,7 @@ class TestCluster:
         state.write(SCOPE, [put(f"k{n}") for n in range(2000)])
         grant = acquire(state)
         assert len(values(grant.changes)) == 2000
-        with ThreadPoolExecutor(2) as pool:
+        with Threads(2) as pool:
             known = seen(grant.changes)
             watching = pool.submit(state.await_change, SCOPE, known, timeout_s=LONG_S)
             waiting = pool.submit(acquire, state)
@@ -364,7 +364,7 @@ class TestCluster:
         written = state.write(SCOPE, [put("a", b"1")])
         known = seen(state.changes(SCOPE, NEVER))
         held, before = acquire(state), cluster.owner()
-        with ThreadPoolExecutor(1) as pool:
+        with Threads(1) as pool:
             waiting = pool.submit(acquire, state)
             eventually(lambda: ask(before, "INFO", "clients")["blocked_clients"] == 1)
             eventually(lambda: cluster.replica() is not None and is_followed(before))
@@ -389,7 +389,7 @@ class TestCluster:
         ids = {each: ask(each, "CLUSTER", "MYID") for each in (source, target)}
         ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
         ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
-        with ThreadPoolExecutor(1) as pool:
+        with Threads(1) as pool:
             writing = pool.submit(
                 state.write, ELSEWHERE, [guarded("a", written.version, b"2")], once="x"
             )

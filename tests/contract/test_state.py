@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -19,6 +18,7 @@ from scheduler_worker.ports import (
     Transaction,
 )
 from tests.support.patience import NEVER_S, SOON_S, eventually
+from tests.support.threads import Threads
 
 from .conftest import SCOPE, Engine, soon
 
@@ -266,7 +266,7 @@ class TestAwaitChange:
     @pytest.mark.usefixtures("nobody_looks_again")
     @pytest.mark.parametrize("kind", ["write", "commit"])
     def test_a_change_wakes_all_watchers(
-        self, state: State, engine: Engine, pool: ThreadPoolExecutor, kind: str
+        self, state: State, engine: Engine, pool: Threads, kind: str
     ) -> None:
         other = engine.open()
         other.write(SCOPE, [put("a")])
@@ -284,7 +284,7 @@ class TestAwaitChange:
 
     @pytest.mark.usefixtures("nobody_looks_again")
     def test_a_record_that_expires_is_a_change(
-        self, state: State, engine: Engine, pool: ThreadPoolExecutor
+        self, state: State, engine: Engine, pool: Threads
     ) -> None:
         start = state.changes(SCOPE, NEVER)
         written = state.write(SCOPE, [put("a", b"", start.now_s + 0.4)])
@@ -299,7 +299,7 @@ class TestAwaitChange:
         assert not state.await_change(SCOPE, now, timeout_s=0.2)
 
     def test_watchers_do_not_block_the_lock(
-        self, state: State, engine: Engine, pool: ThreadPoolExecutor
+        self, state: State, engine: Engine, pool: Threads
     ) -> None:
         state.write(SCOPE, [put("a")])
         now = seen(state.changes(SCOPE, NEVER))
@@ -311,9 +311,7 @@ class TestAwaitChange:
         assert waiting.result(PATIENCE_S)
 
     @pytest.mark.usefixtures("nobody_looks_again")
-    def test_closing_wakes_watchers(
-        self, state: State, engine: Engine, pool: ThreadPoolExecutor
-    ) -> None:
+    def test_closing_wakes_watchers(self, state: State, engine: Engine, pool: Threads) -> None:
         state.write(SCOPE, [put("a")])
         now = seen(state.changes(SCOPE, NEVER))
         waiting = pool.submit(state.await_change, SCOPE, now, timeout_s=NEVER_S)

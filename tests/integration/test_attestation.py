@@ -70,7 +70,9 @@ def authority(tmp_path_factory):
 @pytest.fixture
 def server(authority):
     with AttestationServer(*authority.issue("attestation", "IP:127.0.0.1")) as found:
-        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
+        thread = threading.Thread(
+            target=found.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        )
         thread.start()
         yield found
         found.shutdown()

@@ -8,7 +8,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from tests.support.patience import SOON_S, eventually
 from tests.support.placement_server import Cloud, PlacementServer
 from tests.support.proxy import Proxy
 from tests.support.services import host
+from tests.support.threads import Threads
 from tests.support.workers import WorkerProcess, connected, write_config
 
 CLIENTS = 16
@@ -112,7 +113,7 @@ class Scene:
                 done = len(answers)
             after(done)
 
-        with ThreadPoolExecutor(CLIENTS) as pool:
+        with Threads(CLIENTS) as pool:
             list(pool.map(one, range(requests)))
         return answers
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +23,7 @@ from scheduler_worker.client import SchedulerClient
 from scheduler_worker.rpc.transport import Bus
 from tests.support.patience import NEVER_S, PROCESS_S, SOON_S, eventually
 from tests.support.servers import LOOPBACK, free_port
+from tests.support.threads import Threads
 from tests.support.workers import WorkerProcess, write_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,6 +160,11 @@ def test_hosts_clusters_and_reservations(fleet: Fleet, client: SchedulerClient) 
     assert fleet.ctl("host", "show", "compute-3")[0] == 1
 
 
+def policies(fleet: Fleet) -> list[str]:
+    found = {each["Cluster"]: each["Policy"] for each in fleet.plain("policy", "list")}
+    return [found["east"], found["west"]]
+
+
 def test_policies(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet.ctl("host", "report", EXAMPLE)
     exported = tmp_path / "policies.yaml"
@@ -167,7 +172,7 @@ def test_policies(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     [policy] = yaml.safe_load(exported.read_text())["policies"]
     assert policy["name"] == "east"
     assert fleet.ctl("policy", "attach", str(exported), "east", "west")[0] == 0
-    assert [each["Policy"] for each in fleet.plain("policy", "list")] == ["east", "east"]
+    assert policies(fleet) == ["east", "east"]
     script = tmp_path / "editor.sh"
     script.write_text("#!/bin/sh\nexec sed -i 's/factor: -1.0/factor: -2.0/' \"$1\"\n")
     script.chmod(0o755)
@@ -181,7 +186,7 @@ def test_policies(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert fleet.ctl("policy", "import", str(exported), "--yes")[1].endswith("west: east@2\n")
     assert fleet.ctl("policy", "diff", "east", "west") == (0, "", "")
     assert fleet.ctl("policy", "detach", "east", "west")[0] == 0
-    assert [each["Policy"] for each in fleet.plain("policy", "list")] == ["nova", "nova"]
+    assert policies(fleet) == ["nova", "nova"]
     assert fleet.ctl("balance", "on", "east")[0] == 1  # this policy has none
     assert fleet.ctl("balance", "show")[0] == 0
 
@@ -196,7 +201,7 @@ def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(
     eventually(lambda: fleet.consumers() == 1)
     status, _, err = fleet.ctl("worker", "drain", "one")
     assert (status, "no other worker would take requests" in err) == (1, True)
-    with ThreadPoolExecutor(1) as pool:
+    with Threads(1) as pool:
         answer = pool.submit(client.select_destinations, WHOLE_HOST, [waiting])
         eventually(lambda: fleet.plain("worker", "show", "one")["Running"] == 1)
         assert fleet.ctl("worker", "resume", "two")[1] == "two: serving\n"
@@ -228,7 +233,7 @@ def test_requests_wait_in_the_queue_until_the_last_worker_is_resumed(
     client.update_hosts(ONE_HOST)
     assert fleet.ctl("worker", "drain", "one", "two", "--last")[0] == 0
     eventually(lambda: fleet.consumers() == 0)
-    with ThreadPoolExecutor(1) as pool:
+    with Threads(1) as pool:
         answer = pool.submit(client.select_destinations, SPEC, [str(uuid.uuid4())])
         eventually(lambda: messages(fleet) == 1)
         assert fleet.plain("worker", "show", "two")["State"] == "drained"

@@ -144,7 +144,7 @@ def test_sigterm_finishes_the_requests_in_hand(config, rabbit_vhost_url):
     ):
         client.update_hosts([host(f"h{number}", vcpus=10_000, memory_mb=10**8, local_gb=10**6)
                              for number in range(50)])  # fmt: skip
-        threads = [threading.Thread(target=ask, args=[client]) for _ in range(8)]
+        threads = [threading.Thread(target=ask, args=[client], daemon=True) for _ in range(8)]
         for each in threads:
             each.start()
         eventually(lambda: len(outcomes) >= 50)

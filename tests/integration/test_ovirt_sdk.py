@@ -207,10 +207,12 @@ def test_a_request_in_hand_is_finished_before_the_server_stops(rest):
     server = ApiServer(ApiSettings(port=0, threads=2), slow)
     server.start()
     answers = []
-    client = threading.Thread(target=lambda: answers.append(post(server.port, NAMED % b"last")))
+    client = threading.Thread(
+        target=lambda: answers.append(post(server.port, NAMED % b"last")), daemon=True
+    )
     client.start()
     assert entered.wait(SOON_S)
-    stopping = threading.Thread(target=server.stop, args=[SOON_S])
+    stopping = threading.Thread(target=server.stop, args=[SOON_S], daemon=True)
     stopping.start()
     may_go_on.set()
     for each in (client, stopping):

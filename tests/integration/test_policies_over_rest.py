@@ -180,7 +180,7 @@ def test_kills_in_the_middle_of_edits_leave_store_and_state_alike(tmp_path, grou
                     if is_stored(policy, words):
                         answered.append(number)
 
-    threads = [threading.Thread(target=edit, args=(each,)) for each in apis]
+    threads = [threading.Thread(target=edit, args=(each,), daemon=True) for each in apis]
     for each in threads:
         each.start()
     for kill in range(KILLS):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from tests.support.nova_databases import NovaCloud
 from tests.support.patience import SOON_S, eventually
 from tests.support.placement_server import Cloud, PlacementServer
 from tests.support.proxy import Proxy
+from tests.support.threads import Threads
 from tests.support.workers import WorkerProcess, connected, write_config
 
 CLIENTS = 6
@@ -90,7 +90,7 @@ def test_instances_are_placed_until_the_pool_is_full(scene, placement_server, ra
             each.await_log(scene.pool_name)
         with connected(rabbit_vhost_url, timeout_s=SOON_S) as client:
             eventually(lambda: place(client, str(uuid.uuid4())) is not None)
-            with ThreadPoolExecutor(CLIENTS) as threads:
+            with Threads(CLIENTS) as threads:
                 ask = [threads.submit(place, client, str(uuid.uuid4())) for _ in range(14)]
                 placed = [each.result(SOON_S) for each in ask]
             while place(client, str(uuid.uuid4())):  # one may have been in the way of another

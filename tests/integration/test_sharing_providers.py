@@ -7,7 +7,6 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from scheduler_worker.service.state.replica import Fleet
 from tests.support.clock import ManualClock
 from tests.support.placement_server import Cloud, PlacementServer
 from tests.support.services import World, host, request
+from tests.support.threads import Threads
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
 FAST, SLOW, AVX = "STORAGE_DISK_SSD", "STORAGE_DISK_HDD", "HW_CPU_X86_AVX2"
@@ -217,7 +217,7 @@ def test_two_workers_fill_what_is_shared_and_no_more(scene):
             return False
         return True
 
-    with ThreadPoolExecutor(6) as threads:
+    with Threads(6) as threads:
         answers = list(threads.map(ask, range(14)))
     while ask(0):  # one that was in the way of another may have been refused in the end
         answers.append(True)

@@ -1,7 +1,6 @@
 """A Redis that stands still: callers get an error in time, not a timeout."""
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -9,6 +8,7 @@ from scheduler_worker.errors import SchedulerWorkerError, StateUnavailable
 from tests.support.patience import eventually
 from tests.support.servers import RedisServer
 from tests.support.services import host
+from tests.support.threads import Threads
 from tests.support.workers import WorkerProcess, connected, write_config
 
 CALLERS, TIMEOUT_S = 60, 5.0
@@ -36,7 +36,7 @@ def test_every_call_is_refused_in_time_once_the_outage_is_known(
         WorkerProcess(config).ready(),
         connected(rabbit_vhost_url) as patient,
         connected(rabbit_vhost_url, timeout_s=TIMEOUT_S) as hasty,
-        ThreadPoolExecutor(CALLERS) as pool,
+        Threads(CALLERS) as pool,
     ):
         patient.update_hosts([host("h1", vcpus=1000)])
 

@@ -5,7 +5,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,6 +15,7 @@ from scheduler_worker.ports import Seen
 from scheduler_worker.service.state import records
 from tests.support.patience import SOON_S
 from tests.support.services import host
+from tests.support.threads import Threads
 from tests.support.workers import WorkerProcess, connected, write_config
 
 HOSTS, ROOM, REQUESTS, CLIENTS = 100, 1500, 2000, 16
@@ -79,7 +79,7 @@ def ask_all(client, after: Callable[[int], object] = lambda done: None) -> dict[
             done = len(answers)
         after(done)
 
-    with ThreadPoolExecutor(CLIENTS) as pool:
+    with Threads(CLIENTS) as pool:
         list(pool.map(ask, range(REQUESTS)))
     return answers
 

@@ -73,7 +73,7 @@ def test_many_editors_lose_nothing(path):
         with edited(path) as users:
             users[f"user-{number}"] = User("x")
 
-    threads = [threading.Thread(target=add, args=[number]) for number in range(20)]
+    threads = [threading.Thread(target=add, args=[number], daemon=True) for number in range(20)]
     for each in threads:
         each.start()
     for each in threads:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 from nova_cloud.books import Books
@@ -13,6 +12,8 @@ from nova_cloud.cloud import Cloud
 from nova_cloud.errors import CloudFailed
 from nova_cloud.fleet import FLAVORS
 from nova_cloud.waiting import until
+
+from tests.support.threads import Threads
 
 CLIENTS = 16
 BUILT_S = 600.0
@@ -41,7 +42,7 @@ class Crowd:
 
         ``meanwhile`` is done while they are asked for. Raises CloudFailed.
         """
-        with ThreadPoolExecutor(CLIENTS + 1) as pool:
+        with Threads(CLIENTS + 1) as pool:
             other = pool.submit(meanwhile)
             for asked in pool.map(self._ask, range(count)):
                 self._asked += asked

@@ -45,7 +45,10 @@ def test_a_stop_gives_back_unanswered_reservations(tmp_path, monkeypatch):
 def test_a_stop_during_a_start_ends_it_without_warnings(tmp_path, caplog, step, when):
     worker = build(tmp_path, monitoring={"port": free_port()})
     owner, name = operator.attrgetter(step.rpartition(".")[0])(worker), step.rpartition(".")[2]
-    original, stopping = getattr(owner, name), threading.Thread(target=worker.stop, args=[0.0])
+    original, stopping = (
+        getattr(owner, name),
+        threading.Thread(target=worker.stop, args=[0.0], daemon=True),
+    )
 
     def interrupted(*arguments):
         if when == "before":

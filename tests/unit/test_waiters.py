@@ -34,7 +34,7 @@ def test_a_waiter_is_ended_by_another_thread():
         begun.set()
         return await wait_for(waiter, "on")
 
-    ends = threading.Thread(target=lambda: begun.wait(SOON_S) and waiter.end())
+    ends = threading.Thread(target=lambda: begun.wait(SOON_S) and waiter.end(), daemon=True)
     ends.start()
     assert complete(waiting()) == "on"
     ends.join()

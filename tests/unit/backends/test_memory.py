@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -12,6 +11,7 @@ from scheduler_worker.backends.memory import MEMO_S, MemoryState
 from scheduler_worker.errors import StaleFencingToken
 from scheduler_worker.ports import ABSENT, Guard, Put, Seen, Transaction
 from tests.support.clock import ManualClock
+from tests.support.threads import Threads
 
 SCOPE = "c"
 NEVER = Seen()
@@ -95,7 +95,7 @@ def test_a_lease_ends_at_its_time(state: MemoryState, clock: ManualClock) -> Non
 
 def test_a_waiter_notices_that_the_clock_was_moved(state: MemoryState, clock: ManualClock) -> None:
     first = state.acquire(SCOPE, timeout_s=0, seen=NEVER)
-    with ThreadPoolExecutor(1) as pool:
+    with Threads(1) as pool:
         waiting = pool.submit(state.acquire, SCOPE, timeout_s=60, seen=NEVER)
         while not waiting.done():
             clock.advance(1)

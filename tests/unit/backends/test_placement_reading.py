@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
 from scheduler_worker.model.provider_readings import ProviderFacts
 from scheduler_worker.model.sizes import MAX_SIZE
 from tests.support.patience import SOON_S
+from tests.support.threads import Threads
 
 PATH = "/resource_providers/p"
 
@@ -114,7 +114,7 @@ def test_a_list_that_is_not_there_is_an_error():
 def test_a_reading_ends_clearly_when_the_worker_stops():
     session = HangingSession()
     reader = PlacementReader(session, concurrency=1)
-    with ThreadPoolExecutor(1) as threads:
+    with Threads(1) as threads:
         reading = threads.submit(reader.uses, ["p", "q", "r"])
         assert session.asked.acquire(timeout=SOON_S)
         reader.close()
@@ -128,7 +128,7 @@ def test_a_reading_ends_clearly_when_the_worker_stops():
 def test_providers_are_read_as_many_at_a_time_as_there_are_connections():
     session = HangingSession()
     reader = PlacementReader(session, concurrency=3)
-    with ThreadPoolExecutor(1) as threads:
+    with Threads(1) as threads:
         reading = threads.submit(reader.facts, [str(number) for number in range(9)])
         for _ in range(3):
             assert session.asked.acquire(timeout=SOON_S)

@@ -24,7 +24,9 @@ class Pool(ConnectionPool):
 
 def used_by_a_thread(connections):
     found = []
-    thread = threading.Thread(target=lambda: found.append(connections.mine()._connection))
+    thread = threading.Thread(
+        target=lambda: found.append(connections.mine()._connection), daemon=True
+    )
     thread.start()
     thread.join()
     return found

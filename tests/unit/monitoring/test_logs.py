@@ -145,7 +145,7 @@ def test_an_exception_that_ends_a_thread_is_logged(caplog):
     before = {each: each.formatter for each in logging.getLogger().handlers}
     try:
         protect(MAX)
-        thread = threading.Thread(target=lambda: 1 / 0, name="unlucky")
+        thread = threading.Thread(target=lambda: 1 / 0, name="unlucky", daemon=True)
         thread.start()
         thread.join()
     finally:

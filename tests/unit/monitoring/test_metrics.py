@@ -169,7 +169,7 @@ def test_no_count_is_lost_between_threads(metrics):
             metrics.request_served("m", "ok", 0.001)
             metrics.lock_granted("c", 0.001)
 
-    threads = [threading.Thread(target=many) for _ in range(4)]
+    threads = [threading.Thread(target=many, daemon=True) for _ in range(4)]
     for each in threads:
         each.start()
     for each in threads:

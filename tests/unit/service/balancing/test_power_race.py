@@ -25,7 +25,7 @@ def race() -> tuple[list[str], bool]:
         except NoValidHost:
             pass
 
-    placing = threading.Thread(target=place)
+    placing = threading.Thread(target=place, daemon=True)
     placing.start()
     begin.wait()
     asked = sleepers.step()

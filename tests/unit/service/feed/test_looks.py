@@ -80,7 +80,7 @@ class Cloud:
             except Exception as error:
                 answer.append(error)
 
-        thread = threading.Thread(target=select)
+        thread = threading.Thread(target=select, daemon=True)
         thread.start()
 
         def result() -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -24,6 +23,7 @@ from scheduler_worker.service.placement.claiming import PlacementPorts
 from tests.support.patience import SOON_S, eventually
 from tests.support.placement_model import PlacementModel
 from tests.support.services import World, host, request
+from tests.support.threads import Threads
 
 ROOM = {"VCPU": 64, "MEMORY_MB": 65536}
 FLAVOR = {"vcpus": 1, "memory_mb": 512, "root_gb": 20}
@@ -178,7 +178,7 @@ def test_what_another_worker_has_reserved_and_not_claimed_is_not_promised_again(
             assert goes_on.wait(SOON_S)
 
     placement.before = stall
-    with ThreadPoolExecutor(1) as threads:
+    with Threads(1) as threads:
         first = threads.submit(world.place, "i1", flavor=FLAVOR)
         assert begun.wait(SOON_S)
         with pytest.raises(NoValidHost):
@@ -263,7 +263,7 @@ def test_equal_questions_that_wait_together_are_asked_once():
 
     placement.when_asked = stall
     asking = world.scheduler._asking
-    with ThreadPoolExecutor(5) as threads:
+    with Threads(5) as threads:
         answers = [threads.submit(world.place, "i1", flavor=FLAVOR)]
         assert begun.wait(SOON_S)
         answers += [threads.submit(world.place, f"i{n}", flavor=FLAVOR) for n in (2, 3, 4)]

@@ -23,9 +23,10 @@ from scheduler_worker.service.placement.claim_pool import ClaimSettings
 from scheduler_worker.service.placement.claiming import PlacementPorts
 from scheduler_worker.waiters import complete
 from tests.support.claims import PLAIN, ROOM, held_on, scene
-from tests.support.patience import eventually
+from tests.support.patience import SOON_S, eventually
 from tests.support.placement_model import PlacementModel
 from tests.support.services import World, host, request
+from tests.support.threads import Threads
 
 
 def test_what_was_chosen_is_claimed_when_the_answer_is_there():
@@ -306,18 +307,16 @@ def all_at_once(*names: str, instances: list[str], settings: ClaimSettings, **ch
         except Exception as error:
             answers[uuid] = error
 
-    threads = [threading.Thread(target=ask, args=(each,)) for each in ["first", *instances]]
-    threads[0].start()
-    assert gate.reached.wait(60)
-    for each in threads[1:]:
-        each.start()
-    eventually(lambda: sum(map(len, world.reserved().values())) == len(threads))
-    pool = world.scheduler._claiming._pool
-    eventually(lambda: len(pool._jobs) == len(instances))
-    changes.get("meanwhile", lambda placement: None)(placement)
-    gate.open()
-    for each in threads:
-        each.join(60)
+    with Threads(1 + len(instances)) as threads:
+        threads.submit(ask, "first")
+        assert gate.reached.wait(60)
+        for each in instances:
+            threads.submit(ask, each)
+        eventually(lambda: sum(map(len, world.reserved().values())) == 1 + len(instances))
+        pool = world.scheduler._claiming._pool
+        eventually(lambda: len(pool._jobs) == len(instances))
+        changes.get("meanwhile", lambda placement: None)(placement)
+        gate.open()
     return answers, placement
 
 
@@ -345,12 +344,11 @@ def test_claims_of_different_providers_are_written_beside_each_other():
     world = World(placement=PlacementPorts(placement, placement, ClaimSettings(workers=2)))
     world.report(host("a"), host("b"))
     gate = Gate(placement)
-    first = threading.Thread(target=world.place, args=("i1",))
-    first.start()
-    assert gate.reached.wait(60)
-    chosen = {world.place("i2")[0]}
-    gate.open()
-    first.join(60)
+    with Threads(1) as threads:
+        threads.submit(world.place, "i1")
+        assert gate.reached.wait(60)
+        chosen = {world.place("i2")[0]}
+        gate.open()
     assert len(chosen | {name[-1] for name in held_on(placement, "i1")}) == 2
     assert placement.writes[0] == ["i2"]
 
@@ -491,13 +489,12 @@ def test_so_many_wait_without_slots_as_may_be_written_soon():
     def ask(uuid: str) -> None:
         complete(world.scheduler.selecting(request(uuid), yield_slot=yield_slot))
 
-    threads = [threading.Thread(target=ask, args=(f"i{number}",)) for number in range(3)]
-    for each in threads:
-        each.start()
-    assert gate.reached.wait(60)
-    eventually(lambda: len(world.scheduler._claiming._pool._jobs) == 2)
-    assert len(yielded) == 1
-    gate.open()
-    for each in threads:
-        each.join(60)
+    with Threads(3) as threads:
+        asking = [threads.submit(ask, f"i{number}") for number in range(3)]
+        assert gate.reached.wait(60)
+        eventually(lambda: len(world.scheduler._claiming._pool._jobs) == 2)
+        assert len(yielded) == 1
+        gate.open()
+        for each in asking:
+            each.result(SOON_S)
     assert len(placement.held()) == 3

@@ -1,7 +1,6 @@
 """Commits: version conflicts, expired leases, failures of the store, limits."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -15,6 +14,7 @@ from scheduler_worker.errors import (
 from scheduler_worker.ports import Seen
 from tests.support.patience import SOON_S
 from tests.support.services import World, host
+from tests.support.threads import Threads
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_waiting_for_the_lock_is_bounded():
             world.ask("i1")
         outcome.append("timeout")
 
-    asking = threading.Thread(target=ask)
+    asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     while "default" not in world.scheduler._reserving._queues:
         threading.Event().wait(0.001)
@@ -211,7 +211,7 @@ def test_a_refusal_stands_only_if_the_claims_before_it_were_reserved(world, monk
 
     monkeypatch.setattr(world.state, "commit", overtaken)
     blocking = world.state.acquire("default", timeout_s=1, seen=Seen())
-    with ThreadPoolExecutor(2) as pool:
+    with Threads(2) as pool:
         asking = [pool.submit(world.place, each) for each in ("i1", "i2")]
         while "default" not in world.scheduler._reserving._queues:
             threading.Event().wait(0.001)
@@ -277,7 +277,7 @@ def test_many_threads_and_workers_fill_a_fleet_exactly():
             return False
         return True
 
-    with ThreadPoolExecutor(12) as pool:
+    with Threads(12) as pool:
         placed = sum(pool.map(ask, range(capacity + 25)))
     assert placed == capacity
     hosts = world.listing.hosts()["hosts"]

@@ -1,7 +1,6 @@
 """Nothing stays reserved for a caller that no longer waits for the answer."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.service.state import intents
 from tests.support.patience import SOON_S
 from tests.support.services import FILTERS, World, host
+from tests.support.threads import Threads
 
 
 class Slow(Filter):
@@ -181,7 +181,7 @@ def test_a_batch_is_committed_while_its_callers_wait(world):
     """Otherwise the decision of the last would make the first late."""
     world.ask("i0", **takes(1))
     held = world.state.acquire("default", timeout_s=1, seen=world.fleet.cluster("default").seen)
-    with ThreadPoolExecutor(4) as pool:
+    with Threads(4) as pool:
         asked = []
         for number in range(4):
             name = f"i{number + 1}"
@@ -197,7 +197,7 @@ def test_a_batch_is_committed_while_its_callers_wait(world):
 
 def test_a_request_refused_only_for_a_late_one_is_decided_again(world):
     held = world.state.acquire("default", timeout_s=1, seen=world.fleet.cluster("default").seen)
-    with ThreadPoolExecutor(2) as pool:
+    with Threads(2) as pool:
         late = pool.submit(world.ask, "i1", "i2", patience_s=4, vcpus=4, **takes(5))
         while world.scheduler.describe("default")["in_line"] < 1:
             threading.Event().wait(0.001)
@@ -218,7 +218,7 @@ def test_a_refusal_is_answered_whatever_decisions_take(world):
 def test_a_cluster_that_comes_while_a_request_is_queued_makes_it_declare_where_it_is_decided(world):
     """Or a copy of it, at a worker that knew the cluster earlier, gets a host there."""
     held = world.state.acquire("default", timeout_s=1, seen=world.fleet.cluster("default").seen)
-    with ThreadPoolExecutor(1) as pool:
+    with Threads(1) as pool:
         asked = pool.submit(world.ask, "i1")
         while world.scheduler.describe("default")["in_line"] < 1:
             threading.Event().wait(0.001)

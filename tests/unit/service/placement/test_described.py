@@ -1,13 +1,13 @@
 """The description of waiting requests and of the lease, for operators."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from scheduler_worker.ports import Seen
 from tests.support.patience import SOON_S
 from tests.support.services import World, host
+from tests.support.threads import Threads
 
 IDLE = {"in_line": 0, "oldest_s": 0.0, "waiting_for_pending": 0, "token": None, "held_s": None}
 
@@ -31,7 +31,7 @@ def test_queued_requests_are_counted_with_the_age_of_the_oldest(world, monkeypat
 
     monkeypatch.setattr(world.state, "acquire", recorded)
     blocking = acquire("default", timeout_s=1, seen=Seen())
-    with ThreadPoolExecutor(1) as pool:
+    with Threads(1) as pool:
         asking = pool.submit(world.place, "i1")
         assert waits.wait(SOON_S)
         world.clock.advance(2.5)
@@ -67,7 +67,7 @@ def test_requests_waiting_for_capacity_are_counted_by_cluster(world, monkeypatch
         return await_change(scope, seen, **how)
 
     monkeypatch.setattr(world.state, "await_change", recorded)
-    with ThreadPoolExecutor(1) as pool:
+    with Threads(1) as pool:
         asking = pool.submit(world.place, "i2")
         assert waits.wait(SOON_S)
         assert world.scheduler.describe("default") == IDLE | {"waiting_for_pending": 1}

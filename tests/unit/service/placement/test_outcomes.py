@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -11,6 +10,7 @@ from scheduler_worker.ports import Put, Seen, Transaction
 from scheduler_worker.service.state.writing import Plan, Writer
 from tests.support.patience import SOON_S
 from tests.support.services import World, host
+from tests.support.threads import Threads
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_request_that_timed_out_in_the_queue_is_reported(patience_s, result, e
     world = World(acquire_timeout_s=5.0)
     world.report(host("a"))
     blocking = world.state.acquire("default", timeout_s=1, seen=Seen())
-    with ThreadPoolExecutor(1) as pool:
+    with Threads(1) as pool:
         asking = pool.submit(world.ask, "i1", patience_s=patience_s)
         while "default" not in world.scheduler._reserving._queues:
             threading.Event().wait(0.001)

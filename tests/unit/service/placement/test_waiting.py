@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 import pytest
@@ -14,6 +14,7 @@ from scheduler_worker.service.placement.waiting import CapacityWaiters
 from scheduler_worker.waiters import complete
 from tests.support.patience import SOON_S
 from tests.support.services import World, host, request
+from tests.support.threads import Threads
 
 PATIENCE_S = SOON_S
 
@@ -21,7 +22,7 @@ PATIENCE_S = SOON_S
 class Asking:
     """Runs requests in threads; ``waits`` returns when the request has yielded its slot."""
 
-    def __init__(self, world: World, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, world: World, pool: Threads) -> None:
         self.world = world
         self._pool = pool
         self.yielding = threading.Semaphore(0)
@@ -54,9 +55,10 @@ def world() -> Iterator[World]:
 
 @pytest.fixture
 def asking(world) -> Iterator[Asking]:
-    with ThreadPoolExecutor(40) as pool:
-        yield Asking(world, pool)
-        world.scheduler.stop_waiting()
+    pool = Threads(40)
+    yield Asking(world, pool)
+    world.scheduler.stop_waiting()
+    pool.shutdown(wait=False)
 
 
 def chosen(asking: "Future[Decision]") -> list[str]:

@@ -157,7 +157,7 @@ def test_a_cluster_has_the_newest_document_whichever_process_writes_last(scene):
                     continue
                 desk.attachments.put_in_force("east")
 
-        threads.append(threading.Thread(target=edit))
+        threads.append(threading.Thread(target=edit, daemon=True))
     for each in threads:
         each.start()
     for each in threads:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import pytest
 
@@ -12,6 +12,7 @@ from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, State
 from scheduler_worker.ports import Grant, Seen
 from tests.support.patience import SOON_S
 from tests.support.services import World, host
+from tests.support.threads import Threads
 
 
 class QueueWorld(World):
@@ -45,14 +46,15 @@ class QueueWorld(World):
 
 
 @pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(10) as pool:
-        yield pool
+def pool() -> Iterator[Threads]:
+    pool = Threads(10)
+    yield pool
+    pool.shutdown(wait=False)
 
 
 @pytest.fixture
 def make(pool) -> Iterator[Callable[..., QueueWorld]]:
-    """Makes worlds, and ends what waits in them before the pool waits for its threads."""
+    """Makes worlds, and ends what waits in them."""
     worlds: list[QueueWorld] = []
 
     def make(**limits) -> QueueWorld:
@@ -64,7 +66,7 @@ def make(pool) -> Iterator[Callable[..., QueueWorld]]:
         world.state.close()
 
 
-def queue_up(world: QueueWorld, pool: ThreadPoolExecutor, *names: str, **spec) -> list[Future]:
+def queue_up(world: QueueWorld, pool: Threads, *names: str, **spec) -> list[Future]:
     """Let requests join the queue, one after the other."""
     asking = []
     for name in names:
