@@ -1,8 +1,8 @@
 """The tables of the policy store. The database itself refuses what breaks their rules.
 
-``migrations/`` creates them; a test compares the two. The engine, the collation and the numbering of
-a table are there alone: they matter to its creation only. Names and texts compare by code points,
-so that all databases agree on what is equal; ``name_key`` is the name without letter case.
+``migrations/`` creates them; a test compares the two. Engines, collations and how rows are numbered
+are there alone: they matter to the creation of a table only. Names and texts compare by code
+points, so that all databases agree on what is equal; ``name_key`` is the name without letter case.
 """
 
 from __future__ import annotations
