@@ -41,4 +41,5 @@ def test_an_instance_that_takes_amounts_alone_is_decided_again_and_stays():
     found = plan(world, records)
     [decision] = found.decisions
     assert decision.outline.instances == ("i1",)
-    assert (found.staying, found.left_out) == ({decision.id}, {})
+    assert found.staying == frozenset({decision.id})
+    assert found.left_out == {}
