@@ -291,6 +291,24 @@ def test_a_locked_sqlite_file_is_an_error_that_says_so(databases: Databases):
         store.record(ENTRY)
 
 
+@pytest.mark.servers
+@pytest.mark.parametrize(
+    ("kind", "question", "expected"),
+    [
+        ("postgresql", "SHOW lock_timeout", "2500ms"),
+        ("postgresql", "SHOW statement_timeout", "7s"),
+        ("postgresql", "SHOW transaction_isolation", "repeatable read"),
+        ("mariadb", "SELECT @@innodb_lock_wait_timeout", 2),
+        ("mariadb", "SELECT @@tx_isolation", "REPEATABLE-READ"),
+    ],
+)
+def test_a_server_knows_for_how_long_a_session_waits(databases, kind, question, expected):
+    url = databases.emptied(kind)
+    with opened(url, lock_timeout_s=2.5, statement_timeout_s=7.0) as store:
+        with store.database.reading() as connection:
+            assert connection.exec_driver_sql(question).scalar() == expected
+
+
 def test_a_full_sqlite_file_is_an_error_that_says_so(tmp_path):
     with opened(f"sqlite:///{tmp_path / 'policies.sqlite'}") as store:  # without free pages
         migrate.upgrade(store.database)

@@ -163,16 +163,13 @@ def _serve(settings: dict[str, Any], isolation: list[str], to_worker: int) -> No
     if _landlock(settings):
         isolation = [*isolation, "landlock"]
     _limit(settings)
-    output = os.dup(1)
-    os.dup2(0, 1)  # what the file prints while it is loaded is no answer
     try:
         classes = _load(settings)
         plugins = [_described(name, each) for name, each in classes.items()]
+        sys.stdout.flush()  # to /dev/null: what the file printed until now is no answer
     except BaseException as error:  # whatever the file raises, SystemExit too
         _send(calls, {"error": _brief(error)})
         return
-    os.dup2(output, 1)
-    os.close(output)
     gc.freeze()  # so that a collection in a call does not touch, and so copy, what it inherits
     _send(calls, {"plugins": plugins, "isolation": isolation})
     while (asked := _receive(calls)) is not None:

@@ -1,7 +1,8 @@
 """The tables of the policy store. The database itself refuses what breaks their rules.
 
-``migrations/`` creates them; a test compares the two. Names and texts compare by code points, so
-that all databases agree on what is equal; ``name_key`` is the name without letter case.
+``migrations/`` creates them; a test compares the two. Engines, collations and how rows are numbered
+are there alone: they matter to the creation of a table only. Names and texts compare by code
+points, so that all databases agree on what is equal; ``name_key`` is the name without letter case.
 """
 
 from __future__ import annotations
@@ -34,16 +35,6 @@ NAMING = {
     "pk": "pk_%(table_name)s",
 }
 """Every constraint has a name, so that a migration can change it on every database."""
-OPTIONS: dict[str, Any] = {
-    f"{dialect}_{name}": value
-    for dialect in ("mysql", "mariadb")
-    for name, value in (
-        ("engine", "InnoDB"),
-        ("charset", "utf8mb4"),
-        ("collate", "utf8mb4_nopad_bin"),
-    )
-} | {"sqlite_autoincrement": True}
-"""MariaDB's default would take a name and the same name with a space, or an accent, for equal."""
 NAME = 255
 NAME_KEY = 3 * NAME
 """A letter without case may be up to three: ``ß`` becomes ``ss``."""
@@ -73,7 +64,6 @@ policy_unit = Table(
     Column("parameters", LONG_TEXT, nullable=False),
     UniqueConstraint("name", "kind"),
     CheckConstraint("kind IN ('filter', 'weight', 'balance', 'selector')", "kind"),
-    **{**OPTIONS, "sqlite_autoincrement": False},
 )
 """User units; ``parameters`` is a JSON object of names and regexes."""
 
@@ -91,7 +81,6 @@ policy = Table(
     UniqueConstraint("name_key"),
     UniqueConstraint("the_default"),
     CheckConstraint("name <> ''", "name"),
-    **{**OPTIONS, "sqlite_autoincrement": False},
 )
 """``the_default`` is unique, and NULL for all but one: there is at most one default."""
 
@@ -123,7 +112,6 @@ policy_policy_unit = Table(
         "(kind = 'weight' AND factor IS NOT NULL) OR (kind <> 'weight' AND factor IS NULL)",
         "weight_factor",
     ),
-    **OPTIONS,
 )
 """The uses of units. ``position`` is -1 for the first, 1 for the last, else 0; ``edge`` is NULL for
 all but those two, and unique. ``unit_id`` is that of a user unit; the worker's own are code."""
@@ -140,7 +128,6 @@ policy_cluster = Table(
         "(policy_id IS NOT NULL AND built_in_policy IS NULL)",
         "one_policy",
     ),
-    **{**OPTIONS, "sqlite_autoincrement": False},
 )
 """The attachments: to a stored policy, or to one that is code."""
 
@@ -162,7 +149,6 @@ policy_parameter = Table(
         " + CASE WHEN cluster IS NULL THEN 0 ELSE 1 END = 1",
         "one_owner",
     ),
-    **OPTIONS,
 )
 """Parameters of a policy, of one use of a unit, or of a cluster: of exactly one of the three."""
 
@@ -180,6 +166,5 @@ audit = Table(
     Column("before", LONG_TEXT),
     Column("after", LONG_TEXT),
     CheckConstraint("result IN ('done', 'refused')", "result"),
-    **OPTIONS,
 )
 """Every change, and every attempt that was refused; rows are only added."""

@@ -24,6 +24,7 @@ OPTIONS: dict[str, Any] = {
         ("collate", "utf8mb4_nopad_bin"),
     )
 }
+"""MariaDB's default would take a name and the same name with a space, or an accent, for equal."""
 NUMBERED = OPTIONS | {"sqlite_autoincrement": True}
 
 

@@ -1,0 +1,75 @@
+"""What becomes of the cages of a file, and what is logged of its failures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from scheduler_worker.backends.cage import pool
+from scheduler_worker.backends.cage.pool import LOGGED_EVERY_S, Cages
+from scheduler_worker.errors import ExternalUnitFailed
+from scheduler_worker.scheduling.external.contract import read_filter
+from scheduler_worker.scheduling.external.units import Question
+from tests.support.cages import settings
+from tests.support.clock import ManualClock
+
+
+class FailingCage:
+    """A cage without processes, each call of which fails."""
+
+    plugins = ({"name": "Unit", "kinds": {"filter": ""}},)
+    isolation = ()
+    made: list[FailingCage]
+
+    def __init__(self, file: Path, settings: object) -> None:
+        self.is_closed = False
+        self.made.append(self)
+
+    def call(self, asked: object, timeout_s: float) -> object:
+        raise ExternalUnitFailed("it failed")
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def clock(monkeypatch) -> ManualClock:
+    clock = ManualClock()
+    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=clock.monotonic_s))
+    monkeypatch.setattr(pool, "Cage", FailingCage)
+    monkeypatch.setattr(FailingCage, "made", [], raising=False)
+    return clock
+
+
+@pytest.fixture
+def made(clock, tmp_path) -> Cages:
+    (tmp_path / "unit.py").write_text("")
+    return Cages(settings(tmp_path))
+
+
+def fail(made: Cages) -> None:
+    [[plugin]] = [file.classes for file in made.refresh()]
+    question = Question(plugin=plugin, hosts=[], vm="vm", properties={})
+    assert made.ask(question, read_filter) is None
+
+
+def test_a_file_that_is_read_again_ends_the_cages_of_before(made, tmp_path):
+    made.refresh()
+    (tmp_path / "unit.py").write_text("another size")
+    made.refresh()
+    assert [each.is_closed for each in FailingCage.made] == [True, False]
+
+
+def test_a_class_that_goes_on_failing_is_logged_now_and_then_with_how_often(made, clock, caplog):
+    said: list[Any] = []
+    for after_s in (0.0, 1.0, LOGGED_EVERY_S - 1.0, 1.0, LOGGED_EVERY_S):
+        clock.advance(after_s)
+        caplog.clear()
+        fail(made)
+        said.append([each.getMessage() for each in caplog.records])
+    once = "External filter Unit failed: it failed"
+    more = f"{once} (1 more failures since the last message)"
+    assert said == [[once], [], [more], [], [more]]
