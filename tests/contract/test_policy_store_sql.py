@@ -291,7 +291,6 @@ def test_a_locked_sqlite_file_is_an_error_that_says_so(databases: Databases):
         store.record(ENTRY)
 
 
-@pytest.mark.servers
 @pytest.mark.parametrize(
     ("kind", "question", "expected"),
     [
