@@ -141,7 +141,10 @@ class BusUnavailable(BackendError):
 
 
 class Undeliverable(BusUnavailable):
-    """Raised when the broker has no queue for the message; a retry does not help."""
+    """Raised when the broker will never take the message; says why.
+
+    No queue, no such exchange, no permission, a name too long, a message too large.
+    """
 
 
 class ExternalUnitFailed(BackendError):

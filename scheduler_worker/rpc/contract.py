@@ -12,6 +12,8 @@ import msgspec
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
+LONGEST_NAME = 255
+"""Bytes of the longest name that AMQP carries: of a queue, an exchange, a routing key."""
 _INSTANCE_NAMESPACE = uuid.UUID("9a1c3b52-4d0e-5f6a-8b7c-2d3e4f5a6b7c")
 
 
@@ -45,6 +47,18 @@ class Endpoint(NamedTuple):
     methods: Mapping[str, Callable[..., Any]]
     non_blocking: frozenset[str] = frozenset()
     """Methods that never block: they are answered as soon as they are decoded."""
+
+
+def check_names(*, topic: str, server: str | None = None, exchange: str | None = None) -> None:
+    """Raise ValueError for names that no broker takes; it says which and why."""
+    key = f"{topic}.{server}" if server else topic
+    for what, name in (("topic and server", key), ("exchange", exchange or "")):
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError:
+            raise ValueError(f"{what}: {name!r:.80} is not Unicode text") from None
+        if size > LONGEST_NAME:
+            raise ValueError(f"{what}: a name of {size} bytes; AMQP carries {LONGEST_NAME}")
 
 
 def instance_ids(spec: RequestSpec, context: Context) -> tuple[str, ...]:

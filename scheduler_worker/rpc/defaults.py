@@ -7,8 +7,12 @@ from oslo_config import cfg
 EMBEDDED_URL = "local:/"
 """The bus inside this process, where no other is configured."""
 DEFAULTS = {"transport_url": EMBEDDED_URL, "control_exchange": "nova"}
-RABBIT_DEFAULTS = {"heartbeat_timeout_threshold": 10}
-"""A broker closes a connection after two missed heartbeats, and redelivers what was in flight."""
+RABBIT_DEFAULTS = {
+    # A broker closes a connection after two missed heartbeats, and redelivers what was in flight.
+    "heartbeat_timeout_threshold": 10,
+    # A refused message closes its channel. Whoever publishes next would sleep so long, in a slot.
+    "kombu_reconnect_delay": 0.0,
+}
 
 
 def set_for_sample() -> None:

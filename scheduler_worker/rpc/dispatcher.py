@@ -17,6 +17,7 @@ import msgspec
 
 from scheduler_worker.errors import (
     BackendError,
+    BusUnavailable,
     Conflict,
     DeadlineExceeded,
     RequestError,
@@ -64,6 +65,8 @@ class Result(msgspec.Struct, frozen=True):
     failure: WireError | None = None
     is_retryable: bool = False
     """Whether the same cast may succeed later."""
+    is_bounded: bool = False
+    """Whether a failure that recurs is taken for a lasting one."""
     is_dropped: bool = False
     """Whether nothing was done, because the caller no longer waits."""
 
@@ -172,7 +175,11 @@ class Dispatcher:
             LOG.warning(
                 "%s was cast and failed (request %s): %s", message.method, request_id, error
             )
-        return Result(failure=self._translate(error, request_id), is_retryable=_may_pass(error))
+        return Result(
+            failure=self._translate(error, request_id),
+            is_retryable=_may_pass(error),
+            is_bounded=isinstance(error, BusUnavailable),
+        )
 
 
 class _NotServedError(Exception):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 
-from amqp import AMQPError
+from amqp import AMQPError, IrrecoverableChannelError
 from kombu.exceptions import OperationalError
 from oslo_service import backend
 
@@ -17,9 +17,9 @@ with warnings.catch_warnings():
 
 import oslo_messaging
 
-from scheduler_worker.errors import BusUnavailable
+from scheduler_worker.errors import BusUnavailable, Undeliverable
 
-__all__ = ["AWAY", "oslo_messaging", "unavailable"]
+__all__ = ["AWAY", "oslo_messaging", "failed"]
 
 AWAY = (
     oslo_messaging.MessageDeliveryFailure,
@@ -31,6 +31,19 @@ AWAY = (
 """What oslo.messaging raises when the broker is away or refuses us."""
 
 
-def unavailable(error: Exception) -> BusUnavailable:
-    """Our error for one of :data:`AWAY`."""
+_PUBLISHING = {(40, 10), (60, 40)}
+"""The methods of AMQP that a publication consists of: exchange.declare, basic.publish."""
+
+
+def failed(error: Exception) -> BusUnavailable:
+    """Our error for one of :data:`AWAY`; Undeliverable where a retry would be refused, too.
+
+    oslo.messaging retries whatever failed and then says that it could not connect. What the broker
+    said is in the exceptions behind that: no such exchange, no permission, too large a message.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, IrrecoverableChannelError) and cause.method_sig in _PUBLISHING:
+            return Undeliverable(f"The broker refuses the message: {cause}")
+        cause = cause.__cause__ or cause.__context__
     return BusUnavailable(f"The message bus cannot be reached: {error}")

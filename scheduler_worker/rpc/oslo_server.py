@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from scheduler_worker.errors import RequestError
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message
-from scheduler_worker.rpc.oslo import AWAY, oslo_messaging, unavailable
+from scheduler_worker.rpc.oslo import AWAY, failed, oslo_messaging
 from scheduler_worker.rpc.server import Characteristics
 from scheduler_worker.rpc.slots import STUCK_S, Slots
 from scheduler_worker.rpc.wire_errors import WireError
@@ -70,7 +70,7 @@ class OsloServer:
         try:
             self._rpc.start()
         except AWAY as error:
-            raise unavailable(error) from None
+            raise failed(error) from None
         self._observer.bus_connected(again=False)
 
     def stop(self, timeout_s: float) -> bool:
@@ -175,10 +175,16 @@ class _Dispatcher(oslo_dispatcher.DispatcherBase):  # type: ignore[misc]
             self._heartbeats.remove(incoming)
         if result.failure is not None:
             raise _expected(_remote_error(result.failure))
+        if result.is_dropped:
+            incoming.reply = _no_answer  # oslo.messaging would answer None, a value of its own
         return result.value
 
     def _yield_slot(self, *, blocks: bool = True) -> AbstractContextManager[None]:
         return self._slots.yield_slot()  # here every wait occupies its thread
+
+
+def _no_answer(*_: object, **_named: object) -> None:
+    """Stand in for the answer to a caller that no longer waits."""
 
 
 def _message(incoming: Any) -> Message:

@@ -46,10 +46,10 @@ from scheduler_worker.rpc.amqp.settings import (
     QueueNames,
     amqp_settings,
 )
-from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.contract import Endpoint, check_names
 from scheduler_worker.rpc.defaults import DEFAULTS, EMBEDDED_URL, RABBIT_DEFAULTS
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message, Translate
-from scheduler_worker.rpc.oslo import AWAY, oslo_messaging, unavailable
+from scheduler_worker.rpc.oslo import AWAY, failed, oslo_messaging
 from scheduler_worker.rpc.oslo_server import OsloServer
 from scheduler_worker.rpc.server import Server
 from scheduler_worker.rpc.slots import STUCK_S
@@ -228,8 +228,12 @@ class Bus:
         """A client of one interface.
 
         A call ends after ``timeout_s``, or after ``call_monitor_timeout_s`` without a heartbeat
-        from the server.
+        from the server. Raises Undeliverable for names that no broker takes.
         """
+        try:
+            check_names(topic=topic, server=server, exchange=exchange)
+        except ValueError as error:
+            raise Undeliverable(str(error)) from None
         target = self._target(
             exchange=exchange,
             topic=topic,
@@ -259,7 +263,7 @@ class Bus:
         namespace: str | None = None,
         version: str = "1.0",
     ) -> None:
-        """Publish a cast; returns when the broker has it. Raises BusUnavailable."""
+        """Publish a cast; returns when the broker has it. Raises Undeliverable, BusUnavailable."""
         self.client(
             topic, exchange=exchange, server=server, namespace=namespace, version=version
         ).cast(method, {}, **arguments)
@@ -359,7 +363,7 @@ def _as_ours(error: Exception, modules: _RemoteModules) -> Exception:
             "builtins", type(error).__name__, str(error.args[0]).partition("\n")[0]
         )
     if isinstance(error, AWAY):
-        return unavailable(error)
+        return failed(error)
     return error
 
 

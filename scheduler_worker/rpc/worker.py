@@ -13,7 +13,7 @@ from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_records import HOST_STATES
 from scheduler_worker.ports import Publisher
 from scheduler_worker.rpc import codec
-from scheduler_worker.rpc.contract import Context, Endpoint
+from scheduler_worker.rpc.contract import Context, Endpoint, check_names
 from scheduler_worker.rpc.explanations import explanation
 from scheduler_worker.rpc.preparation import prepare_request
 from scheduler_worker.rpc.wire_errors import to_wire
@@ -37,6 +37,9 @@ class ReplyTo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     namespace: str | None = None
     version: str = "1.0"
     method: str = ANSWER_METHOD
+
+    def __post_init__(self) -> None:
+        check_names(topic=self.topic, server=self.server, exchange=self.exchange)
 
 
 class WorkerEndpoint:

@@ -17,9 +17,11 @@ from oslo_config import cfg
 from scheduler_worker.errors import (
     BusUnavailable,
     CallTimeout,
+    DeadlineExceeded,
     NoValidHost,
     RemoteFailure,
     RequestError,
+    Undeliverable,
 )
 from scheduler_worker.rpc.contract import Context, Endpoint
 from scheduler_worker.rpc.server import Server
@@ -390,6 +392,15 @@ def test_a_call_whose_caller_timed_out_is_not_begun(
     assert "late" not in begun
 
 
+def test_a_call_that_a_handler_finds_too_late_gets_no_answer(serve: Serve, bus: Bus, topic: str):
+    def late(_context: object) -> None:
+        raise DeadlineExceeded("the caller has gone")
+
+    serve({"late": late})
+    with pytest.raises(CallTimeout):
+        bus.client(topic, timeout_s=0.5).call("late", {})
+
+
 # Stopping
 
 
@@ -530,6 +541,22 @@ def test_an_oslo_messaging_client_is_served(bus: Bus, serve: Serve, topic: str) 
     target = oslo_messaging.Target(exchange="nova", topic=topic, version="4.5")
     theirs = oslo_messaging.get_rpc_client(bus._transport, target, timeout=SOON_S)
     assert theirs.call({"auth_token": "SECRET"}, "echo", value=[1]) == [1]
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ({"topic": "t", "exchange": "amq.nobody"}, "NOT_FOUND"),
+        ({"topic": "t", "server": "ä" * 127}, "a name of 256 bytes; AMQP carries 255"),
+        ({"topic": "t", "exchange": "x" * 256}, "exchange: a name of 256 bytes"),
+        ({"topic": "t\udfff"}, "not Unicode text"),
+    ],
+)
+def test_a_cast_that_can_never_succeed_is_told_from_a_broker_that_is_away(rabbit_url, target, why):
+    conf = cfg.ConfigOpts()
+    conf([])
+    with Bus(conf, url=rabbit_url) as bus, pytest.raises(Undeliverable, match=why):
+        bus.cast(method="m", arguments={}, **target)
 
 
 def test_a_broker_that_refuses_us_is_reported(rabbit_url: str) -> None:

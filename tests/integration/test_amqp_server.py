@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scheduler_worker.errors import RemoteFailure, RequestError, StateUnavailable
+from scheduler_worker.errors import BusUnavailable, RemoteFailure, RequestError, StateUnavailable
 from scheduler_worker.rpc.amqp import handling
 from scheduler_worker.rpc.amqp.settings import DeliveryLimits
 from tests.support import victim
@@ -233,6 +233,18 @@ def test_a_cast_that_failed_for_a_passing_reason_is_retried(stage, witness):
     stage.client().cast("do", {})
     witness.wait_for("served do", 2)
     assert stage.operator.depth(stage.dead_letters) == 0
+
+
+def test_a_cast_that_keeps_finding_the_bus_away_is_dead_lettered(stage, witness, monkeypatch):
+    monkeypatch.setattr(handling, "_RETRY_S", 0)
+
+    def away(_context):
+        raise BusUnavailable("away")
+
+    stage.serve({"do": away}, observer=witness, limits=DeliveryLimits(max_deliveries=3))
+    stage.client().cast("do", {})
+    eventually(lambda: stage.operator.depth(stage.dead_letters) == 1)
+    assert witness.count("served do") == 3
 
 
 def test_casts_that_wait_for_a_retry_block_nothing(stage, witness, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from suite.lanes import DEEP, GATE, REPORTS, ROOT, Lane
 from suite.running import Outcome, run_lanes
 
+_CLOSING = re.compile(r"^\d+ passed.* in [\d.]+s")
 DEAREST = 5
 """How many tests of a part are listed; its ``.json`` has all of them."""
 
@@ -55,7 +57,7 @@ def _reported(lanes: Mapping[str, Lane]) -> list[Outcome]:
 
 
 def _described(outcome: Outcome) -> Iterator[str]:
-    """What it cost, its dearest tests, and its last line or, if it failed, all its output."""
+    """What it cost, its dearest tests, and pytest's last line or, if it failed, all its output."""
     part = outcome.part
     yield f"{part.name}: {outcome.cpu_s:.0f} CPU s in {outcome.elapsed_s:.0f} s"
     if part.costs.exists():
@@ -63,7 +65,7 @@ def _described(outcome: Outcome) -> Iterator[str]:
         for test in sorted(costs, key=costs.get, reverse=True)[:DEAREST]:
             yield f"  {costs[test]:6.1f}  {test}"
     lines = part.log.read_text(errors="replace").splitlines()
-    yield from lines if outcome.status else lines[-1:]
+    yield from lines if outcome.status else filter(_CLOSING.search, lines)
 
 
 def above_budget(lanes: Mapping[str, Lane], outcomes: Sequence[Outcome]) -> list[str]:

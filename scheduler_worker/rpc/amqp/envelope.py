@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
+from scheduler_worker.rpc.contract import LONGEST_NAME
 from scheduler_worker.rpc.dispatcher import TRACEPARENT, Message, Result
 from scheduler_worker.rpc.wire_errors import OUR_MODULE, WireError
 from scheduler_worker.unique import unique_hex
 
 VERSION = "2.0"
 _CONTEXT = "_context_"
-_LONGEST = 255
-"""Bytes of the longest name in AMQP, and characters of the longest reason."""
+_LONGEST_REASON = 255
 _DIGITS = 15
 _LONGEST_MONITOR_S = 1e9
 
@@ -83,7 +83,9 @@ def read(body: bytes, expiration: str | None, max_bytes: int) -> Request | Malfo
     except MalformedError as error:
         return error
     except Exception as error:  # whatever else a sender manages to break
-        return MalformedError(f"it cannot be decoded: {type(error).__name__}: {error}"[:_LONGEST])
+        return MalformedError(
+            f"it cannot be decoded: {type(error).__name__}: {error}"[:_LONGEST_REASON]
+        )
 
 
 def decode(body: bytes, expiration: str | None, max_bytes: int) -> Request:
@@ -171,12 +173,13 @@ def _is_call(call_id: object, reply_queue: object) -> bool:
         return False
     for name, value in (("_msg_id", call_id), ("_reply_q", reply_queue)):
         try:
-            is_short = len(value.encode()) <= _LONGEST
+            is_short = len(value.encode()) <= LONGEST_NAME
         except UnicodeEncodeError:
             is_short = False
         if not is_short:
             raise MalformedError(
-                f"its {name} is not Unicode text of at most {_LONGEST} bytes; it cannot be answered"
+                f"its {name} is not Unicode text of at most {LONGEST_NAME} bytes; "
+                "it cannot be answered"
             )
     return True
 

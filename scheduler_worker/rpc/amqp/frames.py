@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from struct import pack, unpack_from
 
+from scheduler_worker.rpc.contract import LONGEST_NAME
+
 METHOD, HEADER, BODY, HEARTBEAT, _END = 1, 2, 3, 8, b"\xce"
 _BASIC, _PUBLISH, _ACK = 60, 40, 80
 BASIC_PUBLISH = (_BASIC, _PUBLISH)
@@ -19,8 +21,6 @@ _CONFIRM_SELECT = (85, 10)
 _MANDATORY = _PASSIVE = _NO_WAIT = 1
 OVERHEAD = 8
 """Bytes of a frame around its payload."""
-LONGEST_NAME = 255
-"""Bytes of the longest name of a queue."""
 
 
 def _short_string(text: str) -> bytes:

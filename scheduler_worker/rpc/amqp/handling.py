@@ -307,7 +307,7 @@ class MessageHandler:
             self._forget(work)
             self._deliveries.finish(work, answer)
             self._observer.call_answered(str(work.request.message.context.get("request_id", "")))
-        elif result.is_retryable:
+        elif result.is_retryable and not (result.is_bounded and self._is_last_try(work)):
             self._retry_later(work)
         elif work.delivery.queue == self._names.fanout_queue:
             # Every worker got it, and each has logged it.
@@ -316,6 +316,9 @@ class MessageHandler:
         else:
             self._forget(work)
             self._deliveries.dead_letter(work, str(result.failure.class_name))
+
+    def _is_last_try(self, work: Work) -> bool:
+        return work.failures + 1 >= self._limits.max_deliveries
 
     def _retry_later(self, work: Work) -> None:
         """A cast that failed for a passing reason stays in flight, without a slot."""

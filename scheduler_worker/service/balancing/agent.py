@@ -36,8 +36,8 @@ class AgentTarget:
                     "begin_by_s": migration.overdue_at_s,
                 },
             )
-        except Undeliverable:
-            raise MigrationRefused(f"nobody listens to topic {self._topic}") from None
+        except Undeliverable as error:
+            raise MigrationRefused(str(error)) from None
 
     def progress(self, migrations: Sequence[AskedMigration]) -> Mapping[str, Progress]:
         return {}
@@ -68,5 +68,5 @@ class PowerAgent:
                     "begin_by_s": action.overdue_at_s,
                 },
             )
-        except Undeliverable:
-            raise PowerRefused(f"nobody listens to topic {self._topic}") from None
+        except Undeliverable as error:
+            raise PowerRefused(str(error)) from None

@@ -7,6 +7,7 @@ import pytest
 from scheduler_worker.errors import (
     BusUnavailable,
     NoValidHost,
+    RequestError,
     StateUnavailable,
     Undeliverable,
     WorkerStops,
@@ -111,6 +112,14 @@ def test_a_priority_out_of_bounds_is_refused(endpoint, publisher, world, bad):
     [sent] = publisher.sent
     assert sent["arguments"]["error"]["type"] == "RequestError"
     assert "priority: expected an integer" in sent["arguments"]["error"]["message"]
+    assert world.reserved() == {}
+
+
+@pytest.mark.parametrize("field", ["topic", "exchange", "server"])
+def test_an_answer_that_no_broker_carries_is_refused_before_the_decision(endpoint, world, field):
+    reply_to = {**REQUEST["reply_to"], field: "ä" * 128}
+    with pytest.raises(RequestError, match=r"reply_to: .* a name of 2\d\d bytes; AMQP carries 255"):
+        complete(endpoint.request_destinations(Context(), **REQUEST | {"reply_to": reply_to}))
     assert world.reserved() == {}
 
 
