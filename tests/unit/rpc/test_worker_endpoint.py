@@ -1,6 +1,7 @@
 """Our own RPC methods: a cast reaches the use cases, and its answer is cast back."""
 
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,11 @@ from scheduler_worker.waiters import complete
 from tests.support.services import World, host
 
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 1024}, "num_instances": 1}
-REQUEST = {"spec_obj": SPEC, "instance_uuids": ["i1"], "reply_to": {"topic": "conductor"}}
+REQUEST: dict[str, Any] = {
+    "spec_obj": SPEC,
+    "instance_uuids": ["i1"],
+    "reply_to": {"topic": "conductor"},
+}
 
 
 class RecordingPublisher(Publisher):
