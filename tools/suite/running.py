@@ -57,6 +57,7 @@ def run_lanes(lanes: Mapping[str, Lane]) -> Iterator[Outcome]:
 
 
 def _run(lane: str, part: Part) -> Outcome:
+    part.costs.unlink(missing_ok=True)  # of another run
     began = time.monotonic()
     with part.log.open("wb") as log:
         process = subprocess.Popen(
