@@ -19,14 +19,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scheduler_worker import conf as configuration
-from scheduler_worker import factories
+from scheduler_worker import factories, preflight
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.conf import Configuration, Settings
-from scheduler_worker.errors import SchedulerWorkerError
+from scheduler_worker.errors import ConfigError, SchedulerWorkerError
 from scheduler_worker.factories import FILTERS, WEIGHERS, open_bus, open_state, registered
 from scheduler_worker.model.worker_reports import WorkerReport
-from scheduler_worker.monitoring import FeedLoad, Load, Monitor, stalled
+from scheduler_worker.monitoring import FeedLoad, Load, Monitor, log_config, stalled
 from scheduler_worker.monitoring.advice import Advice
 from scheduler_worker.monitoring.reports import report_of
 from scheduler_worker.ports import Clock
@@ -98,7 +98,8 @@ class Worker:
         self.fleet = Fleet(state, default_cluster=settings.default_cluster, observer=self.monitor)
         self._trust = factories.build_trust(settings, self.fleet, clock)
         self._cages = factories.build_cages(settings, self.monitor)
-        self._reloading = threading.Lock()
+        self._compiling = threading.Lock()
+        self._logging = log_config.LogConfig(conf.log_config_append, debug=conf.debug)
         self._pipelines = self._compile(settings.options)
         self._unit_files = (
             watch(self._cages.has_changed, self.read_units_again) if self._cages else None
@@ -350,31 +351,41 @@ class Worker:
     def reload(self) -> None:
         """Read the configuration files again and apply the options that may change.
 
-        Files that a worker could not start with are logged, and change nothing.
+        Files that a worker could not start with are logged, and change nothing. It may hang with
+        the file system, and :meth:`stop` does not wait for it.
         """
-        with self._reloading:
-            self._reload()
-
-    def read_units_again(self) -> None:
-        """Read the files of external units again where they changed. Raises as a start does."""
-        with self._reloading:
-            self._pipelines = self._compile(configuration.settings(self._conf).options)
-
-    def _reload(self) -> None:
         try:
-            # Checked in a copy first: oslo.config would log an error and keep half of the changes.
-            tried = configuration.settings(self._conf.read_anew())
-            self._compile(tried.options)
-            self._conf.mutate_config_files()
+            tried = self._conf.read_anew()
+            is_reachable = preflight.has_transport_url(self._conf)
+            found = preflight.refusals(tried, embedded=not is_reachable)
+            if found := [*found, *preflight.unwritable_logs(tried)]:
+                raise ConfigError("; ".join(found))
+            self._adopt(tried, log_config.read(tried.log_config_append))
             settings = configuration.settings(self._conf)
-            self._pipelines = self._compile(settings.options)
-        except (Exception, SystemExit) as error:  # oslo.config exits for a value of a CLI option
+            self.tuner.policies.read_from(factories.policy_files(settings.tuning))
+        except Exception as error:
             trace = None if isinstance(error, SchedulerWorkerError) else error
             LOG.error("The configuration stays as it was: %s", error, exc_info=trace)  # noqa: TRY400
             return
-        self.tuner.policies.read_from(factories.policy_files(settings.tuning))
         LOG.info("The configuration was read again: %s", ", ".join(self._conf.files))
         self._warn_of_options()
+
+    def _adopt(self, tried: Configuration, logging_text: str) -> None:
+        """Put what was read in force; all of it, or nothing where an error is raised."""
+        with self._compiling, self._conf.adopted(tried):
+            pipelines = self._compile(configuration.settings(self._conf).options)
+            self._logging.change(
+                tried.log_config_append,
+                logging_text,
+                debug=tried.debug,
+                max_line=self.settings.monitoring.max_log_line,
+            )
+            self._pipelines = pipelines
+
+    def read_units_again(self) -> None:
+        """Read the files of external units again where they changed. Raises as a start does."""
+        with self._compiling:
+            self._pipelines = self._compile(configuration.settings(self._conf).options)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Worker]:

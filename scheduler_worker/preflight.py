@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from scheduler_worker import conf as configuration
@@ -37,8 +39,7 @@ from scheduler_worker.service.tuning.policies import TuningPolicies
 
 def check_reachable(conf: Configuration, *, embedded: bool) -> None:
     """Raise ConfigError where no client could reach the worker, unless it is ``embedded``."""
-    transport.register_opts(conf)
-    is_set = conf.get_location("transport_url").location.is_user_controlled
+    is_set = has_transport_url(conf)
     if not is_set and not embedded:
         raise ConfigError(
             "[DEFAULT] transport_url is not set, so that no client could reach this worker (read: "
@@ -50,6 +51,12 @@ def check_reachable(conf: Configuration, *, embedded: bool) -> None:
             "--embedded is for a worker without [DEFAULT] transport_url, which is set; leave out "
             "one of them"
         )
+
+
+def has_transport_url(conf: Configuration) -> bool:
+    """Whether a client could reach the worker."""
+    transport.register_opts(conf)
+    return bool(conf.get_location("transport_url").location.is_user_controlled)
 
 
 def check_processes(settings: Settings, processes: int) -> None:
@@ -65,12 +72,14 @@ def check_processes(settings: Settings, processes: int) -> None:
         state.close()
 
 
-def refusals(conf: Configuration, *, processes: int, embedded: bool) -> list[str]:
+def refusals(conf: Configuration, *, embedded: bool) -> list[str]:
     """Every reason for which a worker would refuse to start. Connects to nothing.
 
     Replaces invalid values in ``conf``, which must not be used to start a worker afterwards.
     """
     settings, found = configuration.inspected(conf, transport.list_opts())
+    processes = conf.of_command_line("workers", 1)
+    number = conf.of_command_line("instance", None)
     for attempt in (
         lambda: check_reachable(conf, embedded=embedded),
         lambda: check_processes(settings, processes),
@@ -79,6 +88,9 @@ def refusals(conf: Configuration, *, processes: int, embedded: bool) -> list[str
         lambda: settings.attestation and HttpAttestation(settings.attestation),
         lambda: factories.open_nova(conf, settings),
         lambda: factories.open_placement(conf, settings),
+        lambda: factories.build_cages(settings),
+        lambda: factories.open_tracing(settings),
+        lambda: settings.monitoring.port_of(processes - 1 if number is None else number),
         lambda: nova_pipeline(settings.options, registered(FILTERS), registered(WEIGHERS)),
     ):
         try:
@@ -86,6 +98,15 @@ def refusals(conf: Configuration, *, processes: int, embedded: bool) -> list[str
         except (ClusterPolicyError, ConfigError, ValueError) as error:
             found.append(str(error))
     return found
+
+
+def unwritable_logs(conf: Configuration) -> Iterator[str]:
+    """Why a worker of this process's account would refuse to start: it could not log."""
+    directory = conf.log_dir or (conf.log_file and str(Path(conf.log_file).absolute().parent))
+    if directory and not os.access(directory, os.W_OK):
+        yield f"[DEFAULT] log_dir, log_file: nothing can be written into {directory}"
+    if conf.log_config_append and not os.access(conf.log_config_append, os.R_OK):
+        yield f"[DEFAULT] log_config_append: {conf.log_config_append} cannot be read"
 
 
 def left_out(settings: Settings) -> list[str]:

@@ -23,16 +23,21 @@ the action is about. Of a Keystone token it sees ``role``, ``user``, and ``user_
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from oslo_config import cfg
 from oslo_policy import policy
 
+from scheduler_worker.api.reread import RereadFile
 from scheduler_worker.api.sessions import Caller
 from scheduler_worker.api.users import ROLES
 from scheduler_worker.errors import ConfigError
+
+LOG = logging.getLogger(__name__)
 
 
 class Action(StrEnum):
@@ -87,25 +92,15 @@ _RULES = [
 
 
 class Rights:
-    """Evaluates the rules; an operator's file may replace some of them."""
+    """Evaluates the rules; an operator's file, read again when it changes, may replace some."""
 
     def __init__(self, policy_file: str | None = None) -> None:
         """Raises ConfigError where the file cannot be read or has a rule that is no rule."""
-        conf = cfg.ConfigOpts()
-        conf([], project="scheduler_worker", default_config_files=[], default_config_dirs=[])
-        # A path without a file means: the default rules alone.
-        self._enforcer = policy.Enforcer(
-            conf, policy_file=policy_file or "/nonexistent", fallback_to_json_file=False
-        )
-        self._enforcer.suppress_deprecation_warnings = True
-        self._enforcer.register_defaults(_RULES)
-        try:
-            self._enforcer.load_rules(force_reload=True)
-            self._enforcer.check_rules(raise_on_violation=True)
-        except Exception as error:  # whatever the parser of the file raises
-            raise ConfigError(f"[api] policy_file: {policy_file}: {error}") from None
-        if policy_file and not self._enforcer.policy_path:
-            raise ConfigError(f"[api] policy_file: {policy_file}: there is no such file")
+        if policy_file:
+            self._enforcer = RereadFile(Path(policy_file), _enforcer, LOG.error).current
+        else:
+            default = _enforcer(None)
+            self._enforcer = lambda: default
 
     def may(self, caller: Caller, action: Action, clusters: Collection[str] | None = None) -> bool:
         """Whether the caller may do it in each of these clusters; None or none: anywhere."""
@@ -118,7 +113,27 @@ class Rights:
 
     def _permits(self, credentials: Mapping[str, Any], action: Action, cluster: str | None) -> bool:
         target = {} if cluster is None else {"cluster": cluster}
-        return bool(self._enforcer.enforce(action.value, target, dict(credentials)))
+        return bool(self._enforcer().enforce(action.value, target, dict(credentials)))
+
+
+def _enforcer(policy_file: Path | None) -> policy.Enforcer:
+    """The default rules, and those of the file. Raises ConfigError."""
+    conf = cfg.ConfigOpts()
+    conf([], project="scheduler_worker", default_config_files=[], default_config_dirs=[])
+    # A path without a file means: the default rules alone.
+    path = str(policy_file or "/nonexistent")
+    found = policy.Enforcer(conf, policy_file=path, fallback_to_json_file=False)
+    found.suppress_deprecation_warnings = True
+    found.register_defaults(_RULES)
+    try:
+        found.load_rules(force_reload=True)
+        found.check_rules(raise_on_violation=True)
+    except Exception as error:  # whatever the parser of the file raises
+        raise ConfigError(f"[api] policy_file: {policy_file}: {error}") from None
+    if policy_file and not found.policy_path:
+        raise ConfigError(f"[api] policy_file: {policy_file}: there is no such file")
+    found.use_conf = False  # else it reads a changed file unchecked, and a lost one as empty
+    return found
 
 
 def _held(caller: Caller) -> Iterator[dict[str, Any]]:

@@ -26,7 +26,7 @@ import hmac
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -134,35 +134,9 @@ def read_users(text: str, place: str) -> Users:
         raise ConfigError(f"[api] users_file: {place}: {' '.join(str(error).split())}") from None
 
 
-class UsersFile:
-    """Reads the file again when it has changed; a file that cannot be read changes nothing."""
-
-    def __init__(self, path: Path, report: Callable[[str], None]) -> None:
-        """Raises ConfigError where the file cannot be read."""
-        self._path = path
-        self._report = report
-        self._seen = self._stamp()
-        self._users = self._read()
-
-    def users(self) -> Users:
-        """The users now."""
-        if (stamp := self._stamp()) != self._seen:
-            self._seen = stamp
-            try:
-                self._users = self._read()
-            except ConfigError as error:
-                self._report(f"{error}; the users stay as they were")
-        return self._users
-
-    def _stamp(self) -> tuple[int, ...]:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return ()
-        return found.st_ino, found.st_mtime_ns, found.st_size
-
-    def _read(self) -> Users:
-        return read_users(_text_of(self._path), str(self._path))
+def users_of(path: Path) -> Users:
+    """The users in a file. Raises ConfigError where it cannot be read."""
+    return read_users(_text_of(path), str(path))
 
 
 def _text_of(path: Path) -> str:
@@ -179,10 +153,10 @@ def _text_of(path: Path) -> str:
 def edited(path: Path) -> Iterator[dict[str, User]]:
     """The users of a file, to be changed; written at the end, whole or not at all.
 
-    A missing file is made, readable by its owner only. Raises ConfigError as :class:`UsersFile`.
+    A missing file is made, readable by its owner only. Raises ConfigError as :func:`users_of`.
     """
     with _locked(path):
-        users = dict(read_users(_text_of(path), str(path))) if path.exists() else {}
+        users = dict(users_of(path)) if path.exists() else {}
         yield users
         _replace(path, yaml.safe_dump(msgspec.to_builtins(users), sort_keys=True))
 

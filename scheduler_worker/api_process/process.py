@@ -15,11 +15,12 @@ from scheduler_worker.api.application import Application, nobody
 from scheduler_worker.api.console import console
 from scheduler_worker.api.ovirt import OvirtApi
 from scheduler_worker.api.rates import RateLimits
+from scheduler_worker.api.reread import RereadFile
 from scheduler_worker.api.rights import Rights
 from scheduler_worker.api.server import ApiServer
 from scheduler_worker.api.sessions import Sessions
 from scheduler_worker.api.settings import ApiSettings
-from scheduler_worker.api.users import Users, UsersFile
+from scheduler_worker.api.users import Users, users_of
 from scheduler_worker.api.v1.health import POLICY_STORE, STATE
 from scheduler_worker.api_process.parts import UseCases, build_console, build_v1
 from scheduler_worker.backends.watched import WatchedState
@@ -219,4 +220,4 @@ def _users(settings: ApiSettings) -> Callable[[], Users]:
     """The local users; nobody where Keystone alone has users."""
     if settings.auth == "keystone":
         return dict
-    return UsersFile(Path(settings.users_file), LOG.error).users
+    return RereadFile(Path(settings.users_file), users_of, LOG.error).current

@@ -9,13 +9,11 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from scheduler_worker import conf as configuration
 from scheduler_worker import preflight
 from scheduler_worker.cli import UNUSABLE
 from scheduler_worker.conf import Configuration, Settings
-from scheduler_worker.errors import ConfigError
 from scheduler_worker.redaction import redacted
 from scheduler_worker.rpc import transport
 
@@ -29,9 +27,9 @@ def run(conf: Configuration) -> int:
     _print("read", ", ".join(conf.files) or "no file")
     unknown = configuration.unread(conf, transport.list_opts())
     unused, notices = configuration.unused(conf), configuration.notices(conf)
-    wrong = preflight.refusals(conf, processes=conf.workers, embedded=conf.embedded)
+    wrong = preflight.refusals(conf, embedded=conf.embedded)
+    wrong += preflight.unwritable_logs(conf)
     settings, _ = configuration.inspected(conf)
-    wrong += [*_unwritable_logs(conf), *_no_port(conf, settings)]
     missing = [*preflight.left_out(settings), *_missing(settings)]
     for kind, found in (
         ("wrong", wrong),
@@ -60,21 +58,6 @@ def _broken_connections(conf: Configuration, settings: Settings) -> Iterator[str
             _print("note", each)
         if not problems:
             _print("connected", name)
-
-
-def _unwritable_logs(conf: Configuration) -> Iterator[str]:
-    directory = conf.log_dir or (conf.log_file and str(Path(conf.log_file).absolute().parent))
-    if directory and not os.access(directory, os.W_OK):
-        yield f"[DEFAULT] log_dir, log_file: nothing can be written into {directory}"
-    if conf.log_config_append and not os.access(conf.log_config_append, os.R_OK):
-        yield f"[DEFAULT] log_config_append: {conf.log_config_append} cannot be read"
-
-
-def _no_port(conf: Configuration, settings: Settings) -> Iterator[str]:
-    try:
-        settings.monitoring.port_of(conf.workers - 1 if conf.instance is None else conf.instance)
-    except ConfigError as error:
-        yield str(error)
 
 
 def _missing(settings: Settings) -> Iterator[str]:

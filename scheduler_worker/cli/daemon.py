@@ -2,7 +2,7 @@
 
 SIGTERM or SIGINT: stop consuming, finish the requests in hand, requeue the rest, exit 0; a second
 one exits at once with 1. A worker that cannot go on exits with 70. SIGHUP: read the configuration
-files again. SIGUSR1: dump the worker's state.
+files again, in a thread, for a file system may hang. SIGUSR1: dump the worker's state.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Daemon:
         self._failure: BaseException | None = None
         self._orphaned = threading.Event()
         self._serves = threading.Event()
+        self._reload_wanted = threading.Event()
         self._watchdog = systemd.Watchdog()
         self._tick_s = min(_TICK_S, self._watchdog.interval_s)
         self._hung: str | None = None
@@ -53,6 +54,7 @@ class Daemon:
         """Serve until a signal asks to stop; return the exit status."""
         systemd.notify("STATUS=Starting")
         threading.Thread(target=self._start, name="start", daemon=True).start()
+        threading.Thread(target=self._reload_if_wanted, name="reload", daemon=True).start()
         if self._lifeline is not None:
             threading.Thread(target=self._watch, name="lifeline", daemon=True).start()
         while not self._orphaned.is_set():
@@ -102,9 +104,14 @@ class Daemon:
 
     def _handle(self, number: int | None) -> None:
         if number == signal.SIGHUP:
-            self._reload()
+            self._reload_wanted.set()
         elif number == signal.SIGUSR1:
             threading.Thread(target=self._worker.dump, name="dump", daemon=True).start()
+
+    def _reload_if_wanted(self) -> None:
+        while self._reload_wanted.wait():
+            self._reload_wanted.clear()
+            self._reload()
 
     def _reload(self) -> None:
         if not self._serves.is_set():

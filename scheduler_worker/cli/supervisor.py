@@ -39,7 +39,7 @@ class _Child:
         self._lifeline.setblocking(False)
         command = [
             sys.executable, "-m", "scheduler_worker", *arguments,
-            "--workers", "1", "--instance", str(number), "--lifeline", str(theirs.fileno()),
+            "--instance", str(number), "--lifeline", str(theirs.fileno()),
         ]  # fmt: skip
         environment = {k: v for k, v in os.environ.items() if k != "NOTIFY_SOCKET"}
         self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module

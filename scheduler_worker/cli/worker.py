@@ -80,9 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         open_log(conf)
         protect(settings.monitoring.max_log_line)
         LOG.info("Configuration: %s", ", ".join(conf.files) or "no file")
-        if conf.lifeline is None:  # else the supervisor has checked it
-            _check_reachable(conf)
-        if conf.workers > 1:
+        _check(conf, settings)
+        if conf.workers > 1 and conf.lifeline is None:
             return _supervise(conf, arguments, settings)
         if conf.instance is not None:
             _number(conf, settings)
@@ -94,10 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UNUSABLE
 
 
-def _check_reachable(conf: Configuration) -> None:
+def _check(conf: Configuration, settings: Settings) -> None:
     from scheduler_worker import preflight
 
     preflight.check_reachable(conf, embedded=conf.embedded)
+    preflight.check_processes(settings, conf.workers)
 
 
 def open_log(conf: Any, program: str | None = None) -> None:
@@ -108,6 +108,8 @@ def open_log(conf: Any, program: str | None = None) -> None:
     if conf.log_dir:  # else oslo.log names the file after sys.argv[0]
         number = "" if program or conf.instance is None else f".{conf.instance}"
         conf.set_default("log_file", f"{program or 'scheduler-worker'}{number}.log")
+    from scheduler_worker.monitoring.log_config import refused
+
     try:
         log.setup(conf, "scheduler_worker")
     except OSError as error:
@@ -115,9 +117,11 @@ def open_log(conf: Any, program: str | None = None) -> None:
             f"[DEFAULT] log_dir, log_file: {error.filename} cannot be written: {error.strerror}"
         ) from None
     except log.LogConfigError as error:
-        raise ConfigError(
-            f"[DEFAULT] log_config_append: {error.log_config}: {error.err_msg}"
-        ) from None
+        raise refused(error.log_config, error.err_msg) from None
+    except Exception as error:
+        if not conf.log_config_append:
+            raise
+        raise refused(conf.log_config_append, repr(error)) from None
 
 
 def _number(conf: Any, settings: Settings) -> None:
@@ -127,26 +131,11 @@ def _number(conf: Any, settings: Settings) -> None:
 
 
 def _supervise(conf: Any, arguments: Sequence[str], settings: Settings) -> int:
-    from scheduler_worker import preflight
     from scheduler_worker.cli import supervisor
 
-    preflight.check_processes(settings, conf.workers)
     settings.monitoring.port_of(conf.workers - 1)
     return supervisor.Supervisor(
-        _without_workers(arguments),
+        arguments,
         conf.workers,
         stop_timeout_s=settings.graceful_shutdown_timeout_s,
     ).run()
-
-
-def _without_workers(arguments: Sequence[str]) -> list[str]:
-    kept: list[str] = []
-    skip = False
-    for each in arguments:
-        if skip:
-            skip = False
-        elif each == "--workers":
-            skip = True
-        elif not each.startswith("--workers="):
-            kept.append(each)
-    return kept

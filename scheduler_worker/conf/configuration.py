@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -49,6 +49,13 @@ class Configuration(cfg.ConfigOpts):  # type: ignore[misc]
         found = [str(each) for folder in folders for each in sorted(folder.glob("*.conf"))]
         return [*self.config_file, *found]
 
+    def of_command_line(self, name: str, default: Any) -> Any:
+        """An option of the command line alone; ``default`` where the command has no such option."""
+        return self[name] if name in self else default  # noqa: SIM401 - its get() raises, too
+
+    def register_mutate_hook(self, hook: object) -> None:
+        """Ignore it: that of oslo.log ends all logging where its file cannot be loaded."""
+
     def read_anew(self) -> Self:
         """Parse the same command line and files again, into a new object; this one is unchanged.
 
@@ -63,3 +70,22 @@ class Configuration(cfg.ConfigOpts):  # type: ignore[misc]
             raise ConfigError(complaints.getvalue().strip()) from None
         except (cfg.Error, ValueError, OSError) as error:
             raise ConfigError(str(error)) from None
+
+    @contextlib.contextmanager
+    def adopted(self, tried: Self) -> Iterator[None]:
+        """Take over the mutable options of one that was read anew, unless the body fails."""
+        before = self._mutable_ns or self._namespace
+        self._take(tried._namespace)
+        try:
+            yield
+        except BaseException:
+            self._take(before)
+            raise
+
+    def _take(self, parsed: Any) -> None:
+        self._parsed_files = parsed
+        self.mutate_config_files()
+
+    def _reload_config_files(self) -> Any:
+        # oslo.config would read the files a second time: what they say by then was not checked.
+        return self._parsed_files

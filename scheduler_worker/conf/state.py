@@ -29,9 +29,10 @@ STATE_OPTS = [
         default=0,
         min=0,
         max=10,
-        help="Redis replicas that must have a reservation before the request is answered. With 0 a "
-        "failover may lose the last reservations; with more, requests fail with StateUnavailable "
-        "while fewer replicas than that keep up.",
+        help="Redis replicas that must have a reservation before the request is answered. A "
+        "failover, also a planned one, may lose answered reservations unless this and "
+        "min-replicas-to-write at every server are the number of replicas. Requests fail with "
+        "StateUnavailable while fewer replicas than this keep up.",
     ),
     cfg.FloatOpt(
         "refresh_interval",

@@ -64,7 +64,7 @@ def examine(conf: Configuration) -> Iterator[Finding]:
 
 def _configuration(conf: Configuration) -> Iterator[Finding]:
     copy = conf.read_anew()  # the check replaces what is invalid
-    problems = preflight.refusals(copy, processes=1, embedded=False)
+    problems = preflight.refusals(copy, embedded=False)
     yield from (failed(_FILES, each) for each in problems)
     unread = configuration.unread(copy, transport.list_opts())
     yield from (warning(_FILES, each) for each in (*unread, *configuration.notices(copy)))

@@ -31,7 +31,7 @@ _ENDS_A_WORD = " \t,;'\""
 
 def protect(max_line: int) -> None:
     """Wrap the formatters of all present handlers, and log exceptions that end a thread."""
-    for handler in set(_handlers()):
+    for handler in {handler for logger in loggers() for handler in logger.handlers}:
         if not isinstance(handler.formatter, SafeFormatter):
             inner = handler.formatter or logging.Formatter()
             handler.setFormatter(SafeFormatter(inner, max_line))
@@ -136,11 +136,11 @@ def _without_repetition(formatted: str, record: logging.LogRecord) -> str:
     return before if text in before else formatted
 
 
-def _handlers() -> Iterator[logging.Handler]:
-    yield from logging.getLogger().handlers
-    for each in logging.getLogger().manager.loggerDict.values():
-        if isinstance(each, logging.Logger):
-            yield from each.handlers
+def loggers() -> list[logging.Logger]:
+    """All loggers, the root first."""
+    root = logging.getLogger()
+    known = list(root.manager.loggerDict.values())
+    return [root, *(each for each in known if isinstance(each, logging.Logger))]
 
 
 def _log_end_of_thread(ended: threading.ExceptHookArgs) -> None:

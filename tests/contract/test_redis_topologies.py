@@ -47,11 +47,11 @@ def ask(server: RedisServer, *words: Any) -> Any:
         return client.execute_command(*words)
 
 
-def is_followed(master: RedisServer) -> bool:
-    """Whether the replica receives writes."""
+def is_followed(master: RedisServer, by: int = 1) -> bool:
+    """Whether so many replicas receive writes."""
     with redis.Redis(LOOPBACK, master.port, single_connection_client=True) as client:
         client.set(f"{{{quote(SCOPE)}}}", "")
-        return client.wait(1, 100) == 1
+        return client.wait(by, 100) == by
 
 
 @pytest.fixture
@@ -79,6 +79,13 @@ def replica(started: Any, tmp_path: Path, master: RedisServer) -> RedisReplica:
     replica = started(RedisReplica(tmp_path / "replica", master))
     eventually(lambda: is_followed(master))
     return replica
+
+
+@pytest.fixture
+def second(started: Any, tmp_path: Path, master: RedisServer, replica: RedisReplica) -> Any:
+    second = started(RedisReplica(tmp_path / "second", master))
+    eventually(lambda: is_followed(master, by=2))
+    return second
 
 
 class TestReplicas:
@@ -147,6 +154,19 @@ class TestReplicas:
         ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
         assert state.check() == []
 
+    def test_settings_that_do_not_ask_for_every_replica_have_a_warning(
+        self, state: RedisState, master: RedisServer, second: RedisReplica
+    ) -> None:
+        both = RedisState(master.url, hold_timeout_s=NEVER_S, wait_replicas=2)
+        for each, required in ((state, 2), (both, 1)):
+            ask(master, "CONFIG", "SET", "min-replicas-to-write", required)
+            [warning] = each.check()
+            assert "set [state] wait_replicas = 2" in warning
+            assert "min-replicas-to-write 2" in warning
+        ask(master, "CONFIG", "SET", "min-replicas-to-write", "2")
+        assert both.check() == []
+        both.close()
+
     def test_a_write_waits_for_enough_replicas(self, started: Any, master: RedisServer) -> None:
         state = RedisState(master.url, hold_timeout_s=NEVER_S, retry_for_s=LONG_S)
         ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
@@ -164,7 +184,8 @@ class TestSentinel:
         self, started: Any, tmp_path: Path, master: RedisServer, replica: RedisReplica
     ) -> RedisSentinel:
         sentinel = started(RedisSentinel(tmp_path / "sentinel", master))
-        known = [{b"master-link-status": b"ok"}]
+        followers = ask(master, "INFO", "replication")["connected_slaves"]
+        known = followers * [{b"master-link-status": b"ok"}]
         eventually(
             lambda: (
                 [
@@ -198,6 +219,36 @@ class TestSentinel:
             assert (again.reset, values(again)) == (True, {"a": b"2"})
             assert again.epoch != known.epoch
             assert values(waiting.result().changes) == {"a": b"2"}
+        state.close()
+
+    def test_an_answered_write_is_on_the_next_master_whichever_replica_that_is(
+        self,
+        master: RedisServer,
+        replica: RedisReplica,
+        second: RedisReplica,
+        sentinel: RedisSentinel,
+    ) -> None:
+        for each in (master, replica, second):
+            ask(each, "CONFIG", "SET", "min-replicas-to-write", "2")
+        state = RedisState(
+            sentinel.url, hold_timeout_s=NEVER_S, retry_for_s=LONG_S, wait_replicas=2
+        )
+        state.write(SCOPE, [put("before", b"1")])
+
+        def promoted() -> list[RedisReplica]:
+            return [each for each in (replica, second) if ask(each, "ROLE")[0] == b"master"]
+
+        ask(sentinel, "SENTINEL", "FAILOVER", "blue")
+        eventually(lambda: promoted() != [])
+        [after] = promoted()
+        with Threads(1) as pool:
+            writing = pool.submit(state.write, SCOPE, [put("during", b"2")])
+            # The one before takes itself for the master still, and has the other replica.
+            eventually(lambda: "errorstat_NOREPLICAS" in ask(master, "INFO", "errorstats"))
+            ask(master, "REPLICAOF", LOOPBACK, after.port)  # as the sentinel does ten seconds later
+            assert writing.result().applied == (True,)
+        kept = ask(after, "HGETALL", f"{state._base(SCOPE)}records")
+        assert (kept[b"before"], kept[b"during"]) == (b"1", b"2")
         state.close()
 
 

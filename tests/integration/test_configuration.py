@@ -52,6 +52,7 @@ from tests.support.workers import WorkerProcess, run_worker, write_config
          "[trusted_computing] attestation_server_ca_file: /no/such: No such file or directory"),
         ({}, ["--embedded", "--workers", "2"], "cannot share [state] url = memory://"),
         ({}, [], "[DEFAULT] transport_url is not set, so that no client could reach this worker"),
+        ({}, ["--lifeline", "0"], "transport_url is not set"),
         ({"DEFAULT": {"transport_url": "local:/"}}, ["--embedded"], "leave out one of them"),
         ({}, ["--no-such-option"], "no-such-option"),
     ],

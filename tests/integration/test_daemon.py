@@ -178,6 +178,24 @@ def test_sighup_reads_mutable_options_again(tmp_path, config, rabbit_vhost_url):
         assert worker.stop() == 0
 
 
+def test_a_stop_does_not_wait_for_a_reload_that_hangs(tmp_path):
+    config = write_config(tmp_path / "w.conf")
+    with WorkerProcess(config, "--embedded").ready() as worker, contextlib.ExitStack() as stack:
+        config.unlink()
+        os.mkfifo(config)
+        worker.process.send_signal(signal.SIGHUP)
+
+        def is_read() -> bool:
+            try:
+                stack.callback(os.close, os.open(config, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                return False
+            return True
+
+        eventually(is_read)
+        assert worker.stop() == 0
+
+
 @pytest.mark.deep
 def test_several_processes(config, rabbit_vhost_url):
     with (

@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from scheduler_worker.rpc.amqp.loop import Loop
 from tests.support.descriptors import many_descriptors
 
@@ -21,3 +23,13 @@ def test_descriptors_above_1023_are_waited_for():
             assert not loop.wait(source)
             loop.run_due()
             assert called == [True]
+
+
+def test_a_loop_that_is_gone_holds_no_descriptors():
+    """As of a server that a reload builds to check the files, and never starts."""
+    loop = Loop()
+    held = loop._wake_read, loop._wake_write
+    del loop
+    for each in held:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(each)

@@ -257,7 +257,7 @@ def test_nothing_is_withdrawn_that_nova_never_had(target, nova):
 
 
 def refusals(loaded):
-    return preflight.refusals(loaded, processes=1, embedded=False)
+    return preflight.refusals(loaded, embedded=False)
 
 
 def unread(loaded):

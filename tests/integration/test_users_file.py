@@ -6,7 +6,15 @@ import threading
 
 import pytest
 
-from scheduler_worker.api.users import Grant, User, UsersFile, edited, is_password, read_users
+from scheduler_worker.api.reread import RereadFile
+from scheduler_worker.api.users import (
+    Grant,
+    User,
+    edited,
+    is_password,
+    read_users,
+    users_of,
+)
 from scheduler_worker.cli import manage
 from scheduler_worker.errors import ConfigError
 from tests.support.workers import write_config
@@ -84,21 +92,21 @@ def test_many_editors_lose_nothing(path):
 def test_a_changed_file_is_read_again_and_a_broken_one_ignored(run, path):
     run("add", "anna", "--role", "reader")
     reported = []
-    found = UsersFile(path, reported.append)
-    assert found.users().keys() == {"anna"}
+    found = RereadFile(path, users_of, reported.append)
+    assert found.current().keys() == {"anna"}
     run("add", "bert", "--role", "reader")
-    assert found.users().keys() == {"anna", "bert"}
+    assert found.current().keys() == {"anna", "bert"}
     path.write_text("anna: [")
-    assert found.users().keys() == {"anna", "bert"}
-    assert found.users()
+    assert found.current().keys() == {"anna", "bert"}
+    assert found.current()
     [problem] = reported
-    assert problem.endswith("the users stay as they were")
+    assert problem.endswith("what was read before stays in force")
     path.unlink()
-    assert found.users().keys() == {"anna", "bert"}
+    assert found.current().keys() == {"anna", "bert"}
 
 
 def test_a_file_that_is_missing_is_named_with_the_fix(path, run, capsys):
     with pytest.raises(ConfigError, match=r"users.yaml: No such file.*user add"):
-        UsersFile(path, print)
+        users_of(path)
     assert run("list") == 2
     assert "No such file" in capsys.readouterr().err

@@ -232,7 +232,28 @@ def _directory(path):
     path.mkdir()
 
 
+def _without_handlers(path):
+    (path.parent / "log.conf").write_text("[loggers]\nkeys = root\n[formatters]\nkeys =\n")
+    _add(path, f"log_config_append = {path.parent / 'log.conf'}")
+
+
+def _add(path, line):
+    path.write_text(
+        f"{path.read_text()}[DEFAULT]\n{line}\n[filter_scheduler]\nhost_subset_size = 7\n"
+    )
+
+
 BROKEN = {
+    "emptied": (lambda path: path.write_text(""), "[DEFAULT] transport_url is not set"),
+    "a URL that a start refuses": (
+        lambda path: _add(path, "transport_url = rabbit//u:hush@h"),
+        "[DEFAULT] transport_url: No scheme specified",
+    ),
+    "a log that cannot be written": (
+        lambda path: _add(path, "log_dir = /no/such"),
+        "[DEFAULT] log_dir",
+    ),
+    "a log configuration that cannot be loaded": (_without_handlers, "log_config_append: "),
     "gone": (_gone, "Failed to find some config files"),
     "a directory": (_directory, "Is a directory"),
     "not text": (lambda path: path.write_bytes(b"[DEFAULT]\nhost = \xff\n"), "can't decode"),
@@ -262,7 +283,7 @@ def test_reload_of_a_broken_file_leaves_everything_as_it_was(
         worker.reload()
     assert worker.pipeline is before
     assert worker._conf.filter_scheduler.host_subset_size == 3, "as a dump would show it"
-    (found,) = [each.getMessage() for each in caplog.records]
+    (found,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
     assert found.startswith("The configuration stays as it was: ")
     assert complaint in found
     assert capfd.readouterr().err == ""

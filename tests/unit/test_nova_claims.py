@@ -23,7 +23,7 @@ def load(tmp_path):
 
 
 def refusals(conf: Configuration) -> list[str]:
-    return preflight.refusals(conf, processes=1, embedded=True)
+    return preflight.refusals(conf, embedded=True)
 
 
 def test_it_is_off_by_default(load):

@@ -39,8 +39,12 @@ def _of_replicas(redis: str, info: Mapping[str, str], wanted: int) -> Iterator[s
             f"{redis} has {connected} replicas; while they are fewer than the {wanted} of [state] "
             "wait_replicas, every request fails"
         )
-    if connected and "min_slaves_good_slaves" not in info:  # INFO has it only where it is set
+    # INFO shows whether min-replicas-to-write is set; its value may be refused to the account.
+    is_set = "min_slaves_good_slaves" in info
+    required = int(info.get("min_replicas_to_write", connected)) if is_set else 0
+    if min(wanted, required) < connected:
         yield (
-            f"{redis} accepts writes while it is cut off from its replicas, and loses them when "
-            "one of the replicas takes over; set min-replicas-to-write 1"
+            f"{redis} may lose answered reservations when one of its {connected} replicas takes "
+            f"over: each of them must have every write; set [state] wait_replicas = {connected} "
+            f"and at every server min-replicas-to-write {connected}"
         )

@@ -112,11 +112,19 @@ class Node:
         self._waits.mine().ask("BLPOP", key, timeout_s)
 
     def info(self) -> dict[str, str] | None:
-        """The reply to INFO; None when the account may not run it."""
+        """The reply to INFO, and ``min_replicas_to_write`` where the account may read it.
+
+        None when it may not run INFO.
+        """
         try:
-            return parsed_info(self.command("INFO"))
+            found = parsed_info(self.command("INFO"))
         except exceptions.NoPermissionError:
             return None
+        if "min_slaves_good_slaves" in found:  # shown where it is set
+            with contextlib.suppress(exceptions.ResponseError):  # refused, or renamed by a provider
+                _, value = self.command("CONFIG", "GET", "min-replicas-to-write")
+                found["min_replicas_to_write"] = value.decode()
+        return found
 
     def disconnect(self) -> None:
         """Close all connections; a thread that uses one gets ConnectionError."""

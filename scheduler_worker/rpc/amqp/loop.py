@@ -33,6 +33,11 @@ class Loop:
         os.set_blocking(self._wake_write, False)
         self._sleeps = False
 
+    def __del__(self) -> None:
+        # Not at the end of its server: other threads may still wake it, and the number be reused.
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
     def call_soon(self, callback: Callback) -> None:
         """Run it in the loop's thread; safe from any thread."""
         self._ready.append(callback)

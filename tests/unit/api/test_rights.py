@@ -68,6 +68,20 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path, text):
         Rights(str(path))
 
 
+def test_a_file_that_becomes_unusable_leaves_the_rights_as_they_were(tmp_path, caplog):
+    path = tmp_path / "policy.yaml"
+    path.write_text('"policy:create": "!"\n')
+    rights = Rights(str(path))
+    for broken in ("{", '"policy:create": "rule:nothing_of_that_name or @"\n', None):
+        path.unlink()
+        if broken is not None:
+            path.write_text(broken)
+        assert not rights.may(SYSTEM_EDITOR, Action.CREATE)
+    assert caplog.text.count("what was read before stays in force") == 3
+    path.write_text('"policy:create": "@"\n')
+    assert rights.may(SYSTEM_EDITOR, Action.CREATE)
+
+
 def token(**scope):
     """The caller of a Keystone token with these credentials."""
     return Caller("anna@Corp (1)", (), "192.0.2.1", {"user": "anna@Corp", "user_id": "1", **scope})

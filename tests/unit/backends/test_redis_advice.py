@@ -37,10 +37,32 @@ def test_a_bad_setting_has_one_warning(setting: dict[str, str], advised: str) ->
     assert warning.startswith("Redis at host:1 ")
 
 
-def test_a_master_that_writes_without_replicas_has_a_warning() -> None:
-    settings = {key: GOOD[key] for key in GOOD if not key.startswith("min_slaves")}
-    (warning,) = advice("Redis", settings, 1)
-    assert "min-replicas-to-write 1" in warning
+@pytest.mark.parametrize(
+    ("replicas", "required", "waited_for", "is_safe"),
+    [
+        (1, None, 1, False),
+        (1, "1", 0, False),
+        (1, "1", 1, True),
+        (2, "1", 2, False),
+        (2, "2", 1, False),
+        (2, "2", 2, True),
+    ],
+)
+def test_every_replica_must_have_what_is_answered(
+    replicas: int, required: str | None, waited_for: int, is_safe: bool
+) -> None:
+    info = GOOD | {"connected_slaves": str(replicas)}
+    if required is None:
+        del info["min_slaves_good_slaves"]
+    else:
+        info["min_replicas_to_write"] = required
+    found = list(advice("Redis", info, waited_for))
+    assert (found == []) == is_safe
+    for each in found:
+        assert (
+            f"wait_replicas = {replicas} and at every server min-replicas-to-write {replicas}"
+            in each
+        )
 
 
 def test_a_server_that_refuses_info_has_a_warning() -> None:
