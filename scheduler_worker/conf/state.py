@@ -103,7 +103,8 @@ PENDING_OPTS = [
         min=1.0,
         max=86400.0,
         help="Seconds after which a reservation expires that was neither absorbed by a host's "
-        "report nor confirmed nor released. Longer than an instance takes to be built.",
+        "report nor confirmed nor released, nor listed there as being built or moved. Longer than "
+        "the time between two reports.",
     ),
     cfg.FloatOpt(
         "wait_timeout",

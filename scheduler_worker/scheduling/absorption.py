@@ -29,6 +29,9 @@ when both show it, use and consumers, for the use alone has NUMA cells and devic
 when the instance was a consumer and is none any more: its build failed, or it was deleted.
 
 An *announced* instance (or a confirmed one) is complete: use that was measured later includes it.
+
+A build or a move may be slower than reservations last. So each report that lists an instance with
+which something is under way, and does not absorb its reservation, makes that last anew.
 """
 
 from __future__ import annotations
@@ -70,6 +73,8 @@ class UseReport(NamedTuple):
     """Whether the report named all of them."""
     record: HostRecord | None = None
     """The host with its providers; None: they do not matter."""
+    ttl_s: float = 0.0
+    """How long reservations last from now on whose instances are listed as under way."""
 
 
 def settled(
@@ -114,6 +119,12 @@ def remembering(instances: Facts, known: Facts) -> Facts:
 def takes(resources: Resources) -> Sizes:
     """What an instance takes, as the fact :data:`TAKES`."""
     return resources.vcpus, resources.memory_mb, resources.disk_mb
+
+
+def is_under_way(instance_uuid: str, instances: Facts) -> bool:
+    """Whether the instance is listed as being built, moved, or otherwise worked on."""
+    facts = instances.get(instance_uuid, {})
+    return facts.get("vm_state") == "building" or facts.get("task_state") is not None
 
 
 def _absorbed(reservations: Sequence[Reservation], report: UseReport) -> list[Reservation]:
@@ -211,8 +222,15 @@ def _left(
         listed_at_s = report.arrived_at_s
     if other is not None:
         other = _smallest([other, *bounds])
+    expires_at_s = reservation.expires_at_s
+    if report.lists and is_under_way(reservation.instance_uuid, report.instances):
+        expires_at_s = max(expires_at_s, report.arrived_at_s + report.ttl_s)
     return msgspec.structs.replace(
-        reservation, listed_at_s=listed_at_s, other_use=other, allocated_at_s=allocated_at_s
+        reservation,
+        listed_at_s=listed_at_s,
+        other_use=other,
+        allocated_at_s=allocated_at_s,
+        expires_at_s=expires_at_s,
     )
 
 

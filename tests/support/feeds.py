@@ -43,6 +43,8 @@ class MemorySource:
         self.services_of: dict[str, ServiceState] = {}
         self.instances: dict[str, tuple[str | None, float]] = {}
         """Uuid -> host, and when it changed last."""
+        self.facts: dict[str, dict[str, Any]] = {}
+        """Uuid -> further facts of the instance."""
         self.settled: set[str] = set()
         self.down: set[str] = set()
         self.calls: Counter[str] = Counter()
@@ -67,8 +69,9 @@ class MemorySource:
         """A heartbeat of its service."""
         self.services_of[host] = ServiceState(self._clock.time_s(), **facts)
 
-    def place(self, uuid: str, host: str | None, *, settled: bool = False) -> None:
+    def place(self, uuid: str, host: str | None, *, settled: bool = False, **facts: Any) -> None:
         """An instance is on a host now, or on none; ``settled``: nothing is under way with it."""
+        self.facts[uuid] = facts
         self.instances[uuid] = host, self._clock.time_s()
         (self.settled.add if settled else self.settled.discard)(uuid)
 
@@ -113,7 +116,11 @@ class MemorySource:
         found = []
         for host in hosts:
             if host in self.nodes and self.nodes[host][0] == part_id:
-                listed = [{"uuid": each} for each, (at, _) in self.instances.items() if at == host]
+                listed = [
+                    {"uuid": each, **self.facts.get(each, {})}
+                    for each, (at, _) in self.instances.items()
+                    if at == host
+                ]
                 report = self.nodes[host][1]
                 fields = {name: getattr(report, name) for name in report.__struct_fields__}
                 found.append(HostReading(host, (HostReport(**fields | {"instances": listed}),)))

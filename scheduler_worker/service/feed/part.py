@@ -33,6 +33,7 @@ from scheduler_worker.model.feed import (
 from scheduler_worker.model.host_records import HostRecord, HostReport, is_watched
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, HostSource, ProviderSource
+from scheduler_worker.scheduling.absorption import is_under_way
 from scheduler_worker.service.feed.clusters import ClusterNames
 from scheduler_worker.service.feed.records import PartProgress
 from scheduler_worker.service.feed.settings import FeedSettings
@@ -214,8 +215,12 @@ class PartFeed:
             return True
         replica = self._deps.fleet.cluster(record.cluster)
         with replica.lock:
-            known = len(replica.table.reported_instances(host))
-        return known != census.instances.get(host, 0)
+            known = replica.table.reported_instances(host)
+            reserved = replica.table.reservations_of_host(record.uuid)
+            # Its rows may stand still meanwhile: the reservation lasts as long as it is listed.
+            if any(is_under_way(each.instance_uuid, known) for each in reserved):
+                return True
+        return len(known) != census.instances.get(host, 0)
 
     def _read_changes(self) -> None:
         assert self._tails is not None  # noqa: S101 - a census comes first

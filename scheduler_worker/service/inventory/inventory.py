@@ -47,6 +47,7 @@ class Inventory:
             writer=writer,
             moves=moves,
             ratios=ratios,
+            reservation_ttl_s=reservation_ttl_s,
             remember_answers_s=remember_answers_s,
             clusters=clusters,
         )

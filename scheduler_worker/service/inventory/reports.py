@@ -36,6 +36,7 @@ from scheduler_worker.scheduling.absorption import (
     TAKES,
     Facts,
     UseReport,
+    is_under_way,
     remembering,
     settled,
     takes,
@@ -94,6 +95,7 @@ class HostReports:
         writer: Writer,
         moves: Moves,
         ratios: Ratios,
+        reservation_ttl_s: float,
         remember_answers_s: float,
         clusters: Sequence[str],
     ) -> None:
@@ -102,6 +104,7 @@ class HostReports:
         self._writer = writer
         self._moves = moves
         self._ratios = ratios
+        self._reservation_ttl_s = reservation_ttl_s
         self._remember_answers_s = remember_answers_s
         self._allowed = frozenset(clusters)
 
@@ -147,17 +150,23 @@ class HostReports:
         if record is None:
             return False
         before = msgspec.structs.replace(known.record, reported_at_s=record.reported_at_s)
-        return record != before or not self._lists_the_known(known, report)
+        return record != before or self._lists_news(known, report)
 
-    def _lists_the_known(self, known: KnownHost, report: HostReport) -> bool:
-        """Whether a report lists just the instances that are known of its host, or none at all."""
+    def _lists_news(self, known: KnownHost, report: HostReport) -> bool:
+        """Whether the instances that a report lists change anything of those that are known.
+
+        A reservation of one that is still under way lasts longer by the report.
+        """
         if not isinstance(report.instances, list):
-            return True
+            return False
         replica = self._fleet.cluster(known.scope)
         with replica.lock:
             before = replica.table.reported_instances(report.host)
+            reserved = reservations.on_host(replica, known.record.uuid)
         listed = {str(each["uuid"]): each for each in report.instances}
-        return remembering(listed, before) == before
+        return remembering(listed, before) != before or any(
+            is_under_way(each.instance_uuid, listed) for each in reserved
+        )
 
     # Merging
 
@@ -362,7 +371,7 @@ class HostReports:
             gone = withdrawn(reserved, record)
             puts += reservations.given_back(gone)
             kept = [each for each in reserved if each not in gone]
-            use = _use_report(record, report, instances, now_s)
+            use = _use_report(record, report, instances, now_s, self._reservation_ttl_s)
             ended, left = settled(kept, use)
             puts += reservations.absorbed(ended, now_s, self._remember_answers_s)
             puts += reservations.changed(reserved, left)
@@ -389,7 +398,7 @@ class HostReports:
 
 
 def _use_report(
-    record: HostRecord, report: HostReport, instances: Facts, now_s: float
+    record: HostRecord, report: HostReport, instances: Facts, now_s: float, ttl_s: float
 ) -> UseReport:
     """What a report says of its host's use."""
     fields = fields_of(report)
@@ -400,7 +409,7 @@ def _use_report(
     elif "resource_providers" in fields:  # They may complete what the use showed before.
         use, measured_at_s = reported_use(record), record.updated_at or 0.0
     reads = record if record.resource_providers else None
-    return UseReport(now_s, measured_at_s, use, instances, listed, reads)
+    return UseReport(now_s, measured_at_s, use, instances, listed, reads, ttl_s)
 
 
 def _facts(reservation: Reservation, known: Facts) -> Mapping[str, Any]:

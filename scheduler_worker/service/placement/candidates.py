@@ -11,7 +11,7 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.service.placement.cluster_order import in_order
 from scheduler_worker.service.state.dependencies import Dependencies
-from scheduler_worker.service.state.idempotency import reserved_rows
+from scheduler_worker.service.state.idempotency import given_up, reserved_rows
 from scheduler_worker.service.state.lease import ClusterView
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.routing import CLUSTER_HINT
@@ -117,11 +117,11 @@ class ClusterChoice:
     ) -> Candidates:
         """The clusters that seem to have a host for the request, if any has; otherwise all.
 
-        First come the clusters where an instance has its host already or was declared to be decided
-        (by others than the request, which ``declared`` intents at these versions), then those with
-        the best weights. All clusters are read first, because an earlier delivery of the request
-        may have a reservation in any of them, made by another worker. Concurrent requests share
-        these reads.
+        First come the clusters where an instance has its host already, gives one up, or was
+        declared to be decided (by others than the request, which ``declared`` intents at these
+        versions), then those with the best weights. All clusters are read first, because an earlier
+        delivery of the request may have a reservation in any of them, made by another worker.
+        Concurrent requests share these reads.
         """
         if len(replicas) < 2:
             return Candidates(replicas)
@@ -133,7 +133,8 @@ class ClusterChoice:
         intents = self._deps.placement_intents.by_others(request.instance_uuids, declared)
         homes = {*(intents | reserved).values()}
         fitting = self._in_order(replicas, request.spec)
-        at_home = [each for each in (*fitting, *replicas) if each.scope in homes]
+        left = {each.scope for each in replicas if _gives_up(each, request)}
+        at_home = [each for each in (*fitting, *replicas) if each.scope in homes | left]
         ranked = list(dict.fromkeys((*at_home, *fitting))) or replicas
         return Candidates(ranked, is_split=len(homes) > 1, moves_seen=moves_seen)
 
@@ -178,6 +179,11 @@ class ClusterChoice:
 def _moves(replica: ClusterReplica, request: Request) -> bool:
     with replica.lock:
         return migration_of(replica, request) is not None
+
+
+def _gives_up(replica: ClusterReplica, request: Request) -> bool:
+    with replica.lock:
+        return bool(given_up(replica, replica.table, request))
 
 
 def _moves_seen(replicas: Sequence[ClusterReplica]) -> dict[str, int]:

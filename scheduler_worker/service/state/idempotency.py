@@ -1,4 +1,7 @@
-"""Idempotency: a repeated request is answered with the hosts it has already."""
+"""Idempotency: a repeated request is answered with the hosts it has already.
+
+A request that excludes such a host gives up the reservation there.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,22 @@ def reserved_rows(replica: ClusterReplica, table: HostTable, request: Request) -
     return kept
 
 
+def given_up(replica: ClusterReplica, table: HostTable, request: Request) -> list[Reservation]:
+    """The reservations of the request's instances on hosts that its caller excludes.
+
+    A migration ignores the host that the instance leaves. So only a host that was tried in vain
+    gives up the reservation of an instance that is known to be there.
+    """
+    return [
+        reservation
+        for uuid in request.instance_uuids
+        for reservation in replica.reservations_of(uuid)
+        if (row := table.row_of_reservation(reservation)) is not None
+        and not _still_suits(table, row, request.spec)
+        and (reservation.is_unannounced or _was_tried(table, row, request.spec))
+    ]
+
+
 def _earlier(replica: ClusterReplica, uuid: str, request_id: str) -> Iterator[Reservation]:
     """Live reservations of the instance, then the remembered answer to this very request.
 
@@ -45,8 +64,12 @@ def _earlier(replica: ClusterReplica, uuid: str, request_id: str) -> Iterator[Re
 
 def _still_suits(table: HostTable, row: int, spec: RequestSpec) -> bool:
     """False if the caller excludes the host: ignored, not the destination, or tried and failed."""
+    return may_use(_DESTINATION, table.state(row), spec) and not _was_tried(table, row, spec)
+
+
+def _was_tried(table: HostTable, row: int, spec: RequestSpec) -> bool:
     record = table.records[row]
     tried = spec.retry.hosts if spec.retry else ()
-    return may_use(_DESTINATION, table.state(row), spec) and not any(
+    return any(
         (each.host, each.hypervisor_hostname) == (record.host, record.nodename) for each in tried
     )

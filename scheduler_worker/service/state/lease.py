@@ -20,7 +20,7 @@ from scheduler_worker.ports import Grant, Guard, Seen, Transaction
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.dependencies import Dependencies
-from scheduler_worker.service.state.idempotency import reserved_rows
+from scheduler_worker.service.state.idempotency import given_up, reserved_rows
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.seeded_random import random_source
 from scheduler_worker.service.state.white_list import narrowed
@@ -94,6 +94,8 @@ class Placement(NamedTuple):
     They are renewed and so get a new version. A worker that made them and then finds its caller
     gone takes back only the version it wrote, so it leaves them alone.
     """
+    given_up: Sequence[Reservation] = ()
+    """Existing reservations of its instances on hosts that the request excludes; they end."""
 
 
 class Lease:
@@ -158,9 +160,10 @@ class Lease:
 
     def placement(self, request: Request, claims: Sequence[Claim]) -> Placement:
         """What is to be written for a request with these claims."""
+        ended = self._given_up(request, claims)
         claimed = {claim.instance_uuid for claim in claims}
         if claimed.issuperset(request.instance_uuids):
-            return Placement(claims)
+            return Placement(claims, given_up=ended)
         ids = {
             reservation_id(uuid, self.view.table.records[row].uuid)
             for uuid, row in self.view.reserved(request).items()
@@ -170,10 +173,14 @@ class Lease:
             self.replica.reservations[each].repeated(request.request_id)
             for each in sorted(ids & self.replica.reservations.keys())
         ]
-        return Placement(claims, found)
+        return Placement(claims, found, ended)
+
+    def refusal(self, request: Request) -> Placement:
+        """What is written for a request that no host passes: also that the policy is in force."""
+        return Placement((), given_up=self._given_up(request))
 
     def commit(self, placements: Sequence[Placement], *, keep: bool = False) -> list[bool]:
-        """Reserve each placement whole, or give its claims back; then hand the lock on.
+        """Write each placement whole, or give its claims back; then hand the lock on.
 
         With ``keep``, and if no other worker waits for the lock, the lease has not :attr:`ended`
         afterwards. Returns for each placement whether it was applied. Raises as
@@ -189,8 +196,14 @@ class Lease:
         ]
         transactions = [
             Transaction(
-                [records.put_reservation(reservation) for reservation in some],
-                [*self._guards(each.claims), *reservations.guards(self.replica, each.repeated)],
+                [
+                    *(records.put_reservation(reservation) for reservation in some),
+                    *reservations.given_back(each.given_up),
+                ],
+                [
+                    *self._guards(each.claims),
+                    *reservations.guards(self.replica, (*each.repeated, *each.given_up)),
+                ],
             )
             for each, some in zip(placements, made, strict=True)
         ]
@@ -207,6 +220,7 @@ class Lease:
         for each, some, applied in zip(placements, made, written.applied, strict=True):
             if applied:
                 self.replica.keep_all(some, written.version)
+                self._release(each.given_up)
             else:
                 self._deps.observer.commit_conflicted(self.replica.scope)
                 self.view.give_back(each.claims)
@@ -262,6 +276,17 @@ class Lease:
             # The commit is guarded by the host's version, so this is what was decided on.
             other_use=None if row is None else reservations.other_use(self.replica, row),
         )
+
+    def _given_up(self, request: Request, claims: Sequence[Claim] = ()) -> list[Reservation]:
+        """A host that was tried may be chosen again; then the claim replaces the reservation."""
+        claimed = {each.id for each in claims}
+        found = given_up(self.replica, self.view.table, request)
+        return [each for each in found if each.id not in claimed]
+
+    def _release(self, ended: Sequence[Reservation]) -> None:
+        if ended:
+            self.replica.drop(records.RESERVATION + each.id for each in ended)
+            self._deps.observer.reservations_ended(self.replica.scope, "released", len(ended))
 
     def _renewed(self, reservation: Reservation, now_s: float) -> Reservation:
         until_s = max(reservation.expires_at_s, now_s + self._deps.limits.reservation_ttl_s)

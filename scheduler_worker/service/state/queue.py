@@ -299,9 +299,7 @@ class ClusterQueue:
             lease.release_quietly()  # nothing to write: the reservations that were found stand
             return True
         placements = [each.placement for each in placed]
-        if refused:
-            # Writes nothing, but checks that the policy which refused is still in force.
-            placements.append(Placement(()))
+        placements += [lease.refusal(queued.trace.request) for queued, _ in refused]
         begun_s = self._now_s()
         try:
             applied = lease.commit(placements, keep=self._is_waited_for())

@@ -75,7 +75,7 @@ class Replica:
         if not changes.reset and not (is_same and changes.since <= self.seen.version):
             return False
         if changes.reset:
-            self._drop(self.versions.keys() - {change.key for change in changes.entries})
+            self.drop(self.versions.keys() - {change.key for change in changes.entries})
         for change in changes.entries:
             # What this process wrote itself is in already; only a reset may reuse versions.
             is_known = self.versions.get(change.key) == change.version
@@ -107,7 +107,8 @@ class Replica:
         """The version of a record, 0 when it does not exist."""
         return self.versions.get(key, 0)
 
-    def _drop(self, keys: Iterable[str]) -> None:
+    def drop(self, keys: Iterable[str]) -> None:
+        """Forget records that are deleted; the caller holds ``lock``."""
         for key in sorted(keys):
             self._take(Change(key, 0, None))
 

@@ -232,6 +232,18 @@ def test_a_reservation_ends_when_the_instance_and_its_use_are_there(world, sourc
     assert world.reserved() == {}
 
 
+def test_a_reservation_lasts_as_long_as_the_table_has_its_instance_as_building(world, source, fed):
+    world.place("i1", force_hosts=["a"])
+    source.place("i1", "a", vm_state="building")
+    for _ in range(3 * round(world.limits.reservation_ttl_s / FULL_S)):
+        look(fed, FULL_S, world=world, source=source)
+    assert world.reserved() == {"a": ["i1"]}
+    source.place("i1", "a", vm_state="error")
+    look(fed, world=world, source=source)
+    look(fed, world.limits.reservation_ttl_s, world=world, source=source)
+    assert world.reserved() == {}
+
+
 @pytest.mark.parametrize("host", [None, "b"])
 def test_a_reservation_ends_when_its_instance_will_not_come(world, source, fed, host):
     """It was deleted, failed, or was built elsewhere in the end."""

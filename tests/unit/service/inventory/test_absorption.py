@@ -164,6 +164,20 @@ def test_what_an_unknown_deletion_hides_ends_with_the_ttl_at_the_latest(world):
     assert reserved(world) == []
 
 
+@pytest.mark.parametrize("facts", [{"vm_state": "building"}, {"task_state": "resize_finish"}])
+def test_an_instance_stays_reserved_while_it_is_listed_as_under_way_and_a_ttl_longer(world, facts):
+    world.place("i1", vcpus=4)
+    for _ in range(4):
+        world.clock.advance(world.limits.reservation_ttl_s - 1)
+        world.report({"host": "a", "instances": [{"uuid": "i1", **facts}], **use(0)})
+    world.report({"host": "a", "instances": [{"uuid": "i1", "vm_state": "error"}], **use(0)})
+    world.clock.advance(world.limits.reservation_ttl_s - 1)
+    assert reserved(world) == ["i1"]
+    world.report({"host": "a", **use(0)})
+    world.clock.advance(1)
+    assert reserved(world) == []
+
+
 def test_an_announced_instance_is_absorbed_by_use_measured_later_whatever_it_is(world):
     world.report({"host": "a", **use(3)})
     world.place("i1")

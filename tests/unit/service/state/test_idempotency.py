@@ -143,6 +143,54 @@ def test_a_reservation_is_found_before_it_has_followed_its_node_to_another_uuid(
     assert reservation["host_uuid"] == "new"
 
 
+TRIED = {"retry": {"num_attempts": 1, "hosts": [{"host": "a", "hypervisor_hostname": "a"}]}}
+
+
+@pytest.mark.parametrize("cluster", ["default", "other"])
+@pytest.mark.parametrize(
+    "excluded", [{"ignore_hosts": ["A"]}, {"requested_destination": {"host": "b"}}]
+)
+def test_a_request_that_excludes_the_host_of_an_instance_gives_up_its_room(
+    world, cluster, excluded
+):
+    world.report(host("a"), host("b", vcpus=2, memory_mb=4096, cluster=cluster))
+    other = world.beside()
+    assert world.place("i1", vcpus=2) == ["a"]
+    assert other.place("i1", vcpus=2, **excluded) == ["b"]
+    assert other.reserved() == {"b": ["i1"]}
+    assert ("released", "default", 1) in other.observed.events
+    assert other.place("i2", vcpus=4) == world.place("i2", vcpus=4) == ["a"]
+
+
+def test_a_host_that_was_tried_in_vain_gives_up_its_room_unless_it_is_chosen_again(world):
+    world.report(host("a"))
+    assert world.place("i1") == world.place("i1", **TRIED) == ["a"]
+    assert world.reserved() == {"a": ["i1"]}
+    world.report(host("b", memory_mb=10**6))
+    assert world.place("i1", **TRIED) == ["b"]
+    assert world.reserved() == {"b": ["i1"]}
+
+
+def test_a_refused_request_gives_up_the_room_too(world):
+    world.report(host("a"))
+    world.place("i1")
+    with pytest.raises(NoValidHost):
+        world.ask("i1", ignore_hosts=["a"])
+    assert world.reserved() == {}
+
+
+@pytest.mark.parametrize(
+    ("excluded", "left"), [({"ignore_hosts": ["a"]}, {"a": ["i1"]}), (TRIED, {})]
+)
+def test_an_instance_keeps_its_room_on_the_host_that_it_migrates_from(world, excluded, left):
+    world.report(host("a"))
+    world.place("i1")
+    world.report(host("b", memory_mb=10**6))
+    world.inventory.update_instances("a", {"i1": {"uuid": "i1"}})
+    assert world.place("i1", **excluded) == ["b"]
+    assert world.reserved() == {**left, "b": ["i1"]}
+
+
 def test_unknown_kinds_of_records_are_ignored(world):
     world.report(host("a"))
     world.fleet.cluster("default").take("z:what", 99, b"?")
