@@ -254,7 +254,10 @@ class Arena:
             for cluster in CLUSTERS:
                 self.client.update_hosts(self.racks.reports(cluster))
             look = self.auditor.look
-            assert look().instances == self.racks.instances, "a report was lost"
+            known, true = look().instances, self.racks.instances
+            lost = {name: (known.get(name), true[name]) for name in true}
+            lost = {name: each for name, each in lost.items() if each[0] != each[1]}
+            assert not lost, f"reports were lost, by host (stored, true): {lost}; now {look()}"
             self.client.update_instance_info("e1", [{"uuid": "announced", "host": "e1"}])
             eventually(lambda: "announced" in look().instances["e1"])
             eventually(lambda: not self._lasting(), TTL_S + SOON_S)
