@@ -38,7 +38,7 @@ def preempting(give_way: Callable[[], object], where: str = "") -> Iterator[None
 
     ``where`` names the one module of the worker in which that happens.
     """
-    marked = [each for each in _marked() if where in each[0].__module__]
+    marked = [each for each in marked_functions() if where in each[0].__module__]
     assert marked, f"there is no module {where}"
     for module in {sys.modules[function.__module__] for function, _, _ in marked}:
         setattr(module, _CALL, give_way)
@@ -52,8 +52,8 @@ def preempting(give_way: Callable[[], object], where: str = "") -> Iterator[None
 
 
 @cache
-def _marked() -> list[tuple[FunctionType, CodeType, CodeType]]:
-    """Each function with its own code and the other one."""
+def marked_functions() -> list[tuple[FunctionType, CodeType, CodeType]]:
+    """Each function with its own code and the other one; called before any is replaced."""
     modules = [module for name, module in sys.modules.items() if name.startswith(_PREEMPTED)]
     return [each for module in modules for each in _marked_of(module)]
 

@@ -33,6 +33,7 @@ from scheduler_worker.service.state.waiting_list import WaitingList
 from tests.simulation import runs
 from tests.simulation.broker import BrokerConnection
 from tests.simulation.plan import Block, Crash, Drain, Plan, make
+from tests.simulation.preemption import marked_functions
 
 WITHIN = 400
 """So many seeds at most until a broken build is found out."""
@@ -44,6 +45,7 @@ Finds = Callable[..., str]
 @pytest.fixture
 def found_out(monkeypatch: pytest.MonkeyPatch) -> Finds:
     """Finds a violation; the unbroken build has none in the same run."""
+    marked_functions()
 
     def find(
         what: str, where: Callable[[Plan], object] = lambda _: True, seed: int = 0, **setting: Any
@@ -132,7 +134,7 @@ def test_a_commit_that_needs_no_lease(rewritten, found_out):
 
 def test_a_lease_that_never_ends(rewritten, found_out):
     rewritten("commit", "meta.deadline > now", "true")
-    assert found_out("after the end of its lease", seed=7)
+    assert found_out("after the end of its lease", seed=32)
 
 
 def test_a_release_by_another_worker(rewritten, found_out):
@@ -142,7 +144,7 @@ def test_a_release_by_another_worker(rewritten, found_out):
 
 def test_a_commit_that_ignores_guards(rewritten, found_out):
     rewritten("common", "holds = holds and", "holds = true or")
-    assert found_out("used or reserved", seed=93)
+    assert found_out("used or reserved", seed=27)
 
 
 def test_tokens_that_do_not_grow(rewritten, found_out):
@@ -169,7 +171,7 @@ def test_a_reservation_that_is_answered_and_not_made(broken, found_out):
         return written._replace(applied=tuple(True for _ in written.applied))
 
     broken(RedisState, "commit", commit)
-    assert found_out("never reserved", seed=5)
+    assert found_out("never reserved", seed=0)
 
 
 def test_a_message_that_is_acknowledged_on_arrival(broken, found_out):
@@ -200,7 +202,7 @@ def test_work_that_a_stopping_worker_acknowledges_and_does_not_do(broken, found_
         self._settle(*work.tags)
 
     broken(DeliveryTracker, "give_back", give_back)
-    assert found_out("had no effect", seed=108)
+    assert found_out("had no effect", seed=11)
 
 
 def test_an_announcement_that_frees_a_reservation(broken, found_out):
@@ -236,7 +238,7 @@ def test_use_that_is_counted_for_two_instances(broken, found_out):
 
 def test_a_confirmation_that_restores_an_ended_reservation(broken, found_out):
     broken(reservations, "guards", lambda *_: [])
-    assert found_out("for which there was no reservation", seed=20)
+    assert found_out("for which there was no reservation", seed=19)
 
 
 def test_reservations_that_a_repeated_request_does_not_find(broken, found_out):
@@ -246,7 +248,7 @@ def test_reservations_that_a_repeated_request_does_not_find(broken, found_out):
 
 def test_placement_intents_that_are_not_exclusive(broken, found_out):
     broken(PlacementIntents, "declare", lambda self, store, intents, **_: [True] * len(intents))
-    assert found_out("was reserved for it", has_several_clusters, seed=72)
+    assert found_out("was reserved for it", has_several_clusters, seed=31)
 
 
 def test_placement_intents_of_others_that_are_ignored(broken, found_out):
@@ -261,7 +263,7 @@ def test_reservations_that_do_not_expire(rewritten, found_out):
 
 def test_a_cluster_queue_without_its_lock(broken, found_out):
     without("_guard", broken, ClusterQueue)
-    assert found_out("", slots=8, seed=14, **in_module("service.state.waiting_list"))
+    assert found_out("", slots=8, seed=4, **in_module("service.state.waiting_list"))
 
 
 def test_a_replica_without_its_lock(broken, found_out):
@@ -276,7 +278,7 @@ def test_older_changes_that_are_applied(rebuilt, found_out):
     )
     looks = {"slots": 8, "max_batch": 1, "max_waiting": 8, "wait_timeout_s": 3.0}
     slow = {"slowness": 0.25, "decides_in_s": 0.0, **in_module("service.state.replica")}
-    assert found_out("", has_several_clusters, **looks, seed=123, **slow)
+    assert found_out("", has_several_clusters, **looks, seed=206, **slow)
 
 
 def test_clusters_that_keep_a_part_of_a_request_that_failed(broken, found_out):
@@ -285,7 +287,7 @@ def test_clusters_that_keep_a_part_of_a_request_that_failed(broken, found_out):
             each.view.give_back(placement.claims)
 
     broken(multi_cluster, "_undo", undo)
-    assert found_out("is reserved for it", has_several_clusters, seed=44)
+    assert found_out("is reserved for it", has_several_clusters, seed=23)
 
 
 def test_a_wait_whose_timeout_restarts_with_every_attempt(rebuilt, found_out):
@@ -302,7 +304,7 @@ def test_a_request_that_is_decided_after_its_deadline(rebuilt, found_out):
     overdue = "queued.deadline_s <= now_s or trace.caller_deadline_s <= ready_s"
     rebuilt(ClusterQueue, "_decide_all", overdue, "False")
     rebuilt(ClusterQueue, "_split_late", "each.queued.trace.caller_deadline_s <= ready_s", "False")
-    assert found_out("after its caller had gone", decides_slowly, seed=13)
+    assert found_out("after its caller had gone", decides_slowly, seed=17)
 
 
 def test_a_lease_that_is_used_to_its_end(broken, found_out):
@@ -337,7 +339,7 @@ def test_a_commit_that_does_not_recognise_its_repetition(rewritten, found_out):
 
 def test_a_report_that_ignores_reservations(rebuilt, found_out):
     rebuilt(HostReports, "_plan_instances", "guards += reservations.guards(replica, reserved)", "")
-    assert found_out("for which there was no reservation")
+    assert found_out("for which there was no reservation", seed=11)
 
 
 def test_publishing_to_a_blocked_broker(broken, found_out):
