@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.ports import Seen
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.service.placement.cluster_order import in_order
 from scheduler_worker.service.state.dependencies import Dependencies
@@ -65,16 +66,19 @@ class ClusterChoice:
         self._globals_read_s = float("-inf")
         self._has_known_several = False
 
-    def refresh_globals(self, *, anew: bool = False) -> None:
+    def refresh_globals(self, since_s: float | None = None) -> Seen:
         """Read aggregates and cluster names, unless that was done a short while ago.
 
-        ``anew``: then, too.
+        With ``since_s``: unless it was done after that time of the monotonic clock. Returns what
+        this process has seen of them.
         """
         now_s = self._deps.clock.monotonic_s()
-        is_old = now_s - self._globals_read_s > self._deps.limits.globals_max_age_s
-        if anew or is_old or not self._deps.fleet.names():
+        if since_s is None:
+            since_s = now_s - self._deps.limits.globals_max_age_s
+        if self._globals_read_s <= since_s or not self._deps.fleet.names():
             self._deps.fleet.refresh_globals()
             self._globals_read_s = now_s
+        return self._deps.fleet.globals.seen
 
     def eligible(self, request: Request) -> Sequence[ClusterReplica]:
         """The clusters that may serve the request: the one that it names, or all.
@@ -84,8 +88,10 @@ class ClusterChoice:
         """
         fleet = self._deps.fleet
         named = request.spec.hint(CLUSTER_HINT)
-        names = fleet.names()
         if named is not None:
+            if named not in fleet.names():
+                self.refresh_globals(self._deps.clock.monotonic_s())
+            names = fleet.names()
             if not isinstance(named, str) or named not in names:
                 raise RequestError(
                     "spec_obj.scheduler_hints.cluster",

@@ -149,16 +149,17 @@ class Reserving:
         trace.spent("look", begun_s, self._deps.clock.monotonic_s())
         trace.look = "done" if is_done else "late"
         if is_done:
-            self._choice.refresh_globals(anew=True)
+            self._choice.refresh_globals(self._deps.clock.monotonic_s())
         return is_done
 
     async def _select(
         self, trace: RequestTrace, routing: Routing, yield_slot: YieldSlot, *, waits: bool = True
     ) -> Decision:
         clock, limits, request = self._deps.clock, self._deps.limits, trace.request
-        self._choice.refresh_globals()
+        begun_s = clock.monotonic_s()
         wait_until_s: float | None = None
         while True:
+            seen = self._choice.refresh_globals()
             eligible = self._choice.eligible(request)
             candidates = self._choice.candidates(eligible, request, routing.declared)
             routing.any_cluster = self._choice.any_cluster(request)
@@ -172,7 +173,8 @@ class Reserving:
                 continue
             except NoValidHost as error:
                 refused = error
-            if await self._look_again(trace, yield_slot):
+            is_new = self._choice.refresh_globals(begun_s) != seen  # a cluster, say
+            if is_new or await self._look_again(trace, yield_slot):
                 continue
             if request.spec.is_rebuild_check:
                 raise refused

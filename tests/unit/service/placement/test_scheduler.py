@@ -97,6 +97,16 @@ def test_another_worker_sees_the_reservations(world):
     assert other.place("i3", vcpus=1) == ["a"]
 
 
+def test_no_request_is_refused_for_a_cluster_that_another_worker_has_just_got(world):
+    world.report(host("a", cluster="old"))
+    other = world.beside()
+    assert other.place("i1", vcpus=4) == ["a"]
+    world.report(host("b", cluster="new"))
+    assert other.place("i2", vcpus=4) == ["b"]
+    world.report(host("c", cluster="newer"))
+    assert other.place("i3", scheduler_hints={"cluster": ["newer"]}) == ["c"]
+
+
 def test_a_repeated_request_gets_the_reserved_host_and_reserves_nothing_more(world):
     world.report(host("a"), host("b"))
     first = world.place("i1")
