@@ -72,18 +72,16 @@ class InstanceAnnouncements:
                 return None
             known = replica.table.reported_instances(host)
             changed = change(known)
-            reserved = [
-                reservation
-                for record in replica.table.find(host)
-                for reservation in reservations.on_host(replica, record.uuid)
-            ]
+            nodes = [record.uuid for record in replica.table.find(host)]
+            reserved = [each for uuid in nodes for each in reservations.on_host(replica, uuid)]
             gone = [each for each in reserved if each.instance_uuid == deleted]
             puts = [records.put_instances(host, changed)] if changed != known else []
             puts += reservations.given_back(gone)
             puts += reservations.forgotten(replica, deleted, host=host) if deleted else []
             puts += reservations.announced(reserved, announced, now_s)
-            key = records.INSTANCES + host
-            guards = [Guard(key, replica.version(key)), *reservations.guards(replica, reserved)]
+            keys = [records.INSTANCES + host, *(records.HOST + uuid for uuid in nodes)]
+            guards = [Guard(key, replica.version(key)) for key in keys]  # it may leave meanwhile
+            guards += reservations.guards(replica, reserved)
             return Plan(Transaction(puts, guards), {"released": len(gone)}) if puts else None
 
         for _ in range(_ROUNDS):

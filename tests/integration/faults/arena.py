@@ -267,7 +267,10 @@ class Arena:
         """
         for cluster in CLUSTERS:
             self.client.update_hosts(self.racks.reports(cluster))
-        return self.auditor.look().instances == self.racks.instances
+        known, true = self.auditor.look().instances, self.racks.instances
+        differing = {name: known.get(name, set()) ^ true[name] for name in true}
+        print("Instances that are known or true, not both:", differing)  # shown with a failure
+        return known == true
 
     def _lasting(self) -> list[Any]:
         """Reservations that should have ended; those made before the clock went back may last."""

@@ -309,6 +309,19 @@ class TestInFlight:
         interrupted(world, 2, confirmed).report(MOVED)
         check(world)
 
+    def test_an_announcement_follows_its_host(self, world: World) -> None:
+        other = world.beside()
+        announcing = interrupted(world, 0, lambda: other.report(full("b", "one")))
+        announcing.inventory.update_instances("b", {"new": {"uuid": "new"}})
+        key = records.INSTANCES + "b"
+        lying = {
+            cluster: [
+                each for each in world.state.changes(cluster, Seen()).entries if each[0] == key
+            ]
+            for cluster in ("one", "two")
+        }
+        assert (len(lying["one"]), lying["two"]) == (1, [])
+
     def test_what_ends_after_the_arrival_stays_ended(self, world: World) -> None:
         with pytest.raises(Died):
             interrupted(world, 4, die).report(MOVED)
