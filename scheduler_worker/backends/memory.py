@@ -171,7 +171,9 @@ class MemoryState:
         """The scope, locked, after its expired records were deleted."""
         with self._condition:
             self._check_open()
-            state = self._scopes.setdefault(scope, _Scope(self._max_changes))
+            state = self._scopes.get(scope)
+            if state is None:
+                state = self._scopes[scope] = _Scope(self._max_changes)
             state.delete_expired(self._expiry_time_s())
             yield state
 

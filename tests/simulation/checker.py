@@ -97,7 +97,27 @@ class Checker:
             self._blame(
                 f"{who} differs from the store in {replica.versions.items() ^ versions.items()}"
             )
+        self._check_places(who, replica)
         for row, record in enumerate(replica.table.records):
             used = replica.table.vcpus_used[row]
             if used != record.vcpus_used:
                 self._blame(f"{who} counts {used} vCPUs on {record.host}, not {record.vcpus_used}")
+
+    def _check_places(self, who: str, replica: ClusterReplica) -> None:
+        """The index over all clusters has what this one has, and nothing else of it."""
+        hosts = [(records.HOST, each.uuid, each) for each in replica.table.records]
+        hosts += [(records.DEPARTURE, uuid, each.host) for uuid, each in replica.departures.items()]
+        known = {
+            (name, kind + uuid)
+            for kind, uuid, host in hosts
+            for name in (uuid, *([host.host] if host else []))
+        }
+        known |= {(key[2:], key) for key in replica.versions if key[:2] == records.INSTANCES}
+        indexed = {
+            (name, key)
+            for name, places in replica.places._by_name.items()
+            for cluster, key in places
+            if cluster == replica.scope
+        }
+        if indexed != known:
+            self._blame(f"{who} finds hosts of {replica.scope} otherwise: {indexed ^ known}")

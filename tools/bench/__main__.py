@@ -13,6 +13,7 @@
     .venv/bin/python tools/bench external --hosts 1000
     .venv/bin/python tools/bench claims --clients 16
     .venv/bin/python tools/bench feed --hosts 10000
+    .venv/bin/python tools/bench reports --clusters 10 1000
     .venv/bin/python tools/bench nova --sizes 100 1000 10000
     .venv/bin/python tools/bench all
 
@@ -41,6 +42,7 @@ from bench import (  # noqa: E402 - the line above makes it importable
     memory,
     placing,
     rehearsing,
+    reporting,
     rpc,
     tuning,
 )
@@ -54,6 +56,7 @@ KINDS = {
     "tuning": tuning,
     "external": external,
     "feed": feed,
+    "reports": reporting,
     "lock": lock,
     "commit": commit,
     "rpc": rpc,

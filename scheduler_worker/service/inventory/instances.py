@@ -98,7 +98,8 @@ class InstanceAnnouncements:
         moves_seen = None
         while moves_seen != (moves_seen := self._known_hosts.moves_seen()):
             self._moves.finish(hosts=[host])
-            for replica in self._fleet.clusters():
+            known = self._fleet.known(self._fleet.places.of([host]))
+            for replica in (*known, *self._fleet.clusters()):
                 with replica.lock:
                     if not replica.table.find(host):
                         replica.refresh(self._fleet.store)

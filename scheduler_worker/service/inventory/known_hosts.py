@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from scheduler_worker.model.host_records import HostRecord, HostReport
 from scheduler_worker.ports import Transaction
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+
+_READ_ALL_S = 10.0
+"""After so long all clusters are read, for a host may be in two when a server lost writes."""
 
 
 class KnownHost(NamedTuple):
@@ -23,21 +26,36 @@ class KnownHosts:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        self._read_all_s = float("-inf")
 
     def refresh(self) -> set[str]:
         """Read what changed in all clusters; returns their names. Raises StateUnavailable."""
-        self._fleet.refresh_globals()
-        clusters = self._fleet.clusters()
-        for replica in clusters:
-            with replica.lock:
-                replica.refresh(self._fleet.store)
-        return {replica.scope for replica in clusters}
+        self._read_all_s = self._fleet.refresh_globals()
+        return self._fleet.refresh(self._fleet.clusters())
+
+    def look(self, reports: Sequence[HostReport]) -> set[str]:
+        """Read the clusters that reports are about: where their hosts are, and which they name.
+
+        All clusters are read if one of the hosts is nowhere. Returns the names of those that were
+        read. Raises StateUnavailable.
+        """
+        now_s, places = self._fleet.refresh_globals(), self._fleet.places
+        if abs(now_s - self._read_all_s) < _READ_ALL_S:
+            named = {each.cluster for each in reports if isinstance(each.cluster, str)}
+            known = places.of(name for each in reports for name in (each.host, *_uuid(each)))
+            read = self._fleet.refresh(self._fleet.known(named | known))
+            if all(map(self.find, reports)):
+                return read
+        return self.refresh()
 
     def find(self, report: HostReport) -> KnownHost | None:
         """The host of a report, in whichever cluster; by its uuid before its name."""
-        clusters = self._fleet.clusters()
-        for record_of in (record_of_uuid, record_of_name):
-            for replica in clusters:
+        places = self._fleet.places
+        for scopes, record_of in (
+            (places.of(_uuid(report)), record_of_uuid),
+            (places.of([report.host]), record_of_name),
+        ):
+            for replica in self._fleet.known(scopes):
                 with replica.lock:
                     record = record_of(replica, report)
                     if record is not None:
@@ -46,6 +64,11 @@ class KnownHosts:
                         if each.host is not None and _is_about(report, each.host):
                             return KnownHost(each.move.to, each.host)
         return None
+
+    def is_elsewhere(self, replica: ClusterReplica, report: HostReport) -> bool:
+        """Whether another cluster has a host of the report's uuid."""
+        others = self._fleet.known(self._fleet.places.of(_uuid(report)) - {replica.scope})
+        return any(record_of_uuid(each, report) for each in others)
 
     def register(self, scope: str) -> None:
         """Store a cluster's name unless it is known. Raises StateUnavailable."""
@@ -66,8 +89,8 @@ def record_of(replica: ClusterReplica, report: HostReport) -> HostRecord | None:
 
 def record_of_uuid(replica: ClusterReplica, report: HostReport) -> HostRecord | None:
     """The record with the report's uuid."""
-    row = replica.table.row_of(report.uuid) if isinstance(report.uuid, str) else None
-    return None if row is None else replica.table.records[row]
+    rows = map(replica.table.row_of, _uuid(report))
+    return next((replica.table.records[row] for row in rows if row is not None), None)
 
 
 def record_of_name(replica: ClusterReplica, report: HostReport) -> HostRecord | None:
@@ -88,6 +111,10 @@ def _is_about(report: HostReport, record: HostRecord) -> bool:
     if record.uuid == report.uuid:
         return True
     return record.host == report.host and _nodename(report) in {None, record.nodename}
+
+
+def _uuid(report: HostReport) -> Sequence[str]:
+    return (report.uuid,) if isinstance(report.uuid, str) else ()
 
 
 def _nodename(report: HostReport) -> str | None:

@@ -46,7 +46,6 @@ from scheduler_worker.service.inventory.known_hosts import (
     KnownHost,
     KnownHosts,
     record_of,
-    record_of_uuid,
 )
 from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.moves import Moves
@@ -117,7 +116,7 @@ class HostReports:
             Conflict: other workers kept moving the same hosts.
             StateUnavailable: the store cannot be reached; some may be stored.
         """
-        read = self._known_hosts.refresh()
+        read = self._known_hosts.look(reports)
         with contextlib.suppress(Conflict):  # Other workers are finishing the same moves.
             self._moves.finish(hosts={report.host for report in reports})
         found = list(map(self._known_hosts.find, reports))
@@ -184,10 +183,7 @@ class HostReports:
 
     def _read_clocks(self, scopes: Iterable[str]) -> None:
         """Read new clusters: each report is stamped with the time of its own cluster's store."""
-        for scope in scopes:
-            replica = self._fleet.cluster(scope)
-            with replica.lock:
-                replica.refresh(self._fleet.store)
+        self._fleet.refresh(list(map(self._fleet.cluster, scopes)))
 
     def _update(
         self, number: int, report: HostReport, scope: str, known: KnownHost | None
@@ -291,11 +287,10 @@ class HostReports:
     def _bring(self, replica: ClusterReplica, updates: Sequence[_Update]) -> bool:
         """Make the cluster the only one of these hosts; returns whether any had to move."""
         bringing: dict[str, HostRecord] = {}
-        others = [each for each in self._fleet.clusters() if each is not replica]
         with replica.lock:
             here = {each.number for each in updates if record_of(replica, each.report)}
         for number, report, _, known, record in updates:
-            is_elsewhere = any(record_of_uuid(each, report) for each in others)
+            is_elsewhere = self._known_hosts.is_elsewhere(replica, report)
             if record is None or (number in here and not is_elsewhere):
                 continue
             # A node with a new uuid moves under its old one; storing the report changes it.

@@ -52,7 +52,7 @@ class Capacity:
             clusters = [self._counted(each, spec, steps, read) for each in self._clusters(spec)]
             yield of_flavor(name, clusters)
 
-    def _clusters(self, spec: RequestSpec) -> list[ClusterReplica]:
+    def _clusters(self, spec: RequestSpec) -> Sequence[ClusterReplica]:
         named = spec.hint(CLUSTER_HINT)
         if named is None:
             return self._fleet.clusters()

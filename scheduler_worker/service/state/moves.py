@@ -208,10 +208,12 @@ class Moves:
     def _advance(self, moves: _OpenMoves, new_hosts: NewHosts) -> None:
         """Take every step that can be taken now."""
         self._fleet.refresh_globals()
+        self._fleet.refresh(self._fleet.clusters())
         targets = {move.to for move, _ in moves.values()}
         # The targets first: a host that has arrived must not leave again.
         scopes = sorted(
-            {*self._fleet.names(), *targets}, key=lambda each: (each not in targets, each)
+            targets | self._places_of(moves, new_hosts),
+            key=lambda each: (each not in targets, each),
         )
         clusters = [self._fleet.cluster(scope) for scope in scopes]
         view = _MovingHosts()
@@ -230,6 +232,14 @@ class Moves:
             if standing.move.id in view.finished
             and not any(uuid in replica.departures for replica in clusters)
         ])  # fmt: skip
+
+    def _places_of(self, uuids: Collection[str], new_hosts: NewHosts) -> set[str]:
+        """The clusters with anything of these hosts, and those to which they left before."""
+        names = {new_hosts[uuid].host for uuid in uuids if uuid in new_hosts}
+        found = self._fleet.places.of(names.union(uuids))
+        left = [self._fleet.cluster(scope).departures for scope in found]
+        departures = (some.get(uuid) for some in left for uuid in uuids)
+        return found.union(each.move.to for each in departures if each is not None)
 
     def _leave(self, replica: ClusterReplica, moves: _OpenMoves, new_hosts: NewHosts) -> None:
         self._write(replica, moves, partial(self._plan_leave, new_hosts=new_hosts))

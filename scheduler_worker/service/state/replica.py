@@ -16,6 +16,7 @@ from scheduler_worker.errors import RequestError
 from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.balancing import BalancingSwitch
 from scheduler_worker.model.claims import Reservation
+from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.migration_ledger import MigrationLedger
 from scheduler_worker.model.moves import Departure
@@ -24,6 +25,7 @@ from scheduler_worker.model.power_ledger import PowerLedger
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import GLOBAL, Change, Changes, Clock, Seen, Store, Transaction, Written
 from scheduler_worker.service.state import records
+from scheduler_worker.service.state.host_places import HostPlaces
 
 LOG = logging.getLogger(__name__)
 
@@ -161,9 +163,10 @@ class GlobalReplica(Replica):
 class ClusterReplica(Replica):
     """One cluster: hosts, instances, reservations, remembered answers, policy, moves, balancing."""
 
-    def __init__(self, scope: str, observer: Observer) -> None:
+    def __init__(self, scope: str, observer: Observer, places: HostPlaces) -> None:
         super().__init__(scope)
         self.table = HostTable()
+        self.places = places
         self.reservations: dict[str, Reservation] = {}
         self.answers: dict[str, Reservation] = {}
         """Instance uuid -> its reservation that was absorbed a short while ago."""
@@ -228,10 +231,16 @@ class ClusterReplica(Replica):
         elif kind == records.INSTANCES:
             found = None if value is None else records.read_instances(value)
             self.table.set_instances(name, found)
-        elif value is None:
-            self.table.remove(name)
+            self.places.replace(self.scope, kind + name, [name], [name] if value else [])
         else:
-            self.table.put(records.read_host(value), version)
+            row = self.table.row_of(name)
+            before = () if row is None else _names(self.table.records[row])
+            record = None if value is None else records.read_host(value)
+            if record is None:
+                self.table.remove(name)
+            else:
+                self.table.put(record, version)
+            self.places.replace(self.scope, kind + name, before, _names(record))
 
     def _take_answer(self, kind: str, name: str, value: bytes | None) -> None:
         if kind == records.RELEASED:
@@ -244,10 +253,14 @@ class ClusterReplica(Replica):
     def _take_move(self, kind: str, name: str, value: bytes | None) -> None:
         if kind == records.FINISHED:
             self.finished.discard(name) if value is None else self.finished.add(name)
-        elif value is None:
-            self.departures.pop(name, None)
-        else:
-            self.departures[name] = records.read_departure(value)
+            return
+        before = self.departures.pop(name, None)
+        after = None if value is None else records.read_departure(value)
+        if after is not None:
+            self.departures[name] = after
+        was = (name, *_names(before.host)) if before else ()
+        now = (name, *_names(after.host)) if after else ()
+        self.places.replace(self.scope, kind + name, was, now)
 
     def _take_reservation(self, reservation_id: str, value: bytes | None) -> None:
         if value is None:
@@ -295,6 +308,10 @@ class ClusterReplica(Replica):
         ]
 
 
+def _names(record: HostRecord | None) -> Sequence[str]:
+    return () if record is None else (record.uuid, record.host)
+
+
 class Fleet:
     """All replicas of this process, made when a cluster is first named.
 
@@ -309,13 +326,25 @@ class Fleet:
         self._observer = observer or Observer()
         self.default_cluster = default_cluster
         self.globals = GlobalReplica()
+        self.places = HostPlaces()
         self._clusters: dict[str, ClusterReplica] = {}
+        self._listed: tuple[Sequence[str], Sequence[ClusterReplica]] = (), ()
         self._lock = threading.Lock()
 
-    def refresh_globals(self) -> None:
-        """Read the aggregates, cluster names and enabled units. Raises StateUnavailable."""
+    def refresh_globals(self) -> float:
+        """Read the aggregates, cluster names and enabled units; returns the store's time.
+
+        Raises StateUnavailable.
+        """
         with self.globals.lock:
-            self.globals.refresh(self.store)
+            return self.globals.refresh(self.store).now_s
+
+    def refresh(self, replicas: Collection[ClusterReplica]) -> set[str]:
+        """Read what changed in these clusters; returns their names. Raises StateUnavailable."""
+        for replica in replicas:
+            with replica.lock:
+                replica.refresh(self.store)
+        return {replica.scope for replica in replicas}
 
     def load(self, clock: Clock) -> None:
         """Load all scopes before requests wait for them; logs the progress.
@@ -354,7 +383,7 @@ class Fleet:
         """The replica of a cluster, which need not be a known one."""
         with self._lock:
             if name not in self._clusters:
-                self._clusters[name] = ClusterReplica(name, self._observer)
+                self._clusters[name] = ClusterReplica(name, self._observer, self.places)
             return self._clusters[name]
 
     def known_cluster(self, name: str) -> ClusterReplica:
@@ -370,9 +399,17 @@ class Fleet:
             raise RequestError("cluster", f"there is no cluster {name!r}; known are {known}")
         return self.cluster(name)
 
-    def clusters(self) -> list[ClusterReplica]:
-        """The replicas of all known clusters."""
-        return [self.cluster(name) for name in self.names()]
+    def clusters(self) -> Sequence[ClusterReplica]:
+        """The replicas of all known clusters, by name."""
+        names, replicas = self._listed
+        if names is not (names := self.names()):
+            replicas = [self.cluster(name) for name in names]
+            self._listed = names, replicas
+        return replicas
+
+    def known(self, names: Iterable[str]) -> list[ClusterReplica]:
+        """The replicas of those that are known clusters, by name."""
+        return [self.cluster(name) for name in sorted(names) if name in self.globals.clusters]
 
     def prepare(self, replica: ClusterReplica) -> HostTable:
         """The cluster's table with the current aggregates; the caller holds the replica's lock."""

@@ -49,6 +49,17 @@ def test_a_report_of_one_cluster_takes_three_calls(world, calls, others_write):
     assert world.reserved() == {}
 
 
+def test_a_report_reads_no_cluster_but_its_own_and_all_of_them_now_and_then(world, calls):
+    world.report(*(host(f"h{number}", cluster=f"c{number}") for number in range(20)))
+    calls.clear()
+    world.report({"host": "a", "vcpus_used": 1})
+    world.report({"uuid": "uuid-h7", "host": "renamed", "cluster": "c7"})
+    assert calls["changes"] == 4
+    world.clock.advance(10)
+    world.report({"host": "a", "vcpus_used": 2})
+    assert calls["changes"] >= 4 + 20
+
+
 def test_many_reports_are_merged_once_each(world, calls):
     world.report({"host": "a", "vcpus_used": 1}, {"host": "b", "vcpus_used": 1})
     assert calls == {"changes": 2, "write": 1, "merged": 2}
