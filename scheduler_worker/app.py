@@ -288,15 +288,16 @@ class Worker:
 
     def _warn_of_options(self) -> None:
         """Log, once each, options without effect and units that slow down every decision."""
-        found = [
+        warnings = [
             *configuration.unread(self._conf, transport.list_opts()),
-            *configuration.unused(self._conf),
             *configuration.notices(self._conf),
             *self._undeclared(),
         ]
-        for warning in found:
-            if warning not in self._warned:
-                LOG.warning(warning)
+        found = dict.fromkeys(configuration.unused(self._conf), logging.INFO)  # Nova has these
+        found |= dict.fromkeys(warnings, logging.WARNING)
+        for sentence, level in found.items():
+            if sentence not in self._warned:
+                LOG.log(level, sentence)
         self._warned = frozenset(found)
 
     def _undeclared(self) -> list[str]:

@@ -144,7 +144,6 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
     """Register our options, those of oslo.log, and what else a nova.conf may contain."""
     for group, opts in _GROUPS.items():
         conf.register_opts(opts, group=group)
-    nova_compat.register_opts(conf)
     log.register_options(conf)
 
 
@@ -197,10 +196,10 @@ def unread(conf: Configuration, others: unknown.Listed = ()) -> list[str]:
     """
     libraries = unknown.of_libraries("oslo.config", "oslo.log")
     others = [*others, (None, conf.cli_opts), *libraries, *balancing.of_target(conf)]
-    return unknown.unknown(conf.files, list_opts(), others)
+    return unknown.unknown(conf, list_opts(), others)
 
 
-def unused(conf: cfg.ConfigOpts) -> list[str]:
+def unused(conf: Configuration) -> list[str]:
     """Sentences about options that are accepted and have no effect."""
     return nova_compat.unused(conf)
 

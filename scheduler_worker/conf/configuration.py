@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from oslo_config import cfg
+from oslo_config import cfg, iniparser
 
 from scheduler_worker import __version__
 from scheduler_worker.errors import ConfigError
@@ -48,6 +48,16 @@ class Configuration(cfg.ConfigOpts):  # type: ignore[misc]
         folders = [Path(each) for each in self.config_dirs or self.default_config_dirs]
         found = [str(each) for folder in folders for each in sorted(folder.glob("*.conf"))]
         return [*self.config_file, *found]
+
+    def sections(self) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
+        """Each file, with the options that it sets by the name of their section."""
+        for path in self.files:
+            found: dict[str, dict[str, Any]] = {}
+            with contextlib.suppress(OSError, ValueError, iniparser.ParseError):
+                # It was readable when the configuration was loaded; if not now, that is reported
+                # elsewhere.
+                cfg.ConfigParser(path, found).parse()
+            yield path, found
 
     def of_command_line(self, name: str, default: Any) -> Any:
         """An option of the command line alone; ``default`` where the command has no such option."""

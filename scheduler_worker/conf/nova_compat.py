@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oslo_config import cfg
+from scheduler_worker.conf.configuration import Configuration
 
 _NO_PLACEMENT = "there is no Placement service; the worker evaluates the hosts' own reports"
 _NO_CELLS = "there are no cell databases to read; hosts are known by their reports"
@@ -64,6 +64,13 @@ UNUSED: dict[str, dict[str, str]] = {
         "versioned_notifications_topics": _NO_NOTIFICATIONS,
     },
     "quota": {"recheck_quota": _PEER},
+    "oslo_messaging_rabbit": {
+        "heartbeat_in_pthread": "heartbeats have a thread of their own",
+        "rabbit_ha_queues": "RabbitMQ mirrors queues by its own policies, and ignores this",
+        "rabbit_qos_prefetch_count": "[rpc] slots says how many messages a worker takes at once",
+        "rabbit_stream_fanout": "a worker reads fanouts from its own queue, beside the stream",
+        "use_queue_manager": "a worker's queues are always named after [DEFAULT] host",
+    },
 }
 
 _WITH_FEED = {
@@ -87,20 +94,20 @@ _OF_PLACEMENT = {
 """Resources that Nova leaves to Placement, and the filters that decide them here."""
 
 
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the options, so that :func:`unused` can see which of them are set."""
-    for group, reasons in UNUSED.items():
-        conf.register_opts([cfg.MultiStrOpt(name) for name in reasons], group=_registered(group))
-
-
-def unused(conf: Any) -> list[str]:
-    """A sentence for each option that is set and has no effect."""
+def unused(conf: Configuration) -> list[str]:
+    """A sentence for each option that a file sets and that has no effect."""
     others = _WITH_FEED if conf.nova_feed.enabled else {}
+    set_ones = {
+        (section if section == "DEFAULT" else section.lower(), name)
+        for _, sections in conf.sections()
+        for section, options in sections.items()
+        for name in options
+    }
     return [
         f"[{group}] {name} is accepted and does nothing here: {others.get((group, name), why)}"
         for group, reasons in UNUSED.items()
         for name, why in reasons.items()
-        if conf.get_location(name, _registered(group))
+        if (group, name) in set_ones
     ]
 
 
@@ -115,7 +122,3 @@ def undecided(conf: Any) -> list[str]:
         for what, filters in _OF_PLACEMENT.items()
         if enabled.isdisjoint(filters)
     ]
-
-
-def _registered(group: str) -> str | None:
-    return None if group == "DEFAULT" else group

@@ -65,13 +65,24 @@ OPTIONS = {
 }
 """Group -> names, for the groups that have options of ours, too."""
 
+FORMER = {
+    "query_placement_for_traits_in_extra_specs": "traits in extra specs are always required",
+    "scheduler_default_filters": "it is enabled_filters in [filter_scheduler] now",
+    "scheduler_driver": "this worker takes the place of all drivers",
+    "scheduler_host_manager": "this worker takes the place of all host managers",
+    "scheduler_tracks_instance_changes": "reports and casts about instances are always used",
+}
+"""Options that releases of Nova had in [DEFAULT] -> what became of them, where another name or none
+is left. Others have lost a prefix at most."""
+
 GROUPS = """
     api audit_middleware_notifications barbican barbican_service_user cache cells
     cinder conductor console consoleauth cors crypto cyborg devices
     ephemeral_storage_encryption glance guestfs healthcheck hyperv image_cache ironic
     key_manager keymgr keystone keystone_authtoken libvirt manila mks neutron notifications
-    nova_sys_admin osapi_v21 pci placement placement_database powervm privsep privsep_osbrick
-    profiler quota rdp remote_debug serial_console service_user spice ssl upgrade_levels vault
+    nova_sys_admin osapi_v21 pci placement placement_database powervm privsep
+    privsep_entrypoint privsep_osbrick profiler quota rdp remote_debug serial_console
+    service_user spice ssl upgrade_levels vault
     vendordata_dynamic_auth vif_plug_linux_bridge_privileged vif_plug_ovs_privileged vmware vnc
     workarounds wsgi xenserver zvm
     """

@@ -5,19 +5,20 @@ A file may be shared with Nova, so Nova's own names (``nova_names``) are ignored
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Any
 
-from oslo_config import cfg, iniparser
-
 from scheduler_worker.conf import nova_compat, nova_names
+from scheduler_worker.conf.configuration import Configuration
 
 _DEFAULT = "DEFAULT"
 _SURELY = 0.85
 """How similar to a known group a library's group must be to count as misspelled."""
+
+_SHARED = " Nova reads this group, too: change it for all services at once"
+"""With a kind of queues that its callers do not declare, a worker cannot serve them."""
 
 Listed = Sequence[tuple[str | None, Sequence[Any]]]
 """Options by their group; None is ``[DEFAULT]``."""
@@ -33,19 +34,15 @@ def of_libraries(*libraries: str) -> Iterator[tuple[str | None, list[Any]]]:
                     yield group, list(options)
 
 
-def unknown(files: Iterable[str], ours: Listed, others: Listed) -> list[str]:
+def unknown(conf: Configuration, ours: Listed, others: Listed) -> list[str]:
     """A sentence for each option and group in the files that is neither ours nor of ``others``."""
     reader = _Reader(ours, others)
-    found: list[str] = []
-    for path in files:
-        sections: dict[str, dict[str, Any]] = {}
-        with contextlib.suppress(OSError, ValueError, iniparser.ParseError):
-            # It was readable when the configuration was loaded; if not now, that is reported
-            # elsewhere.
-            cfg.ConfigParser(path, sections).parse()
-        for section, options in sections.items():
-            found += [f"{path}: {sentence}" for sentence in reader.unknown(section, options)]
-    return found
+    return [
+        f"{path}: {sentence}"
+        for path, sections in conf.sections()
+        for section, options in sections.items()
+        for sentence in reader.unknown(section, options)
+    ]
 
 
 def _names(read: Listed) -> dict[str, set[str]]:
@@ -87,8 +84,16 @@ class _Reader:
         return is_of_library and not get_close_matches(group, self._known, 1, _SURELY)
 
     def _place(self, group: str, option: str) -> str:
-        homes = [each for each, names in self._ours.items() if option in names]
-        return f"; it belongs to [{homes[0]}]" if homes else _hint(option, self._known[group], "{}")
+        if group == _DEFAULT and option in nova_names.FORMER:
+            return f"; {nova_names.FORMER[option]}"
+        for name in (option, option.removeprefix("scheduler_"), option.removeprefix("metrics_")):
+            homes = [each for each, names in self._ours.items() if name in names]
+            if homes and name != option:
+                return f"; it is {name} in [{homes[0]}] now"
+            if homes:
+                return f"; it belongs to [{homes[0]}]"
+        hint = _hint(option, self._known[group], "{}")
+        return f"{hint}{_SHARED}" if hint and group.startswith(nova_names.PREFIXES) else hint
 
 
 def _hint(name: str, known: Iterable[str], form: str) -> str:

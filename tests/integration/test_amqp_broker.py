@@ -17,6 +17,7 @@ from tests.support.servers import LOOPBACK, TlsRabbitServer, free_port
 from tests.support.workers import write_config
 
 QUORUM = {"rabbit_quorum_queue": True, "rabbit_transient_quorum_queue": True}
+STREAMS = {**QUORUM, "rabbit_stream_fanout": True, "rabbit_qos_prefetch_count": 50}
 OPTIONS = r"amqp_durable_queues, amqp_auto_delete and\s+rabbit_quorum_queue"
 
 
@@ -37,6 +38,16 @@ def test_queues_are_declared_as_clients_declare_them(stage, options, witness):
     witness.wait_for("served notify")
     stage.client(options=options).cast("break", {})
     assert stage.dead_letter()
+
+
+def test_fanouts_arrive_beside_a_server_that_reads_them_from_a_stream(stage):
+    """As a nova-scheduler with the options that deployment tools set."""
+    got = queue.Queue()
+    for kind in ("oslo", "amqp"):
+        stage.serve({"note": lambda _, by=kind: got.put(by)}, name=kind, kind=kind, **STREAMS)
+    stage.client(options=STREAMS, fanout=True).cast("note", {})
+    assert {got.get(timeout=SOON_S), got.get(timeout=SOON_S)} == {"oslo", "amqp"}
+    assert stage.client(options=STREAMS, server="amqp").call("note", {}) is None
 
 
 def test_restarts_leave_no_queue_behind(stage):

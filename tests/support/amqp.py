@@ -290,5 +290,5 @@ class Stage:
         self._open.close()
         self.operator.close()
         with contextlib.closing(Operator(self.rabbit.url)) as tidy:
-            for queue in (self.topic, self.dead_letters):
+            for queue in (self.topic, self.dead_letters, f"{self.topic}_fanout"):
                 tidy.delete(queue)

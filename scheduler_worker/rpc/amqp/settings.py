@@ -106,11 +106,6 @@ def amqp_settings(options: Any, url: Any) -> AmqpSettings:
 
     Raises ConfigError for those that our server does not support, or that contradict each other.
     """
-    if options.rabbit_stream_fanout:
-        raise ConfigError(
-            "[oslo_messaging_rabbit] rabbit_stream_fanout: our server reads fanouts from queues; "
-            "turn it off, or set [rpc] server = oslo"
-        )
     if options.rabbit_quorum_queue and options.rabbit_ha_queues:
         raise ConfigError(
             "[oslo_messaging_rabbit] rabbit_quorum_queue and rabbit_ha_queues exclude each other; "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from scheduler_worker.errors import ConfigError
@@ -67,7 +67,7 @@ def load_units(
         problems,
     )
     enabled = options.enabled_filters
-    if unknown := [name for name in enabled if name not in available]:
+    if available and (unknown := [name for name in enabled if name not in available]):
         problems.append(_unknown("[filter_scheduler] enabled_filters", unknown, available))
     if problems:
         raise ConfigError("; ".join(problems))
@@ -131,7 +131,7 @@ def _classes(
         else:
             unknown.append(name)
     if unknown:
-        problems.append(_unknown(option, unknown, registered))
+        problems.append(_unknown(option, unknown, (*registered, *groups)))
     problems += [
         f"{option}: {each.__module__}.{each.__name__} is not a {kind.__name__}; "
         f"derive it from scheduler_worker.scheduling.plugin.{kind.__name__}"
@@ -152,7 +152,7 @@ def _imported(path: str) -> type | None:
     return found if isinstance(found, type) else None
 
 
-def _unknown(option: str, names: Sequence[str], known: Mapping[str, type]) -> str:
+def _unknown(option: str, names: Sequence[str], known: Collection[str]) -> str:
     hints = []
     for name in names:
         near = difflib.get_close_matches(name, known, n=1)
