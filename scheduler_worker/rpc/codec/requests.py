@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from scheduler_worker.errors import RequestError
+from scheduler_worker.model.image_properties import under_present_names
 from scheduler_worker.model.requests import RequestSpec, every_field
 from scheduler_worker.rpc.codec import kinds
 from scheduler_worker.rpc.codec.primitives import plain, wrapped
@@ -158,6 +159,13 @@ def _reshape_destination(spec: Plain, path: str) -> None:
         destination["cell"] = redacted(destination["cell"])
 
 
+def _reshape_image(spec: Plain, path: str) -> None:
+    """Give properties their present names."""
+    properties = spec["image"].get("properties")
+    if isinstance(properties, dict):
+        spec["image"]["properties"] = under_present_names(properties)
+
+
 def _reshape_retry(spec: Plain, path: str) -> None:
     """Convert the pairs of host and node of older callers."""
     hosts = spec["retry"].get("hosts")
@@ -174,6 +182,7 @@ def _retried(host: Any, path: str) -> Any:
 
 
 _RESHAPED = {
+    "image": _reshape_image,
     "instance_group": _reshape_group,
     "scheduler_hints": _reshape_hints,
     "requested_destination": _reshape_destination,

@@ -452,6 +452,15 @@ def test_legacy_properties():
     assert spec.limits.vcpu is None
 
 
+def test_image_properties_get_their_present_names():
+    image = {"properties": {"architecture": "aarch64"}}
+    specs = (
+        codec.decode_request_spec({"flavor": FLAVOR, "image": image}),
+        codec.decode_legacy_request({"instance_type": FLAVOR, "image": image}, None),
+    )
+    assert [each.image_properties for each in specs] == [{"hw_architecture": "aarch64"}] * 2
+
+
 def test_legacy_flavor_as_dict_and_nothing_else():
     spec = codec.decode_legacy_request({"instance_type": FLAVOR}, None)
     assert spec.flavor.vcpus == 1
