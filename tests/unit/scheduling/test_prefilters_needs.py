@@ -237,6 +237,21 @@ def test_groups_of_pci_requests_are_served_by_device_pools():
     assert needs(pci_requests=devices, requested_resources=groups[:1]).supply is None
 
 
+def test_every_trait_that_providers_must_have_opens_isolated_aggregates():
+    """Those that Placement is asked for, and not those of the compute node alone."""
+    pinned = {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"}
+    topology = {"cells": [{"id": 0, "memory": 1024, "pcpuset": [0], "cpu_policy": "dedicated"}]}
+    found = needs(
+        RequestFilterParameters(enable_isolated_aggregate_filtering=True),
+        extra_specs={**pinned, "os:secure_boot": "required", "accel:device_profile": "fpga"},
+        numa_topology=topology,
+        pci_requests={"requests": [{"count": 1, "spec": [], "request_id": "r"}]},
+        requested_resources=[{"requester_id": "r-0", "required_traits": ["CUSTOM_NIC"]}],
+    )
+    secure = "COMPUTE_SECURITY_UEFI_SECURE_BOOT"
+    assert found.traits == {"HW_CPU_HYPERTHREADING", secure, "CUSTOM_NIC"}
+
+
 def test_extra_specs_override_the_flavors_fields():
     extra_specs = {"resources:VCPU": "0", "resources:MEMORY_MB": "7", "resources:DISK_GB": "5"}
     flavor = request_spec(extra_specs=extra_specs, flavor={"root_gb": 9, "swap": 1}).flavor
