@@ -3,8 +3,8 @@
 A host whose root reports such inventories is judged by them: an instance fits if its amounts are
 within the inventories' ``min_unit``, ``max_unit`` and ``step_size``, and ``(total - reserved) x
 allocation_ratio``, rounded down, less what is used has room for them. Such a root without an
-inventory of a class has none of it. A host that reports no such inventories is judged by the
-filters of its policy alone.
+inventory of a class has none of it. So it is with a root that has other inventories, on a host that
+reports no vCPUs, memory and disk. Any other host is judged by the filters of its policy alone.
 
 The usages that a host reports may name their consumers. A reservation of one of these is in the
 usages, and not counted again; its reported vCPUs, NUMA cells and devices follow later.
@@ -37,8 +37,14 @@ def root_of(record: HostRecord) -> ResourceProvider | None:
     """The provider whose inventories decide about the host's capacity; None: none does."""
     for each in record.resource_providers:
         if each.uuid == record.uuid:
-            return each if is_capacity(each.inventories) else None
+            decides = is_capacity(each.inventories) or (each.inventories and _has_nothing(record))
+            return each if decides else None
     return None
+
+
+def _has_nothing(record: HostRecord) -> bool:
+    """Whether a host has no vCPUs, memory and disk to share: bare metal, which is taken whole."""
+    return not (record.vcpus or record.memory_mb or record.local_gb)
 
 
 def has_inventories(record: HostRecord) -> bool:

@@ -10,6 +10,7 @@ from scheduler_worker.model.decisions import NearMiss
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.plugin import Filter, only
+from scheduler_worker.scheduling.prefilters.groups import amount_set
 
 
 def nearest(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> NearMiss | None:
@@ -43,6 +44,8 @@ def nearest(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> N
 
 
 def _wanted(spec: RequestSpec, resource_class: str) -> int:
-    flavor = spec.flavor
+    flavor, amount = spec.flavor, amount_set(spec.flavor, resource_class)
+    if amount is not None:
+        return amount
     of_class = {"MEMORY_MB": flavor.memory_mb, "DISK_GB": flavor.disk_mb // 1024}
     return of_class.get(resource_class, flavor.vcpus)

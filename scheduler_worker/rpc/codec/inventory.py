@@ -40,8 +40,13 @@ def decode_aggregates(value: Any, path: str = "aggregates") -> list[Aggregate]:
 
 
 def decode_aggregate(value: Any, path: str = "aggregate") -> Aggregate:
-    """One aggregate; hosts and metadata may be null."""
-    return typed(plain(value, path, kinds.AGGREGATE), Aggregate, path)
+    """One aggregate; hosts and metadata may be null. One that never changed is as created."""
+    fields = plain(value, path, kinds.AGGREGATE)
+    if isinstance(fields, dict):
+        changed = fields.setdefault("updated_at", fields.pop("created_at", None))
+        if changed is not None:
+            fields["updated_at"] = _moment(changed, f"{path}.updated_at")
+    return typed(fields, Aggregate, path)
 
 
 # Instances

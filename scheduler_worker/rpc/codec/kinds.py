@@ -161,7 +161,11 @@ SELECTION = Kind(
 # In reports of hosts and announcements of Nova's services
 
 AGGREGATE = Kind(
-    name="Aggregate", version="1.3", list_version="1.3", read=_fields(Aggregate), ignored=_STAMPS
+    name="Aggregate",
+    version="1.3",
+    list_version="1.3",
+    read=_fields(Aggregate) | {"created_at"},
+    ignored=_STAMPS,
 )
 INSTANCE_FIELDS = frozenset(
     {

@@ -11,15 +11,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from scheduler_worker.errors import RequestError
+from scheduler_worker.model.image_properties import under_present_names
 from scheduler_worker.model.requests import RequestSpec, every_field
 from scheduler_worker.rpc.codec import kinds
 from scheduler_worker.rpc.codec.primitives import plain, wrapped
 from scheduler_worker.rpc.codec.typed import redacted, typed, wrong
 from scheduler_worker.scheduling.numa.requests import with_topology
-from scheduler_worker.scheduling.prefilters.groups import overridden
 
 Plain = dict[str, Any]
 
@@ -29,8 +27,7 @@ _RULE_NUMBER = re.compile(r"[1-9][0-9]{0,8}\Z")
 def decode_request_spec(value: Any, path: str = "spec_obj") -> RequestSpec:
     """Decode a ``RequestSpec`` primitive of any 1.x version, or a plain dict with its field names.
 
-    Removes passwords in the URLs of ``requested_destination.cell``. vCPUs, memory and disk in the
-    flavor's ``resources:`` extra specs override its own. A request without the field
+    Removes passwords in the URLs of ``requested_destination.cell``. A request without the field
     ``numa_topology`` gets the one that its flavor and image ask for.
 
     Raises:
@@ -109,9 +106,6 @@ def _decoded(spec: Any, path: str, paths: Mapping[str, str]) -> RequestSpec:
         if isinstance(spec.get(name), dict):
             reshape(spec, paths.get(name, f"{path}.{name}"))
     decoded = typed(spec, RequestSpec, path, paths=paths)
-    flavor = overridden(decoded.flavor)
-    if flavor is not decoded.flavor:
-        decoded = msgspec.structs.replace(decoded, flavor=flavor)
     # Nova's API works the topology out and always sends the field, null where none is asked for.
     return decoded if "numa_topology" in spec else with_topology(decoded)
 
@@ -158,6 +152,13 @@ def _reshape_destination(spec: Plain, path: str) -> None:
         destination["cell"] = redacted(destination["cell"])
 
 
+def _reshape_image(spec: Plain, path: str) -> None:
+    """Give properties their present names."""
+    properties = spec["image"].get("properties")
+    if isinstance(properties, dict):
+        spec["image"]["properties"] = under_present_names(properties)
+
+
 def _reshape_retry(spec: Plain, path: str) -> None:
     """Convert the pairs of host and node of older callers."""
     hosts = spec["retry"].get("hosts")
@@ -174,6 +175,7 @@ def _retried(host: Any, path: str) -> Any:
 
 
 _RESHAPED = {
+    "image": _reshape_image,
     "instance_group": _reshape_group,
     "scheduler_hints": _reshape_hints,
     "requested_destination": _reshape_destination,

@@ -4,25 +4,44 @@ Use includes reservations. One instance never exceeds the physical total, at any
 the host's own; the Aggregate... filters use the smallest of the host's aggregates, if they have
 one. Hosts that report inventories of these pass, and have no limits: their inventories decide, as
 :mod:`~scheduler_worker.scheduling.prefilters.capacity` says.
+
+These filters stand in for Placement: an amount that the flavor's ``resources:`` extra specs set is
+wanted instead of its own, and 0 is always there. Use has the flavors' own sizes, as hosts report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from scheduler_worker.model.aggregates import lowest, raw_values
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
-from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.model.requests import Flavor, RequestSpec
 from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.scheduling.prefilters.groups import amount_set
 
 
 class _OwnRatio:
     """The limit of a resource, at the allocation ratio that a host reports."""
 
     ratio: ClassVar[str]
+    resource_class: ClassVar[str]
+    unit: ClassVar[int] = 1
+    """How much of what is compared is 1 of the class."""
+
+    def own(self, flavor: Flavor) -> int:
+        """The flavor's own size."""
+        raise NotImplementedError
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return amount_set(spec.flavor, self.resource_class) != 0
+
+    def reads(self, spec: RequestSpec) -> int:
+        """What is wanted."""
+        amount = amount_set(spec.flavor, self.resource_class)
+        return self.own(spec.flavor) if amount is None else amount * self.unit
 
     def unreserved(self, of: Hosts | HostState) -> Any:
         """The total of the resource less what the host reserves for itself, of all hosts or one."""
@@ -69,12 +88,16 @@ class CoreFilter(_OwnRatio, Filter):
     momentary = True
     limits_of_facts = True
     ratio = "cpu_allocation_ratio"
+    resource_class = "VCPU"
+
+    def own(self, flavor: Flavor) -> int:
+        return flavor.vcpus
 
     def unreserved(self, of: Hosts | HostState) -> Any:
         return of.vcpus_total - of.reserved_host_cpus
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        wanted, total, limit = spec.flavor.vcpus, hosts.vcpus_total, self.limits_of_all(hosts)
+        wanted, total, limit = self.reads(spec), hosts.vcpus_total, self.limits_of_all(hosts)
         fits: Mask = limit - hosts.vcpus_used >= wanted
         fits &= (wanted <= total) | (limit <= 0)
         fits |= total == 0
@@ -82,22 +105,19 @@ class CoreFilter(_OwnRatio, Filter):
         return fits
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        wanted, total = spec_obj.flavor.vcpus, host_state.vcpus_total
+        wanted, total = self.reads(spec_obj), host_state.vcpus_total
         limit = self.limit_of(host_state)
         fits = limit - host_state.vcpus_used >= wanted and (wanted <= total or limit <= 0)
         return bool(fits or total == 0 or host_state.has_inventories)
 
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return spec.flavor.vcpus
-
     def demand(self, spec: RequestSpec) -> str:
-        cpus = spec.flavor.vcpus
+        cpus = self.reads(spec)
         return f"have {cpus:,} {'vCPU' if cpus == 1 else 'vCPUs'} left"
 
     def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
-        wanted, total, limit = spec.flavor.vcpus, hosts.vcpus_total, self.limits_of_all(hosts)
+        wanted, total, limit = self.reads(spec), hosts.vcpus_total, self.limits_of_all(hosts)
         lacking = _lacking(wanted, limit - hosts.vcpus_used, np.where(limit > 0, total, wanted))
-        return {"VCPU": np.where((total == 0) | hosts.has_inventories, 0, lacking)}
+        return {self.resource_class: np.where((total == 0) | hosts.has_inventories, 0, lacking)}
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         limit = self.limit_of(host_state)
@@ -106,7 +126,7 @@ class CoreFilter(_OwnRatio, Filter):
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         return _shortage(
             "vCPUs",
-            wanted=spec.flavor.vcpus,
+            wanted=self.reads(spec),
             total=host_state.vcpus_total,
             used=host_state.vcpus_used,
             reserved=host_state.reserved_host_cpus,
@@ -124,34 +144,35 @@ class RamFilter(_OwnRatio, Filter):
     momentary = True
     limits_of_facts = True
     ratio = "ram_allocation_ratio"
+    resource_class = "MEMORY_MB"
+
+    def own(self, flavor: Flavor) -> int:
+        return flavor.memory_mb
 
     def unreserved(self, of: Hosts | HostState) -> Any:
         return of.total_usable_ram_mb - of.reserved_host_memory_mb
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        wanted, total = spec.flavor.memory_mb, hosts.total_usable_ram_mb
+        wanted, total = self.reads(spec), hosts.total_usable_ram_mb
         fits: Mask = self.limits_of_all(hosts) - (total - hosts.free_ram_mb) >= wanted
         fits &= total >= wanted
         fits |= hosts.has_inventories
         return fits
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        wanted, total = spec_obj.flavor.memory_mb, host_state.total_usable_ram_mb
+        wanted, total = self.reads(spec_obj), host_state.total_usable_ram_mb
         used = total - host_state.free_ram_mb
         fits = self.limit_of(host_state) - used >= wanted and total >= wanted
         return bool(fits or host_state.has_inventories)
 
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return spec.flavor.memory_mb
-
     def demand(self, spec: RequestSpec) -> str:
-        return f"have {spec.flavor.memory_mb:,} MiB of memory left"
+        return f"have {self.reads(spec):,} MiB of memory left"
 
     def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
         total = hosts.total_usable_ram_mb
         left = self.limits_of_all(hosts) - (total - hosts.free_ram_mb)
-        lacking = _lacking(spec.flavor.memory_mb, left, total)
-        return {"MEMORY_MB": np.where(hosts.has_inventories, 0, lacking)}
+        lacking = _lacking(self.reads(spec), left, total)
+        return {self.resource_class: np.where(hosts.has_inventories, 0, lacking)}
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         return {} if host_state.has_inventories else {"memory_mb": self.limit_of(host_state)}
@@ -159,7 +180,7 @@ class RamFilter(_OwnRatio, Filter):
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         return _shortage(
             "MiB",
-            wanted=spec.flavor.memory_mb,
+            wanted=self.reads(spec),
             total=host_state.total_usable_ram_mb,
             used=host_state.total_usable_ram_mb - host_state.free_ram_mb,
             reserved=host_state.reserved_host_memory_mb,
@@ -178,34 +199,36 @@ class DiskFilter(_OwnRatio, Filter):
     momentary = True
     limits_of_facts = True
     ratio = "disk_allocation_ratio"
+    resource_class = "DISK_GB"
+    unit = 1024
+
+    def own(self, flavor: Flavor) -> int:
+        return flavor.disk_mb
 
     def unreserved(self, of: Hosts | HostState) -> Any:
         return of.total_usable_disk_gb * 1024 - of.reserved_host_disk_mb
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        wanted, total = spec.flavor.disk_mb, hosts.total_usable_disk_gb * 1024
+        wanted, total = self.reads(spec), hosts.total_usable_disk_gb * 1024
         fits: Mask = self.limits_of_all(hosts) - (total - hosts.free_disk_mb) >= wanted
         fits &= total >= wanted
         fits |= hosts.has_inventories
         return fits
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        wanted, total = spec_obj.flavor.disk_mb, host_state.total_usable_disk_gb * 1024
+        wanted, total = self.reads(spec_obj), host_state.total_usable_disk_gb * 1024
         used = total - host_state.free_disk_mb
         fits = self.limit_of(host_state) - used >= wanted and total >= wanted
         return bool(fits or host_state.has_inventories)
 
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return spec.flavor.disk_mb
-
     def demand(self, spec: RequestSpec) -> str:
-        return f"have {-(-spec.flavor.disk_mb // 1024):,} GiB of disk left"
+        return f"have {-(-self.reads(spec) // 1024):,} GiB of disk left"
 
     def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
         total = hosts.total_usable_disk_gb * 1024
         left = self.limits_of_all(hosts) - (total - hosts.free_disk_mb)
-        lacking = _lacking(spec.flavor.disk_mb, left, total)
-        return {"DISK_GB": np.where(hosts.has_inventories, 0, np.ceil(lacking / 1024))}
+        lacking = _lacking(self.reads(spec), left, total)
+        return {self.resource_class: np.where(hosts.has_inventories, 0, np.ceil(lacking / 1024))}
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         return {} if host_state.has_inventories else {"disk_gb": self.limit_of(host_state) / 1024}
@@ -214,7 +237,7 @@ class DiskFilter(_OwnRatio, Filter):
         total = host_state.total_usable_disk_gb * 1024
         return _shortage(
             "MiB of disk",
-            wanted=spec.flavor.disk_mb,
+            wanted=self.reads(spec),
             total=total,
             used=total - host_state.free_disk_mb,
             reserved=host_state.reserved_host_disk_mb,

@@ -8,8 +8,10 @@ The extra spec of a name is ``hw:name``, the property ``hw_name``:
 * ``cpu_policy`` (shared, dedicated, mixed), ``cpu_thread_policy`` (prefer, isolate, require) and
   ``emulator_threads_policy`` (share, isolate).
 * ``cpu_dedicated_mask``, or ``cpu_realtime`` with ``cpu_realtime_mask``: the pinned vCPUs of
-  ``mixed``, see :mod:`~scheduler_worker.scheduling.numa.cpu_sets`.
+  ``mixed``, see :mod:`~scheduler_worker.scheduling.numa.cpu_sets`. Real time needs pinned CPUs,
+  and a vCPU that the mask leaves out, or an emulator threads policy.
 * ``mem_page_size``: small, large, any, or a size: ``2048`` (KiB), ``2MB``, ``1GB``.
+  ``locked_memory`` needs one.
 
 Pinned CPUs, a page size and persistent memory (``hw:pmem``) need at least one node. The flavor is
 the operator's and the image the user's: the image may add to the flavor, and choose where the
@@ -42,7 +44,7 @@ _EMULATOR = ("share", "isolate")
 _REFUSED = {"shared": {"dedicated", "mixed"}, "mixed": {"dedicated"}}
 """The policies that an image must not request under a flavor's CPU policy."""
 _PAGES = {"small": SMALL_PAGES, "large": LARGE_PAGES, "any": ANY_PAGES}
-_PAGE_SIZE = re.compile(r"([1-9][0-9]{0,8})\s*(?:([KMG])i?B?)?\Z", re.IGNORECASE)
+_PAGE_SIZE = re.compile(r"([1-9][0-9]{0,8})(?:([KMG])i?B)?\Z")
 _MOST_VCPUS = 2**16
 _KIB = {"K": 1, "M": 2**10, "G": 2**20}
 
@@ -61,6 +63,8 @@ def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> Instance
     policy, pagesize, nodes = _cpu_policy(asked), _pagesize(asked), _nodes(asked)
     pins = policy in {"dedicated", "mixed"}
     threads, emulator = _thread_policy(asked, pins=pins), _emulator_policy(asked, pins=pins)
+    _check_real_time(asked, emulator, pins=pins)
+    _check_locked_memory(asked, pagesize)
     if not (nodes or pins or pagesize or asked.flavor("pmem")):
         return None
     dedicated = _dedicated(asked, policy)
@@ -155,6 +159,34 @@ def _emulator_policy(asked: _Asked, *, pins: bool) -> str | None:
     return policy
 
 
+def _real_time_mask(asked: _Asked) -> Any:
+    return asked.image("cpu_realtime_mask") or asked.flavor("cpu_realtime_mask")
+
+
+def _check_real_time(asked: _Asked, emulator: str | None, *, pins: bool) -> None:
+    """The emulator needs CPUs that do not run in real time, or a policy that says where it runs."""
+    if not is_true(asked.flavor("cpu_realtime")):
+        return
+    if not pins:
+        raise asked.wrong("cpu_realtime", "needs cpu_policy dedicated or mixed")
+    mask = _real_time_mask(asked)
+    cpus = _cpus(asked, "cpu_realtime_mask", mask) if mask else asked.vcpus
+    if not cpus:
+        raise asked.wrong("cpu_realtime_mask", "must name some vCPUs")
+    if cpus == asked.vcpus and emulator is None:
+        problem = "needs a cpu_realtime_mask that leaves out a vCPU, or an emulator_threads_policy"
+        raise asked.wrong("cpu_realtime", problem)
+
+
+def _check_locked_memory(asked: _Asked, pagesize: int | None) -> None:
+    flavor, image = asked.flavor("locked_memory"), asked.image("locked_memory")
+    locks = [is_true(str(value)) for value in (flavor, image) if value is not None]
+    if len(set(locks)) > 1:
+        raise asked.wrong("locked_memory", "contradicts the flavor's", of_image=True)
+    if any(locks) and not pagesize:
+        raise asked.wrong("locked_memory", "needs a mem_page_size")
+
+
 def _pagesize(asked: _Asked) -> int | None:
     """KiB, or a negative constant. The image chooses where the flavor has large or any."""
     flavor, image = (
@@ -180,7 +212,7 @@ def _page_size(asked: _Asked, value: Any, *, of_image: bool) -> int:
     if not matched:
         problem = f"{text[:40]!r} is none of small, large, any, or a size such as 2048, 2MB, 1GB"
         raise asked.wrong("mem_page_size", problem, of_image=of_image)
-    return int(matched[1]) * _KIB[(matched[2] or "K").upper()]
+    return int(matched[1]) * _KIB[matched[2] or "K"]
 
 
 def _nodes(asked: _Asked) -> int:
@@ -208,8 +240,7 @@ def _dedicated(asked: _Asked, policy: str | None) -> frozenset[int]:
         return asked.vcpus if policy == "dedicated" else frozenset()
     name = "cpu_dedicated_mask"
     if mask is None and is_true(asked.flavor("cpu_realtime")):
-        name = "cpu_realtime_mask"
-        mask = asked.image(name) or asked.flavor(name)
+        name, mask = "cpu_realtime_mask", _real_time_mask(asked)
     if mask is None:
         raise asked.wrong("cpu_policy", "mixed needs hw:cpu_dedicated_mask or a real-time mask")
     dedicated = _cpus(asked, name, mask)

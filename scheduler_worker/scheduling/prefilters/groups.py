@@ -8,8 +8,9 @@
 
 ``S``, the suffix, consists of letters, digits, ``_`` and ``-``. Items with the same suffix are a
 group, which comes from one provider. Items without a suffix may come from several. ``VCPU``,
-``MEMORY_MB`` and ``DISK_GB`` of either kind replace the flavor's fields. Amounts that are no
-numbers, unknown classes and other values are ignored.
+``MEMORY_MB`` and ``DISK_GB`` of either kind are what Placement counts instead of the flavor's
+fields; the instance has the size of these all the same. Amounts that are no numbers, unknown
+classes and other values are ignored.
 """
 
 from __future__ import annotations
@@ -124,17 +125,10 @@ def isolates(spec: RequestSpec, suffixes: int) -> bool:
     return policy == "isolate"
 
 
-def overridden(flavor: Flavor) -> Flavor:
-    """The flavor with the vCPUs, memory and disk that ``resources:`` sets instead of its own."""
-    amounts = unsuffixed(flavor)
-    found: dict[str, int] = {}
-    if "VCPU" in amounts:
-        found["vcpus"] = amounts["VCPU"]
-    if "MEMORY_MB" in amounts:
-        found["memory_mb"] = amounts["MEMORY_MB"]
-    if "DISK_GB" in amounts:
-        found |= {"root_gb": amounts["DISK_GB"], "ephemeral_gb": 0, "swap": 0}
-    return msgspec.structs.replace(flavor, **found) if found else flavor
+def amount_set(flavor: Flavor, resource_class: str) -> int | None:
+    """The amount that ``resources:CLASS`` sets for Placement; None: it sets none."""
+    text = flavor.extra_specs.get(f"resources:{resource_class}", "")
+    return min(int(text), MAX_SIZE) if _AMOUNT.match(text) else None
 
 
 def unsuffixed(flavor: Flavor) -> Mapping[str, int]:

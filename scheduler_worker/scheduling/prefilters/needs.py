@@ -55,7 +55,8 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     """The project, where tenants are limited to their aggregates."""
     traits: frozenset[str] | None = None
-    """All required traits of all groups, where aggregates are isolated by traits."""
+    """All traits that are required of providers, by groups that device pools serve and by thread
+    policies too, where aggregates are isolated by traits."""
     member_of: tuple[frozenset[str], ...] = ()
     """Uuids of aggregates: the host must be in one of each set."""
     forbidden_aggregates: frozenset[str] = frozenset()
@@ -109,13 +110,15 @@ def _read(spec: RequestSpec, parameters: RequestFilterParameters) -> Needs:
             isolates=isolates(spec, len(suffixed)),
             same_subtree=tuple(map(frozenset, subtrees)),
         )
-    return _of_host(spec, parameters, groups, supply)
+    traits = frozenset[str]().union(*(each.required for each in (flavor, *suffixed, *asked)))
+    return _of_host(spec, parameters, groups, traits, supply)
 
 
 def _of_host(
     spec: RequestSpec,
     parameters: RequestFilterParameters,
     groups: tuple[Group, ...],
+    traits: frozenset[str],
     supply: Supply | None,
 ) -> Needs:
     params, destination = spec.request_level_params, spec.requested_destination
@@ -129,6 +132,7 @@ def _of_host(
         forbidden |= groups[0].forbidden
     amounts = amounts_of(spec)
     pins = any(name == "PCPU" for name, _ in amounts)
+    threads = thread_traits(spec) if pins else (frozenset[str](), frozenset[str]())
     routed = parameters.query_placement_for_routed_network_aggregates
     isolated = parameters.enable_isolated_aggregate_filtering
     return Needs(
@@ -138,11 +142,11 @@ def _of_host(
         groups=groups,
         zone=spec.availability_zone or None,
         tenant=spec.project_id if parameters.limit_tenants_to_placement_aggregate else None,
-        traits=frozenset().union(*(each.required for each in groups)) if isolated else None,
+        traits=traits | threads[0] if isolated else None,
         member_of=tuple(_uuids(text) for text in (destination and destination.aggregates) or ()),
         forbidden_aggregates=frozenset((destination and destination.forbidden_aggregates) or ()),
         networks=frozenset(_networks(spec)) if routed else frozenset(),
-        threads=thread_traits(spec) if pins else (frozenset(), frozenset()),
+        threads=threads,
         amounts=amounts,
         amounts_unpinned=amounts_of(spec, has_pcpu=False),
         supply=supply,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Values
+from scheduler_worker.model.image_properties import under_present_names
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.plugin import UnitContext, Weigher
 from scheduler_worker.scheduling.weighers.settings import ratios
@@ -67,16 +68,17 @@ class ImagePropertiesWeigher(Weigher):
 
 
 def _wanted(spec: RequestSpec) -> set[tuple[str, str]]:
-    return {(name, str(value)) for name, value in spec.image_properties.items()}
+    return _pairs(spec.image_properties)
 
 
 def _image_properties(facts: Mapping[str, Any]) -> set[tuple[str, str]]:
     """An instance's image properties: the ``image_`` keys of its system metadata."""
     stored: Mapping[str, Any] = facts.get("system_metadata") or {}
-    return set(_pairs(stored.items()))
+    properties = {
+        key.removeprefix(_PREFIX): value for key, value in stored.items() if key.startswith(_PREFIX)
+    }
+    return _pairs(under_present_names(properties))
 
 
-def _pairs(items: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, str]]:
-    return (
-        (key.removeprefix(_PREFIX), str(value)) for key, value in items if key.startswith(_PREFIX)
-    )
+def _pairs(properties: Mapping[str, Any]) -> set[tuple[str, str]]:
+    return {(name, str(value)) for name, value in properties.items()}

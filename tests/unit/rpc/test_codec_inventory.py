@@ -222,6 +222,18 @@ def test_one_aggregate_or_a_list_object():
     assert [each.id for each in codec.decode_aggregates(sample("aggregate_list"))] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("times", "updated_at"),
+    [
+        ({"created_at": "1970-01-01T00:00:05Z", "updated_at": None}, 5.0),
+        ({"created_at": "1970-01-01T00:00:05Z", "updated_at": "1970-01-01T00:00:07Z"}, 7.0),
+        ({}, None),
+    ],
+)
+def test_when_an_aggregate_was_changed(times, updated_at):
+    assert codec.decode_aggregate({"id": 1, **times}).updated_at == updated_at
+
+
 def test_aggregates_with_nulls():
     (one,) = codec.decode_aggregates([{"id": 3, "hosts": None, "metadata": None, "uuid": None}])
     assert (one.id, one.hosts, one.metadata, one.uuid) == (3, (), {}, "")

@@ -452,6 +452,15 @@ def test_legacy_properties():
     assert spec.limits.vcpu is None
 
 
+def test_image_properties_get_their_present_names():
+    image = {"properties": {"architecture": "aarch64"}}
+    specs = (
+        codec.decode_request_spec({"flavor": FLAVOR, "image": image}),
+        codec.decode_legacy_request({"instance_type": FLAVOR, "image": image}, None),
+    )
+    assert [each.image_properties for each in specs] == [{"hw_architecture": "aarch64"}] * 2
+
+
 def test_legacy_flavor_as_dict_and_nothing_else():
     spec = codec.decode_legacy_request({"instance_type": FLAVOR}, None)
     assert spec.flavor.vcpus == 1
@@ -542,12 +551,12 @@ def test_null_is_omitted_where_nova_refuses_it():
         check(codec.request_spec_primitive(spec))
 
 
-def test_resources_of_extra_specs_override_the_flavors_own():
-    extra = {"resources:VCPU": "0", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0"}
-    flavor = {"vcpus": 8, "memory_mb": 4096, "root_gb": 10, "swap": 64}
-    spec = codec.decode_request_spec({"flavor": flavor | {"extra_specs": extra}})
-    assert (spec.flavor.vcpus, spec.flavor.memory_mb, spec.flavor.disk_mb) == (0, 0, 0)
-    assert codec.decode_request_spec({"flavor": flavor}).flavor.vcpus == 8
+def test_resources_of_extra_specs_leave_the_flavor_as_it_is():
+    extra = {"resources:VCPU": "0", "resources:MEMORY_MB": "0", "hw:numa_nodes": "2"}
+    flavor = {"vcpus": 8, "memory_mb": 4096, "extra_specs": extra}
+    spec = codec.decode_request_spec({"flavor": flavor})
+    assert (spec.flavor.vcpus, spec.flavor.memory_mb) == (8, 4096)
+    assert [cell["memory"] for cell in spec.numa_topology["cells"]] == [2048, 2048]
 
 
 def test_a_request_may_say_more_of_its_vm():

@@ -151,6 +151,24 @@ class TestCapacity:
         hosts.consume(claim("j", "h", vcpus=1, memory_mb=1, disk_mb=1))
         assert [unit.passes(hosts, spec).tolist() for unit in units] == [[False]] * 3
 
+    @pytest.mark.parametrize(
+        ("unit", "amount", "facts"),
+        [
+            (CoreFilter(), "VCPU", {"vcpus": 4}),
+            (RamFilter(), "MEMORY_MB", {"memory_mb": 4}),
+            (DiskFilter(), "DISK_GB", {"local_gb": 4}),
+        ],
+    )
+    def test_what_placement_is_asked_for_is_wanted(self, unit, amount, facts):
+        def asked(number):
+            flavor = {"vcpus": 9, "memory_mb": 9, "root_gb": 9}
+            return request_spec(flavor=flavor, extra_specs={f"resources:{amount}": number})
+
+        assert passes(unit, asked("4"), **facts)
+        assert not passes(unit, asked("5"), **facts)
+        assert unit.applies(asked("5"))
+        assert not unit.applies(asked("0"))
+
     def test_limits_count_reserves_and_ratios(self):
         cores = {"reserved_host_cpus": 1, "cpu_allocation_ratio": 1.5}
         assert limits(CoreFilter(), **cores) == {"vcpu": 4.5}

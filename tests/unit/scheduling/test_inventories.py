@@ -222,6 +222,15 @@ def test_amounts_follow_the_extra_specs():
     assert amounts_of(spec) == (("DISK_GB", 7), ("VCPU", 4))
 
 
+@pytest.mark.parametrize(("vcpus", "fits"), [(0, False), (8, True)])
+def test_a_root_with_other_inventories_gives_nothing_else_where_the_host_has_nothing(vcpus, fits):
+    provider = {"uuid": "uuid-h", "inventories": {"CUSTOM_GOLD": {"total": 1}}}
+    node = host_record(vcpus=vcpus, memory_mb=vcpus, local_gb=vcpus, resource_providers=[provider])
+    assert passes(node) is fits
+    whole = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+    assert passes(node, extra_specs=whole)
+
+
 # Groups that ask for CPUs, memory or disk from one provider
 
 

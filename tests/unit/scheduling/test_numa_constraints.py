@@ -92,7 +92,7 @@ def test_the_flavors_cpu_policy_wins(flavor, image, policy):
         ("large", "2MB", 2048),
         ("1GB", None, 1048576),
         ("1048576", None, 1048576),
-        ("2 MiB", None, 2048),
+        ("2MiB", None, 2048),
     ],
 )
 def test_page_sizes(flavor, image, size):
@@ -271,7 +271,37 @@ FLAVOR, IMAGE = "spec_obj.flavor.extra_specs.hw:", "spec_obj.image.properties.hw
             {"cpu_policy": "mixed", "cpu_realtime": "yes", "cpu_realtime_mask": "^0-3"},
             {},
             f"{FLAVOR}cpu_realtime_mask",
-            "must name some vCPUs, and not all",
+            "must name some vCPUs",
+        ),
+        (
+            {"cpu_realtime": "yes", "cpu_realtime_mask": "^0-1"},
+            {},
+            f"{FLAVOR}cpu_realtime",
+            "needs cpu_policy dedicated or mixed",
+        ),
+        (
+            {"cpu_policy": "dedicated", "cpu_realtime": "yes"},
+            {},
+            f"{FLAVOR}cpu_realtime",
+            "needs a cpu_realtime_mask that leaves out a vCPU, or an emulator_threads_policy",
+        ),
+        (
+            {},
+            {"locked_memory": True},
+            f"{IMAGE}locked_memory",
+            "needs a mem_page_size",
+        ),
+        (
+            {"locked_memory": "true", "mem_page_size": "large"},
+            {"locked_memory": False},
+            f"{IMAGE}locked_memory",
+            "contradicts the flavor's",
+        ),
+        (
+            {"mem_page_size": "1G"},
+            {},
+            f"{FLAVOR}mem_page_size",
+            "'1G' is none of small, large, any, or a size such as 2048, 2MB, 1GB",
         ),
         (
             {"cpu_policy": "mixed", "cpu_dedicated_mask": "a"},
@@ -365,6 +395,19 @@ def test_the_image_decides_what_the_flavor_leaves_open():
 def test_a_mask_of_dedicated_vcpus_goes_before_that_of_real_time():
     masks = {"cpu_dedicated_mask": "0", "cpu_realtime": "yes", "cpu_realtime_mask": "1-3"}
     assert shapes(topology(cpu_policy="mixed", **masks)) == [([1, 2, 3], [0], 2048)]
+
+
+@pytest.mark.parametrize(
+    "more", [{"cpu_realtime_mask": "^0"}, {"emulator_threads_policy": "share"}]
+)
+def test_real_time_leaves_the_emulator_a_cpu(more):
+    found = topology(cpu_policy="dedicated", cpu_realtime="yes", **more)
+    assert shapes(found) == [([], [0, 1, 2, 3], 2048)]
+
+
+def test_locked_memory_has_a_page_size():
+    found = topology({"locked_memory": True}, locked_memory="yes", mem_page_size="small")
+    assert found.cells[0].pagesize == -1
 
 
 def test_the_images_mask_of_real_time_goes_before_the_flavors():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_worker.errors import NoValidHost, RequestError
-from scheduler_worker.scheduling.prefilters.groups import Group, overridden
+from scheduler_worker.scheduling.prefilters.groups import Group
 from scheduler_worker.scheduling.prefilters.needs import Needs, Supply, needs_of
 from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
 from tests.support.hosts import request_spec
@@ -237,13 +237,19 @@ def test_groups_of_pci_requests_are_served_by_device_pools():
     assert needs(pci_requests=devices, requested_resources=groups[:1]).supply is None
 
 
-def test_extra_specs_override_the_flavors_fields():
-    extra_specs = {"resources:VCPU": "0", "resources:MEMORY_MB": "7", "resources:DISK_GB": "5"}
-    flavor = request_spec(extra_specs=extra_specs, flavor={"root_gb": 9, "swap": 1}).flavor
-    found = overridden(flavor)
-    assert (found.vcpus, found.memory_mb, found.root_gb, found.swap) == (0, 7, 5, 0)
-    plain = request_spec().flavor
-    assert overridden(plain) is plain
+def test_every_trait_that_providers_must_have_opens_isolated_aggregates():
+    """Those that Placement is asked for, and not those of the compute node alone."""
+    pinned = {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"}
+    topology = {"cells": [{"id": 0, "memory": 1024, "pcpuset": [0], "cpu_policy": "dedicated"}]}
+    found = needs(
+        RequestFilterParameters(enable_isolated_aggregate_filtering=True),
+        extra_specs={**pinned, "os:secure_boot": "required", "accel:device_profile": "fpga"},
+        numa_topology=topology,
+        pci_requests={"requests": [{"count": 1, "spec": [], "request_id": "r"}]},
+        requested_resources=[{"requester_id": "r-0", "required_traits": ["CUSTOM_NIC"]}],
+    )
+    secure = "COMPUTE_SECURITY_UEFI_SECURE_BOOT"
+    assert found.traits == {"HW_CPU_HYPERTHREADING", secure, "CUSTOM_NIC"}
 
 
 def test_a_request_may_bring_traits_and_aggregates_of_its_own():

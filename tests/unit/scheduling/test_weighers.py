@@ -216,7 +216,7 @@ class TestSoftGroups:
 
 
 DEBIAN = {"system_metadata": {"image_os_distro": "debian", "image_hw_vm_mode": "hvm"}}
-FEDORA = {"system_metadata": {"image_os_distro": "fedora", "image_hw_vm_mode": "hvm"}}
+FEDORA = {"system_metadata": {"image_os_distro": "fedora", "image_vm_mode": "hvm"}}
 PLAIN = {"system_metadata": {"os_distro": "debian"}}
 IMAGED = {"h0": {"i1": DEBIAN, "i2": FEDORA}, "h1": {"i3": FEDORA, "i4": PLAIN, "i5": {}}}
 

@@ -274,6 +274,30 @@ def test_a_fanout_is_applied_once_by_all_workers_together(world):
     assert other.listing.hosts()["hosts"][0]["instances"] == []
 
 
+def test_a_late_aggregate_does_not_replace_a_newer_one(world):
+    def sent(name, updated_at):
+        world.inventory.update_aggregates([Aggregate(id=1, name=name, updated_at=updated_at)])
+        return world.fleet.globals.aggregates[1].name
+
+    assert sent("first", 10.0) == "first"
+    assert sent("late", 9.0) == "first"
+    assert sent("same second", 10.0) == "same second"
+    assert sent("timeless", None) == "timeless"
+
+
+def test_an_aggregate_that_changes_during_the_write_is_looked_at_again(world, monkeypatch):
+    other, write = world.beside(), world.fleet.store.write
+
+    def overtaken(*args, **kwargs):
+        monkeypatch.setattr(world.fleet.store, "write", write)
+        other.inventory.update_aggregates([Aggregate(id=1, name="newer", updated_at=9.0)])
+        return write(*args, **kwargs)
+
+    monkeypatch.setattr(world.fleet.store, "write", overtaken)
+    world.inventory.update_aggregates([Aggregate(id=1, name="older", updated_at=8.0)])
+    assert world.fleet.globals.aggregates[1].name == "newer"
+
+
 def test_aggregates_come_and_go(world):
     world.report(host("a"))
     world.inventory.update_aggregates([Aggregate(id=1, name="ssd", hosts=("a",))])
