@@ -249,7 +249,7 @@ def test_every_trait_that_providers_must_have_opens_isolated_aggregates():
         requested_resources=[{"requester_id": "r-0", "required_traits": ["CUSTOM_NIC"]}],
     )
     secure = "COMPUTE_SECURITY_UEFI_SECURE_BOOT"
-    assert found.traits == {"HW_CPU_HYPERTHREADING", secure, "CUSTOM_NIC"}
+    assert found.traits == frozenset({"HW_CPU_HYPERTHREADING", secure, "CUSTOM_NIC"})
 
 
 def test_a_request_may_bring_traits_and_aggregates_of_its_own():
