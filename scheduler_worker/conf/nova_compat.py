@@ -1,7 +1,7 @@
 """Options of Nova's scheduler that have no effect here, each with the reason.
 
-They are accepted, whatever their values, so that a ``nova.conf`` can be copied; the worker warns of
-them once when it starts. It also warns of a list of filters that relies on Placement.
+They are accepted, whatever their values, so that a ``nova.conf`` can be copied; the worker logs
+them once when it starts. It warns of a list of filters that relies on Placement.
 """
 
 from __future__ import annotations
