@@ -66,7 +66,6 @@ UNUSED: dict[str, dict[str, str]] = {
     "quota": {"recheck_quota": _PEER},
     "oslo_messaging_rabbit": {
         "heartbeat_in_pthread": "heartbeats have a thread of their own",
-        "rabbit_ha_queues": "RabbitMQ mirrors queues by its own policies, and ignores this",
         "rabbit_qos_prefetch_count": "[rpc] slots says how many messages a worker takes at once",
         "rabbit_stream_fanout": "a worker reads fanouts from its own queue, beside the stream",
         "use_queue_manager": "a worker's queues are always named after [DEFAULT] host",

@@ -18,7 +18,7 @@ _SURELY = 0.85
 """How similar to a known group a library's group must be to count as misspelled."""
 
 _SHARED = " Nova reads this group, too: change it for all services at once"
-"""With a kind of queues that its callers do not declare, a worker cannot serve them."""
+"""A worker and its callers must declare the same kind of queue."""
 
 Listed = Sequence[tuple[str | None, Sequence[Any]]]
 """Options by their group; None is ``[DEFAULT]``."""

@@ -127,8 +127,7 @@ def isolates(spec: RequestSpec, suffixes: int) -> bool:
 
 def amount_set(flavor: Flavor, resource_class: str) -> int | None:
     """The amount that ``resources:CLASS`` sets for Placement; None: it sets none."""
-    text = flavor.extra_specs.get(f"resources:{resource_class}", "")
-    return min(int(text), MAX_SIZE) if _AMOUNT.match(text) else None
+    return _amount(flavor.extra_specs.get(f"resources:{resource_class}", ""))
 
 
 def unsuffixed(flavor: Flavor) -> Mapping[str, int]:
@@ -156,9 +155,15 @@ def _parsed(
         if kind == "trait":
             if value in _TRAIT_VALUES:
                 traits.setdefault(suffix, {})[name] = value
-        elif _AMOUNT.match(value) and (name in STANDARD_CLASSES or name.startswith(_CUSTOM)):
-            resources.setdefault(suffix, {})[name] = min(int(value), MAX_SIZE)
+        elif name in STANDARD_CLASSES or name.startswith(_CUSTOM):
+            amount = _amount(value)
+            if amount is not None:
+                resources.setdefault(suffix, {})[name] = amount
     return resources, traits
+
+
+def _amount(text: str) -> int | None:
+    return min(int(text), MAX_SIZE) if _AMOUNT.match(text) else None
 
 
 def _derived_resources(spec: RequestSpec) -> Iterator[str]:

@@ -173,7 +173,8 @@ class Reserving:
                 continue
             except NoValidHost as error:
                 refused = error
-            is_new = self._choice.refresh_globals(begun_s) != seen  # a cluster, say
+            # Another worker may have got a cluster, or changed an aggregate, since the last read.
+            is_new = self._choice.refresh_globals(begun_s) != seen
             if is_new or await self._look_again(trace, yield_slot):
                 continue
             if request.spec.is_rebuild_check:
