@@ -252,7 +252,12 @@ class PCIPool(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     def is_of(self, other: PCIPool) -> bool:
         """Whether both pools are of the same devices."""
-        return self.with_count(other.count) == other
+        return (
+            self.numa_node == other.numa_node
+            and self.product_id == other.product_id
+            and self.vendor_id == other.vendor_id
+            and self.tags == other.tags
+        )
 
 
 PCIPools = tuple[PCIPool, ...]

@@ -24,7 +24,7 @@ from scheduler_worker.model.topology import (
 from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
 from scheduler_worker.scheduling.numa.cells import Ratios, fit_cell
-from scheduler_worker.scheduling.numa.fit import Fitted, fit
+from scheduler_worker.scheduling.numa.fit import Fitted, fit, ordered
 from scheduler_worker.scheduling.numa.requests import wanted
 from scheduler_worker.scheduling.pci.pools import devices_for
 from scheduler_worker.scheduling.weighers.pci import PCIWeigher
@@ -66,7 +66,7 @@ def host_cells(draw, id):
 
 @st.composite
 def topologies(draw):
-    return {"cells": [draw(host_cells(number)) for number in range(draw(st.integers(1, 3)))]}
+    return {"cells": [draw(host_cells(number)) for number in range(draw(st.integers(1, 4)))]}
 
 
 pci_pools = st.lists(
@@ -211,7 +211,7 @@ def test_devices_are_given_back_exactly(reported, mine, theirs):
 
 @examples(200)
 @given(topologies(), pci_pools, requests(), ratios, st.booleans())
-def test_it_fits_if_some_arrangement_does(reported, devices, spec, ratio, packs):
+def test_the_first_arrangement_that_fits_is_taken(reported, devices, spec, ratio, packs):
     topology, pools, asked = read_numa_topology(reported), read_pci_pools(devices), wanted(spec)
     isolates = asked.topology.emulator_threads_policy == "isolate"
 
@@ -227,9 +227,11 @@ def test_it_fits_if_some_arrangement_does(reported, devices, spec, ratio, packs)
             and _networks_are_near(asked.network, networks, topology)  # type: ignore[arg-type]
         )
 
-    arrangements = permutations(topology.cells, len(asked.topology.cells))
-    expected = any(suits(cells) for cells in arrangements)
-    assert (fitted(topology, pools, spec, ratio, packs) is not None) == expected  # type: ignore[arg-type]
+    in_order = ordered(topology, pools, asked, packs=packs)  # type: ignore[arg-type]
+    first = next(filter(suits, permutations(in_order, len(asked.topology.cells))), None)
+    found = fitted(topology, pools, spec, ratio, packs)  # type: ignore[arg-type]
+    expected = None if first is None else [cell.id for cell in first]
+    assert (found and [use.id for use in found.cells]) == expected
 
 
 def _networks_are_near(network, near, topology: NUMATopology) -> bool:

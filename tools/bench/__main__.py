@@ -3,6 +3,7 @@
     .venv/bin/python tools/bench decision --hosts 100 1000 10000 100000
     .venv/bin/python tools/bench --peer  # decisions, beside Nova's own
     .venv/bin/python tools/bench capacity --hosts 10000 --flavors 30
+    .venv/bin/python tools/bench cells --cells 16 24
     .venv/bin/python tools/bench rehearse --decisions 20000
     .venv/bin/python tools/bench commit --hosts 1000 10000 --json commit.json
     .venv/bin/python tools/bench lock
@@ -32,6 +33,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench import (  # noqa: E402 - the line above makes it importable
     capacity,
+    cells,
     claims,
     commit,
     decision,
@@ -50,6 +52,7 @@ from bench import (  # noqa: E402 - the line above makes it importable
 KINDS = {
     "decision": decision,
     "capacity": capacity,
+    "cells": cells,
     "rehearse": rehearsing,
     "memory": memory,
     "footprint": footprint,

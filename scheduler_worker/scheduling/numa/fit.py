@@ -1,15 +1,16 @@
 """Fits an instance's topology to a host's.
 
-Every cell of the instance gets a host cell of its own. The search tries host cells best first, in
-the order of permutations, and takes the first arrangement in which each pair fits and PCI devices
-and networks are near. Each pair is fitted once. Whether an arrangement can be completed depends
-only on the set of host cells in use, so no set is tried twice: the search is bounded by the number
-of subsets of the host's cells.
+Every cell of the instance gets a host cell of its own. Host cells are tried best first, in the
+order of permutations; the first arrangement in which each pair fits, and networks and PCI devices
+are near, is taken. A host cell is only chosen if the rest of the instance still fits the rest of
+the host, so without networks and devices no choice is in vain. With them, the search gives up
+after so many choices in vain; host cells that make no difference to the request count as one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -22,16 +23,44 @@ from scheduler_worker.model.topology import (
     PCIPools,
 )
 from scheduler_worker.scheduling.numa.cells import Ratios, fit_cell
-from scheduler_worker.scheduling.pci.pools import devices_for
+from scheduler_worker.scheduling.numa.matching import Matching, Owners
+from scheduler_worker.scheduling.numa.near import Near, Places
 from scheduler_worker.scheduling.pci.requests import PCIRequest
 
+MOST_IN_VAIN = 80
+"""Choices; they take some milliseconds. Four cells of eight can be chosen in 70 ways."""
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
     """What a request requires of a host's topology, networks and devices."""
 
     topology: InstanceNUMATopology
     network: NetworkMetadata | None = None
     devices: tuple[PCIRequest, ...] = ()
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """For each cell the first one that fits the same host cells."""
+        first: dict[tuple[object, ...], int] = {}
+        return tuple(
+            first.setdefault(
+                (
+                    self.reserved(at),
+                    cell.memory,
+                    len(cell.cpuset),
+                    len(cell.pcpuset),
+                    cell.pagesize,
+                    cell.cpu_policy,
+                    cell.cpu_thread_policy,
+                ),
+                at,
+            )
+            for at, cell in enumerate(self.topology.cells)
+        )
+
+    def reserved(self, at: int) -> int:
+        """CPUs for emulator threads beside a cell: they are on the first one."""
+        return int(not at and self.topology.emulator_threads_policy == "isolate")
 
 
 class Fitted(msgspec.Struct, frozen=True):
@@ -56,12 +85,14 @@ def fit(
     """
     if len(host.cells) < len(wanted.topology.cells):
         return f"has {len(host.cells)} NUMA cells, the instance {len(wanted.topology.cells)}"
-    search = _Search(host, pools, wanted, ratios, packs=packs)
-    return search.complete() or search.rejection
+    return _Search(host, pools, wanted, ratios, packs=packs).result()
 
 
 class _Search:
-    """One fit, with the results for pairs and the sets of host cells that lead nowhere."""
+    """One fit, with the results for pairs and the choices that were in vain.
+
+    Host cells are named by their place in the order in which they are tried.
+    """
 
     def __init__(
         self,
@@ -72,63 +103,105 @@ class _Search:
         *,
         packs: bool,
     ) -> None:
-        self._host = host
-        self._pools = pools
         self._wanted = wanted
+        self._count = len(wanted.topology.cells)
         self._ratios = ratios
-        self._asked = wanted.topology.cells
-        self._cells = _ordered(host, pools, wanted, packs=packs)
+        self._cells = ordered(host, pools, wanted, packs=packs)
+        self._near = Near(wanted.network, wanted.devices, pools, self._cells)
         self._pairs: dict[tuple[int, int], NUMAUse | str] = {}
+        self._matching = Matching(len(self._cells), self._fits)
+        self._weights: list[int] = []
         self._dead: set[int] = set()
-        self.rejection = ""
+        self._in_vain = 0
+        self._rejection = ""
 
-    def complete(
-        self, uses: tuple[NUMAUse, ...] = (), cells: tuple[NUMACell, ...] = (), used: int = 0
-    ) -> Fitted | None:
-        """The first completion of ``cells``, chosen for the first cells of the instance.
+    def result(self) -> Fitted | str:
+        owners: Owners = {}
+        if not all(self._matching.grow(owners, at) for at in range(self._count)):
+            return self._misfit()
+        found = None
+        if list(owners.values()) == list(range(self._count)):  # none moved: it is the first one
+            found = self._agreed(tuple(owners), sum(1 << place for place in owners))
+        return found or self._searched(owners)
 
-        ``used`` is their set, as a bit mask of positions.
-        """
-        at = len(uses)
-        if at == len(self._asked):
-            return self._agreed(uses, cells)
-        if used in self._dead:
-            return None
-        for number, cell in enumerate(self._cells):
-            if used >> number & 1:
-                continue
-            use = self._pair(at, number)
-            if not isinstance(use, str):
-                found = self.complete((*uses, use), (*cells, cell), used | 1 << number)
-                if found is not None:
-                    return found
-        self._dead.add(used)
-        return None
-
-    def _pair(self, at: int, number: int) -> NUMAUse | str:
-        found = self._pairs.get((at, number))
+    def _pair(self, at: int, place: int) -> NUMAUse | str:
+        kind = self._wanted.kinds[at]
+        found = self._pairs.get((kind, place))
         if found is None:
-            cell = self._cells[number]
-            isolates = self._wanted.topology.emulator_threads_policy == "isolate"
-            found = fit_cell(cell, self._asked[at], int(isolates and not at), self._ratios)
-            self._pairs[at, number] = found
-            if isinstance(found, str):
-                self.rejection = f"NUMA cell {cell.id} {found}"
+            cell, reserved = self._wanted.topology.cells[kind], self._wanted.reserved(kind)
+            found = fit_cell(self._cells[place], cell, reserved, self._ratios)
+            self._pairs[kind, place] = found
         return found
 
-    def _agreed(self, uses: tuple[NUMAUse, ...], cells: Sequence[NUMACell]) -> Fitted | None:
+    def _fits(self, at: int, place: int) -> bool:
+        return not isinstance(self._pair(at, place), str)
+
+    def _misfit(self) -> str:
+        """Why a cell of the instance finds no host cell: the last pair that does not fit."""
+        pairs = self._pairs.items()
+        tried = [(place, found) for (_, place), found in pairs if isinstance(found, str)]
+        place, rejection = tried[-1]
+        return f"NUMA cell {self._cells[place].id} {rejection}"
+
+    def _searched(self, owners: Owners) -> Fitted | str:
+        self._tell_apart()
+        if not self._may_do(0, self._count):
+            return self._rejection
+        found = self._complete((), 0, 0, owners)
+        if found is None and self._in_vain >= MOST_IN_VAIN:
+            return f"{self._rejection}, and the search gave up after {MOST_IN_VAIN} choices in vain"
+        return found or self._rejection
+
+    def _tell_apart(self) -> None:
+        """Finds out which host cells differ, for the instance's cells or in what is near."""
+        kinds = sorted(set(self._wanted.kinds))
+        places = range(len(self._cells))
+        rows = [tuple(self._fits(kind, place) for kind in kinds) for place in places]
+        self._near.usable = sum(1 << place for place in places if any(rows[place]))
+        numbers: dict[object, int] = {}
+        for place in places:
+            number = numbers.setdefault((rows[place], self._near.kind(place)), len(numbers))
+            self._weights.append(1 << 16 * number)
+
+    def _complete(
+        self, chosen: tuple[int, ...], used: Places, state: int, owners: Owners
+    ) -> Fitted | None:
+        """The first completion of the places that are chosen for the first cells.
+
+        ``state`` counts them by kind. ``owners`` completes them, whatever is near.
+        """
+        at = len(chosen)
+        if at == self._count:
+            return self._agreed(chosen, used)
+        for place, weight in enumerate(self._weights):
+            if used >> place & 1 or state + weight in self._dead or not self._fits(at, place):
+                continue
+            settled = self._matching.settled(owners, at, place)
+            after = used | 1 << place
+            if settled is not None and self._may_do(after, self._count - at - 1):
+                found = self._complete((*chosen, place), after, state + weight, settled)
+                if found is not None or self._in_vain >= MOST_IN_VAIN:
+                    return found
+                self._in_vain += 1
+            self._dead.add(state + weight)
+        return None
+
+    def _may_do(self, used: Places, missing: int) -> bool:
+        problem = self._near.problem(used, missing)
+        self._rejection = problem or self._rejection
+        return problem is None
+
+    def _agreed(self, chosen: tuple[int, ...], used: Places) -> Fitted | None:
         """The arrangement, if networks and devices are near; else None."""
-        if not _reaches(self._wanted.network, cells, self._host.cells):
-            self.rejection = "has the networks on other NUMA cells"
+        devices = self._near.taken(used)
+        if isinstance(devices, str):
+            self._rejection = devices
             return None
-        devices = devices_for(self._wanted.devices, self._pools, cells, self._host.cells)
-        if devices is None:
-            self.rejection = "has too few PCI devices near the NUMA cells"
-            return None
-        return Fitted(uses, devices)
+        pairs = (self._pair(at, place) for at, place in enumerate(chosen))
+        return Fitted(tuple(use for use in pairs if not isinstance(use, str)), devices)
 
 
-def _ordered(
+def ordered(
     host: NUMATopology, pools: PCIPools, wanted: Wanted, *, packs: bool
 ) -> Sequence[NUMACell]:
     """Host cells, best first: by PCI devices (the most for an instance that wants some, else the
@@ -148,21 +221,3 @@ def _ordered(
         return devices.get(cell.id, 0), sign * cpus, -sign * cell.free_memory
 
     return sorted(host.cells, key=rank)
-
-
-def _reaches(
-    network: NetworkMetadata | None, cells: Sequence[NUMACell], host_cells: Sequence[NUMACell]
-) -> bool:
-    """Whether the chosen cells have every requested network that is on some cell of the host."""
-    if network is None:
-        return True
-    near = [cell.network_metadata for cell in cells if cell.network_metadata]
-    anywhere = [cell.network_metadata for cell in host_cells if cell.network_metadata]
-    missing = set(network.physnets).difference(*(each.physnets for each in near))
-    if any(missing.intersection(each.physnets) for each in anywhere):
-        return False
-    return not network.tunneled or _tunneled(near) or not _tunneled(anywhere)
-
-
-def _tunneled(networks: Sequence[NetworkMetadata]) -> bool:
-    return any(each.tunneled for each in networks)

@@ -49,6 +49,8 @@ def taken_by(
         if ratios is None:
             asked = msgspec.structs.replace(asked, network=None)
         fitted = fit(topology, pools, asked, ratios, packs=packs)
+        if packs and isinstance(fitted, str):  # the filter does not pack, and may have found more
+            fitted = fit(topology, pools, asked, ratios)
         if isinstance(fitted, Fitted):
             return fitted
     requests = pci_requests(spec)

@@ -35,7 +35,9 @@ def devices_for(
     and devices on any node are suitable.
     """
     found: PCIPools = ()
+    last: PCIPools = ()
     for request in requests:
+        pools = devices_taken(pools, last)
         suitable = _suitable(request, pools, cells, host_cells)
         if request.providers:
             taken = _of_providers(request, suitable, pools)
@@ -44,21 +46,29 @@ def devices_for(
         if taken is None or not suitable:
             return None
         found += taken
-        pools = devices_taken(pools, taken)
+        last = taken
     return found
 
 
 def _suitable(
     request: PCIRequest, pools: PCIPools, cells: Cells | None, host_cells: Cells
 ) -> list[PCIPool]:
-    found = [pool for pool in pools if pool.count > 0 and request.suits(pool)]
-    if cells is not None:
-        found = _near(request, found, cells, host_cells)
+    found = matched(request, pools)
+    return given(request, found if cells is None else _near(request, found, cells, host_cells))
+
+
+def matched(request: PCIRequest, pools: PCIPools) -> list[PCIPool]:
+    """The pools with devices that match, on whatever node, whether they are given or not."""
+    return [pool for pool in pools if pool.count > 0 and request.suits(pool)]
+
+
+def given(request: PCIRequest, pools: Iterable[PCIPool]) -> list[PCIPool]:
+    """Those of the matched pools that are given: some kinds only if the request asks for them."""
     wants_function = request.asks_for("dev_type", "type-PF")
     wants_vdpa = request.asks_for("dev_type", "vdpa")
     return [
         pool
-        for pool in found
+        for pool in pools
         if (wants_function or pool.value("dev_type") != "type-PF")
         and (wants_vdpa or pool.value("dev_type") != "vdpa")
         and (request.is_remote_managed or not is_true(pool.value("remote_managed")))

@@ -6,7 +6,7 @@ import pytest
 
 from scheduler_worker.model.requests import NetworkMetadata
 from scheduler_worker.scheduling.numa.cells import Ratios
-from scheduler_worker.scheduling.numa.fit import Fitted, fit
+from scheduler_worker.scheduling.numa.fit import MOST_IN_VAIN, Fitted, fit
 from tests.support.topologies import (
     devices,
     host,
@@ -184,13 +184,6 @@ def test_cells_with_devices_are_for_requests_with_devices():
         assert cells_of(fitted(two_cells(), asking, pci=pci, packs=packs)) == [1]
 
 
-def test_a_host_of_sixteen_cells_is_rejected_quickly():
-    """All arrangements would be half a billion."""
-    where = host(*(host_cell(number, pinned_cpus=[4 * number]) for number in range(16)))
-    what = wanted(*(instance_cell(number, pinned=3 + number // 7) for number in range(8)))
-    assert "CPUs to pin" in fitted(where, what)
-
-
 # What is near
 
 
@@ -232,3 +225,66 @@ def test_devices_decide_between_arrangements():
     assert (
         fitted(full, what, pci=[pool(numa_node=1)]) == "has too few PCI devices near the NUMA cells"
     )
+
+
+# Hosts of many cells: trying all arrangements would never end
+
+
+def many_cells(**each):
+    return host(*(host_cell(number, **each) for number in range(40)))
+
+
+TWENTY = [instance_cell(number, pinned=2) for number in range(20)]
+REQUIRED = devices(numa_policy="required")
+
+
+def test_one_cell_that_fits_nowhere_is_found_at_once():
+    what = wanted(*TWENTY, instance_cell(20, pinned=2, memory=9 * GIB))
+    assert "needs 9216 MiB" in fitted(many_cells(), what)
+
+
+def test_cells_that_share_too_few_cells_of_the_host_are_found_at_once():
+    where = host(*(host_cell(number, pinned_cpus=[4 * number]) for number in range(39)))
+    what = wanted(*TWENTY, *(instance_cell(number, pinned=4) for number in (20, 21)))
+    assert "needs 4 CPUs to pin, 3 are free" in fitted(where, what)
+
+
+@pytest.mark.parametrize("policy", ["required", "legacy", "socket"])
+def test_devices_that_are_near_no_cell_are_found_at_once(policy):
+    what = wanted(*TWENTY, devices=(devices(20, numa_policy=policy),))
+    pci = [pool(19, numa_node=3), pool(19, numa_node=99)]
+    assert "PCI devices near" in fitted(many_cells(socket=0), what, pci=pci[: policy == "required"])
+
+
+def test_devices_on_too_many_cells_are_found_at_once():
+    what = wanted(*TWENTY, devices=(devices(11, numa_policy="required"),) * 2)
+    pci = [pool(1, numa_node=number) for number in range(40)]
+    assert fitted(many_cells(), what, pci=pci) == "has too few PCI devices near the NUMA cells"
+
+
+def test_devices_and_networks_on_cells_that_cannot_be_chosen_are_found_at_once():
+    full = host_cell(40, pinned_cpus=[160, 161, 162, 163], network_metadata={"physnets": ["a"]})
+    where = host(*(host_cell(number, memory=8192 + number) for number in range(40)), full)
+    network = NetworkMetadata(physnets=("a",))
+    assert "PCI devices" in fitted(
+        where, wanted(*TWENTY, devices=(REQUIRED,)), pci=[pool(numa_node=40)]
+    )
+    assert "networks" in fitted(where, wanted(*TWENTY, network=network))
+
+
+def test_the_one_cell_with_the_device_and_the_one_with_the_network_are_chosen_last():
+    others = [pool(9, numa_node=number, vendor_id="10de") for number in range(39)]
+    there = {"network_metadata": {"physnets": ["a"]}}
+    where = host(*(host_cell(number, **there if number == 38 else {}) for number in range(40)))
+    what = wanted(*TWENTY, devices=(REQUIRED,), network=NetworkMetadata(physnets=("a",)))
+    found = fitted(where, what, pci=[*others, pool(numa_node=39)])
+    assert cells_of(found) == [*range(18), 38, 39]
+
+
+def test_a_search_among_cells_that_all_differ_gives_up_and_says_so():
+    alike = {"vendor_id": "8086", "product_id": "1520"}
+    twice = devices(11, numa_policy="required"), devices(11, alike, numa_policy="required")
+    pci = [pool(1, numa_node=number) for number in range(40)]
+    rejection = fitted(many_cells(), wanted(*TWENTY, devices=twice), pci=pci)
+    assert "PCI devices" in rejection
+    assert f"gave up after {MOST_IN_VAIN} choices" in rejection

@@ -14,6 +14,8 @@ from scheduler_worker.model.topology import count_devices
 from scheduler_worker.scheduling.filters import numa_topology
 from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
+from scheduler_worker.scheduling.numa import hosts as numa_hosts
+from scheduler_worker.scheduling.numa.fit import fit
 from scheduler_worker.scheduling.numa.hosts import taken_by, topology_of
 from scheduler_worker.scheduling.weighers.pci import PCIWeigher
 from tests.support.hosts import host_record, host_table, request_spec
@@ -315,6 +317,16 @@ def test_without_limits_cells_are_overcommitted_and_networks_may_be_far():
     packed = taken_by(spec, table.state(0), SchedulerLimits(), packs=True)
     assert [use.id for use in packed.cells] == [0]
     assert [use.id for use in taken_by(spec, table.state(0), LIMITED, packs=True).cells] == [1]
+
+
+def test_cells_are_taken_as_the_filter_found_them_where_packing_finds_none(monkeypatch):
+    def gives_up(*given, packs=False):
+        return "gave up" if packs else fit(*given)
+
+    monkeypatch.setattr(numa_hosts, "fit", gives_up)
+    table = hosts(a={"numa_topology": cells(host_cell(0))})
+    spec = request_spec(numa_topology=asked(instance_cell(pinned=1)))
+    assert [use.id for use in taken_by(spec, table.state(0), LIMITED, packs=True).cells] == [0]
 
 
 def test_packing_is_an_option():
