@@ -16,6 +16,9 @@ from scheduler_worker.scheduling.plugin import Filter, Weigher
 
 BEST = 1.0
 
+MOST_TRIED = 1000
+"""For one host; it takes some milliseconds."""
+
 
 class NumaFilter(Filter):
     """Passes hosts whose NUMA nodes can carry the VM's pinned virtual nodes.
@@ -44,7 +47,7 @@ class NumaFilter(Filter):
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         nodes, size_kb = spec.machine.numa_nodes, demand.hugepage_kb(spec)
         fits = figures.of_facts(
-            hosts, ("numa", nodes, size_kb), lambda virt: _carries(virt, nodes, size_kb)
+            hosts, ("numa", nodes, size_kb), lambda virt: _carries(virt, nodes, size_kb) is True
         )
         return fits | demand.is_there(hosts, spec)
 
@@ -53,48 +56,76 @@ class NumaFilter(Filter):
         if not virt.numa_support:
             return "does not support NUMA"
         free = {node.index: _free_mb(node) for node in virt.numa_nodes}
-        return f"its NUMA nodes have {free} MiB free, which do not carry the VM's pinned nodes"
+        rejection = f"its NUMA nodes have {free} MiB free, which do not carry the VM's pinned nodes"
+        if _carries(virt, spec.machine.numa_nodes, demand.hugepage_kb(spec)) is None:
+            return f"{rejection} in any of {MOST_TRIED} ways that were tried"
+        return rejection
 
 
-def _carries(virt: VirtHost, nodes: Sequence[VirtualNumaNode], size_kb: int | None) -> bool:
+def _carries(virt: VirtHost, nodes: Sequence[VirtualNumaNode], size_kb: int | None) -> bool | None:
     if not virt.numa_support:
         return False
     pinned = [each for each in nodes if each.host_nodes and each.mode != "preferred"]
-    return assignment(pinned, virt.numa_nodes, size_kb) is not None
+    return carries(pinned, virt.numa_nodes, size_kb)
 
 
-def assignment(
+def carries(
     nodes: Sequence[VirtualNumaNode],
     host_nodes: Sequence[HostNumaNode],
     size_kb: int | None,
     pinned_cpus: frozenset[int] = frozenset(),
-) -> list[int] | None:
-    """A host node for each virtual node, with room for all that go there; None: there is none.
+) -> bool | None:
+    """Whether the host's nodes have room for all virtual nodes; None: the search gave up.
 
     Virtual nodes without pinning may go anywhere. Where CPUs are pinned, a host node must have one
-    of them. The largest are placed first, and each choice is taken back if the rest does not fit.
+    of them.
     """
-    left = {each.index: _room(each, size_kb) for each in host_nodes}
-    suits = {
-        each.index: not pinned_cpus or bool(pinned_cpus & set(each.cpus)) for each in host_nodes
+    left = {
+        each.index: _room(each, size_kb)
+        for each in host_nodes
+        if not pinned_cpus or pinned_cpus & set(each.cpus)
     }
-    places = [0] * len(nodes)
-    order = sorted(range(len(nodes)), key=lambda at: -nodes[at].memory_mb)
+    return _Search(nodes, left).place(0)
 
-    def place(step: int) -> bool:
-        if step == len(order):
+
+class _Search:
+    """The largest are placed first, and each choice is taken back if the rest does not fit.
+
+    What is left is tried once for each step; host nodes count as equal that have equal room and
+    that the same virtual nodes are pinned to.
+    """
+
+    def __init__(self, nodes: Sequence[VirtualNumaNode], left: dict[int, float]) -> None:
+        self._nodes = sorted(nodes, key=lambda node: -node.memory_mb)
+        self._left = left
+        sets = {node.host_nodes for node in nodes}
+        self._kinds = {index: tuple(index in some for some in sets) for index in left}
+        self._tried: set[Hashable] = set()
+
+    def place(self, step: int) -> bool | None:
+        """Whether the nodes from this one on have room; None: too much was tried."""
+        if step == len(self._nodes):
             return True
-        node = nodes[order[step]]
-        for index in node.host_nodes or left:
-            if left.get(index, -1.0) >= node.memory_mb and suits[index]:
+        node, left = self._nodes[step], self._left
+        state = step, tuple(sorted((self._kinds[index], room) for index, room in left.items()))
+        if state in self._tried or not self._has_room(self._nodes[step:]):
+            return False
+        self._tried.add(state)
+        for index in node.host_nodes or tuple(left):
+            if left.get(index, -1.0) >= node.memory_mb:
                 left[index] -= node.memory_mb
-                places[order[step]] = index
-                if place(step + 1):
-                    return True
+                found = self.place(step + 1) if len(self._tried) < MOST_TRIED else None
+                if found is not False:
+                    return found
                 left[index] += node.memory_mb
         return False
 
-    return places if place(0) else None
+    def _has_room(self, nodes: Sequence[VirtualNumaNode]) -> bool:
+        """Whether there may be room: by the sum of memory, and by the smallest node."""
+        least, rooms = nodes[-1].memory_mb, self._left.values()
+        if sum(each.memory_mb for each in nodes) > sum(rooms):
+            return False
+        return not least or len(nodes) <= sum(room // least for room in rooms)
 
 
 def _free_mb(node: HostNumaNode) -> int:
@@ -134,7 +165,7 @@ class PinningWeight(Weigher):
         fits = figures.of_facts(
             hosts,
             ("pinning", nodes, size_kb, cpus),
-            lambda virt: assignment(nodes, virt.numa_nodes, size_kb, cpus) is not None,
+            lambda virt: carries(nodes, virt.numa_nodes, size_kb, cpus) is True,
         )
         return np.where(fits, BEST, float(MAX_WEIGHT))
 

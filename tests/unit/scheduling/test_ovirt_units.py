@@ -426,6 +426,20 @@ class TestNuma:
     def test_pinned_nodes_fit_together(self, nodes, expected):
         assert kept(numa.NumaFilter, self.HOSTS, vm(numa_nodes=nodes)) == expected
 
+    @pytest.mark.parametrize(
+        ("sizes", "reason"),
+        [
+            (11 * [600], "pinned nodes"),
+            ([*(600 - each for each in range(11)), 1], "in any of 1000 ways that were tried"),
+        ],
+    )
+    def test_nodes_that_do_not_fit_together_are_soon_found_out(self, sizes, reason):
+        nodes = [{"index": each, "free_mb": 1000 + each} for each in range(10)]
+        hosts = hosts_of(ten={"numa_support": True, "numa_nodes": nodes})
+        spec = vm(numa_nodes=[{"memory_mb": size, "host_nodes": [*range(10)]} for size in sizes])
+        assert kept(numa.NumaFilter, hosts, spec) == []
+        assert numa.NumaFilter().reason(hosts.state(0), spec).endswith(reason)
+
     def test_a_vm_on_its_own_host_stays(self):
         nodes = [{"memory_mb": 9999, "host_nodes": [0]}]
         assert kept(numa.NumaFilter, self.HOSTS, vm(numa_nodes=nodes, run_on="two")) == ["two"]
