@@ -9,8 +9,8 @@ import numpy as np
 from scheduler_worker.model.decisions import NearMiss
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.granular import amount_set
 from scheduler_worker.scheduling.plugin import Filter, only
-from scheduler_worker.scheduling.prefilters.groups import amount_set
 
 
 def nearest(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> NearMiss | None:

@@ -19,8 +19,8 @@ import numpy as np
 from scheduler_worker.model.aggregates import lowest, raw_values
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import Flavor, RequestSpec
+from scheduler_worker.scheduling.granular import amount_set
 from scheduler_worker.scheduling.plugin import Filter
-from scheduler_worker.scheduling.prefilters.groups import amount_set
 
 
 class _OwnRatio:

@@ -13,6 +13,8 @@ The extra spec of a name is ``hw:name``, the property ``hw_name``:
 * ``mem_page_size``: small, large, any, or a size: ``2048`` (KiB), ``2MB``, ``1GB``.
   ``locked_memory`` needs one.
 
+Instead of a CPU policy, ``resources:PCPU`` for all vCPUs dedicates them; instead of a thread
+policy, the trait ``HW_CPU_HYPERTHREADING`` is required or forbidden. Empty extra specs are ignored.
 Pinned CPUs, a page size and persistent memory (``hw:pmem``) need at least one node. The flavor is
 the operator's and the image the user's: the image may add to the flavor, and choose where the
 flavor leaves a choice, but must not contradict it.
@@ -35,12 +37,17 @@ from scheduler_worker.model.topology import (
     SMALL_PAGES,
     InstanceNUMATopology,
 )
+from scheduler_worker.scheduling.granular import parsed
 from scheduler_worker.scheduling.numa.cpu_sets import cpu_set
 from scheduler_worker.scheduling.pci.requests import is_true
 
 _POLICIES = ("shared", "dedicated", "mixed")
 _THREADS = ("prefer", "isolate", "require")
 _EMULATOR = ("share", "isolate")
+HYPERTHREADING = "HW_CPU_HYPERTHREADING"
+"""The trait of hosts whose cores have several threads."""
+_OF_TRAIT = {"required": "require", "forbidden": "isolate"}
+"""The thread policies that the trait stands for."""
 _REFUSED = {"shared": {"dedicated", "mixed"}, "mixed": {"dedicated"}}
 """The policies that an image must not request under a flavor's CPU policy."""
 _PAGES = {"small": SMALL_PAGES, "large": LARGE_PAGES, "any": ANY_PAGES}
@@ -62,10 +69,13 @@ def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> Instance
     asked = _Asked(flavor, properties)
     policy, pagesize, nodes = _cpu_policy(asked), _pagesize(asked), _nodes(asked)
     pins = policy in {"dedicated", "mixed"}
-    threads, emulator = _thread_policy(asked, pins=pins), _emulator_policy(asked, pins=pins)
+    threads, emulator = _thread_policy(asked), _emulator_policy(asked, pins=pins)
+    if threads and not pins:
+        raise RequestError(asked.threads_field, "needs cpu_policy dedicated or mixed")
+    _check_amounts(asked, emulator)
     _check_real_time(asked, emulator, pins=pins)
     _check_locked_memory(asked, pagesize)
-    if not (nodes or pins or pagesize or asked.flavor("pmem")):
+    if not (nodes or pins or pagesize or (asked.flavor("pmem") or "").strip()):
         return None
     dedicated = _dedicated(asked, policy)
     cells = [
@@ -85,6 +95,11 @@ def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> Instance
     )
 
 
+def thread_policy(flavor: Flavor, properties: Mapping[str, Any]) -> str | None:
+    """The thread policy of dedicated CPUs that flavor and image request. Raises RequestError."""
+    return _thread_policy(_Asked(flavor, properties))
+
+
 class _Asked:
     """The extra specs of a flavor and the properties of an image, by their common names."""
 
@@ -93,6 +108,16 @@ class _Asked:
         self._properties = properties
         self.memory_mb = flavor.memory_mb
         self.count = flavor.vcpus
+        resources, traits = parsed(flavor.extra_specs)
+        self.amounts = {
+            name: sum(each.get(name, 0) for suffix, each in resources.items() if _counts(suffix))
+            for name in ("VCPU", "PCPU")
+        }
+        found = [each.get(HYPERTHREADING) for suffix, each in traits.items() if _counts(suffix)]
+        listed = properties.get("traits_required")
+        by_image = isinstance(listed, (list, tuple)) and HYPERTHREADING in listed
+        self.hyperthreading = next(filter(None, found), "required" if by_image else None)
+        """``required``, ``forbidden`` or None."""
 
     @cached_property
     def vcpus(self) -> frozenset[int]:
@@ -102,7 +127,7 @@ class _Asked:
         return frozenset(range(self.count))
 
     def flavor(self, name: str) -> str | None:
-        return self._extra_specs.get(f"hw:{name}")
+        return self._extra_specs.get(f"hw:{name}") or None
 
     def image(self, name: str) -> Any:
         return self._properties.get(f"hw_{name}")
@@ -122,10 +147,24 @@ class _Asked:
                 raise self.wrong(name, problem, of_image=of_image)
         return self.flavor(name), self.image(name)
 
+    @property
+    def threads_field(self) -> str:
+        """The field that the thread policy is from."""
+        if self.flavor("cpu_thread_policy") or self.image("cpu_thread_policy"):
+            return self.wrong("cpu_thread_policy", "").field
+        of_flavor = any(HYPERTHREADING in each for each in self._extra_specs)
+        names = f"flavor.extra_specs.trait:{HYPERTHREADING}", "image.properties.traits_required"
+        return f"spec_obj.{names[not of_flavor]}"
+
     def wrong(self, name: str, problem: str, *, of_image: bool = False) -> RequestError:
         if of_image or self.flavor(name) is None:
             return RequestError(f"spec_obj.image.properties.hw_{name}", problem)
         return RequestError(f"spec_obj.flavor.extra_specs.hw:{name}", problem)
+
+
+def _counts(suffix: str) -> bool:
+    """Whether Nova derives CPU and thread policies from items with this suffix."""
+    return not suffix or suffix.isdecimal()
 
 
 def _cpu_policy(asked: _Asked) -> str | None:
@@ -133,19 +172,32 @@ def _cpu_policy(asked: _Asked) -> str | None:
     if flavor and image in _REFUSED.get(flavor, ()):
         problem = f"{image!r} contradicts the flavor's {flavor!r}"
         raise asked.wrong("cpu_policy", problem, of_image=True)
-    return flavor or image
+    policy = flavor or image
+    if policy and any(asked.amounts.values()):
+        problem = "must not be set, as resources:VCPU or resources:PCPU is"
+        raise asked.wrong("cpu_policy", problem)
+    return "dedicated" if asked.amounts["PCPU"] else policy
 
 
-def _thread_policy(asked: _Asked, *, pins: bool) -> str | None:
-    """The flavor's policy; the image's where the flavor has none, or ``prefer``."""
+def _check_amounts(asked: _Asked, emulator: str | None) -> None:
+    """Raises RequestError for a number of dedicated CPUs that the vCPUs do not need."""
+    pinned, needed = asked.amounts["PCPU"], asked.count + (emulator == "isolate")
+    if pinned and (pinned != needed or asked.amounts["VCPU"]):
+        problem = f"has to be {needed}, for all vCPUs and isolated emulator threads, without VCPU"
+        raise RequestError("spec_obj.flavor.extra_specs.resources:PCPU", problem)
+
+
+def _thread_policy(asked: _Asked) -> str | None:
+    """The flavor's policy, else the image's, else that of the trait."""
     flavor, image = asked.choices("cpu_thread_policy", _THREADS)
     if flavor not in {None, "prefer", image} and image:
         problem = f"{image!r} contradicts the flavor's {flavor!r}"
         raise asked.wrong("cpu_thread_policy", problem, of_image=True)
-    policy = image or flavor
-    if policy and not pins:
-        raise asked.wrong("cpu_thread_policy", "needs cpu_policy dedicated or mixed")
-    return policy
+    policy = flavor or image
+    if policy and asked.hyperthreading:
+        problem = f"must not be set, as the trait {HYPERTHREADING} is {asked.hyperthreading}"
+        raise asked.wrong("cpu_thread_policy", problem)
+    return policy or _OF_TRAIT.get(asked.hyperthreading or "")
 
 
 def _emulator_policy(asked: _Asked, *, pins: bool) -> str | None:

@@ -1,16 +1,10 @@
 """Granular request groups: resources that must come from one provider.
 
-::
-
-    resources[S]:CLASS = amount               the amount of a resource class; 0: none
-    trait[S]:TRAIT = 'required' | 'forbidden' a trait that its provider must or must not have
-    group_policy = 'none' | 'isolate'         whether groups may share a provider
-
-``S``, the suffix, consists of letters, digits, ``_`` and ``-``. Items with the same suffix are a
-group, which comes from one provider. Items without a suffix may come from several. ``VCPU``,
-``MEMORY_MB`` and ``DISK_GB`` of either kind are what Placement counts instead of the flavor's
-fields; the instance has the size of these all the same. Amounts that are no numbers, unknown
-classes and other values are ignored.
+Extra specs with the same suffix (:mod:`~scheduler_worker.scheduling.granular`) are a group, which
+comes from one provider. Items without a suffix may come from several. ``VCPU``, ``MEMORY_MB`` and
+``DISK_GB`` of either kind are what Placement counts instead of the flavor's fields; the instance
+has the size of these all the same. The extra spec ``group_policy`` (``none`` or ``isolate``) says
+whether groups may share a provider.
 """
 
 from __future__ import annotations
@@ -23,28 +17,13 @@ import msgspec
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import Flavor, RequestGroup, RequestSpec
-from scheduler_worker.model.sizes import MAX_SIZE
+from scheduler_worker.scheduling.granular import parsed
 from scheduler_worker.scheduling.prefilters.traits import derived_traits, encrypts_memory
 
-STANDARD_CLASSES = frozenset(
-    {
-        *("VCPU", "MEMORY_MB", "DISK_GB", "PCPU", "PCI_DEVICE", "SRIOV_NET_VF", "VGPU", "FPGA"),
-        *("PGPU", "VGPU_DISPLAY_HEAD", "MEM_ENCRYPTION_CONTEXT", "IPV4_ADDRESS"),
-        *("NUMA_SOCKET", "NUMA_CORE", "NUMA_THREAD", "NUMA_MEMORY_MB"),
-        *("NET_BW_EGR_KILOBIT_PER_SEC", "NET_BW_IGR_KILOBIT_PER_SEC"),
-        "NET_PACKET_RATE_KILOPACKET_PER_SEC",
-        "NET_PACKET_RATE_EGR_KILOPACKET_PER_SEC",
-        "NET_PACKET_RATE_IGR_KILOPACKET_PER_SEC",
-    }
-)
 OF_FLAVOR = frozenset({"VCPU", "MEMORY_MB", "DISK_GB"})
 """The classes of a flavor's fields, which are not matched with provider trees."""
 
-_SPEC = re.compile(r"(resources|trait)([A-Za-z0-9_-]{0,64}):(.+)\Z")
-_CUSTOM = "CUSTOM_"
 _NOT_OF_CLASSES = re.compile(r"[^A-Z0-9_]")
-_AMOUNT = re.compile(r"\s*\+?[0-9]{1,12}\s*\Z")
-_TRAIT_VALUES = frozenset({"required", "forbidden"})
 
 Resources = tuple[tuple[str, int], ...]
 
@@ -71,7 +50,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 def flavor_groups(spec: RequestSpec) -> tuple[Group, tuple[Group, ...]]:
     """The groups of flavor and image: without a suffix, and with one. Raises RequestError."""
-    resources, traits = _parsed(spec.flavor.extra_specs)
+    resources, traits = parsed(spec.flavor.extra_specs)
     flat = resources.pop("", {}) | Counter(_derived_resources(spec))
     wanted = traits.pop("", {})
     own = Group(
@@ -125,45 +104,15 @@ def isolates(spec: RequestSpec, suffixes: int) -> bool:
     return policy == "isolate"
 
 
-def amount_set(flavor: Flavor, resource_class: str) -> int | None:
-    """The amount that ``resources:CLASS`` sets for Placement; None: it sets none."""
-    return _amount(flavor.extra_specs.get(f"resources:{resource_class}", ""))
-
-
 def unsuffixed(flavor: Flavor) -> Mapping[str, int]:
     """The amounts that ``resources:CLASS`` sets, zeros included."""
-    return _parsed(flavor.extra_specs)[0].get("", {})
+    return parsed(flavor.extra_specs)[0].get("", {})
 
 
 def suffixed(flavor: Flavor) -> frozenset[str]:
     """The classes that ``resourcesS:CLASS`` sets, those that it sets to 0 included."""
-    found = _parsed(flavor.extra_specs)[0].items()
+    found = parsed(flavor.extra_specs)[0].items()
     return frozenset(name for suffix, amounts in found if suffix for name in amounts)
-
-
-def _parsed(
-    extra_specs: Mapping[str, str],
-) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, str]]]:
-    """By suffix: resource class -> amount, and trait -> required or forbidden."""
-    resources: dict[str, dict[str, int]] = {}
-    traits: dict[str, dict[str, str]] = {}
-    for key, value in extra_specs.items():
-        found = _SPEC.match(key) if key.startswith(("resources", "trait")) else None
-        if found is None:
-            continue
-        kind, suffix, name = found.groups()
-        if kind == "trait":
-            if value in _TRAIT_VALUES:
-                traits.setdefault(suffix, {})[name] = value
-        elif name in STANDARD_CLASSES or name.startswith(_CUSTOM):
-            amount = _amount(value)
-            if amount is not None:
-                resources.setdefault(suffix, {})[name] = amount
-    return resources, traits
-
-
-def _amount(text: str) -> int | None:
-    return min(int(text), MAX_SIZE) if _AMOUNT.match(text) else None
 
 
 def _derived_resources(spec: RequestSpec) -> Iterator[str]:

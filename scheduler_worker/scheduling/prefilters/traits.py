@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.numa.constraints import HYPERTHREADING, thread_policy
 from scheduler_worker.scheduling.pci.requests import is_true, pci_requests
 from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
 
@@ -79,15 +80,15 @@ def derived_traits(spec: RequestSpec) -> frozenset[str]:
 
 # Of compute nodes that give pinned CPUs
 
-HYPERTHREADING = "HW_CPU_HYPERTHREADING"
-
 
 def thread_traits(spec: RequestSpec) -> tuple[frozenset[str], frozenset[str]]:
-    """Whether cores must have several threads, or one: the required and forbidden traits."""
-    policy = spec.flavor.extra_specs.get("hw:cpu_thread_policy")
-    chosen = _image(spec, "hw_cpu_thread_policy") if policy is None else policy
+    """Whether cores must have several threads, or one: the required and forbidden traits.
+
+    Raises RequestError.
+    """
+    policy = thread_policy(spec.flavor, spec.image_properties)
     found, none = frozenset({HYPERTHREADING}), frozenset[str]()
-    return found if chosen == "require" else none, found if chosen == "isolate" else none
+    return found if policy == "require" else none, found if policy == "isolate" else none
 
 
 # Of the compute node, by option
