@@ -181,9 +181,8 @@ def image_requires(spec: RequestSpec) -> Iterable[str]:
 
 
 def secure_boot(spec: RequestSpec) -> Iterable[str]:
-    """UEFI secure boot, where it is required."""
-    values = (spec.flavor.extra_specs.get("os:secure_boot"), _image(spec, "os_secure_boot"))
-    if "required" in values:
+    """UEFI secure boot, where it is required. Raises RequestError."""
+    if _choice(spec, "secure_boot", ("required", "optional", "disabled"), "os") == "required":
         yield "COMPUTE_SECURITY_UEFI_SECURE_BOOT"
 
 
@@ -236,9 +235,9 @@ def stateless_firmware(spec: RequestSpec) -> Iterable[str]:
 
 
 def socket_affinity(spec: RequestSpec) -> Iterable[str]:
-    """PCI devices on any NUMA node of the socket."""
-    name = "pci_numa_affinity_policy"
-    if "socket" in (spec.flavor.extra_specs.get(f"hw:{name}"), _image(spec, f"hw_{name}")):
+    """PCI devices on any NUMA node of the socket. Raises RequestError."""
+    policies = ("required", "legacy", "preferred", "socket")
+    if _choice(spec, "pci_numa_affinity_policy", policies) == "socket":
         yield "COMPUTE_SOCKET_PCI_NUMA_AFFINITY"
 
 
@@ -274,22 +273,28 @@ def _flag(spec: RequestSpec, name: str) -> bool:
     return is_true(flavor)
 
 
-def _choice(spec: RequestSpec, name: str, allowed: tuple[str, ...]) -> str | None:
-    """A value of the flavor or the image. Raises RequestError if they contradict."""
-    flavor, image = spec.flavor.extra_specs.get(f"hw:{name}"), _image(spec, f"hw_{name}")
+def _choice(
+    spec: RequestSpec, name: str, allowed: tuple[str, ...], prefix: str = "hw"
+) -> str | None:
+    """A value of the flavor or the image. Raises RequestError if they contradict.
+
+    An empty extra spec is ignored.
+    """
+    flavor = spec.flavor.extra_specs.get(f"{prefix}:{name}") or None
+    image = _image(spec, f"{prefix}_{name}")
     chosen = image if flavor is None else flavor
     if chosen is None:
         return None
     if image is not None and image != chosen:
         problem = f"flavor has {str(flavor)[:40]!r}, image has {str(image)[:40]!r}"
-        raise _wrong(spec, name, problem)
+        raise _wrong(spec, name, problem, prefix)
     if chosen not in allowed:
         problem = f"{str(chosen)[:40]!r} is none of {', '.join(allowed)}"
-        raise _wrong(spec, name, problem)
+        raise _wrong(spec, name, problem, prefix)
     return str(chosen)
 
 
-def _wrong(spec: RequestSpec, name: str, problem: str) -> RequestError:
-    if f"hw:{name}" in spec.flavor.extra_specs:
-        return RequestError(f"spec_obj.flavor.extra_specs.hw:{name}", problem)
-    return RequestError(f"spec_obj.image.properties.hw_{name}", problem)
+def _wrong(spec: RequestSpec, name: str, problem: str, prefix: str = "hw") -> RequestError:
+    if spec.flavor.extra_specs.get(f"{prefix}:{name}"):
+        return RequestError(f"spec_obj.flavor.extra_specs.{prefix}:{name}", problem)
+    return RequestError(f"spec_obj.image.properties.{prefix}_{name}", problem)

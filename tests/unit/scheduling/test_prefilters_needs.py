@@ -47,6 +47,11 @@ def needs(parameters: RequestFilterParameters | None = None, **asked) -> Needs:
         ),
         ({"os:secure_boot": "required"}, {}, "COMPUTE_SECURITY_UEFI_SECURE_BOOT"),
         ({"os:secure_boot": "optional"}, {}, ""),
+        (
+            {"os:secure_boot": ""},
+            {"os_secure_boot": "required"},
+            "COMPUTE_SECURITY_UEFI_SECURE_BOOT",
+        ),
         ({"hw:maxphysaddr_mode": "emulate"}, {}, "COMPUTE_ADDRESS_SPACE_EMULATED"),
         ({}, {"hw_firmware_stateless": True}, ""),
         (
@@ -71,6 +76,14 @@ def test_flavor_and_image_require_traits(extra_specs, image, traits):
         ({"hw:virtio_packed_ring": "no"}, {"hw_virtio_packed_ring": True}, "virtio_packed_ring"),
         ({"hw:sound_model": "virtio"}, {"hw_sound_model": "sb16"}, "sound_model"),
         ({"hw:sound_model": "trumpet"}, {}, "sound_model"),
+        ({"os:secure_boot": "required"}, {"os_secure_boot": "disabled"}, "specs.os:secure_boot"),
+        ({"os:secure_boot": "disabled"}, {"os_secure_boot": "required"}, "specs.os:secure_boot"),
+        ({}, {"os_secure_boot": "always"}, "properties.os_secure_boot"),
+        (
+            {"hw:pci_numa_affinity_policy": "required"},
+            {"hw_pci_numa_affinity_policy": "socket"},
+            "specs.hw:pci_numa_affinity_policy",
+        ),
         ({"hw:tpm_version": "3"}, {}, "tpm_version"),
         ({"hw:tpm_version": "1.2", "hw:tpm_model": "tpm-crb"}, {}, "tpm_model"),
         ({"hw:mem_encryption": "1", "hw:mem_encryption_model": "rot13"}, {}, "encryption_model"),
