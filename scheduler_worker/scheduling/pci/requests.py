@@ -124,17 +124,14 @@ def _matched(spec: Mapping[str, str | None]) -> Spec:
 
 
 def _providers(request: _InstancePCIRequest, mapping: Mapping[str, Sequence[str]]) -> Iterable[str]:
-    """The provider of each device: from the request's groups, if there are any.
+    """The provider of each device, from the request's groups; a port's may come from any.
 
-    A request without groups may name providers in its spec; a port's devices may come from any.
+    Providers that the request's spec names (``rp_uuids``) are those of an earlier placement.
     """
-    if request.alias_name is None:
+    if request.alias_name is None or not request.request_id:
         return []
-    if not mapping:
-        named = (request.spec[0].get("rp_uuids") if request.spec else None) or ""
-        return [each for each in named.split(",") if each]
     return [
         providers[0]
         for requester, providers in mapping.items()
-        if request.request_id and requester.startswith(request.request_id)
+        if requester.startswith(request.request_id)
     ]

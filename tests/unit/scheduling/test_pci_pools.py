@@ -173,14 +173,14 @@ def test_even_no_device_needs_a_pool_of_its_kind():
 @pytest.mark.parametrize(
     ("alias", "groups", "providers"),
     [
-        ("a", [], ("x", "y")),
+        ("a", [], ()),
         ("a", [("id-0", "p"), ("id-1", "q"), ("other-0", "r")], ("p", "q")),
         ("a", [("other-0", "r")], ()),
         (None, [("id-0", "p")], ()),
         (None, [], ()),
     ],
 )
-def test_providers_are_those_of_the_requests_groups(alias, groups, providers):
+def test_providers_are_those_of_the_requests_groups_alone(alias, groups, providers):
     spec = {"vendor_id": "8086", "rp_uuids": "x,y"}
     asked = {"count": 2, "spec": [spec], "alias_name": alias, "request_id": "id"}
     [request] = pci_requests(
