@@ -156,7 +156,8 @@ class _Planner:
 
     def _movement(self, function: Constant | Linear | Exponential) -> Movement:
         if isinstance(function, Linear):
-            change = self._expr(function.change)
+            message = "a change cannot be 0: the output would never move"
+            change = self._ranged(function.change, bool, Kind.FUNCTION, message)
             return Movement(kind="linear", parameter=change, time_s=function.time_s)
         if isinstance(function, Exponential):
             factor = self._factor(function.factor, Kind.FUNCTION)
@@ -164,12 +165,16 @@ class _Planner:
         return Movement(kind="constant")
 
     def _absolute(self, limit: Rate) -> Limit:
-        return Limit("absolute", self._amount(limit.value), limit.time_s)
+        return Limit("absolute", self._most(limit.value), limit.time_s)
 
     def _relative(self, limit: Rate | Growth) -> Limit:
         if isinstance(limit, Growth):
             return Limit("factor", self._factor(limit.factor, Kind.SCHEMA), limit.time_s)
-        return Limit("value", self._amount(limit.value), limit.time_s)
+        return Limit("value", self._most(limit.value), limit.time_s)
+
+    def _most(self, expr: Expr) -> int:
+        message = "a limit must be above 0, or the output would never move"
+        return self._ranged(expr, lambda value: value > 0, Kind.SCHEMA, message)
 
     def _factor(self, expr: Expr, kind: Kind) -> int:
         message = "a factor must be above 0 and not 1"

@@ -29,11 +29,13 @@ GOOD = "scope: VM\nrules:\n  r: {output: a.b, target: 1}\n"
         (["target: 1", "influence: 1 - 2"], "E_SCHEMA"),
         (["target: 1", "min_absolute_change: -1"], "E_SCHEMA"),
         (["target: 1", "max_absolute_change: -1"], "E_SCHEMA"),
+        (["target: 1", "max_absolute_change: 0"], "E_SCHEMA"),
         (["target: 1", "max_absolute_change: {value: 1}"], "E_SCHEMA"),
         (["target: 1", "max_absolute_change: {time: 1}"], "E_SCHEMA"),
         (["target: 1", "max_absolute_change: {factor: 1, time: 1}"], "E_SCHEMA"),
         (["target: 1", "max_absolute_change: [1]"], "E_SCHEMA"),
         (["target: 1", "max_relative_change: 1"], "E_SCHEMA"),
+        (["target: 1", "max_relative_change: {value: 0, time: 1}"], "E_SCHEMA"),
         (["target: 1", "max_relative_change: {factor: 1, time: 1}"], "E_SCHEMA"),
         (["target: 1", "max_relative_change: {factor: 2, time: soon}"], "E_TIME"),
         (["target: 1", "function: linear"], "E_FUNCTION"),
@@ -51,6 +53,12 @@ def test_an_invalid_rule_is_refused(lines, kind):
     found = issues(rule(*lines))
     assert {str(each.kind) for each in found} == {kind}
     assert all(each.path.startswith("rules.r") for each in found)
+
+
+@pytest.mark.parametrize("change", ["0", "1 - 1", "-0.0"])
+def test_a_function_that_never_moves_is_refused(change):
+    [issue] = issues(rule("target: 1", f"function: {{name: linear, change: {change}, time: 1}}"))
+    assert (str(issue.kind), issue.path) == ("E_FUNCTION", "rules.r.function.change")
 
 
 @pytest.mark.parametrize(
