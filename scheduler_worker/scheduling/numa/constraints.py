@@ -51,7 +51,7 @@ _OF_TRAIT = {"required": "require", "forbidden": "isolate"}
 _REFUSED = {"shared": {"dedicated", "mixed"}, "mixed": {"dedicated"}}
 """The policies that an image must not request under a flavor's CPU policy."""
 _PAGES = {"small": SMALL_PAGES, "large": LARGE_PAGES, "any": ANY_PAGES}
-_PAGE_SIZE = re.compile(r"([1-9][0-9]{0,8})(?:([KMG])i?B)?\Z")
+_PAGE_SIZE = re.compile(r"0*([1-9][0-9]{0,8})(?:([KMG])i?B)?\Z")
 _MOST_VCPUS = 2**16
 _KIB = {"K": 1, "M": 2**10, "G": 2**20}
 
@@ -257,7 +257,7 @@ def _pagesize(asked: _Asked) -> int | None:
 
 
 def _page_size(asked: _Asked, value: Any, *, of_image: bool) -> int:
-    text = str(value).strip()
+    text = str(value)
     matched = _PAGE_SIZE.match(text)
     if text in _PAGES:
         return _PAGES[text]

@@ -93,6 +93,7 @@ def test_the_flavors_cpu_policy_wins(flavor, image, policy):
         ("1GB", None, 1048576),
         ("1048576", None, 1048576),
         ("2MiB", None, 2048),
+        ("02048KB", None, 2048),
     ],
 )
 def test_page_sizes(flavor, image, size):
