@@ -104,25 +104,28 @@ class _Search:
         packs: bool,
     ) -> None:
         self._wanted = wanted
-        self._count = len(wanted.topology.cells)
+        self._pools = pools
         self._ratios = ratios
+        self._count = len(wanted.topology.cells)
         self._cells = ordered(host, pools, wanted, packs=packs)
-        self._near = Near(wanted.network, wanted.devices, pools, self._cells)
         self._pairs: dict[tuple[int, int], NUMAUse | str] = {}
-        self._matching = Matching(len(self._cells), self._fits)
-        self._weights: list[int] = []
-        self._dead: set[int] = set()
-        self._in_vain = 0
         self._rejection = ""
 
     def result(self) -> Fitted | str:
-        owners: Owners = {}
-        if not all(self._matching.grow(owners, at) for at in range(self._count)):
-            return self._misfit()
-        found = None
-        if list(owners.values()) == list(range(self._count)):  # none moved: it is the first one
-            found = self._agreed(tuple(owners), sum(1 << place for place in owners))
-        return found or self._searched(owners)
+        """Mostly each cell can have the first place that is left."""
+        chosen: list[int] = []
+        for at in range(self._count):
+            for place in range(len(self._cells)):
+                if place not in chosen and self._fits(at, place):
+                    chosen.append(place)
+                    break
+            else:
+                return self._searched() if chosen else self._misfit()
+        return self._agreed(chosen) or self._searched()
+
+    @cached_property
+    def _near(self) -> Near:
+        return Near(self._wanted.network, self._wanted.devices, self._pools, self._cells)
 
     def _pair(self, at: int, place: int) -> NUMAUse | str:
         kind = self._wanted.kinds[at]
@@ -143,8 +146,14 @@ class _Search:
         place, rejection = tried[-1]
         return f"NUMA cell {self._cells[place].id} {rejection}"
 
-    def _searched(self, owners: Owners) -> Fitted | str:
-        self._tell_apart()
+    def _searched(self) -> Fitted | str:
+        self._matching = Matching(len(self._cells), self._fits)
+        owners: Owners = {}
+        if not all(self._matching.grow(owners, at) for at in range(self._count)):
+            return self._misfit()
+        self._dead: set[int] = set()
+        self._in_vain = 0
+        self._weights = self._told_apart()
         if not self._may_do(0, self._count):
             return self._rejection
         found = self._complete((), 0, 0, owners)
@@ -152,27 +161,31 @@ class _Search:
             return f"{self._rejection}, and the search gave up after {MOST_IN_VAIN} choices in vain"
         return found or self._rejection
 
-    def _tell_apart(self) -> None:
-        """Finds out which host cells differ, for the instance's cells or in what is near."""
+    def _told_apart(self) -> list[int]:
+        """A number for each host cell, equal for those that make no difference to the instance.
+
+        The sum of those in use says how many of each are.
+        """
         kinds = sorted(set(self._wanted.kinds))
         places = range(len(self._cells))
         rows = [tuple(self._fits(kind, place) for kind in kinds) for place in places]
         self._near.usable = sum(1 << place for place in places if any(rows[place]))
-        numbers: dict[object, int] = {}
-        for place in places:
-            number = numbers.setdefault((rows[place], self._near.kind(place)), len(numbers))
-            self._weights.append(1 << 16 * number)
+        known: dict[object, int] = {}
+        return [
+            known.setdefault((rows[place], self._near.kind(place)), 1 << 16 * len(known))
+            for place in places
+        ]
 
     def _complete(
         self, chosen: tuple[int, ...], used: Places, state: int, owners: Owners
     ) -> Fitted | None:
         """The first completion of the places that are chosen for the first cells.
 
-        ``state`` counts them by kind. ``owners`` completes them, whatever is near.
+        ``state`` is the sum of their weights. ``owners`` completes them, whatever is near.
         """
         at = len(chosen)
         if at == self._count:
-            return self._agreed(chosen, used)
+            return self._agreed(chosen)
         for place, weight in enumerate(self._weights):
             if used >> place & 1 or state + weight in self._dead or not self._fits(at, place):
                 continue
@@ -191,14 +204,16 @@ class _Search:
         self._rejection = problem or self._rejection
         return problem is None
 
-    def _agreed(self, chosen: tuple[int, ...], used: Places) -> Fitted | None:
+    def _agreed(self, chosen: Sequence[int]) -> Fitted | None:
         """The arrangement, if networks and devices are near; else None."""
-        devices = self._near.taken(used)
+        devices: PCIPools | str = ()
+        if self._wanted.network or self._wanted.devices:
+            devices = self._near.taken(sum(1 << place for place in chosen))
         if isinstance(devices, str):
             self._rejection = devices
             return None
-        pairs = (self._pair(at, place) for at, place in enumerate(chosen))
-        return Fitted(tuple(use for use in pairs if not isinstance(use, str)), devices)
+        pairs = [self._pair(at, place) for at, place in enumerate(chosen)]
+        return Fitted(tuple([use for use in pairs if not isinstance(use, str)]), devices)
 
 
 def ordered(

