@@ -153,7 +153,7 @@ class _Search:
             return self._misfit()
         self._dead: set[int] = set()
         self._in_vain = 0
-        self._weights = self._told_apart()
+        self._weights = self._weights_of_kinds()
         if not self._may_do(0, self._count):
             return self._rejection
         found = self._complete((), 0, 0, owners)
@@ -161,7 +161,7 @@ class _Search:
             return f"{self._rejection}, and the search gave up after {MOST_IN_VAIN} choices in vain"
         return found or self._rejection
 
-    def _told_apart(self) -> list[int]:
+    def _weights_of_kinds(self) -> list[int]:
         """A number for each host cell, equal for those that make no difference to the instance.
 
         The sum of those in use says how many of each are.
