@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from typing import Any
 
 import msgspec
 from hypothesis import given
@@ -215,7 +216,7 @@ def test_the_first_arrangement_that_fits_is_taken(reported, devices, spec, ratio
     topology, pools, asked = read_numa_topology(reported), read_pci_pools(devices), wanted(spec)
     isolates = asked.topology.emulator_threads_policy == "isolate"
 
-    def suits(cells) -> bool:
+    def suits(cells: Any) -> bool:
         pairs = zip(cells, asked.topology.cells, strict=True)
         networks = [cell.network_metadata for cell in cells]
         return (
@@ -228,7 +229,8 @@ def test_the_first_arrangement_that_fits_is_taken(reported, devices, spec, ratio
         )
 
     in_order = ordered(topology, pools, asked, packs=packs)  # type: ignore[arg-type]
-    first = next(filter(suits, permutations(in_order, len(asked.topology.cells))), None)
+    tried = permutations(in_order, len(asked.topology.cells))
+    first = next((cells for cells in tried if suits(cells)), None)
     found = fitted(topology, pools, spec, ratio, packs)  # type: ignore[arg-type]
     expected = None if first is None else [cell.id for cell in first]
     assert (found and [use.id for use in found.cells]) == expected

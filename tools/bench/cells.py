@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -56,9 +57,9 @@ def _pools(count: int, *nodes: int | None) -> PCIPools:
     return read_pci_pools([_VF | {"numa_node": node, "count": count} for node in nodes])
 
 
-_REQUESTS = {
-    "fits": (_asked(), lambda cells: ()),
-    "last cell fits nowhere": (_asked(last_mb=8192), lambda cells: ()),
+_REQUESTS: dict[str, tuple[RequestSpec, Callable[[int], PCIPools]]] = {
+    "fits": (_asked(), lambda _: ()),
+    "last cell fits nowhere": (_asked(last_mb=8192), lambda _: ()),
     "device near no cell": (_asked(1), lambda cells: _pools(8, None)),
     "devices of nine cells": (_asked(9), lambda cells: _pools(1, *range(cells))),
     "gives up": (_asked(5, 5), lambda cells: _pools(1, *range(cells))),

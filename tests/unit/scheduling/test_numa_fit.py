@@ -274,8 +274,10 @@ def test_devices_and_networks_on_cells_that_cannot_be_chosen_are_found_at_once()
 
 def test_the_one_cell_with_the_device_and_the_one_with_the_network_are_chosen_last():
     others = [pool(9, numa_node=number, vendor_id="10de") for number in range(39)]
-    there = {"network_metadata": {"physnets": ["a"]}}
-    where = host(*(host_cell(number, **there if number == 38 else {}) for number in range(40)))
+    here, there = ({"physnets": names} for names in ([], ["a"]))
+    where = host(
+        *(host_cell(each, network_metadata=there if each == 38 else here) for each in range(40))
+    )
     what = wanted(*TWENTY, devices=(REQUIRED,), network=NetworkMetadata(physnets=("a",)))
     found = fitted(where, what, pci=[*others, pool(numa_node=39)])
     assert cells_of(found) == [*range(18), 38, 39]
