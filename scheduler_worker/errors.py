@@ -8,6 +8,7 @@
     |- NoValidHost             no host passes: a result, not a failure; carries its Diagnosis
     |- Conflict                a concurrent change won; a retry may succeed
     |  |- StaleFencingToken    the lease ended before the commit; nothing was written
+    |  |- PlacementConflict    other writers of a provider in Placement were always faster
     |  |- ClusterLockTimeout   the cluster's lock was not granted in time
     |  |- WorkerStops          the worker stops; another one may serve the same request
     |  `- DeadlineExceeded     the caller has given up, or would before it got the answer
@@ -92,6 +93,15 @@ class Conflict(SchedulerWorkerError):
 
 class StaleFencingToken(Conflict):
     """Raised when a commit has a token that is not the holder's any more; nothing was written."""
+
+
+class PlacementConflict(Conflict):
+    """Raised when a claim lost to other writers for as long as its caller waits; none is made."""
+
+    def __init__(self, providers: str) -> None:
+        super().__init__(
+            f"Other writers in Placement were always faster at provider {providers}; try again."
+        )
 
 
 class ClusterLockTimeout(Conflict):

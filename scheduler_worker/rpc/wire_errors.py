@@ -21,6 +21,7 @@ from scheduler_worker.errors import (
     DeadlineExceeded,
     InternalError,
     NoValidHost,
+    PlacementConflict,
     PlacementRefused,
     PlacementUnavailable,
     RequestError,
@@ -75,7 +76,7 @@ def _of_nova(error: Exception, message: str) -> WireError | None:
     kwargs: dict[str, Any]
     if isinstance(error, NoValidHost):
         name, kwargs = "NoValidHost", {"reason": error.reason}
-    elif isinstance(error, PlacementUnavailable | PlacementRefused):
+    elif isinstance(error, PlacementUnavailable | PlacementRefused | PlacementConflict):
         # Nova's scheduler says so too, and conductors put the instance back as it was.
         name, kwargs = "NoValidHost", {"reason": message}
         message = f"{_NO_VALID_HOST}{message}"

@@ -12,6 +12,7 @@ from scheduler_worker.errors import (
     ConfigError,
     InternalError,
     NoValidHost,
+    PlacementConflict,
     PlacementRefused,
     PlacementUnavailable,
     RequestError,
@@ -102,7 +103,12 @@ def test_a_request_error_without_a_field():
 
 
 @pytest.mark.parametrize(
-    "error", [PlacementUnavailable("connection refused"), PlacementRefused("401 Unauthorized")]
+    "error",
+    [
+        PlacementUnavailable("connection refused"),
+        PlacementRefused("401 Unauthorized"),
+        PlacementConflict("uuid-a"),
+    ],
 )
 def test_without_placement_there_is_no_valid_host_as_in_nova(error):
     wire = to_wire(error)
