@@ -50,7 +50,7 @@ def database_account(check: str, writes: Sequence[str]) -> Finding:
     return warning(
         check,
         f"the account may {listed(writes, 3)}; the worker only reads",
-        "Give it an account with SELECT alone (docs/nova-cloud.md, Accounts)",
+        "Give it an account with SELECT alone (docs/migrating-from-nova.md, Accounts)",
     )
 
 
