@@ -22,6 +22,7 @@
     |  |  `- Undeliverable     the broker has no queue for the message
     |  |- ExternalUnitFailed   a unit in a cage failed, was too slow, or answered nonsense
     |  |- CallTimeout          no answer in time; whether the call had an effect is unknown
+    |  |- NotServed            what answered is no worker that serves the call
     |  `- RemoteFailure        the called method raised an error
     |- AllocationUpdateFailed  an instance holds in Placement what its request does not expect
     |- MigrationRefused        a migration that was asked for will not be done; says why
@@ -173,6 +174,10 @@ class RemoteFailure(BackendError):
         self.module = module
         self.class_name = class_name
         self.message = message
+
+
+class NotServed(BackendError):
+    """Raised when what answers a call is another service, or a worker of another release."""
 
 
 class AllocationUpdateFailed(SchedulerWorkerError):
