@@ -67,8 +67,9 @@ def _configuration(conf: Configuration) -> Iterator[Finding]:
     copy = conf.read_anew()  # the check replaces what is invalid
     problems = preflight.refusals(copy, embedded=False)
     yield from (failed(_FILES, each) for each in problems)
-    unread = configuration.unread(copy, transport.list_opts())
-    yield from (warning(_FILES, each) for each in (*unread, *configuration.notices(copy)))
+    of_bus = transport.list_opts()
+    notes = [*configuration.unread(copy, of_bus), *configuration.notices(copy, of_bus)]
+    yield from (warning(_FILES, each) for each in notes)
     if problems:
         return
     settings = configuration.settings(conf)
