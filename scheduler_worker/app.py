@@ -290,7 +290,7 @@ class Worker:
         """Log, once each, options without effect and units that slow down every decision."""
         warnings = [
             *configuration.unread(self._conf, transport.list_opts()),
-            *configuration.notices(self._conf),
+            *configuration.notices(self._conf, transport.list_opts()),
             *self._undeclared(),
         ]
         found = dict.fromkeys(configuration.unused(self._conf), logging.INFO)  # Nova has these

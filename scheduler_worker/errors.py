@@ -8,6 +8,7 @@
     |- NoValidHost             no host passes: a result, not a failure; carries its Diagnosis
     |- Conflict                a concurrent change won; a retry may succeed
     |  |- StaleFencingToken    the lease ended before the commit; nothing was written
+    |  |- PlacementConflict    other writers of a provider in Placement were always faster
     |  |- ClusterLockTimeout   the cluster's lock was not granted in time
     |  |- WorkerStops          the worker stops; another one may serve the same request
     |  `- DeadlineExceeded     the caller has given up, or would before it got the answer
@@ -21,6 +22,7 @@
     |  |  `- Undeliverable     the broker has no queue for the message
     |  |- ExternalUnitFailed   a unit in a cage failed, was too slow, or answered nonsense
     |  |- CallTimeout          no answer in time; whether the call had an effect is unknown
+    |  |- NotServed            what answered is no worker that serves the call
     |  `- RemoteFailure        the called method raised an error
     |- AllocationUpdateFailed  an instance holds in Placement what its request does not expect
     |- MigrationRefused        a migration that was asked for will not be done; says why
@@ -94,6 +96,15 @@ class StaleFencingToken(Conflict):
     """Raised when a commit has a token that is not the holder's any more; nothing was written."""
 
 
+class PlacementConflict(Conflict):
+    """Raised when a claim lost to other writers for as long as its caller waits; none is made."""
+
+    def __init__(self, providers: str) -> None:
+        super().__init__(
+            f"Other writers in Placement were always faster at provider {providers}; try again."
+        )
+
+
 class ClusterLockTimeout(Conflict):
     """Raised when a cluster's lock was not granted within ``[cluster_lock] acquire_timeout``."""
 
@@ -163,6 +174,10 @@ class RemoteFailure(BackendError):
         self.module = module
         self.class_name = class_name
         self.message = message
+
+
+class NotServed(BackendError):
+    """Raised when what answers a call is another service, or a worker of another release."""
 
 
 class AllocationUpdateFailed(SchedulerWorkerError):

@@ -26,9 +26,9 @@ def run(conf: Configuration) -> int:
     logging.disable()
     _print("read", ", ".join(conf.files) or "no file")
     unknown = configuration.unread(conf, transport.list_opts())
-    unused, notices = configuration.unused(conf), configuration.notices(conf)
     wrong = preflight.refusals(conf, embedded=conf.embedded)
     wrong += preflight.unwritable_logs(conf)
+    unused, notices = configuration.unused(conf), configuration.notices(conf, transport.list_opts())
     settings, _ = configuration.inspected(conf)
     missing = [*preflight.left_out(settings), *_missing(settings)]
     for kind, found in (

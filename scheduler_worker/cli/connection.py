@@ -11,7 +11,7 @@ from oslo_config import cfg
 
 from scheduler_worker import conf as configuration
 from scheduler_worker.client import SchedulerClient
-from scheduler_worker.errors import CallTimeout, ConfigError
+from scheduler_worker.errors import CallTimeout, ConfigError, NotServed
 from scheduler_worker.rpc.transport import Bus, register_opts
 
 TIMEOUT_S, LONGEST_S = 10.0, 3600.0
@@ -72,6 +72,7 @@ def connected(arguments: argparse.Namespace) -> Iterator[SchedulerClient]:
     Raises:
         ConfigError: no bus is named, a file cannot be used, or no driver serves the URL.
         CallTimeout: a call in the block had no answer; says who was asked for how long.
+        NotServed: another service answered; says where, and what to do.
     """
     try:
         conf = configuration.load(config_arguments(arguments))
@@ -89,6 +90,12 @@ def connected(arguments: argparse.Namespace) -> Iterator[SchedulerClient]:
             raise CallTimeout(
                 f"No answer within {arguments.timeout:g} s on topic {topic} at {bus.url} "
                 f"({error}). Is a worker serving it? It is unknown whether the call had an effect"
+            ) from None
+        except NotServed as error:
+            raise NotServed(
+                f"What answers on topic {topic} at {bus.url} is no worker of this release: "
+                f"nova-scheduler, another service, or an older worker ({error}). Start a worker "
+                "and stop what is none, upgrade it, or name the workers' --topic"
             ) from None
 
 

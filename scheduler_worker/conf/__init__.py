@@ -204,9 +204,11 @@ def unused(conf: Configuration) -> list[str]:
     return nova_compat.unused(conf)
 
 
-def notices(conf: cfg.ConfigOpts) -> list[str]:
-    """Sentences about options that do not do what they seem to."""
-    found = nova_compat.undecided(conf)
+def notices(conf: Configuration, others: unknown.Listed = ()) -> list[str]:
+    """Sentences about options that do not do what they seem to; ``others`` as in `inspected`."""
+    for group, opts in others:
+        conf.register_opts(opts, group=group)
+    found = [*nova_compat.undecided(conf), *nova_compat.unmirrored(conf)]
     if conf.service_down_time != (used_s := default.service_down_time_s(conf)):
         found.append(
             f"[DEFAULT] service_down_time is taken as {used_s:g} s: {conf.service_down_time:g} s "

@@ -39,8 +39,9 @@ OPTS = [
         default=60.0,
         min=1.0,
         max=600.0,
-        help="Seconds that a request waits for Placement while that is away or slow, if its caller "
-        "does not say how long it waits itself; also for its allocation candidates.",
+        help="Seconds that a request waits for Placement while that is away or slow, or others "
+        "write faster, if its caller does not say how long it waits itself; also for its "
+        "allocation candidates.",
     ),
 ]
 

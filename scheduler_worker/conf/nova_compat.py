@@ -16,6 +16,7 @@ _REPORTED = "each host reports what it reserves"
 _PEER = "it is for the programs that talk to the scheduler"
 _NO_NOTIFICATIONS = "the worker sends no notifications; see [monitoring]"
 _NOVA_ALONE = "it tunes Nova's own processes"
+_RABBIT = "oslo_messaging_rabbit"
 
 UNUSED: dict[str, dict[str, str]] = {
     "DEFAULT": {
@@ -64,13 +65,16 @@ UNUSED: dict[str, dict[str, str]] = {
         "versioned_notifications_topics": _NO_NOTIFICATIONS,
     },
     "quota": {"recheck_quota": _PEER},
-    "oslo_messaging_rabbit": {
+    _RABBIT: {
         "heartbeat_in_pthread": "heartbeats have a thread of their own",
         "rabbit_qos_prefetch_count": "[rpc] slots says how many messages a worker takes at once",
         "rabbit_stream_fanout": "a worker reads fanouts from its own queue, beside the stream",
         "use_queue_manager": "a worker's queues are always named after [DEFAULT] host",
     },
 }
+
+_OF_OUR_SERVER = {"rabbit_qos_prefetch_count", "rabbit_stream_fanout", "use_queue_manager"}
+"""Options of oslo.messaging that count with [rpc] server = oslo."""
 
 _WITH_FEED = {
     ("DEFAULT", "cell_worker_thread_pool_size"): "each cell is read by one thread",
@@ -96,6 +100,7 @@ _OF_PLACEMENT = {
 def unused(conf: Configuration) -> list[str]:
     """A sentence for each option that a file sets and that has no effect."""
     others = _WITH_FEED if conf.nova_feed.enabled else {}
+    counting = _OF_OUR_SERVER if conf.rpc.server == "oslo" else set()
     set_ones = {
         (section if section == "DEFAULT" else section.lower(), name)
         for _, sections in conf.sections()
@@ -106,7 +111,18 @@ def unused(conf: Configuration) -> list[str]:
         f"[{group}] {name} is accepted and does nothing here: {others.get((group, name), why)}"
         for group, reasons in UNUSED.items()
         for name, why in reasons.items()
-        if (group, name) in set_ones
+        if (group, name) in set_ones and not (group == _RABBIT and name in counting)
+    ]
+
+
+def unmirrored(conf: Any) -> list[str]:
+    """A sentence where queues seem to be mirrored."""
+    if _RABBIT not in conf or not conf[_RABBIT].rabbit_ha_queues:
+        return []
+    return [
+        f"[{_RABBIT}] rabbit_ha_queues mirrors nothing: it declares queues with x-ha-policy, which "
+        "RabbitMQ has ignored since 3.0. Turn it off, and replicate with rabbit_quorum_queue, in "
+        "all services alike; before RabbitMQ 4.0 a policy can mirror, too"
     ]
 
 

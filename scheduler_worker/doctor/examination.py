@@ -30,7 +30,8 @@ _FILES = "the configuration"
 _STATE = "the shared state's clock"
 _WORKERS = "the workers"
 _PLACEMENT = "Placement"
-_LOOKS, _BETWEEN_LOOKS_S = 4, 0.5
+_LOOKS, _BETWEEN_LOOKS_S = 11, 1.0
+"""At a queue beside whose workers there seems to be another program."""
 
 
 def examine(conf: Configuration) -> Iterator[Finding]:
@@ -66,8 +67,9 @@ def _configuration(conf: Configuration) -> Iterator[Finding]:
     copy = conf.read_anew()  # the check replaces what is invalid
     problems = preflight.refusals(copy, embedded=False)
     yield from (failed(_FILES, each) for each in problems)
-    unread = configuration.unread(copy, transport.list_opts())
-    yield from (warning(_FILES, each) for each in (*unread, *configuration.notices(copy)))
+    of_bus = transport.list_opts()
+    notes = [*configuration.unread(copy, of_bus), *configuration.notices(copy, of_bus)]
+    yield from (warning(_FILES, each) for each in notes)
     if problems:
         return
     settings = configuration.settings(conf)
@@ -116,10 +118,14 @@ def _workers(conf: Configuration, settings: Settings) -> Iterator[Finding]:
 
 
 def _settled_use(bus: Bus, topic: str, workers: int) -> QueueUse | None:
-    """The use of the queue; a worker has more consumers while requests wait without a slot."""
+    """The use of the queue, once nobody but the workers consumes it, or after ten seconds.
+
+    A worker has more consumers while requests wait without a slot. A nova-scheduler goes on for a
+    while when it is to stop.
+    """
     for _ in range(_LOOKS):
         use = bus.queue_use(topic)
-        if use is None or use.consumers <= workers:
+        if use is None or not workers or use.consumers <= workers:
             break
         time.sleep(_BETWEEN_LOOKS_S)
     return use

@@ -50,7 +50,7 @@ def database_account(check: str, writes: Sequence[str]) -> Finding:
     return warning(
         check,
         f"the account may {listed(writes, 3)}; the worker only reads",
-        "Give it an account with SELECT alone (docs/nova-cloud.md, Accounts)",
+        "Give it an account with SELECT alone (docs/migrating-from-nova.md, Accounts)",
     )
 
 
@@ -206,6 +206,8 @@ def consumers(
         )
     return failed(
         check,
-        f"{text}: another program gets a part of the requests",
-        "Stop nova-scheduler on all nodes; workers need the same [state] url and prefix",
+        f"{text}, for ten seconds: another program gets a part of the requests",
+        "Stop nova-scheduler on all nodes; workers need the same [state] url and prefix. "
+        "`rabbitmqctl list_connections peer_host client_properties` names programs. That of a node "
+        "that died is listed until its heartbeats were missed, for two minutes at most",
     )

@@ -27,16 +27,13 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Context, Endpoint
-from scheduler_worker.rpc.wire_errors import WireError
+from scheduler_worker.rpc.wire_errors import DISPATCHER_MODULE, WireError
 from scheduler_worker.waiters import YieldSlot, complete, keep_slot
 
 LOG = logging.getLogger(__name__)
 
 Translate = Callable[[Exception, str | None], WireError]
 """Turns a handler's exception into its wire form, given the id of the request."""
-
-DISPATCHER_MODULE = "oslo_messaging.rpc.dispatcher"
-"""The module that callers expect for errors about methods and versions."""
 
 
 TRACEPARENT = "traceparent"

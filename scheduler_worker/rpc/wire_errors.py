@@ -21,6 +21,7 @@ from scheduler_worker.errors import (
     DeadlineExceeded,
     InternalError,
     NoValidHost,
+    PlacementConflict,
     PlacementRefused,
     PlacementUnavailable,
     RequestError,
@@ -31,6 +32,8 @@ from scheduler_worker.redaction import without_user
 
 NOVA_MODULE = "nova.exception"
 OUR_MODULE = "scheduler_worker.errors"
+DISPATCHER_MODULE = "oslo_messaging.rpc.dispatcher"
+"""The module that callers expect for errors about methods and versions."""
 _NO_VALID_HOST = "No valid host was found. "
 _ALLOCATION = "Failed to update allocations for consumer "
 _NO_STATE = "The shared state cannot be used by the worker now; its log says why. Try again"
@@ -75,7 +78,7 @@ def _of_nova(error: Exception, message: str) -> WireError | None:
     kwargs: dict[str, Any]
     if isinstance(error, NoValidHost):
         name, kwargs = "NoValidHost", {"reason": error.reason}
-    elif isinstance(error, PlacementUnavailable | PlacementRefused):
+    elif isinstance(error, PlacementUnavailable | PlacementRefused | PlacementConflict):
         # Nova's scheduler says so too, and conductors put the instance back as it was.
         name, kwargs = "NoValidHost", {"reason": message}
         message = f"{_NO_VALID_HOST}{message}"
@@ -112,6 +115,7 @@ def _request_error(message: str) -> RequestError:
 
 
 _REBUILT: dict[tuple[str, str], Callable[[str], SchedulerWorkerError]] = {
+    (DISPATCHER_MODULE, "UnsupportedVersion"): errors.NotServed,
     (NOVA_MODULE, "NoValidHost"): _no_valid_host,
     (NOVA_MODULE, "AllocationUpdateFailed"): _allocation_update_failed,
     (OUR_MODULE, "RequestError"): _request_error,

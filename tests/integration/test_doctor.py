@@ -10,6 +10,7 @@ import pytest
 
 from scheduler_worker import conf
 from scheduler_worker.cli.ctl import main
+from scheduler_worker.doctor import examination
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.nova_databases import NovaCloud, now_utc
@@ -169,7 +170,8 @@ def test_workers_beside_it_are_known_and_must_agree(maria, examined, placement):
 
 
 @pytest.mark.deep
-def test_another_program_on_the_queue_is_found(maria, examined, placement, rabbit_url):
+def test_another_program_on_the_queue_is_found(maria, examined, placement, rabbit_url, monkeypatch):
+    monkeypatch.setattr(examination, "_BETWEEN_LOOKS_S", 0.1)
     with_providers(maria, placement, "a")
     config = examined.written(read_only(maria))
     with Bus(conf.load(), url=rabbit_url) as bus:

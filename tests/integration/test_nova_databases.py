@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import delete, make_url
 
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
@@ -247,6 +247,18 @@ def test_a_cell_that_cannot_be_reached_fails_alone(cloud, open_source):
     found = dict(source.check())
     assert found["the database of cell cell1"] is None
     assert found["the database of cell away"]
+
+
+def test_a_refused_account_of_a_cell_is_said_to_be_of_its_mapping_or_ours(cloud, open_source):
+    source = open_source(local_connection="mysql://somebody:secret@host/x")
+    url = make_url(cloud.cell_urls["cell1"]).set(username="nobody")
+    own = url.render_as_string(hide_password=False)
+    cloud.change_mapping("cell1", database_connection=own)
+    cloud.add_mapping("cell2", own.replace("nobody", "{username}"))
+    found = dict(source.check())
+    assert "with the account of its cell mapping: " in (found["the database of cell cell1"] or "")
+    ours = "with the account of [database] connection: "
+    assert ours in (found["the database of cell cell2"] or "")
 
 
 def test_a_table_that_is_missing_is_a_problem_of_the_check(cloud, open_source):

@@ -10,6 +10,7 @@ import pytest
 from scheduler_worker import app, conf
 from scheduler_worker.conf import nova_compat
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.rpc import transport
 from tests.support.workers import write_config
 
 TABLE = Path(__file__).resolve().parents[1] / "samples" / "nova" / "config_options.json"
@@ -141,6 +142,23 @@ def test_all_wrong_values_are_reported_at_once(tmp_path):
     config = load(write_config(tmp_path / "c", filter_scheduler=wrong))
     with pytest.raises(ConfigError, match=r"host_subset_size: .*; .*soft_affinity_weight"):
         conf.settings(config)
+
+
+def test_what_counts_for_oslos_server_alone_is_not_called_unused_there(tmp_path):
+    of_bus = {"rabbit_qos_prefetch_count": 5, "heartbeat_in_pthread": True}
+    found = load(write_config(tmp_path / "c", oslo_messaging_rabbit=of_bus))
+    assert [each.split()[1] for each in conf.unused(found)] == [
+        "heartbeat_in_pthread",
+        "rabbit_qos_prefetch_count",
+    ]
+    found.set_override("server", "oslo", group="rpc")
+    assert [each.split()[1] for each in conf.unused(found)] == ["heartbeat_in_pthread"]
+
+
+def test_queues_that_are_not_mirrored_are_warned_of(tmp_path):
+    found = load(write_config(tmp_path / "c", oslo_messaging_rabbit={"rabbit_ha_queues": True}))
+    [notice] = conf.notices(found, transport.list_opts())
+    assert "rabbit_ha_queues mirrors nothing" in notice
 
 
 def test_with_the_feed_reasons_speak_of_what_is_read(nova_conf):

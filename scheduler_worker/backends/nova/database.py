@@ -23,12 +23,18 @@ _SCHEMES = {"mysql": "mariadb", "mariadb": "mariadb", "postgresql": "postgresql"
 class ReadOnlyDatabase:
     """Reads one moment at a time, in transactions that cannot write and end soon."""
 
-    def __init__(self, what: str, url: str, settings: NovaDatabasesSettings) -> None:
-        """``what`` names the URL in errors. Raises ConfigError; connects to nothing."""
+    def __init__(
+        self, what: str, url: str, settings: NovaDatabasesSettings, account: str = ""
+    ) -> None:
+        """``what`` names the URL in errors, ``account`` says where its account is from.
+
+        Raises ConfigError; connects to nothing.
+        """
         parsed = _parsed(what, url)
         self.is_postgresql = parsed.get_backend_name() == "postgresql"
         self.name = parsed.set(query={}, username=None, password=None).render_as_string()
         """The URL without account and options."""
+        self._with_account = f"{self.name}{account and f', with the account of {account}'}"
         self._engine = _created(what, parsed, self.is_postgresql, settings)
 
     @contextlib.contextmanager
@@ -40,7 +46,7 @@ class ReadOnlyDatabase:
         except SQLAlchemyError as error:
             original = getattr(error, "orig", None) or error
             text = " ".join(without_user(str(original)).split()) or type(original).__name__
-            raise SourceUnavailable(f"{self.name}: {text}") from error
+            raise SourceUnavailable(f"{self._with_account}: {text}") from error
 
     def close(self) -> None:
         """Close all connections that are not in use."""

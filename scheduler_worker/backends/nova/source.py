@@ -207,7 +207,8 @@ class _Cell:
         self._database: ReadOnlyDatabase | None = None
         try:
             url = filled(template, settings.local_connection)
-            self._database = ReadOnlyDatabase("its database connection", url, settings)
+            account = "its cell mapping" if url == template else "[database] connection"
+            self._database = ReadOnlyDatabase("its database connection", url, settings, account)
         except ConfigError as error:
             self._problem = f"cell mapping {uuid}: {error}"
 

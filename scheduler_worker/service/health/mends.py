@@ -5,7 +5,10 @@ from __future__ import annotations
 BUS = "See [DEFAULT] transport_url, and the log of RabbitMQ"
 STATE = "See [state] url, and whether Redis answers there: redis-cli -u URL ping"
 NOVA = "See [nova], and whether it answers: openstack compute service list"
-NOVA_DATABASES = "See [api_database] connection, and nova-manage cell_v2 list_cells"
+NOVA_DATABASES = (
+    "See [api_database] connection, and nova-manage cell_v2 list_cells; a cell mapping that is no "
+    "template names its account itself (docs/migrating-from-nova.md, Accounts)"
+)
 PLACEMENT = "See [placement], and whether it answers: openstack resource provider list"
 POLICY_STORE = "See [policy_store] connection, and whether the database answers there"
 ALL_OF_IT = "scheduler-workerctl doctor, on the worker's machine, looks at all that it needs"

@@ -4,22 +4,24 @@ A thread takes all jobs that wait, up to a batch, and writes them in one request
 provider that another thread writes to wait for it and go together, since Placement serves one
 writer of a provider at a time and lets the others repeat. It writes all or nothing; so a refused
 batch is divided, by the provider or consumer that the refusal names or
-else in halves, until each refusal is of one job. While Placement is away, jobs wait until their
-deadline.
+else in halves, until each refusal is of one job. A job that met faster writers is tried again after
+a pause, and all are while Placement is away, until their deadlines; no thread pauses with them.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from scheduler_worker.errors import (
     AllocationUpdateFailed,
+    PlacementConflict,
     PlacementRefused,
     PlacementUnavailable,
     SchedulerWorkerError,
@@ -29,23 +31,20 @@ from scheduler_worker.model.allocations import Amounts, Consumer
 from scheduler_worker.observer import Observer
 from scheduler_worker.placement import Allocations, Refusal, Why
 from scheduler_worker.ports import Clock
+from scheduler_worker.service.placement.pauses import Pauses
 from scheduler_worker.waiters import Waiter
+from scheduler_worker.wording import listed
 
 LOG = logging.getLogger(__name__)
 
-MAX_TRIES = 4
-"""How often the same is written while other writers are faster, or a consumer changes."""
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0
 """Bounds of how long one request to Placement may take."""
-_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 1.0
-"""From one attempt to the next while Placement is away."""
 _UNFINISHED_S = 15.0
 """For how long an empty consumer may be that of a write under way, such as a dead worker's.
 
 Placement makes the consumer first; if the write fails in the end, it deletes what it made, and what
 others have written upon it meanwhile.
 """
-_LOOK_AGAIN_S = 0.5
 _UNDO_FOR_S = 300.0
 """For how long it is tried to take a claim back."""
 
@@ -88,7 +87,10 @@ class ClaimJob:
         """What is written: the wanted ones, upon what Placement has of them already."""
         self.may_be_written = False
         """True also if the answer to the last attempt was lost."""
-        self.rounds = 0
+        self.answer_was_lost = False
+        self.is_rebased = False
+        """Whether it was written upon what Placement had once already."""
+        self.pauses = Pauses()
         self.empty_since_s: float | None = None
         """When Placement first had a consumer that held nothing, although it should be new."""
         self.trouble: SchedulerWorkerError | None = None
@@ -113,7 +115,7 @@ class ClaimJob:
     def was_refused(self, why: Why) -> None:
         """Nothing was written by the last attempt."""
         # A refused change may be that of an earlier attempt, whose answer was lost.
-        self.may_be_written = why is Why.CHANGED and self.trouble is not None
+        self.may_be_written = why is Why.CHANGED and self.answer_was_lost
         if why is Why.GONE:
             self.consumers = [_as_empty(each) for each in self.consumers]
 
@@ -128,7 +130,8 @@ class _Undo(NamedTuple):
 
     written: Consumer
     wanted: dict[str, Amounts]
-    until_s: float
+    deadline_s: float
+    pauses: Pauses
 
 
 class ClaimPool:
@@ -150,8 +153,9 @@ class ClaimPool:
         self._idle = 0
         self._started = 0
         self._closing = False
-        self._hurrying = threading.Event()
-        self._pause_s = _FIRST_PAUSE_S
+        self._hurrying = False
+        self._away = Pauses()
+        """While Placement is away."""
 
     def submit(self, job: ClaimJob) -> None:
         """Write it as soon as a thread is free; its waiter is ended when it is settled."""
@@ -164,14 +168,17 @@ class ClaimPool:
 
     def undo(self, consumer: Consumer, wanted: Consumer) -> None:
         """Take back what was written, or may have been, unless it is written again meanwhile."""
-        until_s = self._clock.monotonic_s() + _UNDO_FOR_S
+        deadline_s = self._clock.monotonic_s() + _UNDO_FOR_S
+        undo = _Undo(consumer.written(), dict(wanted.held), deadline_s, Pauses())
         with self._changed:
-            self._undos.append(_Undo(consumer.written(), dict(wanted.held), until_s))
+            self._undos.append(undo)
             self._wake()
 
     def stop_waiting(self) -> None:
-        """From now on fail jobs for which Placement is away."""
-        self._hurrying.set()
+        """From now on try jobs that pause once more, and let none pause again."""
+        with self._changed:
+            self._hurrying = True
+            self._changed.notify_all()
 
     def close(self, timeout_s: float) -> int:
         """End after what is begun; returns how many claims could not be taken back in time."""
@@ -201,11 +208,7 @@ class ClaimPool:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not (batch := self._take()) and not (self._undos or self._closing):
-                    self._idle += 1
-                    self._changed.wait()
-                    self._idle -= 1
-                undo = self._undos.popleft() if self._undos and not batch else None
+                batch, undo = self._await_work()
                 if not batch and undo is None:
                     self._threads -= 1
                     self._changed.notify_all()
@@ -221,11 +224,36 @@ class ClaimPool:
             with self._changed:
                 self._written_to -= written_to
 
-    def _take(self) -> list[ClaimJob]:
+    def _await_work(self) -> tuple[list[ClaimJob], _Undo | None]:
+        """The next jobs, or else a claim to take back; neither at the end."""
+        now_s = self._clock.monotonic_s()
+        while True:
+            if batch := self._take(now_s):
+                return batch, None
+            for undo in self._undos:
+                if self._pauses_until_s(undo) <= now_s:
+                    self._undos.remove(undo)
+                    return [], undo
+            if self._closing:
+                return [], None
+            waiting: list[ClaimJob | _Undo] = [*self._jobs, *self._undos]
+            ends_s = map(self._pauses_until_s, waiting)
+            next_s = min((each for each in ends_s if each > now_s), default=None)
+            self._idle += 1
+            is_woken = self._changed.wait(None if next_s is None else next_s - now_s)
+            self._idle -= 1
+            now_s = self._clock.monotonic_s()
+            if next_s is not None and not is_woken:
+                now_s = max(now_s, next_s)
+
+    def _pauses_until_s(self, what: ClaimJob | _Undo) -> float:
+        return -math.inf if self._hurrying else max(what.pauses.until_s, self._away.until_s)
+
+    def _take(self, now_s: float) -> list[ClaimJob]:
         """The next jobs; no consumer is in two of them, and nobody else writes to theirs.
 
-        What has to wait goes before later jobs for the same, or else these could overtake it for
-        ever.
+        What waits for a writer goes before later jobs for the same, or else these could overtake it
+        for ever. What pauses holds up nobody.
         """
         batch: list[ClaimJob] = []
         left: list[ClaimJob] = []
@@ -233,7 +261,9 @@ class ClaimPool:
         taken = set(self._written_to)
         while self._jobs and len(batch) < self._settings.batch:
             job = self._jobs.popleft()
-            if uuids.isdisjoint(job.uuids) and taken.isdisjoint(job.written_to):
+            if self._pauses_until_s(job) > now_s:
+                left.append(job)
+            elif uuids.isdisjoint(job.uuids) and taken.isdisjoint(job.written_to):
                 batch.append(job)
                 uuids |= job.uuids
             else:
@@ -241,11 +271,6 @@ class ClaimPool:
                 taken |= job.written_to
         self._jobs.extendleft(reversed(left))
         return batch
-
-    def _pause(self, until_s: float) -> None:
-        """Let Placement recover."""
-        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _MAX_PAUSE_S)
-        self._hurrying.wait(max(0.0, min(pause_s, until_s - self._clock.monotonic_s())))
 
     # Writing
 
@@ -259,7 +284,10 @@ class ClaimPool:
             try:
                 parts += self._after(part, self._write(part))
             except PlacementUnavailable as error:
-                self._wait_for_placement(part, error)
+                self._observer.claims_posted("unavailable", 0, 0.0)
+                for job in part:
+                    job.answer_was_lost = True
+                self._put_off(part, error)
             except PlacementRefused as error:
                 parts += self._after_error(part, error)
             except Exception as error:
@@ -275,20 +303,16 @@ class ClaimPool:
 
     def _write(self, jobs: Sequence[ClaimJob]) -> Refusal | None:
         consumers = [each for job in jobs for each in job.consumers]
-        refusal: Refusal | None = None
-        for _ in range(MAX_TRIES):
-            for job in jobs:
-                job.may_be_written = True  # unless an answer says otherwise
-            begun_s = self._clock.monotonic_s()
-            refusal = self._allocations.write(consumers, timeout_s=self._time_for(jobs))
-            self._observer.claims_posted(
-                refusal.why.value if refusal else "written",
-                len(consumers),
-                self._clock.monotonic_s() - begun_s,
-            )
-            self._pause_s = _FIRST_PAUSE_S
-            if refusal is None or refusal.why is not Why.BUSY:
-                break
+        for job in jobs:
+            job.may_be_written = True  # unless an answer says otherwise
+        begun_s = self._clock.monotonic_s()
+        refusal = self._allocations.write(consumers, timeout_s=self._time_for(jobs))
+        self._observer.claims_posted(
+            refusal.why.value if refusal else "written",
+            len(consumers),
+            self._clock.monotonic_s() - begun_s,
+        )
+        self._away.end()
         return refusal
 
     def _time_for(self, jobs: Sequence[ClaimJob]) -> float:
@@ -306,10 +330,13 @@ class ClaimPool:
         if len(part) > 1:
             return _divided(part, refusal)
         [job] = part
-        if refusal.why is not Why.CHANGED:
+        if refusal.why is Why.CHANGED:
+            return [part] if self._rebased(job, refusal) else []
+        if refusal.why is Why.BUSY:
+            self._put_off(part, _conflict(refusal, job.wanted))
+        else:
             job.end(ClaimRefused(refusal))
-            return []
-        return [part] if self._rebased(job, refusal) else []
+        return []
 
     def _after_error(self, part: list[ClaimJob], error: PlacementRefused) -> list[list[ClaimJob]]:
         """One job alone may be what Placement does not understand."""
@@ -319,17 +346,22 @@ class ClaimPool:
         part[0].end(error)
         return []
 
-    def _wait_for_placement(self, part: list[ClaimJob], error: PlacementUnavailable) -> None:
-        self._observer.claims_posted("unavailable", 0, 0.0)
-        for job in part:
-            job.trouble = error
-        if self._hurrying.is_set():
-            for job in part:
-                job.end(WorkerStops(f"The worker stops; try again. {error}"))
-            return
+    def _put_off(self, part: list[ClaimJob], trouble: SchedulerWorkerError) -> None:
+        """Try them again after a pause, unless the worker stops or their time is over by then."""
         with self._changed:
-            self._jobs.extendleft(reversed(part))
-        self._pause(min(job.deadline_s for job in part))
+            if not self._hurrying:
+                now_s = self._clock.monotonic_s()
+                is_away = isinstance(trouble, PlacementUnavailable)
+                for job in part:
+                    job.trouble = trouble
+                    if not is_away:
+                        job.pauses.begin(now_s, job.deadline_s)
+                if is_away:
+                    self._away.begin(now_s, min(job.deadline_s for job in part))
+                self._jobs.extendleft(reversed(part))
+                return
+        for job in part:
+            job.end(WorkerStops(f"The worker stops; try again. {trouble}"))
 
     def _rebased(self, job: ClaimJob, refusal: Refusal) -> bool:
         """Take in what Placement has of the job's consumers; whether to write upon that now.
@@ -340,27 +372,23 @@ class ClaimPool:
             self._allocations.read(each.uuid, timeout_s=self._time_for([job]))
             for each in job.wanted
         ]
+        changes = AllocationUpdateFailed(job.wanted[0].uuid, refusal.message)
         if not any(found) and self._may_be_under_way(job):
-            self._look_again(job)
+            self._put_off([job], changes)
             return False
-        job.rounds += 1
         for at, (wanted, has) in enumerate(zip(job.wanted, found, strict=True)):
             if has is None and any(found):
                 continue  # it is new, and not the one that has changed
             rebased = _upon(has, wanted, job.consumers[at], job.may_join)
-            if rebased is None or job.rounds >= MAX_TRIES:
+            if rebased is None:
                 job.end(AllocationUpdateFailed(wanted.uuid, refusal.message))
                 return False
             job.consumers[at] = rebased
+        if job.is_rebased:
+            self._put_off([job], changes)
+            return False
+        job.is_rebased = True
         return True
-
-    def _look_again(self, job: ClaimJob) -> None:
-        if self._hurrying.is_set():
-            job.end(WorkerStops("The worker stops; try again."))
-            return
-        again = threading.Timer(_LOOK_AGAIN_S, self.submit, [job])
-        again.daemon = True
-        again.start()
 
     def _may_be_under_way(self, job: ClaimJob) -> bool:
         """Whether its consumers, which hold nothing, are to be left alone for a while."""
@@ -381,6 +409,8 @@ class ClaimPool:
             if not found.holds(undo.wanted):
                 return
             refusal = self._allocations.write([found.without(undo.wanted)], timeout_s=_LONGEST_S)
+            if refusal and refusal.why is Why.BUSY:
+                raise _conflict(refusal, [undo.written])
             self._observer.claims_posted("kept" if refusal else "taken back", 1, 0.0)
         except SchedulerWorkerError as error:
             self._undo_later(undo, error)
@@ -388,17 +418,18 @@ class ClaimPool:
             LOG.exception("The claim of %s could not be taken back", undo.written.uuid)
 
     def _undo_later(self, undo: _Undo, error: SchedulerWorkerError) -> None:
-        is_late = self._clock.monotonic_s() >= undo.until_s
+        now_s = self._clock.monotonic_s()
         with self._changed:
-            if self._hurrying.is_set() or is_late or isinstance(error, PlacementRefused):
-                LOG.warning(
-                    "The claim of %s in Placement was not taken back: %s; it ends with the server",
-                    undo.written.uuid,
-                    error,
-                )
+            is_final = isinstance(error, PlacementRefused) or now_s >= undo.deadline_s
+            if not (is_final or self._hurrying):
+                undo.pauses.begin(now_s, undo.deadline_s)
+                self._undos.append(undo)
                 return
-            self._undos.append(undo)
-        self._pause(undo.until_s)
+        LOG.warning(
+            "The claim of %s in Placement was not taken back: %s; it ends with the server",
+            undo.written.uuid,
+            error,
+        )
 
 
 def _as_empty(consumer: Consumer) -> Consumer:
@@ -425,6 +456,12 @@ def _upon(
     if found.holds(wanted.held):
         return found
     return found.with_more(wanted.held) if may_join(found) else None
+
+
+def _conflict(refusal: Refusal, written: Iterable[Consumer]) -> PlacementConflict:
+    """Placement seldom says which providers others write to; then it is one of the claim's."""
+    held = {provider for each in written for provider in each.held}
+    return PlacementConflict(listed(refusal.providers or sorted(held)))
 
 
 def _divided(part: list[ClaimJob], refusal: Refusal) -> list[list[ClaimJob]]:

@@ -104,6 +104,7 @@ class Claiming:
         Raises:
             HostsRefused: another decision without these hosts may succeed.
             AllocationUpdateFailed: an instance holds something that is in the way.
+            PlacementConflict: other writers were always faster; nothing was written.
             PlacementUnavailable: it may have been written or not.
             PlacementRefused: the operator has to do something.
             WorkerStops: nothing was written.

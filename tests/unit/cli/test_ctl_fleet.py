@@ -19,6 +19,7 @@ from scheduler_worker.cli.fleet import hosts
 from scheduler_worker.cli.fleet.commands import duration
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import NoValidHost
+from scheduler_worker.rpc import dispatcher
 from tests.support.workers import write_config
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -565,6 +566,12 @@ def test_a_worker_that_does_not_answer_has_a_status_of_its_own(worker, ctl, monk
     worker[0]._server.stop(5.0)  # its queues stay
     status, _, err = ctl("cluster", "list", "--timeout", "0.1")
     assert (status, "No answer within 0.1 s on topic scheduler" in err) == (3, True)
+
+
+def test_another_service_that_answers_is_told_from_a_worker(ctl, monkeypatch):
+    monkeypatch.setattr(dispatcher, "supports", lambda ours, theirs: False)
+    status, _, err = ctl("cluster", "list")
+    assert (status, "nova-scheduler, another service, or an older worker" in err) == (3, True)
 
 
 def test_errors_have_no_traceback_but_with_debug(reported, capsys, monkeypatch):

@@ -12,6 +12,7 @@ from scheduler_worker.errors import (
     ConfigError,
     InternalError,
     NoValidHost,
+    PlacementConflict,
     PlacementRefused,
     PlacementUnavailable,
     RequestError,
@@ -86,9 +87,9 @@ def test_other_errors_become_internal_errors_without_details(error):
 
 
 def test_foreign_errors_keep_their_name():
-    error = from_wire("oslo_messaging.rpc.dispatcher", "UnsupportedVersion", "no 4.6 here")
+    error = from_wire("nova.exception", "Invalid", "no such thing")
     assert isinstance(error, InternalError)
-    assert str(error) == "UnsupportedVersion: no 4.6 here"
+    assert str(error) == "Invalid: no such thing"
 
 
 def test_names_of_classes_rebuilt_by_oslo_messaging():
@@ -102,7 +103,12 @@ def test_a_request_error_without_a_field():
 
 
 @pytest.mark.parametrize(
-    "error", [PlacementUnavailable("connection refused"), PlacementRefused("401 Unauthorized")]
+    "error",
+    [
+        PlacementUnavailable("connection refused"),
+        PlacementRefused("401 Unauthorized"),
+        PlacementConflict("uuid-a"),
+    ],
 )
 def test_without_placement_there_is_no_valid_host_as_in_nova(error):
     wire = to_wire(error)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import random
 import threading
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from scheduler_worker.errors import (
     AllocationUpdateFailed,
     NoValidHost,
+    PlacementConflict,
     PlacementRefused,
     PlacementUnavailable,
     RequestError,
@@ -123,24 +126,57 @@ def test_after_a_provider_that_is_gone_the_next_claim_names_generation_0():
     assert held_on(placement, "i1") == ["uuid-b"]
 
 
-def test_a_busy_provider_is_tried_again_with_the_same_body():
-    world, placement = scene("a")
-    answers = iter([Refusal(why=Why.BUSY, message="moved on")] * 3)
+BUSY = Refusal(why=Why.BUSY, message="moved on")
+
+
+def test_a_claim_that_met_faster_writers_is_made_in_the_end():
+    world, placement = scene("a", "b")
+    answers = iter([BUSY] * 5)
     placement.before = lambda consumers: next(answers, None)
     assert world.place("i1") == ["a"]
-    assert len(placement.writes) == 4
+    assert len(placement.writes) == 6
 
 
-def test_a_provider_that_stays_busy_is_left_out():
+def test_a_claim_that_always_meets_faster_writers_is_a_conflict_when_its_time_is_over():
     world, placement = scene("a", "b")
 
     def busy(consumers):
-        is_hit = "uuid-a" in consumers[0].held
-        return Refusal(why=Why.BUSY, message="moved on") if is_hit else None
+        world.clock.advance(6)
+        return BUSY
 
     placement.before = busy
-    assert world.place("i1") == ["b"]
-    assert placement.read_again_of == []
+    with pytest.raises(PlacementConflict, match="always faster at provider uuid-a; try again"):
+        world.ask("i1", patience_s=20)
+    assert world.reserved() == {}
+    assert placement.reads == 0, "nothing was written, so nothing is taken back"
+    assert ("claimed", "PlacementConflict", 1) in world.observed.events
+    [outcome] = world.observed.outcomes
+    assert outcome.result == "PlacementConflict"
+
+
+def test_a_claim_that_pauses_holds_up_no_other_and_ends_with_the_worker(monkeypatch):
+    monkeypatch.setattr(random, "uniform", lambda least, most: math.inf)
+    placement = PlacementModel(**{"uuid-a": ROOM})
+    world = World(placement=PlacementPorts(placement, placement, ClaimSettings(workers=1)))
+    world.report(host("a"))
+    placement.before = lambda consumers: BUSY if consumers[0].uuid == "i1" else None
+    with Threads(1) as threads:
+        pausing = threads.submit(world.place, "i1")
+        eventually(lambda: placement.writes == [["i1"]])
+        assert world.place("i2") == ["a"]
+        world.scheduler.stop_waiting()
+        with pytest.raises(WorkerStops, match="always faster"):
+            pausing.result(SOON_S)
+    assert placement.writes == [["i1"], ["i2"], ["i1"]]
+
+
+def test_what_is_taken_back_is_tried_until_no_other_writer_is_faster():
+    world, placement = scene("a")
+    decision = world.scheduler.select(request("i1"))
+    answers = iter([BUSY] * 3)
+    placement.before = lambda consumers: next(answers, None)
+    world.scheduler.take_back(decision)
+    eventually(lambda: placement.held() == {})
 
 
 def test_what_placement_does_not_understand_is_the_operators():
@@ -237,12 +273,13 @@ def test_a_consumer_that_changes_all_the_time_is_given_up():
     world, placement = scene("a")
 
     def change(consumers):
+        world.clock.advance(6)
         placement.consumers["i1"] = consumers[0].written()
         return Refusal(why=Why.CHANGED, message="consumer generation conflict")
 
     placement.before = change
     with pytest.raises(AllocationUpdateFailed, match="generation conflict"):
-        world.ask("i1")
+        world.ask("i1", patience_s=12)
 
 
 def test_an_empty_consumer_that_another_write_left_is_written_upon_after_a_while():
