@@ -2,196 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from scheduler_worker.errors import NoValidHost, PlacementUnavailable
+from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.host_records import LONGEST_READING_S
-from scheduler_worker.model.provider_readings import Listed, ProviderFacts, ProviderSum, Use
 from scheduler_worker.model.providers import Inventory
 from scheduler_worker.observer import Observer
-from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.settings import ProviderSettings
-from tests.support.services import World, host
-
-SIZE = {"VCPU": 8, "MEMORY_MB": 8192}
-
-
-class FakePlacement:
-    """Providers of 8 VCPU and 8 GiB; counts what is read, by kind and provider."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-    def __init__(self, *names: str) -> None:
-        self.generations = {f"uuid-{name}": 1 for name in names}
-        self.inventories = {
-            uuid: {each: Inventory(total=total) for each, total in SIZE.items()}
-            for uuid in self.generations
-        }
-        self.allocations: dict[str, dict[str, dict[str, int]]] = {
-            uuid: {} for uuid in self.generations
-        }
-        self.parents: dict[str, str] = {}
-        self.read: Counter[tuple[str, str]] = Counter()
-        self.is_away = False
-        self.shares: set[str] = set()
-
-    def add_child(self, uuid: str, parent: str, **totals: int) -> None:
-        self.generations[uuid], self.parents[uuid], self.allocations[uuid] = 1, parent, {}
-        self.inventories[uuid] = {name: Inventory(total=total) for name, total in totals.items()}
-
-    def allocate(self, name: str, consumer: str, vcpus: int) -> None:
-        taken = {"VCPU": vcpus, "MEMORY_MB": 1024 * vcpus}
-        self.allocations[f"uuid-{name}"][consumer] = taken
-        self.generations[f"uuid-{name}"] += 1
-
-    def delete(self, name: str, consumer: str) -> None:
-        """As Placement does it, the generation stays."""
-        del self.allocations[f"uuid-{name}"][consumer]
-
-    # The port ProviderReader
-
-    def listed(self, tree_of: str | None = None) -> Sequence[Listed]:
-        self._count("list", tree_of or "all")
-        found = self._list()
-        if tree_of is None:
-            return found
-        root = self.parents.get(tree_of, tree_of)
-        return [each for each in found if each.root_provider_uuid == root]
-
-    def _list(self) -> list[Listed]:
-        return [
-            Listed(
-                uuid=uuid,
-                name=uuid,
-                generation=generation,
-                root_provider_uuid=self.parents.get(uuid, uuid),
-                parent_provider_uuid=self.parents.get(uuid),
-            )
-            for uuid, generation in self.generations.items()
-        ]
-
-    def having(self, trait: str) -> Sequence[Listed]:
-        assert trait == "MISC_SHARES_VIA_AGGREGATE"
-        return [each for each in self._list() if each.uuid in self.shares]
-
-    def sums(
-        self, amounts: Mapping[str, int], limit: int | None = None
-    ) -> Mapping[str, ProviderSum]:
-        self._count("sums", ",".join(sorted(amounts)))
-        found = {}
-        for uuid, inventories in self.inventories.items():
-            capacity = {name: each.capacity for name, each in inventories.items()}
-            used: dict[str, int] = {}
-            for name in capacity:
-                used[name] = sum(each.get(name, 0) for each in self.allocations[uuid].values())
-            if all(
-                capacity.get(name, 0) >= used.get(name, 0) + amount
-                for name, amount in amounts.items()
-            ):
-                found[uuid] = ProviderSum(capacity=capacity, used=used, traits=("T",))
-        return found
-
-    def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
-        for uuid in uuids:
-            self._count("facts", uuid)
-        return {
-            uuid: ProviderFacts(
-                generation=self.generations[uuid], inventories=self.inventories[uuid]
-            )
-            for uuid in uuids
-            if uuid in self.generations
-        }
-
-    def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
-        for uuid in uuids:
-            self._count("use", uuid)
-        return {
-            uuid: Use(generation=self.generations[uuid], taken=dict(self.allocations[uuid]))
-            for uuid in uuids
-            if uuid in self.allocations
-        }
-
-    def usages(self, uuids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        found: dict[str, dict[str, int]] = {}
-        for uuid in uuids:
-            used: Counter[str] = Counter()
-            for amounts in self.allocations.get(uuid, {}).values():
-                used.update(amounts)
-            found[uuid] = dict(used)
-        return found
-
-    def _count(self, what: str, of: str) -> None:
-        if self.is_away:
-            raise PlacementUnavailable("it does not answer")
-        self.read[what, of] += 1
-
-
-class Reading:
-    """A world of hosts that are read in Placement, and a clock for both."""
-
-    def __init__(
-        self,
-        *names: str,
-        has_turn: bool = True,
-        rolling_s: float = 600.0,
-        observer: Observer | None = None,
-    ) -> None:
-        self.world = World(clock=None)
-        self.placement = FakePlacement(*names)
-        figures = {"vcpus_used": 0, "memory_mb_used": 0}
-        for name in names:
-            self.world.report(host(name, **figures))
-        self.has_turn = has_turn
-        self.feed = ProviderFeed(
-            self.placement,
-            self.world.fleet,
-            self.world.inventory.update_hosts,
-            self.world.clock,
-            settings=ProviderSettings(rolling_s=rolling_s),
-            has_turn=lambda: self.has_turn,
-            observer=observer,
-        )
-
-    def run(self, after_s: float = 0.0) -> None:
-        self.world.clock.advance(after_s)
-        self.feed.run_due()
-
-    def beside(self, answer: Mapping[str, Use]) -> ProviderFeed:
-        """Another worker without the turn, which gets this answer about use."""
-        placement = copy.copy(self.placement)
-        vars(placement)["uses"] = lambda _: answer
-        return ProviderFeed(
-            placement,
-            self.world.fleet,
-            self.world.inventory.update_hosts,
-            self.world.clock,
-            settings=ProviderSettings(),
-            has_turn=lambda: False,
-        )
-
-    def run_for(self, seconds: float) -> None:
-        for _ in range(int(seconds / 2)):
-            self.run(2)
-
-    def unused(self, name: str) -> int:
-        table = self.world.fleet.cluster("default").table
-        row = table.row_of(f"uuid-{name}")
-        assert row is not None
-        return int(table.unused_vcpu[row])
-
-    def record(self, name: str) -> Any:
-        [found] = self.world.fleet.cluster("default").table.find(name)
-        return found
-
-    def versions(self) -> list[int]:
-        return list(self.world.fleet.cluster("default").table.versions)
+from tests.support.provider_feeds import Reading
 
 
 def test_the_start_asks_for_all_hosts_at_once():
@@ -203,23 +25,23 @@ def test_the_start_asks_for_all_hosts_at_once():
     assert [reading.unused(name) for name in "abc"] == [5, 8, 0]
     read = reading.placement.read
     assert (read["use", "uuid-c"], read["facts", "uuid-c"]) == (1, 1), "no candidate has it"
-    assert read["use", "uuid-a"] == 0
     assert reading.record("c").resource_providers[0].consumers == ("full",)
 
 
 def test_what_the_start_knows_roughly_is_read_in_time():
-    reading = Reading("a", "b", rolling_s=60.0)
-    reading.placement.allocate("a", "i1", 3)
+    reading = Reading("a", "b", "c", settings=ProviderSettings(facts_per_s=1))
+    reading.placement.allocate("c", "i1", 3)
     reading.run()
-    assert reading.record("a").resource_providers[0].consumers is None
-    reading.run_for(70)
-    [root] = reading.record("a").resource_providers
-    assert (root.consumers, root.traits) == (("i1",), ())
-    assert reading.placement.read["use", "uuid-b"] in {1, 2}
+    [root] = reading.record("c").resource_providers
+    assert (root.consumers, root.traits, root.generation) == (None, ("T",), None)
+    reading.run(2)
+    [root] = reading.record("c").resource_providers
+    assert (root.consumers, root.traits, root.generation) == (("i1",), (), 2)
+    assert reading.placement.read["use", "uuid-b"] == 1
 
 
 def test_a_cloud_at_rest_writes_nothing():
-    reading = Reading("a", "b", rolling_s=30.0)
+    reading = Reading("a", "b", settings=ProviderSettings(rolling_s=30.0))
     reading.placement.allocate("a", "i1", 3)
     reading.run_for(100)
     before = reading.versions()
@@ -231,8 +53,7 @@ def test_an_inventory_that_changed_is_seen_by_its_generation():
     reading = Reading("a", "b")
     reading.run_for(10)
     facts = reading.placement.read["facts", "uuid-b"]
-    reading.placement.inventories["uuid-a"]["VCPU"] = Inventory(total=4)
-    reading.placement.generations["uuid-a"] += 1
+    reading.placement.resize("a", VCPU=4)
     reading.run_for(64)
     assert reading.unused("a") == 4
     assert reading.placement.read["facts", "uuid-b"] == facts
@@ -278,7 +99,7 @@ def test_a_provider_that_is_gone_is_not_known_any_more():
 
 
 def test_a_deletion_that_nobody_told_of_is_found_in_time():
-    reading = Reading("a", rolling_s=100.0)
+    reading = Reading("a", settings=ProviderSettings(rolling_s=100.0))
     reading.placement.allocate("a", "i1", 3)
     reading.run()
     reading.placement.delete("a", "i1")
@@ -401,7 +222,6 @@ def test_placement_that_is_away_is_asked_again(caplog):
     reading.placement.is_away = False
     reading.run(2)
     assert reading.feed.is_begun
-    assert reading.placement.read["use", "uuid-a"] == 1
     assert reading.unused("a") == 8
 
 
@@ -459,17 +279,14 @@ def test_a_look_finds_room_that_nobody_told_of():
     reading.feed.look([NEEDS])
     assert [reading.unused(name) for name in "abc"] == [8, 0, 8]
     new = reading.placement.read - before
-    assert set(new) == {("sums", "MEMORY_MB,VCPU"), ("facts", "uuid-a"), ("use", "uuid-a")}
+    assert set(new) == {("sums", "MEMORY_MB,VCPU"), ("list", "uuid-a"), ("use", "uuid-a")}
 
 
 def test_a_look_finds_an_inventory_that_has_grown():
     reading = Reading("a")
     reading.placement.allocate("a", "i1", 8)
     reading.run()
-    reading.placement.inventories["uuid-a"] = {
-        name: Inventory(total=2 * each.total)
-        for name, each in reading.placement.inventories["uuid-a"].items()
-    }
+    reading.placement.resize("a", VCPU=16, MEMORY_MB=16384)
     reading.feed.look([NEEDS])
     assert reading.unused("a") == 8
 
@@ -532,7 +349,7 @@ def test_what_is_asked_of_placement_is_counted():
     observer = Counting()
     reading = Reading("a", "b", observer=observer)
     reading.run()
-    assert observer.read == {"list": 2, "sums": 2, "facts": 2}
+    assert observer.read == {"list": 4, "sums": 2, "use": 2, "facts": 2}
     assert reading.feed.oldest_read_age_s == 0
     reading.placement.is_away = True
     reading.run_for(70)
