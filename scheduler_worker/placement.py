@@ -68,10 +68,8 @@ class Providers(Protocol):
     def having(self, trait: str) -> Sequence[Listed]:
         """Those with a trait."""
 
-    def sums(
-        self, amounts: Mapping[str, int], limit: int | None = None
-    ) -> Mapping[str, ProviderSum]:
-        """Those in trees that have these amounts left, by resource class; of ``limit`` hosts."""
+    def sums(self, query: str) -> Mapping[str, ProviderSum]:
+        """Those in the trees that a query of allocation candidates finds."""
 
     def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
         """What these have; without those that are gone."""

@@ -109,8 +109,8 @@ OPTS = [
         default=4,
         min=1,
         max=64,
-        help="Requests at a time that read Placement, at most; as many beside them that verify hosts, "
-        "and as many that ask for allocation candidates.",
+        help="Requests at a time that read Placement, at most; as many beside them that verify "
+        "hosts, and as many that ask for allocation candidates.",
     ),
     cfg.FloatOpt(
         "connect_timeout",

@@ -43,6 +43,8 @@ class ProviderTraits(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class ProviderSum(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Capacity and use of a provider, as they come for all providers at once."""
 
+    root: str
+    """The uuid of the root of its tree."""
     capacity: dict[str, int]
     used: dict[str, int]
     traits: tuple[str, ...] = ()

@@ -80,9 +80,10 @@ def test_everything_of_a_provider_is_read(cloud, reader):
     assert reader.having("MISC_SHARES_VIA_AGGREGATE") == []
     taken = {first: {"VCPU": 2}, second: {"VCPU": 4}}
     assert reader.uses([root]) == {root: Use(generation=found[root].generation, taken=taken)}
-    sums = reader.sums({"VGPU": 1})[root]
-    assert (sums.capacity, sums.used) == ({"VCPU": 32}, {"VCPU": 6})
-    assert set(sums.traits) == set(traits)
+    sums = reader.sums("resources=VGPU:1&limit=1000")
+    assert (sums[root].capacity, sums[root].used) == ({"VCPU": 32}, {"VCPU": 6})
+    assert set(sums[root].traits) == set(traits)
+    assert {uuid: each.root for uuid, each in sums.items()} == {root: root, child: root}
 
 
 def test_a_deletion_leaves_the_generation(cloud, reader):

@@ -6,6 +6,7 @@ import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import parse_qsl
 
 from scheduler_worker.errors import PlacementUnavailable
 from scheduler_worker.model.provider_readings import (
@@ -100,22 +101,42 @@ class FakePlacement:
         assert trait == "MISC_SHARES_VIA_AGGREGATE"
         return [each for each in self._list() if each.uuid in self.shares]
 
-    def sums(
-        self, amounts: Mapping[str, int], limit: int | None = None
-    ) -> Mapping[str, ProviderSum]:
-        self._count("sums", ",".join(sorted(amounts)))
-        found = {}
-        for uuid, inventories in self.inventories.items():
-            capacity = {name: each.capacity for name, each in inventories.items()}
-            used: dict[str, int] = {}
-            for name in capacity:
-                used[name] = sum(each.get(name, 0) for each in self.allocations[uuid].values())
-            if all(
-                capacity.get(name, 0) >= used.get(name, 0) + amount
-                for name, amount in amounts.items()
-            ):
-                found[uuid] = ProviderSum(capacity=capacity, used=used, traits=("T",))
-        return found
+    def sums(self, query: str) -> Mapping[str, ProviderSum]:
+        """Of trees whose root has all amounts, traits and one of the aggregates."""
+        asked = dict(parse_qsl(query))
+        self._count("sums", asked["resources"])
+        amounts = [each.split(":") for each in asked["resources"].split(",")]
+        required = set(filter(None, asked.get("required", "").split(",")))
+        some = set(asked.get("member_of", "in:").removeprefix("in:").split(","))
+        return {
+            each.uuid: self._sum(each)
+            for each in self._list()
+            if all(self._left(each.root_provider_uuid, n) >= int(amount) for n, amount in amounts)
+            and required.issubset(self._labels(each.root_provider_uuid).traits)
+            and (
+                "member_of" not in asked
+                or some & {*self._labels(each.root_provider_uuid).aggregates}
+            )
+        }
+
+    def _sum(self, provider: Listed) -> ProviderSum:
+        inventories = self.inventories[provider.uuid]
+        capacity = {name: each.capacity for name, each in inventories.items()}
+        return ProviderSum(
+            root=provider.root_provider_uuid,
+            capacity=capacity,
+            used={name: self._used(provider.uuid, name) for name in capacity},
+            traits=self._labels(provider.uuid).traits,
+        )
+
+    def _used(self, uuid: str, name: str) -> int:
+        return sum(each.get(name, 0) for each in self.allocations[uuid].values())
+
+    def _left(self, root: str, name: str) -> int:
+        """Of a class, in a whole tree."""
+        tree = [uuid for uuid in self.inventories if self.parents.get(uuid, uuid) == root]
+        found = [(uuid, self.inventories[uuid].get(name, Inventory(total=0))) for uuid in tree]
+        return sum(each.capacity - self._used(uuid, name) for uuid, each in found)
 
     def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
         for uuid in uuids:

@@ -56,6 +56,7 @@ class _Room(msgspec.Struct):
 
 class _Summary(msgspec.Struct):
     resources: dict[str, _Room]
+    root_provider_uuid: str
     traits: tuple[str, ...] = ()
 
 
@@ -108,14 +109,11 @@ class PlacementReader:
     def having(self, trait: str) -> Sequence[Listed]:
         return self._got(f"/resource_providers?required={trait}", _List).resource_providers
 
-    def sums(
-        self, amounts: Mapping[str, int], limit: int | None = None
-    ) -> Mapping[str, ProviderSum]:
-        resources = ",".join(f"{name}:{amount}" for name, amount in sorted(amounts.items()))
-        most = f"&limit={limit}" if limit else ""
-        found = self._got(f"/allocation_candidates?resources={resources}{most}", _Candidates)
+    def sums(self, query: str) -> Mapping[str, ProviderSum]:
+        found = self._got(f"/allocation_candidates?{query}", _Candidates)
         return {
             uuid: ProviderSum(
+                root=summary.root_provider_uuid,
                 capacity={name: each.capacity for name, each in summary.resources.items()},
                 used={name: each.used for name, each in summary.resources.items()},
                 traits=summary.traits,

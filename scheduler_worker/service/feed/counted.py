@@ -35,10 +35,8 @@ class CountedProviders:
     def having(self, trait: str) -> Sequence[Listed]:
         return self._counted("list", lambda: self._inner.having(trait))
 
-    def sums(
-        self, amounts: Mapping[str, int], limit: int | None = None
-    ) -> Mapping[str, ProviderSum]:
-        return self._counted("sums", lambda: self._inner.sums(amounts, limit))
+    def sums(self, query: str) -> Mapping[str, ProviderSum]:
+        return self._counted("sums", lambda: self._inner.sums(query))
 
     def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
         return self._counted("facts", lambda: self._inner.facts(uuids), len(uuids))

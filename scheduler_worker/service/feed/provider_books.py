@@ -113,16 +113,21 @@ class ProviderBooks:
         """Whether it is known what the root has, at least roughly."""
         return root in self._facts and root in self._usage
 
-    def has_more(self, provider: str, found: ProviderSum) -> bool:
-        """Whether a provider has more room than is known of it."""
+    def suits(self, provider: str, found: ProviderSum) -> bool:
+        """Whether a provider has at least this room, and these traits, by what is known of it."""
         facts, usage = self._facts.get(provider), self._usage.get(provider)
-        if facts is None or usage is None:
-            return True
+        if facts is None or usage is None or set(facts.traits) != set(found.traits):
+            return False
         known = {name: each.capacity for name, each in facts.inventories.items()}
-        return any(
-            capacity - found.used.get(name, 0) > known.get(name, 0) - usage.usages.get(name, 0)
+        return all(
+            capacity - found.used.get(name, 0) <= known.get(name, 0) - usage.usages.get(name, 0)
             for name, capacity in found.capacity.items()
         )
+
+    def aggregates_of(self, root: str) -> set[str]:
+        """The aggregates that the providers of a tree are known to be in."""
+        facts = filter(None, map(self._facts.get, self.tree_of(root)))
+        return {uuid for each in facts for uuid in each.aggregates}
 
     def oldest_read_s(self, roots: Iterable[str]) -> float | None:
         """When the use was read that is known of these hosts for longest; None: of none."""

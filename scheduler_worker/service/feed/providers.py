@@ -18,25 +18,23 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from scheduler_worker.errors import BackendError, Conflict, RequestError
+from scheduler_worker.errors import BackendError, Conflict, PlacementRefused, RequestError
 from scheduler_worker.model.host_records import HostRecord, HostReport
 from scheduler_worker.observer import Observer
 from scheduler_worker.placement import Providers
 from scheduler_worker.ports import Clock
+from scheduler_worker.scheduling.prefilters.candidates_query import suits
 from scheduler_worker.service.feed.counted import CountedProviders
 from scheduler_worker.service.feed.provider_books import ProviderBooks, Tree
 from scheduler_worker.service.feed.settings import ProviderSettings
 from scheduler_worker.service.feed.sharing import SharingProviders
 from scheduler_worker.service.feed.trees import HostTrees
 from scheduler_worker.service.feed.verifying import Verifier
-from scheduler_worker.service.state.looks import Amounts
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.state.turns import Periodic
 
 LOG = logging.getLogger(__name__)
 
-_MOST_ROOMY = 1000
-"""Hosts with room for a request, in one answer of Placement; Nova's scheduler asks for as many."""
 _BULK = ("VCPU", "PCPU")
 """Trees that have some of this left are known from one answer each."""
 
@@ -117,15 +115,16 @@ class ProviderFeed:
         """Placement contradicts what is known of these providers. Does not block."""
         self._refused.extend(providers)
 
-    def look(self, needs: Iterable[Amounts]) -> None:
-        """Read, now, the use of hosts that may have room which is not known; it is reported then.
+    def look(self, queries: Iterable[str]) -> None:
+        """Read, now, hosts that may serve requests and are not known to; what is found is stored.
 
-        That are those that Placement has room on for one of these ``needs``, and those whose
+        That are those that Placement finds for one of these ``queries`` of allocation candidates
+        and that are known with less room, other traits, providers or aggregates; and those whose
         instances have left a short while ago. Raises BackendError, Conflict, RequestError.
         """
         with self._running:
             if self._has_turn() and self._is_begun:
-                self._read_roomy(needs)
+                self._look(queries)
 
     def run_due(self) -> float:
         """Read what is due; returns the seconds until the next call. Raises nothing."""
@@ -187,7 +186,7 @@ class ProviderFeed:
         for record in self._trees.hosts().values():
             books.add_known(record.resource_providers)
         for resource_class in _BULK:
-            books.add_sums(self._reader.sums({resource_class: 1}), read_at_s)
+            books.add_sums(self._reader.sums(f"resources={resource_class}:1"), read_at_s)
         known = sum(books.is_known(root) for root in books.roots())
         LOG.info("%d resource providers without a parent, of which %d are known or have CPUs left; "
                  "the others are read one by one", len(books.roots()), known)  # fmt: skip
@@ -284,17 +283,28 @@ class ProviderFeed:
             self._refused.extend(refused)
             raise
 
-    def _read_roomy(self, needs: Iterable[Amounts]) -> None:
+    def _look(self, queries: Iterable[str]) -> None:
         self._trees.refresh()
         hosts = self._trees.hosts()
         self._watch(hosts, self._clock.monotonic_s())
         roots = {root: None for root in self._due_s if root in hosts}
-        for amounts in needs:
-            for provider, found in self._reader.sums(dict(amounts), _MOST_ROOMY).items():
-                root = self._books.root_of(provider)
-                if root in hosts and self._books.has_more(provider, found):
-                    roots[root] = None
+        for query in queries:
+            roots |= {root: None for root in self._unsuited(query) if root in hosts}
         self._read(roots, demanded=True)
+
+    def _unsuited(self, query: str) -> Iterator[str]:
+        """The roots of the trees that Placement finds, and that would not do as they are known."""
+        try:
+            answer = self._reader.sums(query)
+        except PlacementRefused as error:  # of a trait that there is not, for example
+            LOG.info("Placement finds no hosts for a request that found none here: %s", error)
+            return
+        for provider, found in answer.items():
+            books = self._books
+            if not books.suits(provider, found) or not suits(
+                query, books.aggregates_of(found.root)
+            ):
+                yield found.root
 
     def _roots_of(self, providers: Iterable[str]) -> set[str]:
         roots = {each: self._books.root_of(each) for each in providers}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.errors import NoValidHost
+from scheduler_worker.errors import NoValidHost, PlacementRefused
 from scheduler_worker.model.host_records import LONGEST_READING_S
 from scheduler_worker.model.providers import Inventory
 from scheduler_worker.observer import Observer
@@ -31,12 +31,13 @@ def test_the_start_asks_for_all_hosts_at_once():
 def test_what_the_start_knows_roughly_is_read_in_time():
     reading = Reading("a", "b", "c", settings=ProviderSettings(facts_per_s=1))
     reading.placement.allocate("c", "i1", 3)
+    reading.placement.label("uuid-c", "T", aggregates=("some",))
     reading.run()
     [root] = reading.record("c").resource_providers
     assert (root.consumers, root.traits, root.generation) == (None, ("T",), None)
     reading.run(2)
     [root] = reading.record("c").resource_providers
-    assert (root.consumers, root.traits, root.generation) == (("i1",), (), 2)
+    assert (root.consumers, root.aggregates, root.generation) == (("i1",), ("some",), 3)
     assert reading.placement.read["use", "uuid-b"] == 1
 
 
@@ -265,7 +266,8 @@ def test_what_is_shared_stays_known_while_placement_is_away():
 # Looks
 
 
-NEEDS = (("MEMORY_MB", 1024), ("VCPU", 1))
+QUERY = "resources=MEMORY_MB:1024,VCPU:1&limit=1000"
+SUMS = ("sums", "MEMORY_MB:1024,VCPU:1")
 
 
 def test_a_look_finds_room_that_nobody_told_of():
@@ -276,10 +278,10 @@ def test_a_look_finds_room_that_nobody_told_of():
     assert [reading.unused(name) for name in "abc"] == [0, 0, 8]
     reading.placement.delete("a", "i-a")
     before = reading.placement.read.copy()
-    reading.feed.look([NEEDS])
+    reading.feed.look([QUERY])
     assert [reading.unused(name) for name in "abc"] == [8, 0, 8]
     new = reading.placement.read - before
-    assert set(new) == {("sums", "MEMORY_MB,VCPU"), ("list", "uuid-a"), ("use", "uuid-a")}
+    assert set(new) == {SUMS, ("list", "uuid-a"), ("use", "uuid-a")}
 
 
 def test_a_look_finds_an_inventory_that_has_grown():
@@ -287,7 +289,45 @@ def test_a_look_finds_an_inventory_that_has_grown():
     reading.placement.allocate("a", "i1", 8)
     reading.run()
     reading.placement.resize("a", VCPU=16, MEMORY_MB=16384)
-    reading.feed.look([NEEDS])
+    reading.feed.look([QUERY])
+    assert reading.unused("a") == 8
+
+
+@pytest.mark.parametrize("asked", ["&required=FAST", "&member_of=in:rack", ""])
+def test_a_look_finds_a_host_that_is_another_than_known(asked):
+    reading = Reading("a", "b")
+    reading.run()
+    reading.placement.label("uuid-a", "FAST", aggregates=("rack", "row"))
+    reading.feed.look([QUERY + asked])
+    [root] = reading.record("a").resource_providers
+    assert (root.traits, root.aggregates) == (("FAST",), ("rack", "row"))
+    before = reading.placement.read.copy()
+    reading.feed.look([QUERY + asked])
+    assert set(reading.placement.read - before) == {SUMS}
+
+
+def test_a_look_finds_a_device_below_a_host():
+    reading = Reading("a")
+    reading.run()
+    reading.placement.add_child("gpu", "uuid-a", VGPU=2)
+    reading.feed.look(["resources=VCPU:1,VGPU:1"])
+    assert [each.uuid for each in reading.record("a").resource_providers] == ["uuid-a", "gpu"]
+
+
+def test_a_query_that_placement_does_not_accept_keeps_no_other(monkeypatch):
+    reading = Reading("a")
+    reading.placement.allocate("a", "i1", 8)
+    reading.run()
+    reading.placement.delete("a", "i1")
+    sums = reading.placement.sums
+
+    def refused(query):
+        if query == "resources=CUSTOM_NONE:1":
+            raise PlacementRefused("no such resource class")
+        return sums(query)
+
+    monkeypatch.setattr(reading.placement, "sums", refused)
+    reading.feed.look(["resources=CUSTOM_NONE:1", QUERY])
     assert reading.unused("a") == 8
 
 
@@ -310,8 +350,8 @@ def test_a_look_at_a_full_cloud_reads_no_host():
         reading.placement.allocate(name, f"i-{name}", 8)
     reading.run()
     before = reading.placement.read.copy()
-    reading.feed.look([NEEDS])
-    assert set(reading.placement.read - before) == {("sums", "MEMORY_MB,VCPU")}
+    reading.feed.look([QUERY])
+    assert set(reading.placement.read - before) == {SUMS}
 
 
 def test_a_worker_without_the_turn_looks_at_nothing():
@@ -319,7 +359,7 @@ def test_a_worker_without_the_turn_looks_at_nothing():
     reading.run()
     reading.has_turn = False
     before = reading.placement.read.copy()
-    reading.feed.look([NEEDS])
+    reading.feed.look([QUERY])
     assert reading.placement.read == before
 
 
