@@ -129,11 +129,6 @@ class ProviderBooks:
         facts = filter(None, map(self._facts.get, self.tree_of(root)))
         return {uuid for each in facts for uuid in each.aggregates}
 
-    def oldest_read_s(self, roots: Iterable[str]) -> float | None:
-        """When the use was read that is known of these hosts for longest; None: of none."""
-        return min((self._usage[each].read_at_s for each in roots if each in self._usage),
-                   default=None)  # fmt: skip
-
     def of_another_time(self, providers: Iterable[str]) -> list[str]:
         """Those of these providers whose facts are not as of when their use was read."""
         return [

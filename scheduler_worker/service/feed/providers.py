@@ -6,7 +6,10 @@ are, for their use, trees
 * after Placement refused a claim (:meth:`ProviderFeed.read_again`), at once; a moment after
   instances came to a host or left it, and again when their deletion must be through;
 * of hosts on which something stays reserved, until the reading has it;
-* of all hosts in turn, within ``rolling_s``, for what nobody said.
+* that would not do for a request as they are known, before it is refused (:meth:`look`).
+
+A deleted allocation leaves the generation: it is found when its instance leaves, by the next claim
+on the host, or by a look.
 
 The worker that feeds reads all of this. Any other reads what it was refused, and what it verifies.
 """
@@ -70,7 +73,7 @@ class ProviderFeed:
         """What is shared between trees, in every worker."""
         self._books = ProviderBooks()
         self._is_begun = False
-        self._list_due_s = self._rolled_s = float("-inf")
+        self._list_due_s = float("-inf")
         self._refused: deque[str] = deque()
         """Providers that contradicted what is known of them."""
         self._due_s: dict[str, float] = {}
@@ -79,7 +82,6 @@ class ProviderFeed:
         """Those of which an instance went: its allocation may be deleted after it."""
         self._instances: dict[str, frozenset[str]] = {}
         """Host uuid -> the instances that were on it when its use was last wanted."""
-        self._rolling: deque[str] = deque()
         self._changed: dict[str, None] = {}
         self._rough: dict[str, None] = {}
         """Roots whose trees are to be read, in order."""
@@ -87,8 +89,6 @@ class ProviderFeed:
         """Root -> its tree as it is known; other threads look it up."""
         self._problem = ""
         self._running = threading.Lock()
-        self._oldest_s: float | None = None
-        """When the use was read that is known for longest, by our monotonic clock."""
         self.task = Periodic("providers", self.run_due, settings.interval_s)
         """The thread."""
 
@@ -100,12 +100,6 @@ class ProviderFeed:
     def lacks(self, host: HostRecord) -> bool:
         """Whether the host has providers, and its record does not have them yet."""
         return not host.resource_providers and bool(self._books.tree_of(host.uuid))
-
-    @property
-    def oldest_read_age_s(self) -> float | None:
-        """How old the oldest reading of a host's use is; None: another worker reads."""
-        oldest_s = self._oldest_s
-        return None if oldest_s is None else max(0.0, self._clock.monotonic_s() - oldest_s)
 
     def providers(self, host_uuid: str) -> Tree | None:
         """The providers of a host as they were last read; None: not known. Does not block."""
@@ -144,7 +138,7 @@ class ProviderFeed:
             if self._has_turn():
                 self._read_all()
             elif self._is_begun:
-                self._is_begun, self._shown, self._oldest_s = False, {}, None
+                self._is_begun, self._shown = False, {}
             self._read_refused()
 
     def stop(self) -> None:
@@ -159,7 +153,6 @@ class ProviderFeed:
         now_s = self._clock.monotonic_s()
         if not self._is_begun:
             self._begin()
-            self._rolled_s = now_s
         elif now_s >= self._list_due_s:
             self._books.list_all(self._reader.listed())
             for root in self._shown.keys() - self._books.roots():
@@ -173,9 +166,6 @@ class ProviderFeed:
         self._read(self._unknown(hosts))
         self._read_outdated()
         self._read_due(hosts, now_s)
-        self._roll(hosts, now_s)
-        oldest_s = self._books.oldest_read_s(hosts)
-        self._oldest_s = None if oldest_s is None else now_s - (self._trees.now_s() - oldest_s)
 
     def _begin(self) -> None:
         """Know most providers from the hosts' records, the others from a few answers."""
@@ -239,7 +229,7 @@ class ProviderFeed:
 
     def _read_outdated(self) -> None:
         """Read the next trees: half of them such that changed, the others rough."""
-        most = max(2, int(self._settings.facts_per_s * self._settings.interval_s))
+        most = max(2, int(self._settings.hosts_per_s * self._settings.interval_s))
         spare = max(0, most // 2 - len(self._rough))
         chosen = list(self._changed)[: most - most // 2 + spare]
         chosen += list(self._rough)[: most - len(chosen)]
@@ -253,22 +243,6 @@ class ProviderFeed:
             if root in self._left:
                 self._left.discard(root)
                 self._due_s[root] = now_s + self._settings.settle_s
-
-    def _roll(self, hosts: Mapping[str, HostRecord], now_s: float) -> None:
-        """Read the use of the next hosts, so that all have their turn in time."""
-        share = min(1.0, (now_s - self._rolled_s) / self._settings.rolling_s)
-        count = int(len(hosts) * share)
-        if not count:
-            return
-        self._rolled_s = now_s
-        chosen: list[str] = []
-        for _ in range(count):
-            if not self._rolling:
-                self._rolling.extend(hosts)
-            root = self._rolling.popleft()
-            if root in hosts:
-                chosen.append(root)
-        self._read(chosen)
 
     # Some of them
 
