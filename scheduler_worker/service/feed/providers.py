@@ -173,13 +173,15 @@ class ProviderFeed:
         read_at_s = self._trees.now_s()
         books = ProviderBooks()
         books.list_all(self._reader.listed())
-        for record in self._trees.hosts().values():
+        hosts = self._trees.hosts()
+        for record in hosts.values():
             books.add_known(record.resource_providers)
-        for resource_class in _BULK:
+        are_known = all(books.is_known(root) for root in hosts if books.tree_of(root))
+        for resource_class in () if are_known else _BULK:
             books.add_sums(self._reader.sums(f"resources={resource_class}:1"), read_at_s)
         known = sum(books.is_known(root) for root in books.roots())
         LOG.info("%d resource providers without a parent, of which %d are known or have CPUs left; "
-                 "the others are read one by one", len(books.roots()), known)  # fmt: skip
+                 "hosts of the others are read one by one", len(books.roots()), known)  # fmt: skip
         self._books, self._is_begun = books, True
         self._list_due_s = float("-inf")
         self._shown |= self._trees.store(books, books.roots())
