@@ -481,7 +481,7 @@ class Worker:
 
     def load(self) -> Load:
         """Requests in hand, and reservations by cluster."""
-        server, providers = self._server.describe(), self._feed.providers
+        server = self._server.describe()
         return Load(
             running=server["running"],
             backlog=server["waiting"],
@@ -489,7 +489,6 @@ class Worker:
             waiting_for_pending=self.scheduler.waiting,
             waiting_for_feed=self.scheduler.waiting_for_feed,
             unwritten_decisions=self.decisions.recorder.waiting if self.decisions else 0,
-            providers_oldest_s=providers.oldest_read_age_s if providers else None,
             reservations={each.scope: len(each.reservations) for each in self.fleet.clusters()},
             tuning_alarms=len(self.tuner.policies.alarms),
             feed={

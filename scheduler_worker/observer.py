@@ -189,7 +189,9 @@ class Observer:
         """A worker looked at its source of hosts again, for requests that no host passed."""
 
     def providers_read(self, what: str, count: int) -> None:
-        """Placement answered about providers: ``list``, ``sums``, ``facts`` or ``use``."""
+        """Placement answered about providers: ``list``, ``sums``, ``facts``, ``traits`` or
+        ``use``.
+        """
 
     def providers_failed(self, what: str) -> None:
         """Placement did not answer such a question, or not so that it can be read."""

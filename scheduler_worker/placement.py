@@ -10,7 +10,13 @@ import msgspec
 
 from scheduler_worker.model.allocation_candidates import CandidatesAnswer, SharingProvider
 from scheduler_worker.model.allocations import Consumer
-from scheduler_worker.model.provider_readings import Listed, ProviderFacts, ProviderSum, Use
+from scheduler_worker.model.provider_readings import (
+    Listed,
+    ProviderFacts,
+    ProviderSum,
+    ProviderTraits,
+    Use,
+)
 
 
 class Why(StrEnum):
@@ -53,19 +59,23 @@ class Allocations(Protocol):
 class Providers(Protocol):
     """Placement's providers. All methods raise PlacementUnavailable and PlacementRefused."""
 
-    def listed(self, tree_of: str | None = None) -> Sequence[Listed]:
-        """All providers, or those in the tree of one."""
+    def listed(self) -> Sequence[Listed]:
+        """All providers."""
+
+    def trees(self, uuids: Sequence[str]) -> Mapping[str, Sequence[Listed]]:
+        """By each of these, the providers in its tree; none where it is gone."""
 
     def having(self, trait: str) -> Sequence[Listed]:
         """Those with a trait."""
 
-    def sums(
-        self, amounts: Mapping[str, int], limit: int | None = None
-    ) -> Mapping[str, ProviderSum]:
-        """Those in trees that have these amounts left, by resource class; of ``limit`` hosts."""
+    def sums(self, query: str) -> Mapping[str, ProviderSum]:
+        """Those in the trees that a query of allocation candidates finds."""
 
     def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
         """What these have; without those that are gone."""
+
+    def traits(self, uuids: Sequence[str]) -> Mapping[str, ProviderTraits]:
+        """The traits and aggregates of these; without those that are gone."""
 
     def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
         """Who takes what of these; without those that are gone."""
@@ -105,9 +115,23 @@ class ProviderReader(Protocol):
     def read_again(self, providers: Collection[str]) -> None:
         """Placement contradicts what is known of these providers. Does not block."""
 
+    def verify(self, roots: Collection[str]) -> Collection[str]:
+        """Those of these trees that are others than their hosts' records have, as of this call.
+
+        That is, with other providers, traits or aggregates. They are read and stored, but for
+        trees that are gone. ``roots`` are uuids of hosts. Any thread may call it.
+
+        Raises:
+            BackendError: PlacementUnavailable, PlacementRefused.
+            Conflict, RequestError, StateUnavailable: what was read is not stored.
+        """
+
 
 class NoReader:
     """Where nobody reads providers: hosts report for themselves."""
 
     def read_again(self, providers: Collection[str]) -> None:
         pass
+
+    def verify(self, roots: Collection[str]) -> Collection[str]:
+        return ()

@@ -96,21 +96,13 @@ OPTS = [
         help="Whether capacity and use of hosts are those of Placement, with the account of "
         "[placement], as for Nova's scheduler. Without it the figures of compute nodes decide.",
     ),
-    cfg.FloatOpt(
-        "placement_refresh",
-        default=600.0,
-        min=10.0,
-        max=86400.0,
-        help="Seconds in which the use of every host is read again from Placement. What claims "
-        "and the databases tell of is read at once.",
-    ),
     cfg.IntOpt(
         "placement_connections",
         default=4,
         min=1,
         max=64,
-        help="Requests at a time that read Placement, at most; and as many beside them that ask "
-        "for allocation candidates.",
+        help="Requests at a time that read Placement, at most; as many beside them that verify "
+        "hosts, and as many that ask for allocation candidates.",
     ),
     cfg.FloatOpt(
         "connect_timeout",
@@ -193,9 +185,7 @@ def settings(conf: Any, *, silent_after_s: float, default_cluster: str) -> NovaF
         connect_timeout_s=group.connect_timeout,
         statement_timeout_s=group.statement_timeout,
     )
-    providers = ProviderSettings(
-        rolling_s=group.placement_refresh, connections=group.placement_connections
-    )
+    providers = ProviderSettings(connections=group.placement_connections)
     return NovaFeed(feed, databases, providers if group.placement else None)
 
 

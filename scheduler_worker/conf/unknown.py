@@ -20,6 +20,9 @@ _SURELY = 0.85
 _SHARED = " Nova reads this group, too: change it for all services at once"
 """A worker and its callers must declare the same kind of queue."""
 
+_REMOVED = {("nova_feed", "placement_refresh"): "hosts are read when they change"}
+"""Group and option that were ours -> why there is none."""
+
 Listed = Sequence[tuple[str | None, Sequence[Any]]]
 """Options by their group; None is ``[DEFAULT]``."""
 
@@ -86,6 +89,8 @@ class _Reader:
     def _place(self, group: str, option: str) -> str:
         if group == _DEFAULT and option in nova_names.FORMER:
             return f"; {nova_names.FORMER[option]}"
+        if (group, option) in _REMOVED:
+            return f"; {_REMOVED[group, option]}"
         for name in (option, option.removeprefix("scheduler_"), option.removeprefix("metrics_")):
             homes = [each for each, names in self._ours.items() if name in names]
             if homes and name != option:

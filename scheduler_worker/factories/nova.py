@@ -146,16 +146,22 @@ def build_feed(
     providers = None
     if nova.providers is not None:
         connections = nova.providers.connections
-        session = open_placement_session(conf, connections=connections)
         from scheduler_worker.backends.placement.reading import PlacementReader
 
+        reader, verifying = (
+            PlacementReader(
+                open_placement_session(conf, connections=connections), concurrency=connections
+            )
+            for _ in range(2)
+        )
         providers = ProviderFeed(
-            PlacementReader(session, concurrency=connections),
+            reader,
             fleet,
             inventory.update_hosts,
             clock,
             settings=nova.providers,
             has_turn=lambda: feeder.has_turn(),  # noqa: PLW0108 - there is none yet
+            verifying=verifying,
             observer=observer,
         )
     feeder = Feeder(

@@ -33,9 +33,18 @@ class ProviderFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     aggregates: tuple[str, ...] = ()
 
 
+class ProviderTraits(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The traits and aggregates of a provider, each sorted."""
+
+    traits: tuple[str, ...] = ()
+    aggregates: tuple[str, ...] = ()
+
+
 class ProviderSum(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Capacity and use of a provider, as they come for all providers at once."""
 
+    root: str
+    """The uuid of the root of its tree."""
     capacity: dict[str, int]
     used: dict[str, int]
     traits: tuple[str, ...] = ()

@@ -85,8 +85,8 @@ class ResourceProvider(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit
     """When usages and consumers were read, or a moment before, by the store's clock; 0.0: they are
     as of the report."""
     generation: Annotated[int, Meta(ge=0)] | None = None
-    """Placement's generation of the provider when these were read: they have all that was allocated
-    up to it; None: not known."""
+    """Placement's generation of the provider up to which all of this is known: what was changed or
+    allocated; None: not known."""
 
     def includes(self, consumer: str, since_s: float) -> bool:
         """Whether the usages are known to have what a consumer took at ``since_s`` or later."""

@@ -45,8 +45,6 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Problems with tuning policies because of which older ones stay in force."""
     feed: Mapping[str, FeedLoad] = {}
     """Each part of a source of hosts."""
-    providers_oldest_s: float | None = None
-    """How old the oldest reading of a host's use in Placement is; None: another worker reads."""
 
 
 class Health(Protocol):

@@ -443,13 +443,6 @@ def _gauges(load: Load, *, is_connected: bool) -> Iterator[Metric]:
         reservations.add_metric([OTHER], sum(count for _, count in rest))
     yield reservations
     yield from _of_feed(load.feed)
-    oldest = GaugeMetricFamily(
-        "scheduler_providers_oldest_read_seconds",
-        "How old the oldest reading of a host's use in Placement is",
-    )
-    if load.providers_oldest_s is not None:
-        oldest.add_metric([], load.providers_oldest_s)
-    yield oldest
     build = GaugeMetricFamily("scheduler_build_info", "Always 1", labels=["version", "python"])
     build.add_metric([__version__, platform.python_version()], 1)
     yield build

@@ -11,7 +11,7 @@ from nova_cloud.installation import Installation
 
 from scheduler_worker.backends.placement.reading import PlacementReader
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.model.provider_readings import Use
+from scheduler_worker.model.provider_readings import ProviderTraits, Use
 from scheduler_worker.model.providers import Inventory
 from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.settings import ProviderSettings
@@ -61,7 +61,7 @@ def test_everything_of_a_provider_is_read(cloud, reader):
     assert cloud.session.request("PUT", f"{path}/aggregates", body | {"aggregates": [aggregate]})
     first, second = cloud.claim(root, VCPU=2), cloud.claim(root, VCPU=4)
 
-    listed = {each.uuid: each for each in reader.listed(child)}
+    listed = {each.uuid: each for each in reader.trees([child])[child]}
     assert set(listed) == {root, child}
     assert listed[child].parent_provider_uuid == root == listed[child].root_provider_uuid
     found = reader.facts([root, str(uuid.uuid4())])
@@ -73,21 +73,25 @@ def test_everything_of_a_provider_is_read(cloud, reader):
         )
     }
     assert (found[root].traits, found[root].aggregates) == (tuple(traits), (aggregate,))
+    assert reader.traits([root]) == {
+        root: ProviderTraits(traits=tuple(traits), aggregates=(aggregate,))
+    }
     assert [each.uuid for each in reader.having("HW_CPU_X86_AVX2")] == [root]
     assert reader.having("MISC_SHARES_VIA_AGGREGATE") == []
     taken = {first: {"VCPU": 2}, second: {"VCPU": 4}}
     assert reader.uses([root]) == {root: Use(generation=found[root].generation, taken=taken)}
-    sums = reader.sums({"VGPU": 1})[root]
-    assert (sums.capacity, sums.used) == ({"VCPU": 32}, {"VCPU": 6})
-    assert set(sums.traits) == set(traits)
+    sums = reader.sums("resources=VGPU:1&limit=1000")
+    assert (sums[root].capacity, sums[root].used) == ({"VCPU": 32}, {"VCPU": 6})
+    assert set(sums[root].traits) == set(traits)
+    assert {uuid: each.root for uuid, each in sums.items()} == {root: root, child: root}
 
 
 def test_a_deletion_leaves_the_generation(cloud, reader):
     provider = cloud.add("deletion", VCPU=4)
     consumer = cloud.claim(provider, VCPU=1)
-    [before] = reader.listed(provider)
+    [before] = reader.trees([provider])[provider]
     assert cloud.session.request("DELETE", f"/allocations/{consumer}").is_ok
-    assert reader.listed(provider) == [before]
+    assert reader.trees([provider]) == {provider: [before]}
     use = Use(generation=before.generation, taken={})
     assert reader.uses([provider]) == {provider: use}
 

@@ -44,6 +44,8 @@ def warnings(tmp_path, **groups):
                                                  "[filter_scheduler] now"),
         ("DEFAULT", "metrics_weight_setting", "[DEFAULT] metrics_weight_setting is no option that "
                                               "is read; it is weight_setting in [metrics] now"),
+        ("nova_feed", "placement_refresh", "[nova_feed] placement_refresh is no option that is "
+                                           "read; hosts are read when they change"),
         ("zzz", "x", "[zzz] is no group that is read"),
     ],
 )  # fmt: skip

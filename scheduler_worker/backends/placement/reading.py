@@ -11,7 +11,13 @@ import msgspec
 
 from scheduler_worker.backends.placement.session import VERSION, Answer
 from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
-from scheduler_worker.model.provider_readings import Listed, ProviderFacts, ProviderSum, Use
+from scheduler_worker.model.provider_readings import (
+    Listed,
+    ProviderFacts,
+    ProviderSum,
+    ProviderTraits,
+    Use,
+)
 from scheduler_worker.model.providers import MAX_RATIO, Inventory
 from scheduler_worker.model.sizes import MAX_SIZE
 from scheduler_worker.wording import cut
@@ -50,6 +56,7 @@ class _Room(msgspec.Struct):
 
 class _Summary(msgspec.Struct):
     resources: dict[str, _Room]
+    root_provider_uuid: str
     traits: tuple[str, ...] = ()
 
 
@@ -93,21 +100,20 @@ class PlacementReader:
         self._unreadable: dict[str, str] = {}
         """Providers that cannot be read, and why."""
 
-    def listed(self, tree_of: str | None = None) -> Sequence[Listed]:
-        query = f"?in_tree={tree_of}" if tree_of else ""
-        return self._got(f"/resource_providers{query}", _List).resource_providers
+    def listed(self) -> Sequence[Listed]:
+        return self._got("/resource_providers", _List).resource_providers
+
+    def trees(self, uuids: Sequence[str]) -> Mapping[str, Sequence[Listed]]:
+        return self._each(uuids, self._tree)
 
     def having(self, trait: str) -> Sequence[Listed]:
         return self._got(f"/resource_providers?required={trait}", _List).resource_providers
 
-    def sums(
-        self, amounts: Mapping[str, int], limit: int | None = None
-    ) -> Mapping[str, ProviderSum]:
-        resources = ",".join(f"{name}:{amount}" for name, amount in sorted(amounts.items()))
-        most = f"&limit={limit}" if limit else ""
-        found = self._got(f"/allocation_candidates?resources={resources}{most}", _Candidates)
+    def sums(self, query: str) -> Mapping[str, ProviderSum]:
+        found = self._got(f"/allocation_candidates?{query}", _Candidates)
         return {
             uuid: ProviderSum(
+                root=summary.root_provider_uuid,
                 capacity={name: each.capacity for name, each in summary.resources.items()},
                 used={name: each.used for name, each in summary.resources.items()},
                 traits=summary.traits,
@@ -117,6 +123,9 @@ class PlacementReader:
 
     def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
         return self._each(uuids, self._facts)
+
+    def traits(self, uuids: Sequence[str]) -> Mapping[str, ProviderTraits]:
+        return self._each(uuids, self._traits)
 
     def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
         return self._each(uuids, self._use)
@@ -139,6 +148,9 @@ class PlacementReader:
             raise PlacementUnavailable("the worker stops") from error
         return {uuid: each for uuid, each in zip(uuids, found, strict=True) if each is not None}
 
+    def _tree(self, uuid: str) -> Sequence[Listed]:
+        return self._got(f"/resource_providers?in_tree={uuid}", _List).resource_providers
+
     def _facts(self, uuid: str) -> ProviderFacts | None:
         """What a provider has: nothing, as long as that cannot be read; the others go on."""
         try:
@@ -154,17 +166,31 @@ class PlacementReader:
 
     def _read_facts(self, uuid: str) -> ProviderFacts | None:
         # The inventories come first: a change after them raises the generation that they carry.
-        path = f"/resource_providers/{uuid}"
-        inventories = self._find(f"{path}/inventories", _Inventories)
-        traits = self._find(f"{path}/traits", _Traits)
-        aggregates = self._find(f"{path}/aggregates", _Aggregates)
-        if inventories is None or traits is None or aggregates is None:
+        inventories = self._find(f"/resource_providers/{uuid}/inventories", _Inventories)
+        found = self._read_traits(uuid)
+        if inventories is None or found is None:
             return None
         return ProviderFacts(
             generation=inventories.resource_provider_generation,
             inventories={name: _inventory(each) for name, each in inventories.inventories.items()},
-            traits=tuple(sorted(traits.traits)),
-            aggregates=tuple(sorted(aggregates.aggregates)),
+            traits=found.traits,
+            aggregates=found.aggregates,
+        )
+
+    def _traits(self, uuid: str) -> ProviderTraits | None:
+        """As :meth:`_facts` has them, and has told of."""
+        try:
+            return self._read_traits(uuid)
+        except _Unreadable:
+            return ProviderTraits()
+
+    def _read_traits(self, uuid: str) -> ProviderTraits | None:
+        traits = self._find(f"/resource_providers/{uuid}/traits", _Traits)
+        aggregates = self._find(f"/resource_providers/{uuid}/aggregates", _Aggregates)
+        if traits is None or aggregates is None:
+            return None
+        return ProviderTraits(
+            traits=tuple(sorted(traits.traits)), aggregates=tuple(sorted(aggregates.aggregates))
         )
 
     def _use(self, uuid: str) -> Use | None:

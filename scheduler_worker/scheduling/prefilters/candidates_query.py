@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from msgspec import structs
 
@@ -172,6 +172,16 @@ def _traits(required: Iterable[str], forbidden: Iterable[str]) -> str:
 
 def _any_of(uuids: Iterable[str]) -> str:
     return f"in:{','.join(sorted(uuids))}"
+
+
+def suits(query: str, aggregates: Collection[str]) -> bool:
+    """Whether a host with providers in these aggregates has all that a query asks of aggregates."""
+    for name, value in parse_qsl(query):
+        if name.startswith("member_of"):
+            some = set(value.removeprefix("!").removeprefix("in:").split(","))
+            if some.isdisjoint(aggregates) != value.startswith("!"):
+                return False
+    return True
 
 
 # The answer

@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from scheduler_worker.errors import BackendError
-from scheduler_worker.model.provider_readings import Listed, ProviderFacts, ProviderSum, Use
+from scheduler_worker.model.provider_readings import (
+    Listed,
+    ProviderFacts,
+    ProviderSum,
+    ProviderTraits,
+    Use,
+)
 from scheduler_worker.observer import Observer
 from scheduler_worker.placement import Providers
 
@@ -20,19 +26,23 @@ class CountedProviders:
         self._inner = inner
         self._observer = observer
 
-    def listed(self, tree_of: str | None = None) -> Sequence[Listed]:
-        return self._counted("list", lambda: self._inner.listed(tree_of))
+    def listed(self) -> Sequence[Listed]:
+        return self._counted("list", self._inner.listed)
+
+    def trees(self, uuids: Sequence[str]) -> Mapping[str, Sequence[Listed]]:
+        return self._counted("list", lambda: self._inner.trees(uuids), len(uuids))
 
     def having(self, trait: str) -> Sequence[Listed]:
         return self._counted("list", lambda: self._inner.having(trait))
 
-    def sums(
-        self, amounts: Mapping[str, int], limit: int | None = None
-    ) -> Mapping[str, ProviderSum]:
-        return self._counted("sums", lambda: self._inner.sums(amounts, limit))
+    def sums(self, query: str) -> Mapping[str, ProviderSum]:
+        return self._counted("sums", lambda: self._inner.sums(query))
 
     def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
         return self._counted("facts", lambda: self._inner.facts(uuids), len(uuids))
+
+    def traits(self, uuids: Sequence[str]) -> Mapping[str, ProviderTraits]:
+        return self._counted("traits", lambda: self._inner.traits(uuids), len(uuids))
 
     def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
         return self._counted("use", lambda: self._inner.uses(uuids), len(uuids))

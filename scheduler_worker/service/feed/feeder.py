@@ -77,6 +77,7 @@ class Feeder:
             providers=providers,
             has_turn=self.has_turn,
             now_s=self._now_s,
+            keep=self._keep,
         )
         self._outline: Outline | None = None
         self._found: Outline | SourceUnavailable | None = None
@@ -335,8 +336,11 @@ class Feeder:
                 turn = Turn(before.worker, before.at_s)
                 wait_s = turn.due_in_s(self._name, now_s, self._settings.interval_s)
                 if wait_s > 0:
+                    self._warn_of_lapse(before.worker)
                     self._lose_turn()
                     return wait_s
+            if is_ours and began_s >= self._held_until_s:
+                self._warn_of_lapse("nobody")
             if not is_ours:
                 self._lose_turn()
             is_known = before is not None and now_s - before.at_s <= self._settings.silent_after_s
@@ -366,6 +370,26 @@ class Feeder:
                 problem=self._problem,
             )
             return self._records.write(self._deps.fleet.store, state)
+
+    def _warn_of_lapse(self, successor: str) -> None:
+        """Say that the turn was lost, if it was, and what may be done."""
+        if self._held_until_s == float("-inf"):
+            return
+        parts = [each.progress for each in self._parts.values()]
+        hosts = sum(each.hosts for each in parts)
+        LOG.warning(
+            "This worker's turn to feed lapsed, for its round came after more than %.0f s; %s "
+            "feeds meanwhile. %d of %d hosts are read, and reading goes on from there. Give the "
+            "workers more CPU, or raise [nova_feed] interval on all of them",
+            lapse_s(self._settings.interval_s), successor,
+            hosts - sum(each.left for each in parts), hosts,
+        )  # fmt: skip
+
+    def _keep(self) -> None:
+        with self._records.lock:
+            began_s = self._clock.monotonic_s()
+            if self.has_turn() and self._write():
+                self._held_until_s = began_s + lapse_s(self._settings.interval_s)
 
     def _lose_turn(self) -> None:
         """Forget what was read: another worker goes on with it."""

@@ -10,7 +10,7 @@ from scheduler_worker.errors import BackendError, Conflict, RequestError, StateU
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Store
 from scheduler_worker.service.feed.feeder import Feeder
-from scheduler_worker.service.state.looks import Amounts, LookRecords
+from scheduler_worker.service.state.looks import LookRecords
 from scheduler_worker.service.state.turns import Periodic
 
 LOG = logging.getLogger(__name__)
@@ -19,11 +19,11 @@ _STEP_S = 1.0
 """How long one wait for a request may last: so long a stop of the worker waits for it."""
 
 
-class UseReader(Protocol):
-    """Reads who uses hosts."""
+class HostLook(Protocol):
+    """Reads the resource providers of hosts."""
 
-    def look(self, needs: Iterable[Amounts]) -> None:
-        """Read the use of hosts that may have room for one of these needs, and report it.
+    def look(self, queries: Iterable[str]) -> None:
+        """Read hosts that may serve one of these queries of allocation candidates, and report them.
 
         Raises BackendError, Conflict, RequestError.
         """
@@ -35,13 +35,13 @@ class Looker:
     def __init__(
         self,
         feeder: Feeder,
-        uses: UseReader | None,
+        providers: HostLook | None,
         store: Store,
         clock: Clock,
         observer: Observer | None = None,
     ) -> None:
         self._feeder = feeder
-        self._uses = uses
+        self._providers = providers
         self._store = store
         self._clock = clock
         self._observer = observer or Observer()
@@ -70,20 +70,20 @@ class Looker:
         begun = self._records.begin(self._store)
         if begun is None:
             return False
-        number, needs = begun
+        number, queries = begun
         began_s = self._clock.monotonic_s()
         self._feeder.look()
-        self._read_uses(needs)
+        self._look_at_placement(queries)
         if self._feeder.has_turn():  # else another worker begins one anew
             self._records.finish(self._store, number)
             self._observer.looked(self._clock.monotonic_s() - began_s)
         return True
 
-    def _read_uses(self, needs: Iterable[Amounts]) -> None:
-        if self._uses is None:
+    def _look_at_placement(self, queries: Iterable[str]) -> None:
+        if self._providers is None:
             return
         try:
-            self._uses.look(needs)
+            self._providers.look(queries)
         except (StateUnavailable, Conflict):
             raise
         except (BackendError, RequestError) as error:

@@ -64,6 +64,8 @@ class Dependencies(NamedTuple):
     """Whether this worker still is the one that feeds."""
     now_s: Callable[[], float]
     """The store's clock."""
+    keep: Callable[[], None]
+    """Stores the progress of all parts, if this worker still feeds. Raises StateUnavailable."""
 
 
 class _TurnLostError(SchedulerWorkerError):
@@ -178,12 +180,13 @@ class PartFeed:
         self._known_hosts.refresh()
         if self._tails is None:
             self._tails = self._begin(census.now_s)
-        reads_all = self.progress.instances_since_s is None
+        read_to = self.progress.read_to
         fed, owned = self._fed(), 0
         for node in census.nodes:
             if node.host is not None and self._owns(node.host):
                 owned += 1
-                if reads_all or self._is_behind(node, node.host, fed.get(node.uuid), census):
+                is_unread = read_to is not None and node.host > read_to
+                if is_unread or self._is_behind(node, node.host, fed.get(node.uuid), census):
                     self._pending.add(node.host)
         self._complain(
             "host mappings",
@@ -198,13 +201,13 @@ class PartFeed:
         return census
 
     def _begin(self, now_s: float) -> tuple[Tail, Tail]:
+        """Where changes are followed from: for all hosts, also those that are read later."""
         overlap_s = self._deps.settings.overlap_s
         nodes_s, instances_s = self.progress.nodes_since_s, self.progress.instances_since_s
-        since_s = now_s - overlap_s
-        return (
-            Tail(since_s if nodes_s is None else nodes_s, overlap_s),
-            Tail(since_s if instances_s is None else instances_s, overlap_s),
-        )
+        if nodes_s is None or instances_s is None:
+            nodes_s = instances_s = now_s - overlap_s
+            self._note(nodes_since_s=nodes_s, instances_since_s=instances_s, read_to="")
+        return Tail(nodes_s, overlap_s), Tail(instances_s, overlap_s)
 
     def _is_behind(
         self, node: ChangedRow, host: str, record: HostRecord | None, census: Census
@@ -265,6 +268,9 @@ class PartFeed:
             self._store(self._deps.inventory.news(reports))
             self._pending.difference_update(chunk)
             self._note(left=len(self._pending))
+            if self.progress.read_to is not None:
+                self._note(read_to=max(self.progress.read_to, chunk[-1]))
+                self._deps.keep()
             if len(hosts) > _CHUNK:
                 done = min((number + 1) * _CHUNK, len(hosts))
                 LOG.info("Feed of %s: read %d of %d hosts", self.part.name, done, len(hosts))
@@ -349,6 +355,7 @@ class PartFeed:
         self._note(
             nodes_since_s=nodes.since_s,
             instances_since_s=instances.since_s,
+            read_to=None,
             synced_at_s=self._deps.now_s(),
             problem="",
         )

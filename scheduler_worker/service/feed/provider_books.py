@@ -46,13 +46,29 @@ class ProviderBooks:
             for uuid in known.keys() - self._listed.keys():
                 del known[uuid]
 
-    def list_tree(self, root: str, found: Sequence[Listed]) -> None:
-        """These are the providers of one tree; none: it is gone."""
-        for uuid in self._trees.pop(root, ()):
-            self._listed.pop(uuid, None)
-        if found:
-            self._trees[root] = [each.uuid for each in found]
-        self._listed |= {each.uuid: each for each in found}
+    def list_trees(self, trees: Mapping[str, Sequence[Listed]]) -> None:
+        """These are the providers in the trees of some; none: there is no such root any more."""
+        for root, tree in trees.items():
+            found = [each for each in tree if each.root_provider_uuid == root]
+            for uuid in self._trees.pop(root, ()):
+                self._listed.pop(uuid, None)
+            if found:
+                self._trees[root] = [each.uuid for each in found]
+            self._listed |= {each.uuid: each for each in found}
+
+    def add_known(self, tree: Iterable[ResourceProvider]) -> None:
+        """Take in what a host's record has of its tree, as far as that is exact."""
+        for each in tree:
+            if each.uuid in self._listed and each.generation is not None:
+                self._facts[each.uuid] = ProviderFacts(
+                    generation=each.generation,
+                    inventories=each.inventories,
+                    traits=each.traits,
+                    aggregates=each.aggregates,
+                )
+                self._usage[each.uuid] = _Usage(
+                    each.read_at_s, each.usages, each.consumers, each.generation
+                )
 
     def add_sums(self, sums: Mapping[str, ProviderSum], read_at_s: float) -> None:
         """Take in capacity and use of providers of which nothing better is known."""
@@ -97,35 +113,48 @@ class ProviderBooks:
         """Whether it is known what the root has, at least roughly."""
         return root in self._facts and root in self._usage
 
-    def has_more(self, provider: str, found: ProviderSum) -> bool:
-        """Whether a provider has more room than is known of it."""
+    def suits(self, provider: str, found: ProviderSum) -> bool:
+        """Whether a provider has at least this room, and these traits, by what is known of it."""
         facts, usage = self._facts.get(provider), self._usage.get(provider)
-        if facts is None or usage is None:
-            return True
+        if facts is None or usage is None or set(facts.traits) != set(found.traits):
+            return False
         known = {name: each.capacity for name, each in facts.inventories.items()}
-        return any(
-            capacity - found.used.get(name, 0) > known.get(name, 0) - usage.usages.get(name, 0)
+        return all(
+            capacity - found.used.get(name, 0) <= known.get(name, 0) - usage.usages.get(name, 0)
             for name, capacity in found.capacity.items()
         )
 
-    def oldest_read_s(self, roots: Iterable[str]) -> float | None:
-        """When the use was read that is known of these hosts for longest; None: of none."""
-        return min((self._usage[each].read_at_s for each in roots if each in self._usage),
-                   default=None)  # fmt: skip
+    def aggregates_of(self, root: str) -> set[str]:
+        """The aggregates that the providers of a tree are known to be in."""
+        facts = filter(None, map(self._facts.get, self.tree_of(root)))
+        return {uuid for each in facts for uuid in each.aggregates}
 
-    def outdated(self, roots: Iterable[str]) -> tuple[list[str], list[str]]:
-        """The providers of these trees that have changed, or of which nothing is known; and those
-        of which nothing exact is.
-        """
-        changed: list[str] = []
-        rough: list[str] = []
-        for root in roots:
-            for uuid in self.tree_of(root):
-                facts = self._facts.get(uuid)
-                if facts is None or (facts.generation or 0) < self._listed[uuid].generation:
-                    is_rough = facts is not None and facts.generation is None
-                    (rough if is_rough else changed).append(uuid)
-        return changed, rough
+    def of_another_time(self, providers: Iterable[str]) -> list[str]:
+        """Those of these providers whose facts are not as of when their use was read."""
+        return [
+            uuid
+            for uuid in providers
+            if (use := self._usage.get(uuid)) is not None
+            and ((facts := self._facts.get(uuid)) is None or facts.generation != use.generation)
+        ]
+
+    def is_current(self, root: str, known: Collection[str]) -> bool:
+        """Whether a tree is known as it was listed; a host's record knows these providers of it."""
+        tree = self.tree_of(root)
+        return set(tree) == set(known) and all(
+            self._generation(uuid) == self._listed[uuid].generation for uuid in tree
+        )
+
+    def is_rough(self, root: str) -> bool:
+        """Whether something, but nothing exact, is known of the root."""
+        return self.is_known(root) and self._generation(root) is None
+
+    def _generation(self, uuid: str) -> int | None:
+        """Up to which everything is known of a provider."""
+        facts, usage = self._facts.get(uuid), self._usage.get(uuid)
+        if facts is None or usage is None or None in {facts.generation, usage.generation}:
+            return None
+        return min(facts.generation or 0, usage.generation or 0)
 
     def report(self, root: str) -> Tree | None:
         """The tree as a host reports it; None: not known.
@@ -154,7 +183,7 @@ class ProviderBooks:
             aggregates=facts.aggregates,
             consumers=usage.consumers,
             read_at_s=usage.read_at_s,
-            generation=usage.generation,
+            generation=self._generation(uuid),
         )
 
 

@@ -1,14 +1,17 @@
 """Keeps what is known of resource providers true, and reports it of the hosts they are of.
 
-Inventories, traits and aggregates are read when a provider's generation has risen. Who uses a
-provider is read
+The generations of all are listed regularly, and trees with another one than is known are read. So
+are, for their use, trees
 
-* at once, after Placement refused a claim (:meth:`ProviderFeed.read_again`), and a moment after
+* after Placement refused a claim (:meth:`ProviderFeed.read_again`), at once; a moment after
   instances came to a host or left it, and again when their deletion must be through;
-* for hosts on which something stays reserved, until the reading has it;
-* of all hosts in turn, within ``rolling_s``, for what nobody said.
+* of hosts on which something stays reserved, until the reading has it;
+* that would not do for a request as they are known, before it is refused (:meth:`look`).
 
-The worker that feeds reads all of this. Any other reads what it was refused alone.
+A deleted allocation leaves the generation: it is found when its instance leaves, by the next claim
+on the host, or by a look.
+
+The worker that feeds reads all of this. Any other reads what it was refused, and what it verifies.
 """
 
 from __future__ import annotations
@@ -16,34 +19,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from scheduler_worker.errors import BackendError, Conflict, RequestError
+from scheduler_worker.errors import BackendError, Conflict, PlacementRefused, RequestError
 from scheduler_worker.model.host_records import HostRecord, HostReport
-from scheduler_worker.model.sources import COMPUTE
 from scheduler_worker.observer import Observer
 from scheduler_worker.placement import Providers
 from scheduler_worker.ports import Clock
+from scheduler_worker.scheduling.prefilters.candidates_query import suits
 from scheduler_worker.service.feed.counted import CountedProviders
-from scheduler_worker.service.feed.provider_books import (
-    ProviderBooks,
-    Tree,
-    is_same_but_for_times,
-)
+from scheduler_worker.service.feed.provider_books import ProviderBooks, Tree
 from scheduler_worker.service.feed.settings import ProviderSettings
 from scheduler_worker.service.feed.sharing import SharingProviders
-from scheduler_worker.service.state.looks import Amounts
+from scheduler_worker.service.feed.trees import HostTrees
+from scheduler_worker.service.feed.verifying import Verifier
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.state.turns import Periodic
 
 LOG = logging.getLogger(__name__)
 
-_MOST_AT_ONCE = 50
-"""Trees that are read in one go: more would make their times differ from those of the report."""
-_CHUNK = 500
-"""Hosts in one report."""
-_MOST_ROOMY = 1000
-"""Hosts with room for a request, in one answer of Placement; Nova's scheduler asks for as many."""
 _BULK = ("VCPU", "PCPU")
 """Trees that have some of this left are known from one answer each."""
 
@@ -60,11 +54,18 @@ class ProviderFeed:
         *,
         settings: ProviderSettings,
         has_turn: Callable[[], bool],
+        verifying: Providers | None = None,
         observer: Observer | None = None,
     ) -> None:
-        self._reader = CountedProviders(reader, observer or Observer())
-        self._fleet = fleet
-        self._update_hosts = update_hosts
+        """``verifying`` reads for :meth:`verify`, which is not to wait for a round; None: as well
+        ``reader``.
+        """
+        observer = observer or Observer()
+        self._reader = CountedProviders(reader, observer)
+        self._beside = CountedProviders(verifying or reader, observer)
+        self._trees = HostTrees(fleet, update_hosts)
+        self.verify = Verifier(self._beside, self._trees).verify
+        """Implements ``ProviderReader``."""
         self._clock = clock
         self._settings = settings
         self._has_turn = has_turn
@@ -72,7 +73,7 @@ class ProviderFeed:
         """What is shared between trees, in every worker."""
         self._books = ProviderBooks()
         self._is_begun = False
-        self._list_due_s = self._rolled_s = float("-inf")
+        self._list_due_s = float("-inf")
         self._refused: deque[str] = deque()
         """Providers that contradicted what is known of them."""
         self._due_s: dict[str, float] = {}
@@ -81,16 +82,13 @@ class ProviderFeed:
         """Those of which an instance went: its allocation may be deleted after it."""
         self._instances: dict[str, frozenset[str]] = {}
         """Host uuid -> the instances that were on it when its use was last wanted."""
-        self._rolling: deque[str] = deque()
         self._changed: dict[str, None] = {}
         self._rough: dict[str, None] = {}
-        """Providers whose facts are to be read, in order."""
+        """Roots whose trees are to be read, in order."""
         self._shown: dict[str, Tree] = {}
         """Root -> its tree as it is known; other threads look it up."""
         self._problem = ""
         self._running = threading.Lock()
-        self._oldest_s: float | None = None
-        """When the use was read that is known for longest, by our monotonic clock."""
         self.task = Periodic("providers", self.run_due, settings.interval_s)
         """The thread."""
 
@@ -103,12 +101,6 @@ class ProviderFeed:
         """Whether the host has providers, and its record does not have them yet."""
         return not host.resource_providers and bool(self._books.tree_of(host.uuid))
 
-    @property
-    def oldest_read_age_s(self) -> float | None:
-        """How old the oldest reading of a host's use is; None: another worker reads."""
-        oldest_s = self._oldest_s
-        return None if oldest_s is None else max(0.0, self._clock.monotonic_s() - oldest_s)
-
     def providers(self, host_uuid: str) -> Tree | None:
         """The providers of a host as they were last read; None: not known. Does not block."""
         return self._shown.get(host_uuid)
@@ -117,15 +109,16 @@ class ProviderFeed:
         """Placement contradicts what is known of these providers. Does not block."""
         self._refused.extend(providers)
 
-    def look(self, needs: Iterable[Amounts]) -> None:
-        """Read, now, the use of hosts that may have room which is not known; it is reported then.
+    def look(self, queries: Iterable[str]) -> None:
+        """Read, now, hosts that may serve requests and are not known to; what is found is stored.
 
-        That are those that Placement has room on for one of these ``needs``, and those whose
+        That are those that Placement finds for one of these ``queries`` of allocation candidates
+        and that are known with less room, other traits, providers or aggregates; and those whose
         instances have left a short while ago. Raises BackendError, Conflict, RequestError.
         """
         with self._running:
             if self._has_turn() and self._is_begun:
-                self._read_roomy(needs)
+                self._look(queries)
 
     def run_due(self) -> float:
         """Read what is due; returns the seconds until the next call. Raises nothing."""
@@ -145,13 +138,14 @@ class ProviderFeed:
             if self._has_turn():
                 self._read_all()
             elif self._is_begun:
-                self._is_begun, self._shown, self._oldest_s = False, {}, None
+                self._is_begun, self._shown = False, {}
             self._read_refused()
 
     def stop(self) -> None:
         """End the thread and the connections."""
         self.task.stop()
-        self._reader.close()
+        for reader in (self._reader, self._beside):
+            reader.close()
 
     # All of them
 
@@ -159,40 +153,50 @@ class ProviderFeed:
         now_s = self._clock.monotonic_s()
         if not self._is_begun:
             self._begin()
-            self._rolled_s = now_s
         elif now_s >= self._list_due_s:
             self._books.list_all(self._reader.listed())
             for root in self._shown.keys() - self._books.roots():
                 del self._shown[root]
-        self._refresh()
-        hosts = self._hosts()
+        self._trees.refresh()
+        hosts = self._trees.hosts()
         if now_s >= self._list_due_s:
             self._list_due_s = now_s + self._settings.list_interval_s
-            changed, rough = self._books.outdated(hosts)
-            self._changed |= dict.fromkeys(changed)
-            self._rough = dict.fromkeys(rough)
+            self._note_outdated(hosts)
         self._watch(hosts, now_s)
-        self._read(self._unknown(hosts), hosts, with_facts=True)
-        self._read_facts(hosts)
+        self._read(self._unknown(hosts))
+        self._read_outdated()
         self._read_due(hosts, now_s)
-        self._roll(hosts, now_s)
-        oldest_s = self._books.oldest_read_s(hosts)
-        self._oldest_s = None if oldest_s is None else now_s - (self._now_s() - oldest_s)
 
     def _begin(self) -> None:
-        """Know most providers from a few answers."""
-        self._refresh()
-        read_at_s = self._now_s()
+        """Know most providers from the hosts' records, the others from a few answers."""
+        self._trees.refresh()
+        read_at_s = self._trees.now_s()
         books = ProviderBooks()
         books.list_all(self._reader.listed())
-        for resource_class in _BULK:
-            books.add_sums(self._reader.sums({resource_class: 1}), read_at_s)
+        hosts = self._trees.hosts()
+        for record in hosts.values():
+            books.add_known(record.resource_providers)
+        are_known = all(books.is_known(root) for root in hosts if books.tree_of(root))
+        for resource_class in () if are_known else _BULK:
+            books.add_sums(self._reader.sums(f"resources={resource_class}:1"), read_at_s)
         known = sum(books.is_known(root) for root in books.roots())
-        LOG.info("%d resource providers without a parent, of which %d have CPUs left; the others "
-                 "are read one by one", len(books.roots()), known)  # fmt: skip
+        LOG.info("%d resource providers without a parent, of which %d are known or have CPUs left; "
+                 "hosts of the others are read one by one", len(books.roots()), known)  # fmt: skip
         self._books, self._is_begun = books, True
         self._list_due_s = float("-inf")
-        self._report(books.roots(), self._hosts(), demanded=False)
+        self._shown |= self._trees.store(books, books.roots())
+
+    def _note_outdated(self, hosts: Mapping[str, HostRecord]) -> None:
+        """Note the trees that are not known as they were listed."""
+        books = self._books
+        outdated = [
+            root
+            for root, record in hosts.items()
+            if books.tree_of(root)
+            and not books.is_current(root, [each.uuid for each in record.resource_providers])
+        ]
+        self._rough = {root: None for root in outdated if books.is_rough(root)}
+        self._changed |= {root: None for root in outdated if root not in self._rough}
 
     def _unknown(self, hosts: Mapping[str, HostRecord]) -> list[str]:
         """The hosts of which nothing is known yet, or nothing was reported."""
@@ -206,7 +210,7 @@ class ProviderFeed:
     def _watch(self, hosts: Mapping[str, HostRecord], now_s: float) -> None:
         """Note the hosts whose use must have changed, and those that have waited for it."""
         settle_s = self._settings.settle_s
-        for replica in self._fleet.clusters():
+        for replica in self._trees.clusters():
             with replica.lock:
                 for uuid, instances in _instances(replica):
                     before = self._instances.get(uuid)
@@ -225,41 +229,22 @@ class ProviderFeed:
         for uuid in self._instances.keys() - hosts.keys():
             del self._instances[uuid]
 
-    def _read_facts(self, hosts: Mapping[str, HostRecord]) -> None:
-        """Read what the next providers have: half of them such that changed, the others rough."""
-        most = max(2, int(self._settings.facts_per_s * self._settings.interval_s))
+    def _read_outdated(self) -> None:
+        """Read the next trees: half of them such that changed, the others rough."""
+        most = max(2, int(self._settings.hosts_per_s * self._settings.interval_s))
         spare = max(0, most // 2 - len(self._rough))
         chosen = list(self._changed)[: most - most // 2 + spare]
         chosen += list(self._rough)[: most - len(chosen)]
-        if chosen:
-            self._add_facts(chosen)
-            roots = {root for uuid in chosen if (root := self._books.root_of(uuid))}
-            self._report(roots, hosts, demanded=False)
+        self._read(chosen)
 
     def _read_due(self, hosts: Mapping[str, HostRecord], now_s: float) -> None:
         due = [root for root, due_s in self._due_s.items() if due_s <= now_s]
-        self._read([root for root in due if root in hosts], hosts, demanded=True)
+        self._read([root for root in due if root in hosts], demanded=True)
         for root in due:
             del self._due_s[root]
             if root in self._left:
                 self._left.discard(root)
                 self._due_s[root] = now_s + self._settings.settle_s
-
-    def _roll(self, hosts: Mapping[str, HostRecord], now_s: float) -> None:
-        """Read the use of the next hosts, so that all have their turn in time."""
-        share = min(1.0, (now_s - self._rolled_s) / self._settings.rolling_s)
-        count = int(len(hosts) * share)
-        if not count:
-            return
-        self._rolled_s = now_s
-        chosen: list[str] = []
-        for _ in range(count):
-            if not self._rolling:
-                self._rolling.extend(hosts)
-            root = self._rolling.popleft()
-            if root in hosts:
-                chosen.append(root)
-        self._read(chosen, hosts)
 
     # Some of them
 
@@ -269,104 +254,50 @@ class ProviderFeed:
         if not refused:
             return
         try:
-            roots = {self._root_of(each) for each in refused} - {None}
-            found = [root for root in roots if root is not None]
-            self._read(found, self._hosts(), with_facts=True, demanded=True)
+            self._read(self._roots_of(refused), demanded=True)
         except BackendError:
             self._refused.extend(refused)
             raise
 
-    def _read_roomy(self, needs: Iterable[Amounts]) -> None:
-        self._refresh()
-        hosts = self._hosts()
+    def _look(self, queries: Iterable[str]) -> None:
+        self._trees.refresh()
+        hosts = self._trees.hosts()
         self._watch(hosts, self._clock.monotonic_s())
         roots = {root: None for root in self._due_s if root in hosts}
-        for amounts in needs:
-            for provider, found in self._reader.sums(dict(amounts), _MOST_ROOMY).items():
-                root = self._books.root_of(provider)
-                if root in hosts and self._books.has_more(provider, found):
-                    roots[root] = None
-        self._read(roots, hosts, with_facts=True, demanded=True)
+        for query in queries:
+            roots |= {root: None for root in self._unsuited(query) if root in hosts}
+        self._read(roots, demanded=True)
 
-    def _root_of(self, provider: str) -> str | None:
-        """The root of a provider; its tree is listed anew."""
-        found = self._reader.listed(provider)
-        if not found:
-            return None
-        root = found[0].root_provider_uuid
-        self._books.list_tree(root, found)
-        return root
+    def _unsuited(self, query: str) -> Iterator[str]:
+        """The roots of the trees that Placement finds, and that would not do as they are known."""
+        try:
+            answer = self._reader.sums(query)
+        except PlacementRefused as error:  # of a trait that there is not, for example
+            LOG.info("Placement finds no hosts for a request that found none here: %s", error)
+            return
+        for provider, found in answer.items():
+            books = self._books
+            if not books.suits(provider, found) or not suits(
+                query, books.aggregates_of(found.root)
+            ):
+                yield found.root
 
-    def _read(
-        self,
-        roots: Iterable[str],
-        hosts: Mapping[str, HostRecord],
-        *,
-        with_facts: bool = False,
-        demanded: bool = False,
-    ) -> None:
-        """Read the use of trees, and what they have if asked to; report what has changed."""
-        left = list(dict.fromkeys(roots))
-        while left:
-            some, left = left[:_MOST_AT_ONCE], left[_MOST_AT_ONCE:]
-            providers = [uuid for root in some for uuid in self._books.tree_of(root)]
-            if with_facts:
-                self._add_facts(providers)
-            self._refresh()
-            read_at_s = self._now_s()
-            self._books.add_uses(self._reader.uses(providers), read_at_s)
-            self._report(some, hosts, demanded=demanded)
+    def _roots_of(self, providers: Iterable[str]) -> set[str]:
+        roots = {each: self._books.root_of(each) for each in providers}
+        unknown = [each for each, root in roots.items() if root is None]
+        trees = self._reader.trees(unknown) if unknown else {}
+        found = {tree[0].root_provider_uuid for tree in trees.values() if tree}
+        return found.union(filter(None, roots.values()))
 
-    def _report(
-        self, roots: Iterable[str], hosts: Mapping[str, HostRecord], *, demanded: bool
-    ) -> None:
-        reports = []
+    def _read(self, roots: Iterable[str], *, demanded: bool = False) -> None:
+        """Read trees, and store what has changed; ``demanded``: even if that is only the time."""
+        roots = list(roots)
+        found = self._trees.read(self._reader, self._books, roots, demanded=demanded)
+        if self._is_begun:
+            self._shown |= found
         for root in roots:
-            record, tree = hosts.get(root), self._books.report(root)
-            if tree is not None:
-                self._shown[root] = tree
-            if record is None or tree is None:
-                continue
-            known = record.resource_providers
-            if known == tree or (not demanded and is_same_but_for_times(known, tree)):
-                continue
-            # Of a host that is alive by its own reports this is no heartbeat.
-            source = COMPUTE if record.service.get("watched") else "placement"
-            reports.append(
-                HostReport(
-                    host=record.host,
-                    uuid=record.uuid,
-                    source=source,
-                    resource_providers=list(tree),
-                )
-            )
-        for start in range(0, len(reports), _CHUNK):
-            self._update_hosts(reports[start : start + _CHUNK])
-
-    def _add_facts(self, providers: Sequence[str]) -> None:
-        self._books.add_facts(self._reader.facts(providers))
-        for uuid in providers:
-            self._changed.pop(uuid, None)
-            self._rough.pop(uuid, None)
-
-    # The shared state
-
-    def _hosts(self) -> dict[str, HostRecord]:
-        """The hosts by uuid, as this process knows them."""
-        found: dict[str, HostRecord] = {}
-        for replica in self._fleet.clusters():
-            with replica.lock:
-                found |= {each.uuid: each for each in replica.table.records}
-        return found
-
-    def _refresh(self) -> None:
-        for replica in self._fleet.clusters():
-            with replica.lock:
-                replica.refresh(self._fleet.store)
-
-    def _now_s(self) -> float:
-        """The store's clock a moment ago: of several stores the one that is behind."""
-        return min((each.table.now_s for each in self._fleet.clusters()), default=0.0)
+            self._changed.pop(root, None)
+            self._rough.pop(root, None)
 
 
 def _instances(replica: ClusterReplica) -> Iterator[tuple[str, Mapping[str, object]]]:

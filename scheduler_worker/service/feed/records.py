@@ -22,6 +22,9 @@ class PartProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the changes of compute nodes are to be read on, by the source's clock; None: read all.
     """
     instances_since_s: float | None = None
+    read_to: str | None = None
+    """While all is read for the first time: the last host that was stored, of all in their order;
+    None: all were, or none is to be yet."""
     synced_at_s: float = 0.0
     """When all of it was known last, by the store's clock; 0: never."""
     hosts: int = 0

@@ -36,10 +36,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Between two looks at what has to be read."""
     list_interval_s: float = 60.0
     """Between two readings of all generations."""
-    rolling_s: float = 600.0
-    """In which time the use of every provider is read again."""
-    facts_per_s: float = 5.0
-    """Providers of a new generation that are read again; every claim makes one."""
+    hosts_per_s: float = 5.0
+    """Hosts that are read because a new generation was listed, which every claim makes."""
     connections: int = 4
     """Requests to Placement at a time, at most."""
     settle_s: float = 15.0

@@ -7,18 +7,14 @@ passes waits for a look that began after it, and is decided again, once.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
-from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.ports import Clock, Store
-from scheduler_worker.scheduling.prefilters.amounts import amounts_of
-from scheduler_worker.scheduling.prefilters.groups import unsuffixed
-from scheduler_worker.service.state.looks import Amounts, LookRecords
+from scheduler_worker.service.state.looks import LookRecords
 from scheduler_worker.service.state.replica import Replica
 from scheduler_worker.service.state.state_waiters import StateWaiters
 from scheduler_worker.waiters import YieldSlot
-
-_CPUS = {"VCPU", "PCPU"}
 
 
 class Feed(Protocol):
@@ -76,15 +72,19 @@ class Freshness:
         await self._for_hosts.wait(self._feed.is_ready, until_s=until_s, yield_slot=yield_slot)
         return self._feed.unready()
 
-    async def look(self, spec: RequestSpec, deadline_s: float, yield_slot: YieldSlot) -> bool:
-        """Wait for a look at whatever may have changed for this request; False: it did not come.
+    async def look(
+        self, queries: Collection[str], deadline_s: float, yield_slot: YieldSlot
+    ) -> bool:
+        """Wait for a look at whatever may have changed for a request; False: it did not come.
+
+        ``queries`` of allocation candidates are what nova-scheduler would ask for it.
 
         Raises Conflict, WorkerStops, StateUnavailable.
         """
         until_s = self._until_s(self._look_timeout_s, deadline_s)
         if until_s is None:
             return False
-        number = self._records.ask(self._store, amounts_on_any_host(spec))
+        number = self._records.ask(self._store, queries)
         return await self._for_looks.wait(
             lambda: self._records.book.done >= number, until_s=until_s, yield_slot=yield_slot
         )
@@ -99,15 +99,3 @@ class Freshness:
         now_s = self._clock.monotonic_s()
         until_s = min(now_s + timeout_s, (now_s + deadline_s) / 2)
         return until_s if until_s > now_s else None
-
-
-def amounts_on_any_host(spec: RequestSpec) -> Amounts:
-    """What a request needs of one host, as far as that is the same on every host.
-
-    Pinned CPUs are left out, which are of one class or another. Raises RequestError.
-    """
-    amounts = dict(amounts_of(spec))
-    if "PCPU" in amounts:
-        amounts = {name: each for name, each in amounts.items() if name not in _CPUS}
-    amounts |= {name: each for name, each in unsuffixed(spec.flavor).items() if each > 0}
-    return tuple(sorted(amounts.items()))

@@ -14,6 +14,8 @@ from functools import partial
 from scheduler_worker.errors import Conflict, NoValidHost
 from scheduler_worker.model.decisions import Decision, Diagnosis
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
+from scheduler_worker.scheduling.prefilters.candidates_query import queries
+from scheduler_worker.scheduling.prefilters.needs import needs_of
 from scheduler_worker.scheduling.queue_priority import priority_boost_s
 from scheduler_worker.service.placement import alternates, multi_cluster
 from scheduler_worker.service.placement.asking import Asking
@@ -30,6 +32,8 @@ from scheduler_worker.service.state.routing import Routing
 from scheduler_worker.service.state.trace import RequestTrace
 from scheduler_worker.waiters import YieldSlot
 
+_MOST_FOUND = 1000
+"""Candidates that a look asks for; nova-scheduler asks for as many."""
 _QUESTIONS = 3
 """How often Placement is asked about one decision, while others' claims are being written."""
 
@@ -144,8 +148,11 @@ class Reserving:
             return False
         trace.looks_for_alternates = for_alternates
         spec, deadline_s = trace.request.spec, trace.caller_deadline_s
+        needs = needs_of(spec, self._deps.pipelines().nova.candidates.parameters)
+        aggregates = list(self._deps.fleet.globals.aggregates.values())
+        asked = [each.text for each in queries(spec, needs, aggregates, _MOST_FOUND)]
         begun_s = self._deps.clock.monotonic_s()
-        is_done = await self._freshness.look(spec, deadline_s, yield_slot)
+        is_done = await self._freshness.look(asked, deadline_s, yield_slot)
         trace.spent("look", begun_s, self._deps.clock.monotonic_s())
         trace.look = "done" if is_done else "late"
         if is_done:

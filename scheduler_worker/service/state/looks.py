@@ -18,11 +18,8 @@ from scheduler_worker.service.state.replica import Replica
 SCOPE = "@looks"
 _KEY = "n:looks"
 _ATTEMPTS = 32
-_MOST_AMOUNTS = 16
-"""Different amounts that one look asks Placement about."""
-
-Amounts = tuple[tuple[str, int], ...]
-"""Resource class and amount, sorted."""
+_MOST_QUERIES = 16
+"""Different queries that one look asks Placement."""
 
 
 class LookBook(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -31,13 +28,12 @@ class LookBook(msgspec.Struct, frozen=True, omit_defaults=True):
     wanted: int = 0
     begun: int = 0
     done: int = 0
-    amounts: dict[str, int] = {}
-    """What a request that waits needs of a host, as JSON -> the last look that it waits for."""
+    queries: dict[str, int] = {}
+    """What requests that wait ask of allocation candidates -> the last look that they wait for."""
 
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(LookBook).decode
-_read_amounts = msgspec.json.Decoder(Amounts).decode
 
 
 class LookRecords(Replica):
@@ -52,26 +48,26 @@ class LookRecords(Replica):
         if key == _KEY:
             self.book = LookBook() if value is None else _decode(value)
 
-    def ask(self, store: Store, amounts: Amounts) -> int:
+    def ask(self, store: Store, queries: Collection[str]) -> int:
         """Ask for a look that begins from now on; returns its number.
 
-        ``amounts`` are what the request needs of a host; without any, use is not asked for.
+        ``queries`` of allocation candidates find the hosts that may serve the request.
         """
         number = 0
 
         def asked(book: LookBook) -> LookBook:
             nonlocal number
             number = book.begun + 1
-            wanted = book.amounts
-            text = _encode(amounts).decode()
-            if amounts and (text in wanted or len(wanted) < _MOST_AMOUNTS):
-                wanted = wanted | {text: number}
-            return msgspec.structs.replace(book, wanted=max(book.wanted, number), amounts=wanted)
+            asked = dict(book.queries)
+            for query in queries:
+                if query in asked or len(asked) < _MOST_QUERIES:
+                    asked[query] = number
+            return msgspec.structs.replace(book, wanted=max(book.wanted, number), queries=asked)
 
         self._change(store, asked)
         return number
 
-    def begin(self, store: Store) -> tuple[int, Collection[Amounts]] | None:
+    def begin(self, store: Store) -> tuple[int, Collection[str]] | None:
         """Begin a look if one is asked for, or was begun and not finished.
 
         Returns its number, and what it is to ask for.
@@ -86,17 +82,17 @@ class LookRecords(Replica):
         before, after = self._change(store, begun)
         if after == before:
             return None
-        return after.begun, [_read_amounts(each) for each in after.amounts]
+        return after.begun, after.queries.keys()
 
     def finish(self, store: Store, number: int) -> None:
         """The look is done: what it found is stored."""
 
         def finished(book: LookBook) -> LookBook:
-            left = {text: last for text, last in book.amounts.items() if last > number}
+            left = {query: last for query, last in book.queries.items() if last > number}
             # One whose worker was held up ends what was begun before it, and so this one, too.
             wanted = book.wanted if book.wanted > book.begun else max(book.done, number)
             return msgspec.structs.replace(
-                book, done=max(book.done, number), wanted=wanted, amounts=left
+                book, done=max(book.done, number), wanted=wanted, queries=left
             )
 
         self._change(store, finished)

@@ -19,6 +19,7 @@ from scheduler_worker.scheduling.prefilters.candidates_query import (
     asked_classes,
     by_root,
     queries,
+    suits,
 )
 from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
 from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
@@ -285,3 +286,16 @@ def test_amounts_that_placement_added_up_too_often_do_not_count():
         ("", "pool"): {"DISK_GB": 10},
         ("1", "h"): {"DISK_GB": 20},
     }
+
+
+@pytest.mark.parametrize(
+    ("aggregates", "does"),
+    [({"a", "c"}, True), ({"a"}, False), ({"a", "c", "x"}, False), (set(), False)],
+)
+def test_whether_a_host_is_where_a_query_asks_for_it(aggregates, does):
+    query = "resources=VCPU:1&member_of=in:a,b&member_of1=in:c&member_of=!in:x,y"
+    assert suits(query, aggregates) is does
+
+
+def test_a_query_that_names_no_aggregate_asks_for_none():
+    assert suits("resources=VCPU:1", ())

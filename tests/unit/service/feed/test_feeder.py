@@ -445,30 +445,49 @@ def test_one_of_two_workers_feeds_and_the_other_goes_on_from_there(world, source
     assert source.calls == before  # it has lost the turn
 
 
-def test_another_worker_finishes_a_first_reading(world, source, monkeypatch):
+def test_another_worker_goes_on_with_a_first_reading(world, source, monkeypatch, caplog):
+    """From the hosts that are stored, of which it reads what has changed meanwhile."""
     for number in range(600):
         source.put(f"n{number:03}")
-    real = source.read
+    world.clock.advance(FULL_S)
+    real, read = source.read, set()
 
-    def read(part_id, hosts):
+    def slow(part_id, hosts):
         found = real(part_id, hosts)
-        if "n000" in hosts:
+        if "n599" in hosts:
             world.clock.advance(2 * INTERVAL_S)  # so long that the turn is over
         return found
 
-    monkeypatch.setattr(source, "read", read)
+    def noted(part_id, hosts):
+        read.update(hosts)
+        return real(part_id, hosts)
+
+    monkeypatch.setattr(source, "read", slow)
     fed = feeder(world, source)
     fed.run_due()
-    assert not any(name.startswith("n") for name in records(world))
-    monkeypatch.setattr(source, "read", real)
+    assert len(records(world)) == 500
+    assert fed.unready()
+    source.place("i1", "n000")
+    monkeypatch.setattr(source, "read", noted)
     beside = world.beside()
     other = feeder(beside, source, name="other")
     world.clock.advance(2 * INTERVAL_S)
     other.run_due()
     assert other.unready() is None
     assert len(records(beside)) == 603
+    assert on_host(beside, "n000") == {"i1"}
+    assert read == {"n000", "c", *(f"n{number:03}" for number in range(498, 600))}
     look(fed, SECOND_S, world=world)
     assert fed.unready() is None
+    assert "500 of 603 hosts are read" in caplog.text
+
+
+def test_a_turn_that_lapses_by_a_late_round_is_told(world, source, fed, caplog):
+    look(fed, INTERVAL_S, world=world)
+    assert not caplog.records
+    look(fed, 2 * INTERVAL_S, world=world)
+    [warned] = caplog.records
+    assert "nobody feeds meanwhile. 3 of 3 hosts are read" in warned.message
 
 
 def test_a_worker_that_stops_hands_on_its_turn(world, source, fed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -22,15 +23,15 @@ from tests.support.services import World, request
 PATIENCE_S = 60.0
 
 
-class Uses:
+class Placement:
     """Placement, of which a test sees what it was asked for."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
         self.error: Exception | None = None
 
-    def look(self, needs: Any) -> None:
-        self.asked.append(sorted(needs))
+    def look(self, queries: Any) -> None:
+        self.asked.append(sorted(queries))
         if self.error is not None:
             raise self.error
 
@@ -53,7 +54,7 @@ class Cloud:
         self.source.put("b")
         self.feeder = feeder(self.world, self.source)
         self.feeder.run_due()
-        self.uses = Uses()
+        self.placement = Placement()
         self.looker = self.looker_of(self.feeder)
         self.results = Results()
         self.last: Any = None
@@ -62,7 +63,7 @@ class Cloud:
 
     def looker_of(self, fed: Any) -> Looker:
         world = self.world
-        return Looker(fed, self.uses, world.state, world.clock)
+        return Looker(fed, self.placement, world.state, world.clock)
 
     def let_wait(self, world: World, look_timeout_s: float = 10.0) -> None:
         world.feed(freshness(world, self.feeder, look_timeout_s=look_timeout_s), self.results)
@@ -166,10 +167,10 @@ def test_all_that_wait_share_one_look_also_of_other_workers(cloud):
     assert cloud.looker.look_if_asked()
     assert [each() for each in answers] == ["b"] * 3
     assert cloud.source.calls["outline"] == outlines + 1
-    [needs] = cloud.uses.asked
-    assert needs == [
-        (("MEMORY_MB", 1024), ("VCPU", 1)),
-        (("MEMORY_MB", 2048), ("VCPU", 1)),
+    [asked] = cloud.placement.asked
+    assert [parse_qs(each)["resources"] for each in asked] == [
+        ["MEMORY_MB:1024,VCPU:1"],
+        ["MEMORY_MB:2048,VCPU:1"],
     ]
     assert not cloud.looker.look_if_asked()
 
@@ -180,12 +181,12 @@ def test_a_look_that_began_before_a_request_does_not_count_for_it(cloud, monkeyp
     cloud.await_askers(1)
     late: list[Callable[[], str]] = []
 
-    def look(needs: Any) -> None:
+    def look(queries: Any) -> None:
         late.append(cloud.ask("i2"))
         cloud.await_askers(2)
         cloud.source.put("b", memory_mb_used=0)
 
-    monkeypatch.setattr(cloud.uses, "look", look)
+    monkeypatch.setattr(cloud.placement, "look", look)
     cloud.looker.look_if_asked()
     with pytest.raises(NoValidHost):
         first()
@@ -212,7 +213,7 @@ def test_hosts_are_looked_at_again_for_alternates_that_lack_only_room(cloud):
     answer = cloud.ask("i1", alternates=1)
     cloud.await_askers(1)
     assert cloud.world.reserved() == {"b": ["i1"]}
-    cloud.uses.look = lambda needs: with_room(cloud, a=8)
+    cloud.placement.look = lambda queries: with_room(cloud, a=8)
     assert cloud.looker.look_if_asked()
     assert answer() == "b"
     assert [each.service_host for each in cloud.last.selections[0]] == ["b", "a"]
@@ -270,7 +271,7 @@ def test_without_the_setting_requests_are_refused_at_once(cloud):
 
 def test_placement_that_is_away_does_not_keep_what_the_databases_show(cloud, caplog):
     cloud.fill()
-    cloud.uses.error = PlacementUnavailable("it does not answer")
+    cloud.placement.error = PlacementUnavailable("it does not answer")
     answer = cloud.ask("i1")
     cloud.await_askers(1)
     cloud.source.put("b", memory_mb_used=0)

@@ -2,196 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from scheduler_worker.errors import NoValidHost, PlacementUnavailable
+from scheduler_worker.errors import NoValidHost, PlacementRefused
 from scheduler_worker.model.host_records import LONGEST_READING_S
-from scheduler_worker.model.provider_readings import Listed, ProviderFacts, ProviderSum, Use
 from scheduler_worker.model.providers import Inventory
 from scheduler_worker.observer import Observer
-from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.settings import ProviderSettings
-from tests.support.services import World, host
-
-SIZE = {"VCPU": 8, "MEMORY_MB": 8192}
-
-
-class FakePlacement:
-    """Providers of 8 VCPU and 8 GiB; counts what is read, by kind and provider."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-    def __init__(self, *names: str) -> None:
-        self.generations = {f"uuid-{name}": 1 for name in names}
-        self.inventories = {
-            uuid: {each: Inventory(total=total) for each, total in SIZE.items()}
-            for uuid in self.generations
-        }
-        self.allocations: dict[str, dict[str, dict[str, int]]] = {
-            uuid: {} for uuid in self.generations
-        }
-        self.parents: dict[str, str] = {}
-        self.read: Counter[tuple[str, str]] = Counter()
-        self.is_away = False
-        self.shares: set[str] = set()
-
-    def add_child(self, uuid: str, parent: str, **totals: int) -> None:
-        self.generations[uuid], self.parents[uuid], self.allocations[uuid] = 1, parent, {}
-        self.inventories[uuid] = {name: Inventory(total=total) for name, total in totals.items()}
-
-    def allocate(self, name: str, consumer: str, vcpus: int) -> None:
-        taken = {"VCPU": vcpus, "MEMORY_MB": 1024 * vcpus}
-        self.allocations[f"uuid-{name}"][consumer] = taken
-        self.generations[f"uuid-{name}"] += 1
-
-    def delete(self, name: str, consumer: str) -> None:
-        """As Placement does it, the generation stays."""
-        del self.allocations[f"uuid-{name}"][consumer]
-
-    # The port ProviderReader
-
-    def listed(self, tree_of: str | None = None) -> Sequence[Listed]:
-        self._count("list", tree_of or "all")
-        found = self._list()
-        if tree_of is None:
-            return found
-        root = self.parents.get(tree_of, tree_of)
-        return [each for each in found if each.root_provider_uuid == root]
-
-    def _list(self) -> list[Listed]:
-        return [
-            Listed(
-                uuid=uuid,
-                name=uuid,
-                generation=generation,
-                root_provider_uuid=self.parents.get(uuid, uuid),
-                parent_provider_uuid=self.parents.get(uuid),
-            )
-            for uuid, generation in self.generations.items()
-        ]
-
-    def having(self, trait: str) -> Sequence[Listed]:
-        assert trait == "MISC_SHARES_VIA_AGGREGATE"
-        return [each for each in self._list() if each.uuid in self.shares]
-
-    def sums(
-        self, amounts: Mapping[str, int], limit: int | None = None
-    ) -> Mapping[str, ProviderSum]:
-        self._count("sums", ",".join(sorted(amounts)))
-        found = {}
-        for uuid, inventories in self.inventories.items():
-            capacity = {name: each.capacity for name, each in inventories.items()}
-            used: dict[str, int] = {}
-            for name in capacity:
-                used[name] = sum(each.get(name, 0) for each in self.allocations[uuid].values())
-            if all(
-                capacity.get(name, 0) >= used.get(name, 0) + amount
-                for name, amount in amounts.items()
-            ):
-                found[uuid] = ProviderSum(capacity=capacity, used=used, traits=("T",))
-        return found
-
-    def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
-        for uuid in uuids:
-            self._count("facts", uuid)
-        return {
-            uuid: ProviderFacts(
-                generation=self.generations[uuid], inventories=self.inventories[uuid]
-            )
-            for uuid in uuids
-            if uuid in self.generations
-        }
-
-    def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
-        for uuid in uuids:
-            self._count("use", uuid)
-        return {
-            uuid: Use(generation=self.generations[uuid], taken=dict(self.allocations[uuid]))
-            for uuid in uuids
-            if uuid in self.allocations
-        }
-
-    def usages(self, uuids: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        found: dict[str, dict[str, int]] = {}
-        for uuid in uuids:
-            used: Counter[str] = Counter()
-            for amounts in self.allocations.get(uuid, {}).values():
-                used.update(amounts)
-            found[uuid] = dict(used)
-        return found
-
-    def _count(self, what: str, of: str) -> None:
-        if self.is_away:
-            raise PlacementUnavailable("it does not answer")
-        self.read[what, of] += 1
-
-
-class Reading:
-    """A world of hosts that are read in Placement, and a clock for both."""
-
-    def __init__(
-        self,
-        *names: str,
-        has_turn: bool = True,
-        rolling_s: float = 600.0,
-        observer: Observer | None = None,
-    ) -> None:
-        self.world = World(clock=None)
-        self.placement = FakePlacement(*names)
-        figures = {"vcpus_used": 0, "memory_mb_used": 0}
-        for name in names:
-            self.world.report(host(name, **figures))
-        self.has_turn = has_turn
-        self.feed = ProviderFeed(
-            self.placement,
-            self.world.fleet,
-            self.world.inventory.update_hosts,
-            self.world.clock,
-            settings=ProviderSettings(rolling_s=rolling_s),
-            has_turn=lambda: self.has_turn,
-            observer=observer,
-        )
-
-    def run(self, after_s: float = 0.0) -> None:
-        self.world.clock.advance(after_s)
-        self.feed.run_due()
-
-    def beside(self, answer: Mapping[str, Use]) -> ProviderFeed:
-        """Another worker without the turn, which gets this answer about use."""
-        placement = copy.copy(self.placement)
-        vars(placement)["uses"] = lambda _: answer
-        return ProviderFeed(
-            placement,
-            self.world.fleet,
-            self.world.inventory.update_hosts,
-            self.world.clock,
-            settings=ProviderSettings(),
-            has_turn=lambda: False,
-        )
-
-    def run_for(self, seconds: float) -> None:
-        for _ in range(int(seconds / 2)):
-            self.run(2)
-
-    def unused(self, name: str) -> int:
-        table = self.world.fleet.cluster("default").table
-        row = table.row_of(f"uuid-{name}")
-        assert row is not None
-        return int(table.unused_vcpu[row])
-
-    def record(self, name: str) -> Any:
-        [found] = self.world.fleet.cluster("default").table.find(name)
-        return found
-
-    def versions(self) -> list[int]:
-        return list(self.world.fleet.cluster("default").table.versions)
+from tests.support.provider_feeds import Reading
 
 
 def test_the_start_asks_for_all_hosts_at_once():
@@ -203,36 +25,56 @@ def test_the_start_asks_for_all_hosts_at_once():
     assert [reading.unused(name) for name in "abc"] == [5, 8, 0]
     read = reading.placement.read
     assert (read["use", "uuid-c"], read["facts", "uuid-c"]) == (1, 1), "no candidate has it"
-    assert read["use", "uuid-a"] == 0
     assert reading.record("c").resource_providers[0].consumers == ("full",)
 
 
 def test_what_the_start_knows_roughly_is_read_in_time():
-    reading = Reading("a", "b", rolling_s=60.0)
-    reading.placement.allocate("a", "i1", 3)
+    reading = Reading("a", "b", "c", settings=ProviderSettings(hosts_per_s=1))
+    reading.placement.allocate("c", "i1", 3)
+    reading.placement.label("uuid-c", "T", aggregates=("some",))
     reading.run()
-    assert reading.record("a").resource_providers[0].consumers is None
-    reading.run_for(70)
-    [root] = reading.record("a").resource_providers
-    assert (root.consumers, root.traits) == (("i1",), ())
-    assert reading.placement.read["use", "uuid-b"] in {1, 2}
+    [root] = reading.record("c").resource_providers
+    assert (root.consumers, root.traits, root.generation) == (None, ("T",), None)
+    reading.run(2)
+    [root] = reading.record("c").resource_providers
+    assert (root.consumers, root.aggregates, root.generation) == (("i1",), ("some",), 3)
+    assert reading.placement.read["use", "uuid-b"] == 1
 
 
-def test_a_cloud_at_rest_writes_nothing():
-    reading = Reading("a", "b", rolling_s=30.0)
+def test_a_cloud_at_rest_is_only_listed():
+    reading = Reading("a", "b")
+    reading.placement.add_child("gpu", "uuid-a", VGPU=2)
     reading.placement.allocate("a", "i1", 3)
-    reading.run_for(100)
-    before = reading.versions()
-    reading.run_for(100)
-    assert reading.versions() == before
+    reading.run_for(120)
+    before, versions = reading.placement.read.copy(), reading.versions()
+    reading.run_for(600)
+    assert reading.placement.read - before == {("list", "all"): 10}
+    assert reading.versions() == versions
+
+
+def test_hosts_that_change_are_read_in_turn_though_others_change_again():
+    names = [f"h{number:02}" for number in range(70)]
+    reading = Reading(*names, settings=ProviderSettings(hosts_per_s=1))
+    reading.run_for(240)
+    reading.placement.read.clear()
+    for name in names:
+        reading.placement.allocate(name, "i1", 1)
+    while not reading.placement.read["use", "uuid-h59"]:
+        reading.run(2)
+    for name in names[:10]:
+        reading.placement.allocate(name, "i2", 1)
+    while not reading.placement.read["use", "uuid-h69"]:
+        reading.run(2)
+    assert max(reading.placement.read["use", f"uuid-{name}"] for name in names) == 1
+    reading.run_for(70)
+    assert [reading.unused(name) for name in names] == [6] * 10 + [7] * 60
 
 
 def test_an_inventory_that_changed_is_seen_by_its_generation():
     reading = Reading("a", "b")
     reading.run_for(10)
     facts = reading.placement.read["facts", "uuid-b"]
-    reading.placement.inventories["uuid-a"]["VCPU"] = Inventory(total=4)
-    reading.placement.generations["uuid-a"] += 1
+    reading.placement.resize("a", VCPU=4)
     reading.run_for(64)
     assert reading.unused("a") == 4
     assert reading.placement.read["facts", "uuid-b"] == facts
@@ -275,17 +117,6 @@ def test_a_provider_that_is_gone_is_not_known_any_more():
     reading.run_for(64)
     assert reading.feed.providers("uuid-a") is None
     assert reading.feed.providers("uuid-b") is not None
-
-
-def test_a_deletion_that_nobody_told_of_is_found_in_time():
-    reading = Reading("a", rolling_s=100.0)
-    reading.placement.allocate("a", "i1", 3)
-    reading.run()
-    reading.placement.delete("a", "i1")
-    reading.run_for(20)
-    assert reading.unused("a") == 5
-    reading.run_for(100)
-    assert reading.unused("a") == 8
 
 
 def test_a_claim_is_read_when_its_instance_is_on_the_host():
@@ -401,7 +232,6 @@ def test_placement_that_is_away_is_asked_again(caplog):
     reading.placement.is_away = False
     reading.run(2)
     assert reading.feed.is_begun
-    assert reading.placement.read["use", "uuid-a"] == 1
     assert reading.unused("a") == 8
 
 
@@ -445,7 +275,8 @@ def test_what_is_shared_stays_known_while_placement_is_away():
 # Looks
 
 
-NEEDS = (("MEMORY_MB", 1024), ("VCPU", 1))
+QUERY = "resources=MEMORY_MB:1024,VCPU:1&limit=1000"
+SUMS = ("sums", "MEMORY_MB:1024,VCPU:1")
 
 
 def test_a_look_finds_room_that_nobody_told_of():
@@ -456,21 +287,56 @@ def test_a_look_finds_room_that_nobody_told_of():
     assert [reading.unused(name) for name in "abc"] == [0, 0, 8]
     reading.placement.delete("a", "i-a")
     before = reading.placement.read.copy()
-    reading.feed.look([NEEDS])
+    reading.feed.look([QUERY])
     assert [reading.unused(name) for name in "abc"] == [8, 0, 8]
     new = reading.placement.read - before
-    assert set(new) == {("sums", "MEMORY_MB,VCPU"), ("facts", "uuid-a"), ("use", "uuid-a")}
+    assert set(new) == {SUMS, ("list", "uuid-a"), ("use", "uuid-a")}
 
 
 def test_a_look_finds_an_inventory_that_has_grown():
     reading = Reading("a")
     reading.placement.allocate("a", "i1", 8)
     reading.run()
-    reading.placement.inventories["uuid-a"] = {
-        name: Inventory(total=2 * each.total)
-        for name, each in reading.placement.inventories["uuid-a"].items()
-    }
-    reading.feed.look([NEEDS])
+    reading.placement.resize("a", VCPU=16, MEMORY_MB=16384)
+    reading.feed.look([QUERY])
+    assert reading.unused("a") == 8
+
+
+@pytest.mark.parametrize("asked", ["&required=FAST", "&member_of=in:rack", ""])
+def test_a_look_finds_a_host_that_is_another_than_known(asked):
+    reading = Reading("a", "b")
+    reading.run()
+    reading.placement.label("uuid-a", "FAST", aggregates=("rack", "row"))
+    reading.feed.look([QUERY + asked])
+    [root] = reading.record("a").resource_providers
+    assert (root.traits, root.aggregates) == (("FAST",), ("rack", "row"))
+    before = reading.placement.read.copy()
+    reading.feed.look([QUERY + asked])
+    assert set(reading.placement.read - before) == {SUMS}
+
+
+def test_a_look_finds_a_device_below_a_host():
+    reading = Reading("a")
+    reading.run()
+    reading.placement.add_child("gpu", "uuid-a", VGPU=2)
+    reading.feed.look(["resources=VCPU:1,VGPU:1"])
+    assert [each.uuid for each in reading.record("a").resource_providers] == ["uuid-a", "gpu"]
+
+
+def test_a_query_that_placement_does_not_accept_keeps_no_other(monkeypatch):
+    reading = Reading("a")
+    reading.placement.allocate("a", "i1", 8)
+    reading.run()
+    reading.placement.delete("a", "i1")
+    sums = reading.placement.sums
+
+    def refused(query):
+        if query == "resources=CUSTOM_NONE:1":
+            raise PlacementRefused("no such resource class")
+        return sums(query)
+
+    monkeypatch.setattr(reading.placement, "sums", refused)
+    reading.feed.look(["resources=CUSTOM_NONE:1", QUERY])
     assert reading.unused("a") == 8
 
 
@@ -493,8 +359,8 @@ def test_a_look_at_a_full_cloud_reads_no_host():
         reading.placement.allocate(name, f"i-{name}", 8)
     reading.run()
     before = reading.placement.read.copy()
-    reading.feed.look([NEEDS])
-    assert set(reading.placement.read - before) == {("sums", "MEMORY_MB,VCPU")}
+    reading.feed.look([QUERY])
+    assert set(reading.placement.read - before) == {SUMS}
 
 
 def test_a_worker_without_the_turn_looks_at_nothing():
@@ -502,7 +368,7 @@ def test_a_worker_without_the_turn_looks_at_nothing():
     reading.run()
     reading.has_turn = False
     before = reading.placement.read.copy()
-    reading.feed.look([NEEDS])
+    reading.feed.look([QUERY])
     assert reading.placement.read == before
 
 
@@ -532,9 +398,7 @@ def test_what_is_asked_of_placement_is_counted():
     observer = Counting()
     reading = Reading("a", "b", observer=observer)
     reading.run()
-    assert observer.read == {"list": 2, "sums": 2, "facts": 2}
-    assert reading.feed.oldest_read_age_s == 0
+    assert observer.read == {"list": 4, "sums": 2, "use": 2, "facts": 2}
     reading.placement.is_away = True
     reading.run_for(70)
     assert observer.failed["list"] > 1
-    assert reading.feed.oldest_read_age_s == 70

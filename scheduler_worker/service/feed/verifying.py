@@ -1,0 +1,89 @@
+"""Compares trees of resource providers with Placement's, for requests that wait for it.
+
+A listing has the providers of a tree and their generations. Of one whose generation the host's
+record does not have, the traits and aggregates are read. It is remembered which generation they
+are of, since each claim makes another one that changes nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from scheduler_worker.model.provider_readings import Listed, ProviderTraits
+from scheduler_worker.model.providers import ResourceProvider
+from scheduler_worker.placement import Providers
+from scheduler_worker.service.feed.provider_books import ProviderBooks
+from scheduler_worker.service.feed.trees import HostTrees
+
+_MOST_SEEN = 50_000
+"""Providers whose traits are remembered."""
+
+
+class Verifier:
+    """Implements ``verify`` of the port ``ProviderReader``; safe for threads."""
+
+    def __init__(self, reader: Providers, trees: HostTrees) -> None:
+        self._reader = reader
+        self._trees = trees
+        self._seen: dict[str, tuple[int, ProviderTraits]] = {}
+        """Provider -> a generation that it had, and what it had then."""
+
+    def verify(self, roots: Collection[str]) -> Collection[str]:
+        before = {
+            root: record.resource_providers
+            for root in roots
+            if (record := self._trees.record(root)) is not None
+        }
+        listed = self._reader.trees(list(before))
+        known = {each.uuid: _traits(each) for tree in before.values() for each in tree}
+        others = self._others(
+            known,
+            {
+                each.uuid: each.generation
+                for root, tree in before.items()
+                for each in _moved(listed[root], tree)
+            },
+        )
+        doubtful = [
+            root
+            for root, tree in before.items()
+            if _parents(listed[root]) != _parents(tree)
+            or not others.isdisjoint(each.uuid for each in tree)
+        ]
+        found = self._trees.read(self._reader, ProviderBooks(), doubtful) if doubtful else {}
+        return {
+            root
+            for root in doubtful
+            if _parents(tree := found.get(root, ())) != _parents(before[root])
+            or any(_traits(each) != known[each.uuid] for each in tree)
+        }
+
+    def _others(self, known: dict[str, ProviderTraits], generations: dict[str, int]) -> set[str]:
+        """Those of these providers that have other traits or aggregates than is known."""
+        unseen = [
+            uuid
+            for uuid, generation in generations.items()
+            if self._seen.get(uuid) != (generation, known[uuid])
+        ]
+        found = self._reader.traits(unseen) if unseen else {}
+        others = {uuid for uuid in unseen if found.get(uuid) != known[uuid]}
+        for uuid in unseen:
+            if uuid not in others:
+                self._seen[uuid] = (generations[uuid], known[uuid])
+        if len(self._seen) > _MOST_SEEN:
+            self._seen = {}
+        return others
+
+
+def _moved(listed: Iterable[Listed], tree: Iterable[ResourceProvider]) -> Iterator[Listed]:
+    """Those that the record has with another generation, or with none."""
+    before = {each.uuid: each.generation for each in tree}
+    return (each for each in listed if before.get(each.uuid, each.generation) != each.generation)
+
+
+def _traits(provider: ResourceProvider) -> ProviderTraits:
+    return ProviderTraits(traits=provider.traits, aggregates=provider.aggregates)
+
+
+def _parents(tree: Iterable[Listed | ResourceProvider]) -> dict[str, str | None]:
+    return {each.uuid: each.parent_provider_uuid for each in tree}
