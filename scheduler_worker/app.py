@@ -152,6 +152,7 @@ class Worker:
             placement=factories.open_placement(conf, settings, providers),
             asking=factories.open_asking(conf, settings, providers),
             freshness=self._feed.freshness,
+            verifying=self._feed.verifying,
             keep=self.decisions.recorder.keep if self.decisions else None,
         )
 

@@ -6,9 +6,11 @@ from typing import Literal
 
 import msgspec
 
-PhaseName = Literal["wait", "lock", "decide", "commit", "pending", "look", "claim", "answer"]
+PhaseName = Literal[
+    "wait", "lock", "decide", "commit", "pending", "look", "claim", "verify", "answer"
+]  # fmt: skip
 """Waiting for the turn and the cluster's lock; deciding; reserving; waiting for pending
-reservations, for another look at the hosts, for Placement."""
+reservations, for another look at the hosts, for Placement, for the hosts' sources."""
 
 
 class Phase(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -183,6 +185,13 @@ class Observer:
 
         No host had passed, and it was then ``placed``, or ``refused``; or nobody looked in time and
         it was refused: ``late``. Or it was placed, and waited for ``alternates`` that it lacked.
+        """
+
+    def verified(self, result: str) -> None:
+        """A decision was compared with its hosts' sources before the answer.
+
+        They were as ``known``, or had ``changed`` and were decided anew, or could not be read:
+        ``unread``.
         """
 
     def looked(self, duration_s: float) -> None:

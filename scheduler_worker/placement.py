@@ -17,6 +17,7 @@ from scheduler_worker.model.provider_readings import (
     ProviderTraits,
     Use,
 )
+from scheduler_worker.model.providers import ResourceProvider
 
 
 class Why(StrEnum):
@@ -115,11 +116,15 @@ class ProviderReader(Protocol):
     def read_again(self, providers: Collection[str]) -> None:
         """Placement contradicts what is known of these providers. Does not block."""
 
-    def verify(self, roots: Collection[str]) -> Collection[str]:
-        """Those of these trees that are others than their hosts' records have, as of this call.
 
-        That is, with other providers, traits or aggregates. They are read and stored, but for
-        trees that are gone. ``roots`` are uuids of hosts. Any thread may call it.
+class ProviderTrees(Protocol):
+    """Knows the trees of hosts as they are now."""
+
+    def verify(self, roots: Collection[str]) -> Mapping[str, Sequence[ResourceProvider]]:
+        """The trees of these hosts, by uuid, with the providers, traits and aggregates of now.
+
+        Where a host's record has others, the tree is read and stored; one that is gone is empty.
+        Any thread may call it.
 
         Raises:
             BackendError: PlacementUnavailable, PlacementRefused.
@@ -132,6 +137,3 @@ class NoReader:
 
     def read_again(self, providers: Collection[str]) -> None:
         pass
-
-    def verify(self, roots: Collection[str]) -> Collection[str]:
-        return ()

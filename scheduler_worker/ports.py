@@ -11,7 +11,7 @@ lock on. ``docs/state.md`` has the guarantees; ``tests/contract`` tests every en
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -272,8 +272,11 @@ class HostSource(Protocol):
     def outline(self) -> Outline:
         """The parts, which host belongs to which, and the aggregates."""
 
-    def services(self, part_id: str) -> ServiceStates:
-        """The compute services of all hosts."""
+    def connect(self) -> None:
+        """Find the parts that there are now, for one who reads them without an outline."""
+
+    def services(self, part_id: str, hosts: Collection[str] | None = None) -> ServiceStates:
+        """The compute services of these hosts, or of all."""
 
     def census(self, part_id: str) -> Census:
         """Which compute nodes there are."""

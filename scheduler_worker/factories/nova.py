@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.factories.extras import needing_extra
@@ -14,10 +16,12 @@ from scheduler_worker.rpc import codec
 from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.feed.look import Looker
 from scheduler_worker.service.feed.providers import ProviderFeed
+from scheduler_worker.service.feed.services import LONGEST_S, ServiceCheck
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.placement.asking import AskingPorts
 from scheduler_worker.service.placement.claiming import PlacementPorts
 from scheduler_worker.service.placement.freshness import Freshness
+from scheduler_worker.service.placement.verifying import VerifyingPorts
 from scheduler_worker.service.state.replica import Fleet
 
 if TYPE_CHECKING:
@@ -114,6 +118,8 @@ class Feed(NamedTuple):
     """Looks again for requests that no host passes."""
     freshness: Freshness | None
     """What decisions ask of the feed."""
+    verifying: VerifyingPorts | None
+    """What compares chosen hosts with where they are from."""
 
     def start(self) -> None:
         """Start the threads."""
@@ -141,7 +147,7 @@ def build_feed(
 ) -> Feed:
     """The feed, connected to nothing yet. Raises ConfigError."""
     if settings.nova_feed is None:
-        return Feed(None, None, None, None)
+        return Feed(None, None, None, None, None)
     nova = settings.nova_feed
     providers = None
     if nova.providers is not None:
@@ -174,6 +180,12 @@ def build_feed(
         observer=observer,
         name=settings.host,
     )
+    quick = msgspec.structs.replace(
+        nova.databases, connect_timeout_s=LONGEST_S, statement_timeout_s=LONGEST_S
+    )
+    services = ServiceCheck(
+        open_nova_databases(quick), fleet, inventory.update_hosts, clock, nova.feed
+    )
     looker = Looker(feeder, providers, fleet.store, clock, observer)
     freshness = Freshness(
         feeder,
@@ -182,4 +194,4 @@ def build_feed(
         ready_timeout_s=nova.feed.ready_timeout_s,
         look_timeout_s=nova.feed.look_timeout_s,
     )
-    return Feed(feeder, providers, looker, freshness)
+    return Feed(feeder, providers, looker, freshness, VerifyingPorts(services, providers))

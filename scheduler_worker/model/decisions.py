@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from scheduler_worker.model.claims import Claim
+from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.model.requests import SchedulerLimits
 
@@ -153,3 +155,5 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     diagnosis: Diagnosis
     ranked: Ranked = Ranked()
     """The first hosts for the last instance that was decided, if they are kept."""
+    records: Mapping[str, HostRecord] = {}
+    """What was known of the hosts in ``selections``, by uuid."""

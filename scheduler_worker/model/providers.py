@@ -102,6 +102,13 @@ class ResourceProvider(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit
         return known and consumer not in (self.consumers or ())
 
 
+def shape_of(
+    tree: Iterable[ResourceProvider],
+) -> dict[str, tuple[str | None, tuple[str, ...], tuple[str, ...]]]:
+    """The parent, traits and aggregates of each provider: what no claim checks."""
+    return {each.uuid: (each.parent_provider_uuid, each.traits, each.aggregates) for each in tree}
+
+
 class Provider(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=True):
     """A provider without its uuid: its place in the tree, and its inventories."""
 

@@ -177,6 +177,9 @@ class Metrics(Observer):
         self._look_s = self._durations(
             "feed_look_seconds", "Looking again for requests that no host passed"
         )
+        self._verified = self._counts(
+            "verified_decisions_total", "Decisions compared with the hosts' sources", "result"
+        )
         self._looks = self._counts(
             "second_looks_total", "Requests for which hosts were looked at again", "result"
         )
@@ -350,6 +353,9 @@ class Metrics(Observer):
 
     def looked(self, duration_s: float) -> None:
         self._look_s.observe(duration_s, ())
+
+    def verified(self, result: str) -> None:
+        self._verified.add((result,))
 
     def looked_again(self, result: str) -> None:
         self._looks.add((result,))

@@ -17,6 +17,7 @@ from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.allocations import Owner
 from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.decisions import Decision, Diagnosis, FilterStep, Ranked, Selection
+from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import ClaimOrReservation
 from scheduler_worker.model.policies import PolicyReference
@@ -181,14 +182,16 @@ class Pipeline:
             alternates = self.selections.alternates(
                 hosts, ranking or (), chosen, spec, evaluation, request.num_alternates
             )
+        selections = tuple(
+            (selection, *_same_cell(alternates, selection, request.num_alternates))
+            for _, selection in chosen
+        )
         return Decision(
-            selections=tuple(
-                (selection, *_same_cell(alternates, selection, request.num_alternates))
-                for _, selection in chosen
-            ),
+            selections=selections,
             claims=tuple(consumed.claims),
             diagnosis=diagnosis,
             ranked=ranked,
+            records=_records(hosts, selections),
         )
 
     def rank(
@@ -224,6 +227,15 @@ class Pipeline:
     def passing(self, table: HostTable, spec: RequestSpec) -> int:
         """How many hosts of a table pass all filters."""
         return self.evaluator.evaluate(table, spec).results.passed
+
+
+def _records(hosts: HostTable, selections: Iterable[Iterable[Selection]]) -> dict[str, HostRecord]:
+    return {
+        each.compute_node_uuid: hosts.records[row]
+        for some in selections
+        for each in some
+        if (row := hosts.row_of(each.compute_node_uuid)) is not None
+    }
 
 
 class _Consumed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -85,12 +85,16 @@ class MemorySource:
             aggregates=tuple(self.aggregates),
         )
 
-    def services(self, part_id: str) -> ServiceStates:
-        self._ask("services", part_id)
+    def connect(self) -> None:
+        self._ask("connect", "api")
+
+    def services(self, part_id: str, hosts: Collection[str] | None = None) -> ServiceStates:
+        self._ask("services" if hosts is None else "services of some", part_id)
         found = {
             host: state
             for host, state in self.services_of.items()
             if self.nodes.get(host, (part_id,))[0] == part_id
+            if hosts is None or host in hosts
         }
         return ServiceStates(self._clock.time_s(), found)
 

@@ -60,9 +60,6 @@ class PlacementModel:
     def read_again(self, providers: Collection[str]) -> None:
         self.read_again_of.append(set(providers))
 
-    def verify(self, roots: Collection[str]) -> Collection[str]:
-        return ()
-
     # For tests
 
     def held(self) -> dict[str, dict[str, Amounts]]:

@@ -28,6 +28,7 @@ from scheduler_worker.service.placement.asking import AskingPorts
 from scheduler_worker.service.placement.claiming import PlacementPorts
 from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.scheduler import Scheduler
+from scheduler_worker.service.placement.verifying import VerifyingPorts
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.units import unit_catalogue
 from scheduler_worker.service.state.dependencies import Limits
@@ -53,6 +54,9 @@ class Recorder(Observer):
 
     def decided(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
+
+    def verified(self, result: str) -> None:
+        self.events.append(("verified", result))
 
     def lock_granted(self, scope: str, waited_s: float) -> None:
         self.events.append(("granted", scope))
@@ -144,9 +148,16 @@ class World:
             **msgspec.structs.asdict(self.limits),
         )
 
-    def feed(self, freshness: Freshness, observer: Observer | None = None) -> None:
+    def feed(
+        self,
+        freshness: Freshness | None = None,
+        observer: Observer | None = None,
+        verifying: VerifyingPorts | None = None,
+    ) -> None:
         """From now on decide by a scheduler whose hosts come from a feed."""
-        self.scheduler = self._scheduler(freshness=freshness, observer=observer or self.observed)
+        self.scheduler = self._scheduler(
+            freshness=freshness, verifying=verifying, observer=observer or self.observed
+        )
 
     def _scheduler(self, **ports: Any) -> Scheduler:
         given = {"observer": self.observed, "placement": self.placement, "asking": self.asking}

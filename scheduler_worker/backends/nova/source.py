@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -48,6 +48,7 @@ from scheduler_worker.model.feed import (
 
 _API = "[api_database] connection"
 _COMPUTE = "nova-compute"
+_CELLS = select(cell_mappings).where(cell_mappings.c.uuid != CELL0)
 _CHANGED_AT: ColumnElement[Any] = func.coalesce(
     compute_nodes.c.updated_at, compute_nodes.c.created_at
 )
@@ -69,7 +70,7 @@ class NovaDatabases:
 
     def outline(self) -> Outline:
         with self._api.reading() as reader:
-            cells = reader.rows(select(cell_mappings).where(cell_mappings.c.uuid != CELL0))
+            cells = reader.rows(_CELLS)
             mappings = reader.rows(select(host_mappings))
             found = _aggregates(reader)
         parts = self._connect(each for each in cells if not each.disabled)
@@ -77,7 +78,12 @@ class NovaDatabases:
         part_of = {each.host: ids[each.cell_id] for each in mappings if each.cell_id in ids}
         return Outline(parts=parts, part_of=part_of, aggregates=tuple(found))
 
-    def services(self, part_id: str) -> ServiceStates:
+    def connect(self) -> None:
+        with self._api.reading() as reader:
+            cells = reader.rows(_CELLS)
+        self._connect(each for each in cells if not each.disabled)
+
+    def services(self, part_id: str, hosts: Collection[str] | None = None) -> ServiceStates:
         table = services.c
         query = select(
             table.host,
@@ -86,6 +92,8 @@ class NovaDatabases:
             table.disabled_reason,
             table.forced_down,
         ).where(table.deleted == 0, table.binary == _COMPUTE)
+        if hosts is not None:
+            query = query.where(table.host.in_(hosts))
         with self._cell(part_id).reading() as reader:
             now_s, rows = reader.now_s(), reader.rows(query)
         states = {

@@ -22,8 +22,9 @@ from scheduler_worker.model.feed import Outline
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, HostSource, ProviderSource
 from scheduler_worker.service.feed.clusters import ClusterNames
-from scheduler_worker.service.feed.part import Dependencies, PartFeed, remove, watched
+from scheduler_worker.service.feed.part import Dependencies, PartFeed, remove
 from scheduler_worker.service.feed.records import FeedRecords, FeedState, PartProgress
+from scheduler_worker.service.feed.services import watched
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.state.replica import Fleet

@@ -30,12 +30,13 @@ from scheduler_worker.model.feed import (
     ServiceStates,
     Tail,
 )
-from scheduler_worker.model.host_records import HostRecord, HostReport, is_watched
+from scheduler_worker.model.host_records import HostRecord, HostReport
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, HostSource, ProviderSource
 from scheduler_worker.scheduling.absorption import is_under_way
 from scheduler_worker.service.feed.clusters import ClusterNames
 from scheduler_worker.service.feed.records import PartProgress
+from scheduler_worker.service.feed.services import differing, facts_of, watched
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.inventory.known_hosts import KnownHosts
@@ -47,7 +48,6 @@ _CHUNK = 500
 """Hosts read and stored at a time."""
 _ASKED_S = 1.0
 """What is reserved so shortly before a look may be for a move that the look does not show."""
-_NO_SERVICE = {"watched": True, "up": False, "down_reason": "it has no compute service"}
 
 
 class Dependencies(NamedTuple):
@@ -156,19 +156,10 @@ class PartFeed:
         self._store_services(lambda record: self._service_of(record.host))
 
     def _service_of(self, host: str) -> dict[str, Any]:
-        services = self._services
-        state = services.by_host.get(host) if services else None
-        if services is None or state is None:
-            return _NO_SERVICE
-        return state.facts(services.now_s, self._deps.settings.silent_after_s)
+        return facts_of(self._services, host, self._deps.settings)
 
     def _store_services(self, service_of: Callable[[HostRecord], dict[str, Any]]) -> None:
-        reports = [
-            HostReport(host=record.host, uuid=record.uuid, service=service)
-            for record in self._fed().values()
-            if (service := service_of(record)) != record.service
-        ]
-        for chunk in _chunks(reports):
+        for chunk in _chunks(differing(self._fed().values(), service_of)):
             self._store(chunk)
 
     # Hosts
@@ -406,14 +397,6 @@ def end_unexpected(
             # One that changed or moved meanwhile is seen again: rows are read for some seconds.
             with contextlib.suppress(Conflict):
                 deps.inventory.release_one(replica.scope, each)
-
-
-def watched(fleet: Fleet) -> Iterator[HostRecord]:
-    """The hosts that a feed watches, as this process knows them."""
-    for replica in fleet.clusters():
-        with replica.lock:
-            found = list(filter(is_watched, replica.table.records))
-        yield from found
 
 
 def remove(inventory: Inventory, gone: Sequence[HostRecord]) -> None:

@@ -65,7 +65,7 @@ class ProviderFeed:
         self._beside = CountedProviders(verifying or reader, observer)
         self._trees = HostTrees(fleet, update_hosts)
         self.verify = Verifier(self._beside, self._trees).verify
-        """Implements ``ProviderReader``."""
+        """Implements ``ProviderTrees``."""
         self._clock = clock
         self._settings = settings
         self._has_turn = has_turn

@@ -7,12 +7,12 @@ are of, since each claim makes another one that changes nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from scheduler_worker.model.provider_readings import Listed, ProviderTraits
 from scheduler_worker.model.providers import ResourceProvider
 from scheduler_worker.placement import Providers
-from scheduler_worker.service.feed.provider_books import ProviderBooks
+from scheduler_worker.service.feed.provider_books import ProviderBooks, Tree
 from scheduler_worker.service.feed.trees import HostTrees
 
 _MOST_SEEN = 50_000
@@ -20,7 +20,7 @@ _MOST_SEEN = 50_000
 
 
 class Verifier:
-    """Implements ``verify`` of the port ``ProviderReader``; safe for threads."""
+    """Implements ``verify`` of the port ``ProviderTrees``; safe for threads."""
 
     def __init__(self, reader: Providers, trees: HostTrees) -> None:
         self._reader = reader
@@ -28,7 +28,7 @@ class Verifier:
         self._seen: dict[str, tuple[int, ProviderTraits]] = {}
         """Provider -> a generation that it had, and what it had then."""
 
-    def verify(self, roots: Collection[str]) -> Collection[str]:
+    def verify(self, roots: Collection[str]) -> Mapping[str, Tree]:
         before = {
             root: record.resource_providers
             for root in roots
@@ -51,12 +51,7 @@ class Verifier:
             or not others.isdisjoint(each.uuid for each in tree)
         ]
         found = self._trees.read(self._reader, ProviderBooks(), doubtful) if doubtful else {}
-        return {
-            root
-            for root in doubtful
-            if _parents(tree := found.get(root, ())) != _parents(before[root])
-            or any(_traits(each) != known[each.uuid] for each in tree)
-        }
+        return before | {root: found.get(root, ()) for root in doubtful}
 
     def _others(self, known: dict[str, ProviderTraits], generations: dict[str, int]) -> set[str]:
         """Those of these providers that have other traits or aggregates than is known."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from msgspec import structs
 
 from scheduler_worker.errors import NoValidHost
@@ -19,6 +21,17 @@ def are_short(decision: Decision, request: Request) -> bool:
     """
     wanted = 1 + request.num_alternates
     return decision.diagnosis.momentary and any(len(each) < wanted for each in decision.selections)
+
+
+def without(decision: Decision, hosts: Collection[str]) -> Decision:
+    """The decision without the alternates among these compute nodes, given by uuid."""
+    return structs.replace(
+        decision,
+        selections=tuple(
+            (some[0], *(each for each in some[1:] if each.compute_node_uuid not in hosts))
+            for some in decision.selections
+        ),
+    )
 
 
 def renewed(
@@ -41,7 +54,7 @@ def renewed(
         view.give_back(found.claims)
     if _hosts(found) != _hosts(decision):
         return decision
-    return structs.replace(decision, selections=found.selections)
+    return structs.replace(decision, selections=found.selections, records=found.records)
 
 
 def _hosts(decision: Decision) -> list[str]:

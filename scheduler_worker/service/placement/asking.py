@@ -89,7 +89,7 @@ class Asking:
         self._ports = ports
         self._settings = ports.settings
         self._pool: QuestionPool[AllocationCandidates | None] = QuestionPool(
-            deps.clock, workers=ports.settings.workers
+            deps.clock, name="candidates", workers=ports.settings.workers
         )
         self._guard = threading.Lock()
         self._yielding = 0
@@ -130,7 +130,7 @@ class Asking:
         asked = queries(spec, needs, list(aggregates), self._settings.limit)
         question = Question(
             (asked, explains),
-            lambda timeout_s: self._answer(asked, needs, timeout_s, explains=explains),
+            lambda timeout_s, _: self._answer(asked, needs, timeout_s, explains=explains),
             self._deadline_s(caller_deadline_s),
         )
         await self._settled(question, yield_slot)

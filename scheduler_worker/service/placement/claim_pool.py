@@ -214,6 +214,8 @@ class ClaimPool:
                     self._changed.notify_all()
                     return
                 written_to = {each for job in batch for each in job.written_to}
+                if undo is not None:
+                    written_to.add(undo.written.uuid)
                 self._written_to |= written_to
                 if self._jobs:
                     self._changed.notify()  # the batch may be full, or its jobs ended others' wait
@@ -253,17 +255,19 @@ class ClaimPool:
         """The next jobs; no consumer is in two of them, and nobody else writes to theirs.
 
         What waits for a writer goes before later jobs for the same, or else these could overtake it
-        for ever. What pauses holds up nobody.
+        for ever. What pauses holds up nobody, but what is to be taken back of a consumer does.
         """
         batch: list[ClaimJob] = []
         left: list[ClaimJob] = []
         uuids: set[str] = set()
-        taken = set(self._written_to)
+        taken = self._written_to.union(undo.written.uuid for undo in self._undos)
         while self._jobs and len(batch) < self._settings.batch:
             job = self._jobs.popleft()
             if self._pauses_until_s(job) > now_s:
                 left.append(job)
-            elif uuids.isdisjoint(job.uuids) and taken.isdisjoint(job.written_to):
+            elif job.deadline_s <= now_s or (
+                uuids.isdisjoint(job.uuids) and taken.isdisjoint(job.written_to)
+            ):
                 batch.append(job)
                 uuids |= job.uuids
             else:

@@ -154,14 +154,9 @@ class Claiming:
         hosts = {host.lower() for host in self._hosts_of(found.held)}
         return bool(hosts) and hosts <= left
 
-    def _hosts_of(self, providers: Iterable[str]) -> list[str]:
+    def _hosts_of(self, providers: Collection[str]) -> list[str]:
         """The hosts whose compute nodes are among the providers."""
-        found = []
-        for replica in self._deps.fleet.clusters():
-            with replica.lock:
-                rows = [replica.table.row_of(each) for each in providers]
-                found += [replica.table.records[row].host for row in rows if row is not None]
-        return found
+        return [each.host for each in self._deps.fleet.records_of(providers)]
 
 
 def _consumers(request: Request, decision: Decision) -> Iterable[Consumer]:

@@ -22,6 +22,7 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.decisions import Decision, Diagnosis, Ranked, Selection
+from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.pipeline import (
     NOT_ENOUGH_HOSTS,
@@ -96,7 +97,7 @@ def decide(
     if len(views) == 1:
         return views[0].decide(request)
     spec, claims, selections = request.spec, list[Claim](), list[tuple[Selection, ...]]()
-    diagnosis, ranked = Diagnosis(), Ranked()
+    diagnosis, ranked, records = Diagnosis(), Ranked(), dict[str, HostRecord]()
     kept = [view.reserved(request) for view in views]
     bound = {
         uuid: at
@@ -114,12 +115,17 @@ def decide(
             claims += part.claims
             selections += part.selections
             diagnosis, ranked = part.diagnosis, part.ranked
+            records.update(part.records)
             spec = with_group_host(spec, part.selections[0][0].service_host)
     except BaseException:
         give_back(views, claims)
         raise
     return Decision(
-        selections=tuple(selections), claims=tuple(claims), diagnosis=diagnosis, ranked=ranked
+        selections=tuple(selections),
+        claims=tuple(claims),
+        diagnosis=diagnosis,
+        ranked=ranked,
+        records=records,
     )
 
 

@@ -1,4 +1,4 @@
-"""Asks questions in a bounded number of threads; equal ones that wait together are asked once.
+"""Asks questions in a bounded number of threads; those of one key that wait together are one.
 
 While Placement is away questions wait until their deadlines.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Generic, TypeVar
 
 from scheduler_worker.errors import PlacementUnavailable, WorkerStops
@@ -25,20 +25,31 @@ Answer = TypeVar("Answer")
 
 
 class Question(Generic[Answer]):
-    """What a request waits for; ``ask`` gets the seconds that an attempt may take."""
+    """What a request waits for.
 
-    def __init__(self, key: Hashable, ask: Callable[[float], Answer], deadline_s: float) -> None:
+    ``ask`` gets the seconds that an attempt may take, and what all questions of the ``key`` that
+    are asked together are about.
+    """
+
+    def __init__(
+        self,
+        key: Hashable,
+        ask: Callable[[float, Collection[str]], Answer],
+        deadline_s: float,
+        about: Collection[str] = (),
+    ) -> None:
         self.key = key
         self.deadline_s = deadline_s
+        self.about = about
         self.done = Waiter()
         self._ask = ask
         self._answer: Answer | None = None
         self._error: Exception | None = None
         self._trouble: Exception | None = None
 
-    def attempt(self, timeout_s: float) -> Answer:
+    def attempt(self, timeout_s: float, about: Collection[str]) -> Answer:
         """Ask, in this thread."""
-        return self._ask(timeout_s)
+        return self._ask(timeout_s, about)
 
     def hinder(self, error: Exception) -> None:
         """Note why there is no answer yet."""
@@ -64,11 +75,15 @@ class Question(Generic[Answer]):
 class QuestionPool(Generic[Answer]):
     """The threads, and the questions that wait for them."""
 
-    def __init__(self, clock: Clock, *, workers: int) -> None:
+    def __init__(self, clock: Clock, *, name: str, workers: int) -> None:
+        """``name`` is that of the threads."""
         self._clock = clock
+        self._name = name
         self._workers = workers
         self._changed = threading.Condition()
         self._waiting: deque[Question[Answer]] = deque()
+        self._asked: set[Hashable] = set()
+        """The keys of which a question is under way: others wait for its end, and go together."""
         self._threads = self._idle = self._started = 0
         self._closing = False
         self._hurrying = threading.Event()
@@ -103,13 +118,13 @@ class QuestionPool(Generic[Answer]):
         elif self._threads < self._workers:
             self._threads += 1
             self._started += 1
-            name = f"candidates-{self._started}"
+            name = f"{self._name}-{self._started}"
             threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not (self._waiting or self._closing):
+                while not (self._closing or any(map(self._may_ask, self._waiting))):
                     self._idle += 1
                     self._changed.wait()
                     self._idle -= 1
@@ -121,20 +136,30 @@ class QuestionPool(Generic[Answer]):
                 each.end_late()
             if alike:
                 self._settle(alike)
+                with self._changed:
+                    self._asked.discard(alike[0].key)
+                    if self._idle:
+                        self._changed.notify()  # one that waits may have this key
+
+    def _may_ask(self, question: Question[Answer]) -> bool:
+        return question.key not in self._asked
 
     def _take(self) -> tuple[list[Question[Answer]], list[Question[Answer]]]:
-        """The next question and those that ask the same; and those whose time is over."""
+        """The next question and those of its key; and those whose time is over."""
         now_s = self._clock.monotonic_s()
         late = [each for each in self._waiting if each.deadline_s <= now_s]
         left = [each for each in self._waiting if each.deadline_s > now_s]
-        alike = [each for each in left if each.key == left[0].key]
-        self._waiting = deque(each for each in left if each.key != left[0].key)
+        key = next((each.key for each in left if self._may_ask(each)), None)
+        alike = [each for each in left if each.key == key]
+        self._waiting = deque(each for each in left if each.key != key)
+        self._asked.update(each.key for each in alike)
         return alike, late
 
     def _settle(self, alike: list[Question[Answer]]) -> None:
         left_s = max(each.deadline_s for each in alike) - self._clock.monotonic_s()
+        about = {each for one in alike for each in one.about}
         try:
-            answer = alike[0].attempt(min(max(left_s, _SHORTEST_S), _LONGEST_S))
+            answer = alike[0].attempt(min(max(left_s, _SHORTEST_S), _LONGEST_S), about)
         except PlacementUnavailable as error:
             self._try_again(alike, error)
         except Exception as error:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
 from scheduler_worker.errors import DeadlineExceeded, NoValidHost, StateUnavailable
 from scheduler_worker.model.decisions import Decision, Diagnosis, Explanation
-from scheduler_worker.observer import Observer, Outcome
+from scheduler_worker.observer import Observer, Outcome, PhaseName
 from scheduler_worker.ports import Clock, ClusterLock
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
+from scheduler_worker.service.placement import alternates
 from scheduler_worker.service.placement.asking import Asking, AskingPorts
 from scheduler_worker.service.placement.candidates import ClusterChoice
 from scheduler_worker.service.placement.claim_pool import ClaimJob
@@ -21,6 +23,7 @@ from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.give_back import take_back
 from scheduler_worker.service.placement.rehearsal import Rehearsal
 from scheduler_worker.service.placement.reserving import Reserving
+from scheduler_worker.service.placement.verifying import Verification, Verifying, VerifyingPorts
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.state.dependencies import Dependencies, Limits
 from scheduler_worker.service.state.intents import PlacementIntents
@@ -57,14 +60,16 @@ class Scheduler:
         placement: PlacementPorts | None = None,
         asking: AskingPorts | None = None,
         freshness: Freshness | None = None,
+        verifying: VerifyingPorts | None = None,
         keep: Callable[[Request, Outcome, Decision | None], None] | None = None,
     ) -> None:
         """With ``placement``, hosts are claimed there before callers are answered.
 
         With ``asking``, Placement is asked about requests that take from sharing providers.
         With ``freshness``, requests wait until all hosts are known, and for another look at them
-        before they are refused. ``keep`` is given each request as it was asked, how it ended, and
-        its decision if it got one; it must not block.
+        before they are refused. With ``verifying``, chosen hosts are compared with where they are
+        from before callers are answered. ``keep`` is given each request as it was asked, how it
+        ended, and its decision if it got one; it must not block.
         """
         observer = observer or Observer()
         self._keep = keep
@@ -85,6 +90,7 @@ class Scheduler:
         self._reserving = Reserving(self._deps, choice, self._asking, freshness)
         self._explaining = Explaining(self._deps, choice, self._asking, freshness)
         self._claiming = Claiming(self._deps, placement) if placement else None
+        self._verifying = Verifying(self._deps, verifying) if verifying else None
         self._verdicts = Verdicts(fleet.store, clock, remember_s=limits.remember_answers_s)
         self._unanswered: dict[int, _Made] = {}
 
@@ -119,6 +125,8 @@ class Scheduler:
         """Finish with Placement; returns how many claims were not taken back that should be."""
         if self._asking is not None:
             self._asking.close()
+        if self._verifying is not None:
+            self._verifying.close()
         return self._claiming.close(timeout_s) if self._claiming else 0
 
     # Selecting
@@ -210,33 +218,83 @@ class Scheduler:
     async def _select_and_claim(
         self, trace: RequestTrace, routing: Routing, yield_slot: YieldSlot
     ) -> _Made:
-        """Decide; where claims are made decide again, without the hosts that Placement refuses."""
-        claiming, asked, clock = self._claiming, trace.request, self._deps.clock
-        if claiming is None or not claiming.applies(asked):
-            return _Made(await self._reserving.reserve(trace, routing, yield_slot), routing)
+        """Decide, claim and verify; decide again without the hosts that Placement refuses, or as
+        hosts turn out to be by now.
+        """
+        claiming, asked = self._claiming, trace.request
+        if claiming is not None and not claiming.applies(asked):
+            claiming = None
         diagnosis: Diagnosis | None = None
         job: ClaimJob | None = None
         for _ in range(self._deps.limits.max_attempts_to_commit):
             decision = await self._reserving.reserve(trace, routing, yield_slot)
             diagnosis = decision.diagnosis
-            job = claiming.job(asked, decision, trace.caller_deadline_s, job)
-            made = _Made(decision, routing, job)
-            begun_s = clock.monotonic_s()
-            try:
-                await claiming.claim(job, decision, yield_slot)
-            except HostsRefused as refused:
-                self._take_back(made)
-                trace.request = trace.request.without(refused.hosts)
-            except BaseException:
-                self._take_back(made)
-                raise
-            else:
-                if self._asking is not None and trace.request.spec.allocation_candidates:
-                    self._asking.claimed(decision.claims)
+            if claiming is not None:
+                job = claiming.job(asked, decision, trace.caller_deadline_s, job)
+            made = await self._confirmed(trace, _Made(decision, routing, job), yield_slot)
+            if made is not None:
                 return made
-            finally:
-                trace.spent("claim", begun_s, clock.monotonic_s())
         raise NoValidHost(NOT_ENOUGH_HOSTS, diagnosis)
+
+    async def _confirmed(
+        self, trace: RequestTrace, made: _Made, yield_slot: YieldSlot
+    ) -> _Made | None:
+        """What was made, claimed and verified; None: it was taken back, and is to be made again."""
+        verification = self._verification(trace, made.decision)
+        verified: Decision | None = None
+        try:
+            if self._claiming is not None and made.claim is not None:
+                with self._spent("claim", trace):
+                    await self._claiming.claim(made.claim, made.decision, yield_slot)
+            verified = await self._verified(trace, made.decision, verification)
+        except HostsRefused as refused:
+            trace.request = trace.request.without(refused.hosts)
+        except BaseException:
+            self._take_back(made)
+            raise
+        if verified is None:
+            self._take_back(made)
+            return None
+        if self._asking and made.claim and trace.request.spec.allocation_candidates:
+            self._asking.claimed(made.decision.claims)
+        return made._replace(decision=verified)
+
+    @contextmanager
+    def _spent(self, phase: PhaseName, trace: RequestTrace) -> Iterator[None]:
+        begun_s = self._deps.clock.monotonic_s()
+        try:
+            yield
+        finally:
+            trace.spent(phase, begun_s, self._deps.clock.monotonic_s())
+
+    def _verification(self, trace: RequestTrace, decision: Decision) -> Verification | None:
+        if self._verifying is None:
+            return None
+        return self._verifying.begin(trace.request, decision, trace.caller_deadline_s)
+
+    async def _verified(
+        self, trace: RequestTrace, decision: Decision, verification: Verification | None
+    ) -> Decision | None:
+        """The decision, with other alternates where some have changed; None: a chosen host has."""
+        for is_last in (False, True):
+            if verification is None:
+                break
+            with self._spent("verify", trace):
+                changed = await verification.changed()
+            if not changed:
+                break
+            chosen = [some[0] for some in decision.selections]
+            if hosts := {each.service_host for each in chosen if each.compute_node_uuid in changed}:
+                if again := hosts & trace.changed:
+                    # What cannot be stored, such as a tree that is gone, would be chosen for ever.
+                    trace.request = trace.request.without(again)
+                trace.changed |= hosts
+                return None
+            decision = alternates.without(decision, changed)
+            if not is_last:
+                decision = alternates.renewed(self._deps, decision, trace.request, trace.cluster)
+                verification = self._verification(trace, decision)
+        return decision
 
     # Answers
 

@@ -375,6 +375,15 @@ class Fleet:
             clock.monotonic_s() - began_s,
         )
 
+    def records_of(self, host_uuids: Collection[str]) -> list[HostRecord]:
+        """The records of those of these hosts that this process knows."""
+        found: list[HostRecord] = []
+        for replica in self.clusters():
+            with replica.lock:
+                rows = map(replica.table.row_of, host_uuids)
+                found += [replica.table.records[row] for row in rows if row is not None]
+        return found
+
     def names(self) -> Sequence[str]:
         """The names of all known clusters, sorted."""
         return self.globals.names

@@ -29,6 +29,8 @@ class RequestTrace:
         self.phases: list[Phase] = []
         self.look: str | None = None
         """Whether hosts were looked at once more: ``done``, or ``late``."""
+        self.changed: set[str] = set()
+        """Hosts that were others when they were chosen than their sources said afterwards."""
         self.looks_for_alternates = False
         """Whether that was for alternates, not before a refusal."""
         self._queued_s = arrived_s

@@ -1,0 +1,171 @@
+"""Verifies decisions where their facts come from, so that an answer is true when it is given.
+
+Hosts are decided by records, which are some seconds behind Nova's databases and Placement. The
+chosen hosts and their alternates are compared with the source while the claim is written; what
+differs is read and stored, and the request is decided again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from scheduler_worker.errors import (
+    NoValidHost,
+    PlacementUnavailable,
+    SchedulerWorkerError,
+    SourceUnavailable,
+)
+from scheduler_worker.model.decisions import Decision
+from scheduler_worker.model.host_records import HostRecord, is_watched
+from scheduler_worker.model.providers import shape_of
+from scheduler_worker.observer import Observer
+from scheduler_worker.placement import ProviderTrees
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
+from scheduler_worker.scheduling.prefilters.traits import DISABLED
+from scheduler_worker.service.placement.question_pool import Question, QuestionPool
+from scheduler_worker.service.state.dependencies import Dependencies
+
+LOG = logging.getLogger(__name__)
+
+_WORKERS = 8
+"""Questions under way at a time: one for each cell, and one for Placement."""
+_LONGEST_S = 2.0
+"""How long a question may wait to be asked."""
+_PLACEMENT = ""
+"""Beside the ids of cells."""
+
+
+class Services(Protocol):
+    """Knows the compute services of hosts."""
+
+    def verify(self, part_id: str, host_uuids: Collection[str]) -> Mapping[str, Mapping[str, Any]]:
+        """The facts of these hosts' services as they are now, by uuid; what differs is stored.
+
+        Hosts that report for themselves are left out. Raises SourceUnavailable, Conflict,
+        StateUnavailable.
+        """
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class VerifyingPorts(msgspec.Struct, frozen=True):
+    """What verifying needs of the outside."""
+
+    services: Services
+    trees: ProviderTrees | None = None
+    """None: Placement is not read."""
+
+
+Facts = Mapping[str, object]
+"""What was read of hosts, by uuid: the facts of a service, or a tree."""
+
+
+class Verification:
+    """What is asked about one decision."""
+
+    def __init__(
+        self, decision: Decision, questions: Collection[Question[Facts]], observer: Observer
+    ) -> None:
+        self._decision = decision
+        self._questions = questions
+        self._observer = observer
+
+    async def changed(self) -> frozenset[str]:
+        """Wait; the uuids of hosts that are not as they were when they were chosen.
+
+        What is known of them is stored by now. Hosts that cannot be asked about count as known.
+        """
+        found: set[str] = set()
+        result = "known"
+        for each in self._questions:
+            await each.done
+            try:
+                facts = each.result() or {}
+            except SchedulerWorkerError:
+                LOG.debug("Chosen hosts were not verified", exc_info=True)
+                result = "unread"
+                continue
+            differs = _tree_differs if each.key == _PLACEMENT else _service_differs
+            # Not what is known now: another request may just have stored the change.
+            found.update(
+                uuid
+                for uuid, record in self._decision.records.items()
+                if uuid in facts and differs(record, facts[uuid])
+            )
+        self._observer.verified("changed" if found else result)
+        return frozenset(found)
+
+
+def _service_differs(chosen: HostRecord, service: object) -> bool:
+    return chosen.service != service
+
+
+def _tree_differs(chosen: HostRecord, tree: Any) -> bool:
+    return shape_of(chosen.resource_providers) != shape_of(tree)
+
+
+class Verifying:
+    """Asks about decisions; safe for threads."""
+
+    def __init__(self, deps: Dependencies, ports: VerifyingPorts) -> None:
+        self._deps = deps
+        self._ports = ports
+        self._pool: QuestionPool[Facts] = QuestionPool(deps.clock, name="verify", workers=_WORKERS)
+
+    def begin(self, request: Request, decision: Decision, caller_deadline_s: float) -> Verification:
+        """Ask about the hosts of a decision; what waits for the same cell is asked together."""
+        by_cell: dict[str, set[str]] = {}
+        for uuid, record in decision.records.items():
+            if record.cell_uuid is not None and is_watched(record):
+                by_cell.setdefault(record.cell_uuid, set()).add(uuid)
+        deadline_s = min(caller_deadline_s, self._deps.clock.monotonic_s() + _LONGEST_S)
+        questions = [
+            Question(cell, partial(self._services, cell), deadline_s, hosts)
+            for cell, hosts in by_cell.items()
+        ]
+        if self._ports.trees is not None and self._depends_on_trees(request):
+            questions.append(Question(_PLACEMENT, self._trees, deadline_s, decision.records))
+        for question in questions:
+            self._pool.submit(question)
+        return Verification(decision, questions, self._deps.observer)
+
+    def close(self) -> None:
+        """Ask nothing any more; what is under way ends by its timeout."""
+        self._pool.close()
+        self._ports.services.close()
+
+    def _services(self, cell: str, _timeout_s: float, hosts: Collection[str]) -> Facts:
+        return self._ports.services.verify(cell, hosts)
+
+    def _trees(self, _timeout_s: float, hosts: Collection[str]) -> Facts:
+        try:
+            return self._ports.trees.verify(hosts) if self._ports.trees else {}
+        except PlacementUnavailable as error:
+            # Nobody waits for its return: the claim does that where it has to.
+            raise SourceUnavailable(str(error)) from error
+
+    def _depends_on_trees(self, request: Request) -> bool:
+        try:
+            return depends_on_trees(
+                needs_of(request.spec, self._deps.pipelines().nova.candidates.parameters)
+            )
+        except NoValidHost:
+            return False
+
+
+def depends_on_trees(needs: Needs) -> bool:
+    """Whether more than the amounts in the compute node's own inventories decides.
+
+    These are checked by the claim. That the service is not disabled is checked at the source of its
+    trait.
+    """
+    return bool(
+        needs.supply or needs.required or needs.forbidden - {DISABLED} or any(needs.threads)
+    )
