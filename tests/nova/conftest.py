@@ -81,7 +81,7 @@ class MortalHost:
         if not self._compute.is_running:
             self._compute.start()
             self._cloud.compute.force_down(self.name, False)
-            self._cloud.await_computes()
+            self._cloud.await_computes(self.name)
 
 
 @pytest.fixture
@@ -90,6 +90,15 @@ def dead_host(scheduled: Cloud) -> Iterator[MortalHost]:
     host = MortalHost(scheduled, "cmp1")
     yield host
     host.come_back()
+
+
+@pytest.fixture
+def dead_rack(scheduled: Cloud) -> Iterator[list[MortalHost]]:
+    """All hosts but ``cmp3``, likewise."""
+    hosts = [MortalHost(scheduled, each) for each in ("cmp1", "cmp2")]
+    yield hosts
+    for each in hosts:
+        each.come_back()
 
 
 def clear_away(installation: Installation) -> None:

@@ -13,6 +13,7 @@
     .venv/bin/python tools/bench tuning --vms 10000
     .venv/bin/python tools/bench external --hosts 1000
     .venv/bin/python tools/bench claims --clients 16
+    .venv/bin/python tools/bench verify --clients 1 16
     .venv/bin/python tools/bench feed --hosts 10000
     .venv/bin/python tools/bench reports --clusters 10 1000
     .venv/bin/python tools/bench nova --sizes 100 1000 10000
@@ -47,6 +48,7 @@ from bench import (  # noqa: E402 - the line above makes it importable
     reporting,
     rpc,
     tuning,
+    verifying,
 )
 
 KINDS = {
@@ -64,9 +66,10 @@ KINDS = {
     "commit": commit,
     "rpc": rpc,
     "claims": claims,
+    "verify": verifying,
     "nova": placing,  # no module may have the name that Nova has, for peer.py imports that
 }
-UNAIDED = [name for name in KINDS if name not in {"claims", "nova"}]
+UNAIDED = [name for name in KINDS if name not in {"claims", "verify", "nova"}]
 """Those that need no other project."""
 
 
@@ -77,7 +80,8 @@ def main() -> int:
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     for name, module in [*KINDS.items(), ("all", None)]:
         kind = kinds.add_parser(
-            name, help=(module.__doc__ or "").strip() if module else "All but claims and nova."
+            name,
+            help=(module.__doc__ or "").strip() if module else "All but claims, verify and nova.",
         )
         kind.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
         if module is not None:

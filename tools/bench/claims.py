@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +65,11 @@ def _measured(
     name, batch, workers = way
     pids = {"placement": placement.pid, "database": maria.pid}
     with _worker(directory, placement, uuids, batch, workers) as (scheduler, posts):
-        _load(scheduler, arguments.clients, 1.0)
+        load(scheduler, arguments.clients, 1.0)
         posts.clear()
         before = {each: processes.cpu_s(pid) for each, pid in pids.items()}
         own_s = time.process_time()
-        times_s, took_s = _load(scheduler, arguments.clients, arguments.seconds)
+        times_s, took_s = load(scheduler, arguments.clients, arguments.seconds)
         own_s = time.process_time() - own_s
         used = {each: processes.cpu_s(pid) - before[each] for each, pid in pids.items()}
         made = sum(posts)
@@ -121,7 +121,13 @@ def _worker(
         worker.bus.close()
 
 
-def _load(scheduler: Any, clients: int, seconds: float) -> tuple[list[float], float]:
+def load(
+    scheduler: Any,
+    clients: int,
+    seconds: float,
+    spec: Mapping[str, Any] = SPEC,
+    alternates: int = 0,
+) -> tuple[list[float], float]:
     """Ask from so many threads; the seconds of each answer, and of all."""
     times_s: list[float] = []
     begun_s = time.perf_counter()
@@ -130,7 +136,7 @@ def _load(scheduler: Any, clients: int, seconds: float) -> tuple[list[float], fl
     def ask() -> None:
         while time.perf_counter() < end_s:
             since_s = time.perf_counter()
-            scheduler.answered(scheduler.select(_request()))
+            scheduler.answered(scheduler.select(_request(spec, alternates)))
             times_s.append(time.perf_counter() - since_s)
 
     threads = [threading.Thread(target=ask) for _ in range(clients)]
@@ -141,7 +147,7 @@ def _load(scheduler: Any, clients: int, seconds: float) -> tuple[list[float], fl
     return times_s, time.perf_counter() - begun_s
 
 
-def _request() -> Any:
+def _request(spec: Mapping[str, Any], alternates: int) -> Any:
     import msgspec
 
     from scheduler_worker.model.allocations import Owner
@@ -149,8 +155,9 @@ def _request() -> Any:
     from scheduler_worker.scheduling.pipeline import Request
 
     return Request(
-        spec=msgspec.convert(SPEC, RequestSpec),
+        spec=msgspec.convert(spec, RequestSpec),
         instance_uuids=(str(uuid.uuid4()),),
         request_id=f"req-{uuid.uuid4()}",
+        num_alternates=alternates,
         owner=Owner("project", "user"),
     )

@@ -7,7 +7,7 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -255,6 +255,18 @@ class ComputeClient:
     def flavors(self) -> dict[str, str]:
         return {each["name"]: each["id"] for each in self.api.get("/flavors")["flavors"]}
 
+    def make_flavor(self, name: str, flavor: Flavor, extra_specs: Mapping[str, str]) -> str:
+        """A flavor with extra specs, for a while; answers its id."""
+        body = {"name": name, "vcpus": flavor.vcpus, "ram": flavor.memory_mb}
+        made = self.api.call("POST", "/flavors", {"flavor": {**body, "disk": flavor.disk_gb}})
+        found: str = made["flavor"]["id"]
+        specs = {"extra_specs": dict(extra_specs)}
+        self.api.call("POST", f"/flavors/{found}/os-extra_specs", specs)
+        return found
+
+    def delete_flavor(self, flavor: str) -> None:
+        self.api.call("DELETE", f"/flavors/{flavor}")
+
 
 class PlacementClient:
     """Placement's API."""
@@ -266,6 +278,32 @@ class PlacementClient:
         """The uuid of each provider, by name."""
         found = self.api.get("/resource_providers")["resource_providers"]
         return {each["name"]: each["uuid"] for each in found}
+
+    def set_traits(self, provider: str, change: Callable[[set[str]], set[str]]) -> None:
+        """Change the traits of a provider; custom ones are made."""
+        path = f"/resource_providers/{provider}/traits"
+        body = self.api.get(path)
+        traits = change(set(body["traits"]))
+        for each in traits:
+            if each.startswith("CUSTOM_"):
+                self.api.call("PUT", f"/traits/{each}")
+        self.api.call("PUT", path, {**body, "traits": sorted(traits)})
+
+    def make_class(self, name: str) -> None:
+        """A resource class, if it is not there."""
+        self.api.call("PUT", f"/resource_classes/{name}")
+
+    def make_child(self, name: str, parent: str, resource_class: str, total: int) -> str:
+        """A provider below another; answers its uuid."""
+        named = {"name": name, "parent_provider_uuid": parent}
+        found: str = self.api.call("POST", "/resource_providers", named)["uuid"]
+        inventories = {resource_class: {"total": total}}
+        body = {"resource_provider_generation": 0, "inventories": inventories}
+        self.api.call("PUT", f"/resource_providers/{found}/inventories", body)
+        return found
+
+    def delete_provider(self, provider: str) -> None:
+        self.api.call("DELETE", f"/resource_providers/{provider}")
 
     def usages(self, provider: str) -> Resources:
         """A provider's use, without the classes that nobody uses."""

@@ -62,7 +62,7 @@ class Cloud:
         self.broker = RabbitServer(at("rabbitmq"))
         self.redis = RedisServer(at("redis"))
         self.stub = Stub(at("stub"))
-        self.placement_service = Placement(at("placement"), installation, self._files)
+        self.placement_service = Placement(at("placement"), installation, self._files, self._faults)
         self.api = ComputeApi(at("nova-api"), installation, self._files)
         self.conductor = Conductor(at("nova-conductor"), installation, self._files, self.broker)
         self.nova_scheduler = NovaScheduler(
@@ -166,7 +166,10 @@ class Cloud:
             time.sleep(POLL_S)
 
     def set_faults(self, faults: Mapping[str, str | float]) -> None:
-        """By host what its next spawns meet: ``fail``, ``abort``, or seconds that they take."""
+        """By host what its next spawns meet: ``fail``, ``abort``, or seconds that they take.
+
+        ``placement``: how many of the first writes for each consumer meet a faster writer.
+        """
         draft = self._faults.with_suffix(".draft")
         draft.write_text(json.dumps(dict(faults)))
         draft.replace(self._faults)

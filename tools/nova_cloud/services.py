@@ -97,6 +97,7 @@ class WsgiService(HttpService):
             str(self._installation.program("uwsgi")),
             *("--virtualenv", str(self._installation.venv)),
             *("--http-socket", f"{LOOPBACK}:{self.port}", "--module", self.module),
+            *("--pythonpath", str(INSIDE)),
             *("--master", "--processes", "2", "--threads", "4", "--enable-threads"),
             *("--lazy-apps", "--need-app", "--die-on-term", "--no-orphans", "--thunder-lock"),
             *("--buffer-size", "65535", "--log-format", "%(method) %(uri) %(status) %(msecs) ms"),
@@ -109,13 +110,23 @@ class Placement(WsgiService):
     """Placement's API; its log has each request."""
 
     name = "Placement"
-    module = "placement.wsgi.api:application"
+    module = "busy_placement:application"
+
+    def __init__(
+        self, directory: Path, installation: Installation, files: Files, faults: Path
+    ) -> None:
+        super().__init__(directory, installation, files)
+        self._faults = faults
 
     def check_ready(self) -> None:
         PlacementClient(self.url).providers()
 
     def environment(self) -> Mapping[str, str]:
-        return {**os.environ, "OS_PLACEMENT_CONFIG_DIR": str(self._files.directory)}
+        return {
+            **os.environ,
+            "OS_PLACEMENT_CONFIG_DIR": str(self._files.directory),
+            "NOVA_CLOUD_FAULTS": str(self._faults),
+        }
 
 
 class ComputeApi(WsgiService):
