@@ -75,8 +75,10 @@ class Providers(Protocol):
     def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
         """What these have; without those that are gone."""
 
-    def traits(self, uuids: Sequence[str]) -> Mapping[str, ProviderTraits]:
-        """The traits and aggregates of these; without those that are gone."""
+    def traits(
+        self, uuids: Sequence[str], *, aggregates: bool = True
+    ) -> Mapping[str, ProviderTraits]:
+        """The traits of these, and the aggregates if asked for; without those that are gone."""
 
     def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
         """Who takes what of these; without those that are gone."""
@@ -120,9 +122,12 @@ class ProviderReader(Protocol):
 class ProviderTrees(Protocol):
     """Knows the trees of hosts as they are now."""
 
-    def verify(self, roots: Collection[str]) -> Mapping[str, Sequence[ResourceProvider]]:
+    def verify(
+        self, roots: Collection[str], *, whole: bool
+    ) -> Mapping[str, Sequence[ResourceProvider]]:
         """The trees of these hosts, by uuid, with the providers, traits and aggregates of now.
 
+        Unless they are wanted ``whole``, only the traits of the compute nodes are of now.
         Where a host's record has others, the tree is read and stored; one that is gone is empty.
         Any thread may call it.
 

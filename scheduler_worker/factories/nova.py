@@ -181,7 +181,10 @@ def build_feed(
         name=settings.host,
     )
     quick = msgspec.structs.replace(
-        nova.databases, connect_timeout_s=LONGEST_S, statement_timeout_s=LONGEST_S
+        nova.databases,
+        one_statement=True,
+        connect_timeout_s=LONGEST_S,
+        statement_timeout_s=LONGEST_S,
     )
     services = ServiceCheck(
         open_nova_databases(quick), fleet, inventory.update_hosts, clock, nova.feed

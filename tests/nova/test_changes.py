@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from nova_cloud.client import Server
@@ -11,6 +10,7 @@ from nova_cloud.fleet import FLAVORS
 
 from tests.nova.conftest import DIRECTORY
 from tests.nova.tenant import Tenant
+from tests.support.threads import Threads
 
 TRAIT, ACCELERATOR = "CUSTOM_FAST", "CUSTOM_ACCELERATOR"
 few = pytest.mark.few
@@ -129,8 +129,8 @@ def test_thirty_conflicts_lose_no_boot(tenant):
     conflicts = DIRECTORY / "conflicts"
     before = len(list(conflicts.glob("*"))) if conflicts.exists() else 0
     tenant.cloud.set_faults({"placement": 3})
-    with ThreadPoolExecutor(10) as threads:
-        answers = threads.map(asked, [tenant] * 10, ["small"] * 10)
+    with Threads(10) as threads:
+        answers = list(threads.map(asked, [tenant] * 10, ["small"] * 10))
     servers = [each for some in answers for each in some]
     hosts = [tenant.nova.settled(each, "ACTIVE").host for each in servers]
     assert len(hosts) == 10

@@ -152,7 +152,9 @@ class FakePlacement:
             if uuid in self.generations
         }
 
-    def traits(self, uuids: Sequence[str]) -> Mapping[str, ProviderTraits]:
+    def traits(
+        self, uuids: Sequence[str], *, aggregates: bool = True
+    ) -> Mapping[str, ProviderTraits]:
         for uuid in uuids:
             self._count("traits", uuid)
         return {uuid: self._labels(uuid) for uuid in uuids if uuid in self.generations}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ClauseElement, Connection, Engine, create_engine, func, select
+from sqlalchemy import ColumnElement, Connection, DateTime, Engine, create_engine, func, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.sql.base import Executable
@@ -35,18 +36,22 @@ class ReadOnlyDatabase:
         self.name = parsed.set(query={}, username=None, password=None).render_as_string()
         """The URL without account and options."""
         self._with_account = f"{self.name}{account and f', with the account of {account}'}"
+        self._is_one_statement = settings.one_statement
         self._engine = _created(what, parsed, self.is_postgresql, settings)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Reader]:
         """A transaction in which all reads see the same moment. Raises SourceUnavailable."""
         try:
-            with self._engine.connect() as connection, connection.begin():
+            with self._engine.connect() as connection, self._begun(connection):
                 yield Reader(connection, is_postgresql=self.is_postgresql)
         except SQLAlchemyError as error:
             original = getattr(error, "orig", None) or error
             text = " ".join(without_user(str(original)).split()) or type(original).__name__
             raise SourceUnavailable(f"{self._with_account}: {text}") from error
+
+    def _begun(self, connection: Connection) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext() if self._is_one_statement else connection.begin()
 
     def close(self) -> None:
         """Close all connections that are not in use."""
@@ -58,18 +63,23 @@ class Reader:
 
     def __init__(self, connection: Connection, *, is_postgresql: bool) -> None:
         self._connection = connection
-        self._is_postgresql = is_postgresql
+        self.is_postgresql = is_postgresql
 
-    def rows(self, query: Executable) -> list[Any]:
+    def rows(self, query: Executable, **parameters: Any) -> list[Any]:
         """All rows of a query."""
-        return list(self._connection.execute(query).all())
+        return list(self._connection.execute(query, parameters).all())
 
     def now_s(self) -> float:
         """The database's clock, in seconds since the epoch."""
-        now: ClauseElement = func.utc_timestamp()
-        if self._is_postgresql:
-            now = func.timezone("utc", func.statement_timestamp())
-        return seconds(self._connection.execute(select(now)).scalar_one())  # type: ignore[call-overload]
+        now = select(now_of(self.is_postgresql))
+        return seconds(self._connection.execute(now).scalar_one())
+
+
+def now_of(is_postgresql: bool) -> ColumnElement[datetime]:
+    """The database's clock, as its tables have times."""
+    if is_postgresql:
+        return func.timezone("utc", func.statement_timestamp(), type_=DateTime())
+    return func.utc_timestamp(type_=DateTime())
 
 
 def _parsed(what: str, text: str) -> URL:
@@ -93,7 +103,8 @@ def _created(what: str, url: URL, is_postgresql: bool, settings: NovaDatabasesSe
             max_overflow=4,
             pool_pre_ping=True,
             pool_recycle=settings.recycle_s,
-            isolation_level="REPEATABLE READ",
+            isolation_level="AUTOCOMMIT" if settings.one_statement else "REPEATABLE READ",
+            pool_reset_on_return=None if settings.one_statement else "rollback",
             connect_args=_arguments(is_postgresql, settings),
         )
     except (ModuleNotFoundError, NoSuchModuleError) as error:

@@ -21,5 +21,7 @@ class NovaDatabasesSettings(msgspec.Struct, frozen=True, kw_only=True):
     """After how long an idle connection is replaced."""
     image_properties: bool = False
     """Whether those of instances are read, too."""
+    one_statement: bool = False
+    """Whether each reading is one statement, which needs no transaction."""
     connect_timeout_s: float = 5.0
     statement_timeout_s: float = 30.0

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, literal, or_, select
+from sqlalchemy import ColumnElement, and_, bindparam, func, literal, or_, select
 
-from scheduler_worker.backends.nova.database import Reader, ReadOnlyDatabase
+from scheduler_worker.backends.nova.database import Reader, ReadOnlyDatabase, now_of
 from scheduler_worker.backends.nova.reports import (
     INSTANCE_COLUMNS,
     NODE_COLUMNS,
@@ -84,18 +85,9 @@ class NovaDatabases:
         self._connect(each for each in cells if not each.disabled)
 
     def services(self, part_id: str, hosts: Collection[str] | None = None) -> ServiceStates:
-        table = services.c
-        query = select(
-            table.host,
-            func.coalesce(table.last_seen_up, table.created_at).label("seen"),
-            table.disabled,
-            table.disabled_reason,
-            table.forced_down,
-        ).where(table.deleted == 0, table.binary == _COMPUTE)
-        if hosts is not None:
-            query = query.where(table.host.in_(hosts))
         with self._cell(part_id).reading() as reader:
-            now_s, rows = reader.now_s(), reader.rows(query)
+            query = _services(reader.is_postgresql, of_some=hosts is not None)
+            rows = reader.rows(query, hosts=list(hosts or ()))
         states = {
             row.host: ServiceState(
                 None if row.seen is None else seconds(row.seen),
@@ -105,7 +97,7 @@ class NovaDatabases:
             )
             for row in rows
         }
-        return ServiceStates(now_s, states)
+        return ServiceStates(seconds(rows[0].now) if rows else 0.0, states)
 
     def census(self, part_id: str) -> Census:
         on_hosts = and_(instances.c.deleted == 0, instances.c.host.is_not(None))
@@ -229,6 +221,17 @@ class _Cell:
     def close(self) -> None:
         if self._database is not None:
             self._database.close()
+
+
+@cache
+def _services(is_postgresql: bool, *, of_some: bool) -> Any:
+    table = services.c
+    seen = func.coalesce(table.last_seen_up, table.created_at).label("seen")
+    facts = table.disabled, table.disabled_reason, table.forced_down
+    query = select(table.host, seen, *facts, now_of(is_postgresql).label("now")).where(
+        table.deleted == 0, table.binary == _COMPUTE
+    )
+    return query.where(table.host.in_(bindparam("hosts", expanding=True))) if of_some else query
 
 
 def _nodes() -> Any:

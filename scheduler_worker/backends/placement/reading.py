@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -124,8 +125,10 @@ class PlacementReader:
     def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
         return self._each(uuids, self._facts)
 
-    def traits(self, uuids: Sequence[str]) -> Mapping[str, ProviderTraits]:
-        return self._each(uuids, self._traits)
+    def traits(
+        self, uuids: Sequence[str], *, aggregates: bool = True
+    ) -> Mapping[str, ProviderTraits]:
+        return self._each(uuids, partial(self._traits, aggregates=aggregates))
 
     def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
         return self._each(uuids, self._use)
@@ -177,20 +180,21 @@ class PlacementReader:
             aggregates=found.aggregates,
         )
 
-    def _traits(self, uuid: str) -> ProviderTraits | None:
+    def _traits(self, uuid: str, *, aggregates: bool) -> ProviderTraits | None:
         """As :meth:`_facts` has them, and has told of."""
         try:
-            return self._read_traits(uuid)
+            return self._read_traits(uuid, aggregates=aggregates)
         except _Unreadable:
             return ProviderTraits()
 
-    def _read_traits(self, uuid: str) -> ProviderTraits | None:
-        traits = self._find(f"/resource_providers/{uuid}/traits", _Traits)
-        aggregates = self._find(f"/resource_providers/{uuid}/aggregates", _Aggregates)
-        if traits is None or aggregates is None:
+    def _read_traits(self, uuid: str, *, aggregates: bool = True) -> ProviderTraits | None:
+        path = f"/resource_providers/{uuid}"
+        traits = self._find(f"{path}/traits", _Traits)
+        member_of = self._find(f"{path}/aggregates", _Aggregates) if aggregates else _Aggregates(())
+        if traits is None or member_of is None:
             return None
         return ProviderTraits(
-            traits=tuple(sorted(traits.traits)), aggregates=tuple(sorted(aggregates.aggregates))
+            traits=tuple(sorted(traits.traits)), aggregates=tuple(sorted(member_of.aggregates))
         )
 
     def _use(self, uuid: str) -> Use | None:

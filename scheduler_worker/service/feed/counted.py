@@ -41,8 +41,12 @@ class CountedProviders:
     def facts(self, uuids: Sequence[str]) -> Mapping[str, ProviderFacts]:
         return self._counted("facts", lambda: self._inner.facts(uuids), len(uuids))
 
-    def traits(self, uuids: Sequence[str]) -> Mapping[str, ProviderTraits]:
-        return self._counted("traits", lambda: self._inner.traits(uuids), len(uuids))
+    def traits(
+        self, uuids: Sequence[str], *, aggregates: bool = True
+    ) -> Mapping[str, ProviderTraits]:
+        return self._counted(
+            "traits", lambda: self._inner.traits(uuids, aggregates=aggregates), len(uuids)
+        )
 
     def uses(self, uuids: Sequence[str]) -> Mapping[str, Use]:
         return self._counted("use", lambda: self._inner.uses(uuids), len(uuids))

@@ -28,12 +28,28 @@ class Verifier:
         self._seen: dict[str, tuple[int, ProviderTraits]] = {}
         """Provider -> a generation that it had, and what it had then."""
 
-    def verify(self, roots: Collection[str]) -> Mapping[str, Tree]:
+    def verify(self, roots: Collection[str], *, whole: bool) -> Mapping[str, Tree]:
         before = {
             root: record.resource_providers
             for root in roots
             if (record := self._trees.record(root)) is not None
         }
+        doubtful = self._doubtful(before) if whole else self._with_other_traits(before)
+        found = self._trees.read(self._reader, ProviderBooks(), doubtful) if doubtful else {}
+        return before | {root: found.get(root, ()) for root in doubtful}
+
+    def _with_other_traits(self, before: Mapping[str, Tree]) -> list[str]:
+        """The hosts whose compute nodes have other traits."""
+        known = {each.uuid: each.traits for tree in before.values() for each in tree}
+        found = self._reader.traits([root for root in before if root in known], aggregates=False)
+        return [
+            root
+            for root in before
+            if root in known and (root not in found or found[root].traits != known[root])
+        ]
+
+    def _doubtful(self, before: Mapping[str, Tree]) -> list[str]:
+        """The hosts whose trees are others, with the least questions."""
         listed = self._reader.trees(list(before))
         known = {each.uuid: _traits(each) for tree in before.values() for each in tree}
         others = self._others(
@@ -44,14 +60,12 @@ class Verifier:
                 for each in _moved(listed[root], tree)
             },
         )
-        doubtful = [
+        return [
             root
             for root, tree in before.items()
             if _parents(listed[root]) != _parents(tree)
             or not others.isdisjoint(each.uuid for each in tree)
         ]
-        found = self._trees.read(self._reader, ProviderBooks(), doubtful) if doubtful else {}
-        return before | {root: found.get(root, ()) for root in doubtful}
 
     def _others(self, known: dict[str, ProviderTraits], generations: dict[str, int]) -> set[str]:
         """Those of these providers that have other traits or aggregates than is known."""

@@ -14,12 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from scheduler_worker.errors import (
-    NoValidHost,
-    PlacementUnavailable,
-    SchedulerWorkerError,
-    SourceUnavailable,
-)
+from scheduler_worker.errors import PlacementUnavailable, SchedulerWorkerError, SourceUnavailable
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_records import HostRecord, is_watched
 from scheduler_worker.model.providers import shape_of
@@ -37,8 +32,8 @@ _WORKERS = 8
 """Questions under way at a time: one for each cell, and one for Placement."""
 _LONGEST_S = 2.0
 """How long a question may wait to be asked."""
-_PLACEMENT = ""
-"""Beside the ids of cells."""
+_TREES, _TRAITS = "@trees", "@traits"
+"""Keys of questions to Placement, beside the ids of cells."""
 
 
 class Services(Protocol):
@@ -92,7 +87,7 @@ class Verification:
                 LOG.debug("Chosen hosts were not verified", exc_info=True)
                 result = "unread"
                 continue
-            differs = _tree_differs if each.key == _PLACEMENT else _service_differs
+            differs = _tree_differs if each.key in {_TREES, _TRAITS} else _service_differs
             # Not what is known now: another request may just have stored the change.
             found.update(
                 uuid
@@ -130,8 +125,9 @@ class Verifying:
             Question(cell, partial(self._services, cell), deadline_s, hosts)
             for cell, hosts in by_cell.items()
         ]
-        if self._ports.trees is not None and self._depends_on_trees(request):
-            questions.append(Question(_PLACEMENT, self._trees, deadline_s, decision.records))
+        if key := self._asks_placement(request):
+            ask = partial(self._trees, whole=key == _TREES)
+            questions.append(Question(key, ask, deadline_s, decision.records))
         for question in questions:
             self._pool.submit(question)
         return Verification(decision, questions, self._deps.observer)
@@ -144,28 +140,27 @@ class Verifying:
     def _services(self, cell: str, _timeout_s: float, hosts: Collection[str]) -> Facts:
         return self._ports.services.verify(cell, hosts)
 
-    def _trees(self, _timeout_s: float, hosts: Collection[str]) -> Facts:
+    def _trees(self, _timeout_s: float, hosts: Collection[str], *, whole: bool) -> Facts:
         try:
-            return self._ports.trees.verify(hosts) if self._ports.trees else {}
+            return self._ports.trees.verify(hosts, whole=whole) if self._ports.trees else {}
         except PlacementUnavailable as error:
             # Nobody waits for its return: the claim does that where it has to.
             raise SourceUnavailable(str(error)) from error
 
-    def _depends_on_trees(self, request: Request) -> bool:
-        try:
-            return depends_on_trees(
-                needs_of(request.spec, self._deps.pipelines().nova.candidates.parameters)
-            )
-        except NoValidHost:
-            return False
+    def _asks_placement(self, request: Request) -> str | None:
+        """The key of the question to Placement; None: nothing that it knows decides."""
+        if self._ports.trees is None:
+            return None
+        parameters = self._deps.pipelines().nova.candidates.parameters
+        return what_decides(needs_of(request.spec, parameters))
 
 
-def depends_on_trees(needs: Needs) -> bool:
-    """Whether more than the amounts in the compute node's own inventories decides.
+def what_decides(needs: Needs) -> str | None:
+    """What a claim does not check, and decides all the same: whole trees, traits, or nothing.
 
-    These are checked by the claim. That the service is not disabled is checked at the source of its
-    trait.
+    That a service is disabled is a trait, too; that is checked where the service is.
     """
-    return bool(
-        needs.supply or needs.required or needs.forbidden - {DISABLED} or any(needs.threads)
-    )
+    if needs.supply:
+        return _TREES
+    is_by_traits = needs.required or needs.forbidden - {DISABLED} or any(needs.threads)
+    return _TRAITS if is_by_traits else None

@@ -15,7 +15,7 @@ from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParam
 from scheduler_worker.service.feed.services import ServiceCheck
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.placement.claiming import PlacementPorts
-from scheduler_worker.service.placement.verifying import VerifyingPorts, depends_on_trees
+from scheduler_worker.service.placement.verifying import VerifyingPorts, what_decides
 from tests.support.feeds import CELL, OTHER_CELL, MemorySource, feeder
 from tests.support.hosts import request_spec
 from tests.support.patience import SOON_S, eventually
@@ -39,7 +39,9 @@ class Trees:
     def read_again(self, providers: Collection[str]) -> None:
         pass
 
-    def verify(self, roots: Collection[str]) -> Mapping[str, Sequence[ResourceProvider]]:
+    def verify(
+        self, roots: Collection[str], *, whole: bool
+    ) -> Mapping[str, Sequence[ResourceProvider]]:
         self.asked.append(set(roots))
         if self.error is not None:
             raise self.error
@@ -224,17 +226,17 @@ def test_requests_that_depend_on_trees_have_them_verified(cloud):
 
 
 @pytest.mark.parametrize(
-    ("extra_specs", "depends"),
+    ("extra_specs", "what"),
     [
-        ({}, False),
-        ({"trait:CUSTOM_X": "required"}, True),
-        ({"resources:VGPU": "1"}, True),
-        ({"resources_a:VCPU": "1"}, True),
+        ({}, None),
+        ({"trait:CUSTOM_X": "required"}, "@traits"),
+        ({"resources:VGPU": "1"}, "@trees"),
+        ({"resources_a:VCPU": "1"}, "@trees"),
     ],
 )
-def test_what_claims_do_not_check_depends_on_trees(extra_specs, depends):
+def test_what_claims_do_not_check_is_asked_about(extra_specs, what):
     needs = needs_of(request_spec(extra_specs=extra_specs), RequestFilterParameters())
-    assert depends_on_trees(needs) is depends
+    assert what_decides(needs) == what
 
 
 def test_a_host_whose_change_cannot_be_stored_is_left_out(cloud):
