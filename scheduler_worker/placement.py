@@ -123,11 +123,11 @@ class ProviderTrees(Protocol):
     """Knows the trees of hosts as they are now."""
 
     def verify(
-        self, roots: Collection[str], *, whole: bool
+        self, roots: Collection[str], traits: Collection[str] | None = None
     ) -> Mapping[str, Sequence[ResourceProvider]]:
         """The trees of these hosts, by uuid, with the providers, traits and aggregates of now.
 
-        Unless they are wanted ``whole``, only the traits of the compute nodes are of now.
+        With ``traits``, only whether the compute nodes have these is of now.
         Where a host's record has others, the tree is read and stored; one that is gone is empty.
         Any thread may call it.
 

@@ -98,8 +98,10 @@ class FakePlacement:
         ]
 
     def having(self, trait: str) -> Sequence[Listed]:
-        assert trait == "MISC_SHARES_VIA_AGGREGATE"
-        return [each for each in self._list() if each.uuid in self.shares]
+        if trait == "MISC_SHARES_VIA_AGGREGATE":
+            return [each for each in self._list() if each.uuid in self.shares]
+        self._count("list", trait)
+        return [each for each in self._list() if trait in self._labels(each.uuid).traits]
 
     def sums(self, query: str) -> Mapping[str, ProviderSum]:
         """Of trees whose root has all amounts, traits and one of the aggregates."""

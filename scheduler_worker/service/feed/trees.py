@@ -77,6 +77,10 @@ class HostTrees:
             self._update_hosts(reports[start : start + _CHUNK])
         return found
 
+    def count(self) -> int:
+        """How many hosts this process knows."""
+        return sum(len(each.table) for each in self.clusters())
+
     def hosts(self) -> dict[str, HostRecord]:
         """The hosts by uuid, as this process knows them."""
         found: dict[str, HostRecord] = {}

@@ -15,6 +15,8 @@ from scheduler_worker.placement import Providers
 from scheduler_worker.service.feed.provider_books import ProviderBooks, Tree
 from scheduler_worker.service.feed.trees import HostTrees
 
+_MOST_LISTED = 300
+"""Hosts of a fleet that are listed by trait; of more each chosen one is asked about."""
 _MOST_SEEN = 50_000
 """Providers whose traits are remembered."""
 
@@ -28,24 +30,35 @@ class Verifier:
         self._seen: dict[str, tuple[int, ProviderTraits]] = {}
         """Provider -> a generation that it had, and what it had then."""
 
-    def verify(self, roots: Collection[str], *, whole: bool) -> Mapping[str, Tree]:
+    def verify(
+        self, roots: Collection[str], traits: Collection[str] | None = None
+    ) -> Mapping[str, Tree]:
         before = {
             root: record.resource_providers
             for root in roots
             if (record := self._trees.record(root)) is not None
         }
-        doubtful = self._doubtful(before) if whole else self._with_other_traits(before)
+        doubtful = self._doubtful(before) if traits is None else self._by_traits(before, traits)
         found = self._trees.read(self._reader, ProviderBooks(), doubtful) if doubtful else {}
         return before | {root: found.get(root, ()) for root in doubtful}
 
-    def _with_other_traits(self, before: Mapping[str, Tree]) -> list[str]:
-        """The hosts whose compute nodes have other traits."""
-        known = {each.uuid: each.traits for tree in before.values() for each in tree}
-        found = self._reader.traits([root for root in before if root in known], aggregates=False)
+    def _by_traits(self, before: Mapping[str, Tree], traits: Collection[str]) -> list[str]:
+        """The hosts whose compute nodes have one of these and should not, or the reverse."""
+        known = {
+            each.uuid: each.traits for root, tree in before.items() for each in tree
+            if each.uuid == root
+        }  # fmt: skip
+        if len(traits) < len(known) and self._trees.count() <= _MOST_LISTED:
+            having = {each: {one.uuid for one in self._reader.having(each)} for each in traits}
+        else:
+            found = self._reader.traits(list(known), aggregates=False)
+            having = {
+                each: {uuid for uuid, one in found.items() if each in one.traits} for each in traits
+            }
         return [
             root
-            for root in before
-            if root in known and (root not in found or found[root].traits != known[root])
+            for root, known_traits in known.items()
+            if any((each in known_traits) != (root in having[each]) for each in traits)
         ]
 
     def _doubtful(self, before: Mapping[str, Tree]) -> list[str]:

@@ -32,8 +32,6 @@ _WORKERS = 8
 """Questions under way at a time: one for each cell, and one for Placement."""
 _LONGEST_S = 2.0
 """How long a question may wait to be asked."""
-_TREES, _TRAITS = "@trees", "@traits"
-"""Keys of questions to Placement, beside the ids of cells."""
 
 
 class Services(Protocol):
@@ -87,7 +85,7 @@ class Verification:
                 LOG.debug("Chosen hosts were not verified", exc_info=True)
                 result = "unread"
                 continue
-            differs = _tree_differs if each.key in {_TREES, _TRAITS} else _service_differs
+            differs = _service_differs if isinstance(each.key, str) else _tree_differs
             # Not what is known now: another request may just have stored the change.
             found.update(
                 uuid
@@ -125,9 +123,12 @@ class Verifying:
             Question(cell, partial(self._services, cell), deadline_s, hosts)
             for cell, hosts in by_cell.items()
         ]
-        if key := self._asks_placement(request):
-            ask = partial(self._trees, whole=key == _TREES)
-            questions.append(Question(key, ask, deadline_s, decision.records))
+        if self._ports.trees is not None:
+            parameters = self._deps.pipelines().nova.candidates.parameters
+            traits = deciding_traits(needs_of(request.spec, parameters))
+            if traits != frozenset():
+                ask = partial(self._trees, traits)
+                questions.append(Question(traits, ask, deadline_s, decision.records))
         for question in questions:
             self._pool.submit(question)
         return Verification(decision, questions, self._deps.observer)
@@ -140,27 +141,21 @@ class Verifying:
     def _services(self, cell: str, _timeout_s: float, hosts: Collection[str]) -> Facts:
         return self._ports.services.verify(cell, hosts)
 
-    def _trees(self, _timeout_s: float, hosts: Collection[str], *, whole: bool) -> Facts:
+    def _trees(
+        self, traits: frozenset[str] | None, _timeout_s: float, hosts: Collection[str]
+    ) -> Facts:
         try:
-            return self._ports.trees.verify(hosts, whole=whole) if self._ports.trees else {}
+            return self._ports.trees.verify(hosts, traits) if self._ports.trees else {}
         except PlacementUnavailable as error:
             # Nobody waits for its return: the claim does that where it has to.
             raise SourceUnavailable(str(error)) from error
 
-    def _asks_placement(self, request: Request) -> str | None:
-        """The key of the question to Placement; None: nothing that it knows decides."""
-        if self._ports.trees is None:
-            return None
-        parameters = self._deps.pipelines().nova.candidates.parameters
-        return what_decides(needs_of(request.spec, parameters))
 
-
-def what_decides(needs: Needs) -> str | None:
-    """What a claim does not check, and decides all the same: whole trees, traits, or nothing.
+def deciding_traits(needs: Needs) -> frozenset[str] | None:
+    """The traits of compute nodes that decide, which no claim checks; None: whole trees do.
 
     That a service is disabled is a trait, too; that is checked where the service is.
     """
     if needs.supply:
-        return _TREES
-    is_by_traits = needs.required or needs.forbidden - {DISABLED} or any(needs.threads)
-    return _TRAITS if is_by_traits else None
+        return None
+    return needs.required.union(needs.forbidden, *needs.threads) - {DISABLED}

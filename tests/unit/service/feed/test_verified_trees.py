@@ -9,6 +9,7 @@ import pytest
 from scheduler_worker.errors import PlacementUnavailable
 from scheduler_worker.model.provider_readings import ProviderFacts
 from scheduler_worker.model.providers import shape_of
+from scheduler_worker.service.feed import verifying
 from scheduler_worker.service.feed.providers import ProviderFeed
 from tests.support.patience import SOON_S
 from tests.support.provider_feeds import Reading
@@ -34,7 +35,7 @@ def changed(reading: Reading, *roots: str, feed: ProviderFeed | None = None) -> 
         each.uuid: shape_of(each.resource_providers)
         for each in reading.world.fleet.cluster("default").table.records
     }
-    found = (feed or reading.feed).verify(roots, whole=True)
+    found = (feed or reading.feed).verify(roots)
     return {root for root, tree in found.items() if shape_of(tree) != before[root]}
 
 
@@ -91,7 +92,7 @@ def test_a_generation_that_only_a_claim_moved_is_remembered(reading):
 def test_what_is_remembered_is_compared_with_the_record_of_now(reading):
     """Which another worker may have written meanwhile."""
     reading.placement.allocate("a", "i1", 1)
-    reading.feed.verify(["uuid-a"], whole=True)
+    reading.feed.verify(["uuid-a"])
     reading.placement.label("uuid-a", "FAST", "NEW", aggregates=(AGGREGATE,))
     other = reading.beside()
     assert changed(reading, "uuid-a", feed=other)
@@ -121,20 +122,20 @@ def test_a_provider_that_cannot_be_read_is_no_other_one_each_time(reading, monke
 
     monkeypatch.setattr(reading.placement, "facts", some)
     reading.placement.label("gpu", "NEW")
-    reading.feed.verify(["uuid-a"], whole=True)
+    reading.feed.verify(["uuid-a"])
     assert not changed(reading, "uuid-a")
 
 
 def test_a_listing_that_does_not_come_is_an_error(reading):
     reading.placement.is_away = True
     with pytest.raises(PlacementUnavailable):
-        reading.feed.verify(["uuid-a"], whole=True)
+        reading.feed.verify(["uuid-a"])
 
 
 def test_threads_verify_at_once_while_a_round_is_running(reading):
     reading.placement.label("uuid-a", "NEW")
     with Threads(2) as threads, reading.feed._running:
-        answers = [threads.submit(reading.feed.verify, ["uuid-a"], whole=True) for _ in range(2)]
+        answers = [threads.submit(reading.feed.verify, ["uuid-a"]) for _ in range(2)]
         found = [each.result(SOON_S)["uuid-a"][0].traits for each in answers]
     assert found == [("NEW",)] * 2
     assert reading.record("a").resource_providers[0].traits == ("NEW",)
@@ -168,13 +169,22 @@ def test_a_turn_begins_with_what_the_records_have(reading):
     assert reading.record("a").resource_providers[0].traits == ("FAST",)
 
 
-def test_where_only_traits_of_compute_nodes_count_these_alone_are_read(reading):
+@pytest.mark.parametrize(
+    ("most", "questions"),
+    [
+        (300, {("list", "FAST"): 1}),
+        (1, {("traits", "uuid-a"): 1, ("traits", "uuid-b"): 1}),
+    ],
+)
+def test_where_traits_of_compute_nodes_decide_these_alone_are_read(
+    reading, monkeypatch, most, questions
+):
+    """By listing who has them in a small cloud, else of each host."""
+    monkeypatch.setattr(verifying, "_MOST_LISTED", most)
     reading.placement.label("gpu", "NEW")
-    assert set(reading.feed.verify(["uuid-a", "uuid-b", "of no host"], whole=False)) == {
-        "uuid-a",
-        "uuid-b",
-    }
-    assert reading.placement.read == {("traits", "uuid-a"): 1, ("traits", "uuid-b"): 1}
+    found = reading.feed.verify(["uuid-a", "uuid-b", "of no host"], ["FAST"])
+    assert set(found) == {"uuid-a", "uuid-b"}
+    assert reading.placement.read == questions
     reading.placement.label("uuid-a", "NEW", aggregates=(AGGREGATE,))
-    [root, *_] = reading.feed.verify(["uuid-a"], whole=False)["uuid-a"]
+    [root, *_] = reading.feed.verify(["uuid-a", "uuid-b"], ["FAST"])["uuid-a"]
     assert root.traits == reading.record("a").resource_providers[0].traits == ("NEW",)

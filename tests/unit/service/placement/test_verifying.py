@@ -15,7 +15,7 @@ from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParam
 from scheduler_worker.service.feed.services import ServiceCheck
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.placement.claiming import PlacementPorts
-from scheduler_worker.service.placement.verifying import VerifyingPorts, what_decides
+from scheduler_worker.service.placement.verifying import VerifyingPorts, deciding_traits
 from tests.support.feeds import CELL, OTHER_CELL, MemorySource, feeder
 from tests.support.hosts import request_spec
 from tests.support.patience import SOON_S, eventually
@@ -40,7 +40,7 @@ class Trees:
         pass
 
     def verify(
-        self, roots: Collection[str], *, whole: bool
+        self, roots: Collection[str], traits: Collection[str] | None = None
     ) -> Mapping[str, Sequence[ResourceProvider]]:
         self.asked.append(set(roots))
         if self.error is not None:
@@ -226,17 +226,17 @@ def test_requests_that_depend_on_trees_have_them_verified(cloud):
 
 
 @pytest.mark.parametrize(
-    ("extra_specs", "what"),
+    ("extra_specs", "traits"),
     [
-        ({}, None),
-        ({"trait:CUSTOM_X": "required"}, "@traits"),
-        ({"resources:VGPU": "1"}, "@trees"),
-        ({"resources_a:VCPU": "1"}, "@trees"),
+        ({}, set()),
+        ({"trait:A": "required", "trait:B": "forbidden"}, {"A", "B"}),
+        ({"resources:VGPU": "1"}, None),
+        ({"resources_a:VCPU": "1"}, None),
     ],
 )
-def test_what_claims_do_not_check_is_asked_about(extra_specs, what):
+def test_what_claims_do_not_check_is_asked_about(extra_specs, traits):
     needs = needs_of(request_spec(extra_specs=extra_specs), RequestFilterParameters())
-    assert what_decides(needs) == what
+    assert deciding_traits(needs) == traits
 
 
 def test_a_host_whose_change_cannot_be_stored_is_left_out(cloud):
