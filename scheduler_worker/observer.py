@@ -36,9 +36,11 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     policy: str | None = None
     """Name and version of the policy that decided, as ``name@version``."""
     cluster: str | None = None
-    """The cluster of the chosen hosts, or the first one that refused it."""
+    """The cluster of the chosen hosts, or the one that refused it whose hosts came nearest."""
     refusals: int = 0
     """How many clusters refused it in the last attempt."""
+    refusing: int = 0
+    """How many hosts these have."""
     instances: int = 1
     hosts: tuple[str, ...] = ()
     """The chosen hosts, one for each instance."""

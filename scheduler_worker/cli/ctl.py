@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 
 from cliff.app import App
 from cliff.command import Command
@@ -143,6 +144,8 @@ class Ctl(App):
 
     def run_subcommand(self, argv: list[str]) -> int:
         """Run a command; its errors become a sentence and a status."""
+        if argv[0] == "help":  # cliff's form of --help after other options
+            argv = list(takewhile(lambda each: not each.startswith("-"), argv))
         if not self._is_known(argv):
             self.parser.error(self._unknown(argv))
         silenced = logging.root.manager.disable

@@ -136,6 +136,12 @@ class Diagnosis(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What is odd about the units' answers, such as that one failed."""
 
 
+def nearness(diagnosis: Diagnosis) -> tuple[int, int, int]:
+    """How near hosts came to what was asked: the nearer, the greater."""
+    lefts = [step.hosts_out for step in diagnosis.filters if step.hosts_out]
+    return len(lefts), lefts[-1] if lefts else 0, diagnosis.hosts
+
+
 class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Why the hosts of each cluster would be chosen or not."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.decisions import Diagnosis, Explanation
+from scheduler_worker.model.decisions import Diagnosis, Explanation, nearness
 from scheduler_worker.rpc import codec
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.preparation import prepare_request
@@ -46,17 +46,22 @@ def explanation(
 
 
 def _explanation(found: Explanation) -> dict[str, Any]:
-    """The cluster that would be chosen at the top level, the others in ``others``."""
-    parts = [
-        {"cluster": name, **codec.encode_diagnosis(diagnosis)}
-        for name, diagnosis in found.clusters.items()
-    ]
-    parts.sort(key=lambda part: part["chosen"] is None)
-    first = parts[0] if parts else {"cluster": None, **codec.encode_diagnosis(Diagnosis())}
+    """The cluster that would be chosen at the top level, or whose hosts come nearest; the others in
+    ``others``.
+    """
+    clusters = dict(found.clusters)
+    placed = (name for name, each in clusters.items() if each.chosen is not None)
+    nearest = max(clusters, key=lambda name: nearness(clusters[name]), default=None)
+    name = next(placed, nearest)
+    diagnosis = Diagnosis() if name is None else clusters.pop(name)
+    first = {"cluster": name, **codec.encode_diagnosis(diagnosis)}
+    others = [{"cluster": each, **codec.encode_diagnosis(one)} for each, one in clusters.items()]
+    others.sort(key=lambda each: each["chosen"] is None)
     if found.reason not in (None, NOT_ENOUGH_HOSTS):
         first["sentence"] = sentence.of_reason(found.reason)
-    elif found.reason and len(parts) > 1:
-        said = sentence.of_clusters(first["cluster"], len(parts), first["sentence"])
-        first = first | {"sentence": said}
-    rest = {"others": parts[1:], "reason": found.reason, "not_found": found.not_found}
+    elif found.reason and others:
+        hosts = sum(each.hosts for each in found.clusters.values())
+        said = sentence.of_clusters(name, len(found.clusters), hosts, first["sentence"])
+        first["sentence"] = said
+    rest = {"others": others, "reason": found.reason, "not_found": found.not_found}
     return {"sentence": first.pop("sentence")} | first | rest

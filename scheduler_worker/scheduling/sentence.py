@@ -73,9 +73,10 @@ def placement(
     return f"Host {host}: first of {_hosts(passing)} that pass, by {_listed(parts)}."
 
 
-def of_clusters(cluster: str | None, count: int, sentence: str) -> str:
-    """The sentence of a refusal by several clusters, from that of the first."""
-    return f"No host in {count} clusters; in {cluster}{sentence.removeprefix('No host')}"
+def of_clusters(cluster: str | None, count: int, hosts: int, sentence: str) -> str:
+    """Why several clusters with so many hosts refused, from the sentence of the nearest."""
+    nearest = f"; nearest is cluster {cluster}{sentence.removeprefix('No host')}" if hosts else "."
+    return f"No host of {hosts:,} in {count} clusters{nearest}"
 
 
 def of_instances(count: int, sentence: str) -> str:

@@ -11,7 +11,7 @@ from scheduler_worker.errors import NoValidHost
 from tests.support.consoles import report, take_picture
 from tests.support.services import host, request
 
-WHY = "No host in 3 clusters; in east: of 3 hosts none has 99 vCPUs left."
+WHY = "No host of 6 in 3 clusters; nearest is cluster east: of 3 hosts none has 99 vCPUs left."
 ALIAS = "pci_passthrough:alias"
 
 
@@ -94,7 +94,7 @@ def test_the_same_question_is_asked_again_now(decided, console):
     page.locator("tbody").get_by_role("link").click()
     page.get_by_role("button", name="Ask again now").click()
     now = page.locator("#now")
-    expect(now).to_contain_text("No host in 3 clusters; in ")
+    expect(now).to_contain_text("No host of 6 in 3 clusters; nearest is cluster ")
     report(decided.use_cases.inventory, host("huge", cluster="east", vcpus=128))
     page.get_by_role("button", name="Ask again now").click()
     expect(now).to_contain_text("Host huge: the only one of 4 hosts that passes.")

@@ -46,7 +46,7 @@ def test_a_draft_is_rehearsed_before_it_is_stored(decided, console):
     changes = page.locator("#rehearsal-changes tbody tr")
     expect(changes).to_have_count(3)
     expect(changes.first).to_contain_text("a1")
-    expect(changes.first).to_contain_text("No host in 3 clusters; in east: ")
+    expect(changes.first).to_contain_text(" in 3 clusters; nearest is cluster east: ")
     page.get_by_label("Changes", exact=True).select_option("moved")
     expect(changes).to_have_count(0)
     expect(page.get_by_label("Name")).to_have_value("strict")

@@ -77,7 +77,7 @@ def test_a_server_that_comes_last_gets_nothing_until_it_comes_first(stage):
     taken = stage.operator.taken
     for each in range(5):
         client.cast("note", {}, value=each)
-    eventually(lambda: got[-5:] == [0, 1, 2, 3, 4])
+    eventually(lambda: sorted(got)[-5:] == [0, 1, 2, 3, 4])  # slots run side by side
     assert stage.operator.taken == taken
 
 

@@ -49,6 +49,12 @@ class FleetCommand(Command):
 class FleetLister(FleetCommand, Lister):
     """A command that prints a table."""
 
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        """Read all rows while there is a connection: some are asked for page by page."""
+        with connected(parsed_args) as client:
+            names, rows = self.ask(client, parsed_args)
+            return names, list(rows)
+
     def produce_output(
         self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Any
     ) -> int:

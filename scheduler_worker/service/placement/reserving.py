@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from scheduler_worker.errors import Conflict, NoValidHost
-from scheduler_worker.model.decisions import Decision, Diagnosis
+from scheduler_worker.model.decisions import Decision, Diagnosis, nearness
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.scheduling.prefilters.candidates_query import queries
 from scheduler_worker.scheduling.prefilters.needs import needs_of
@@ -233,22 +233,24 @@ class Reserving:
         routing: Routing,
         deadline_s: float,
     ) -> Decision:
-        """Try one cluster after the other; the refusal is that of the first, the preferred one."""
+        """Try one cluster after the other; the refusal is of the one that came nearest."""
         boost_s = self._priority_boost_s(trace.request)
-        refusals: list[NoValidHost] = []
+        refusals: list[tuple[str, NoValidHost]] = []
         for replica in clusters:
             try:
                 return await self._queue(replica).decide(
                     trace, routing, deadline_s=deadline_s, priority_boost_s=boost_s
                 )
             except NoValidHost as error:
-                refusals.append(error)
+                refusals.append((replica.scope, error))
                 if routing.is_partly_reserved:
                     break  # no other cluster can have all of its instances
         if not refusals:
             raise NoValidHost(NOT_ENOUGH_HOSTS, Diagnosis())
-        trace.cluster, trace.refusals = clusters[0].scope, len(refusals)
-        raise refusals[0]
+        trace.refusals = len(refusals)
+        trace.refusing = sum(_diagnosis(error).hosts for _, error in refusals)
+        trace.cluster, nearest = max(refusals, key=lambda each: nearness(_diagnosis(each[1])))
+        raise nearest
 
     def _priority_boost_s(self, request: Request) -> float:
         limits = self._deps.limits
@@ -280,3 +282,7 @@ class Reserving:
                 except NoValidHost as error:
                     refused = error
         raise refusal(refused, clusters, trace.request.spec)
+
+
+def _diagnosis(refused: NoValidHost) -> Diagnosis:
+    return refused.diagnosis or Diagnosis()

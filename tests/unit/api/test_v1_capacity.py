@@ -65,4 +65,4 @@ def test_a_request_by_hand_is_explained(rest):
 
 def test_a_refusal_in_several_clusters_says_so(rest):
     found = post(rest, "/v1/explain", {"request": {"flavor": SMALL | {"ram": 10**6}}})
-    assert found["sentence"].startswith("No host in 2 clusters; in east: of ")
+    assert found["sentence"].startswith("No host of 3 in 2 clusters; nearest is cluster east: of ")

@@ -134,6 +134,7 @@ def test_the_manuals_files_are_those_of_the_examples():
     ("words", "shown"),
     [
         (["worker", "drain", "--help"], "--wait SECONDS"),
+        (["worker", "drain", "--config-file", "f", "--help"], "--wait SECONDS"),
         (["help", "worker", "drain"], "--wait SECONDS"),
         (["help", "worker"], "worker drain"),
         (["tuning", "run", "-h"], "--samples FILE"),

@@ -299,7 +299,10 @@ def test_times_are_read_and_written_with_their_zone(decided):
 
 def test_the_decision_of_an_instance_says_why_in_one_sentence(decided):
     found = plain(decided, "decision", "show", "i2")
-    assert found["reason"] == "No host in 2 clusters; in east: of 2 hosts none has 99 vCPUs left."
+    assert (
+        found["reason"]
+        == "No host of 3 in 2 clusters; nearest is cluster east: of 2 hosts none has 99 vCPUs left."
+    )
     by_id = plain(decided, "decision", "show", found["id"])
     assert by_id == found
     status, out, _ = decided("decision", "show", "i2")
@@ -325,7 +328,7 @@ def test_the_last_decisions_are_printed_a_line_each(decided):
     assert status == 0
     assert "  placed   i1  " in first
     assert second.endswith(
-        "  i2  east: No host in 2 clusters; in east: of 2 hosts none has 99 vCPUs left."
+        "  i2  east: No host of 3 in 2 clusters; nearest is cluster east: of 2 hosts none has 99 vCPUs left."
     )
     _, out, _ = decided("decision", "tail", "--no-follow", "-n", "1", "--json")
     assert json.loads(out)["instances"] == ["i2"]

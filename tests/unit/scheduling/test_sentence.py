@@ -158,5 +158,8 @@ def test_a_host_that_was_drawn_is_not_called_the_first():
 
 def test_several_clusters():
     refused = sentence.refusal(3, [FilterStep("A", 3, 0)], {"A": "have room"})
-    text = sentence.of_clusters("east", 2, refused)
-    assert text == "No host in 2 clusters; in east: of 3 hosts none has room."
+    text = sentence.of_clusters("east", 2, 1200, refused)
+    assert text == (
+        "No host of 1,200 in 2 clusters; nearest is cluster east: of 3 hosts none has room."
+    )
+    assert sentence.of_clusters("east", 2, 0, refused) == "No host of 0 in 2 clusters."
