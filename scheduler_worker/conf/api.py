@@ -38,7 +38,8 @@ OPTS = [
         default=10.0,
         min=1.0,
         max=600.0,
-        help="Seconds for which a client may send nothing before its connection is closed.",
+        help="Seconds that the headers of a request may take, and its body; that gets one more for "
+        "each 16 KiB. Then the connection is closed, as is one that is idle for so long.",
     ),
     cfg.StrOpt(
         "auth",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
+from scheduler_worker.deadlines import DeadlineReader
 from scheduler_worker.errors import ConfigError
 
 LOG = logging.getLogger(__name__)
@@ -94,6 +97,12 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     timeout = _READ_S
     server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        raw = DeadlineReader(self.connection)
+        raw.until_s = time.monotonic() + _READ_S
+        self.rfile = io.BufferedReader(raw)
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
