@@ -171,7 +171,7 @@ def test_a_reservation_that_is_answered_and_not_made(broken, found_out):
         return written._replace(applied=tuple(True for _ in written.applied))
 
     broken(RedisState, "commit", commit)
-    assert found_out("never reserved", seed=0)
+    assert found_out("never reserved", seed=6)
 
 
 def test_a_message_that_is_acknowledged_on_arrival(broken, found_out):
@@ -193,7 +193,7 @@ def test_a_message_that_is_lost_with_its_worker(broken, found_out):
         self._settle(delivery.tag)
 
     broken(DeliveryTracker, "take", take)
-    assert found_out("was never answered", lambda plan: Crash in plan.breaks(), seed=83)
+    assert found_out("was never answered", lambda plan: Crash in plan.breaks(), seed=7)
 
 
 def test_work_that_a_stopping_worker_acknowledges_and_does_not_do(broken, found_out):
@@ -238,7 +238,7 @@ def test_use_that_is_counted_for_two_instances(broken, found_out):
 
 def test_a_confirmation_that_restores_an_ended_reservation(broken, found_out):
     broken(reservations, "guards", lambda *_: [])
-    assert found_out("for which there was no reservation", seed=20)
+    assert found_out("for which there was no reservation", seed=44)
 
 
 def test_reservations_that_a_repeated_request_does_not_find(broken, found_out):
@@ -287,7 +287,7 @@ def test_clusters_that_keep_a_part_of_a_request_that_failed(broken, found_out):
             each.view.give_back(placement.claims)
 
     broken(multi_cluster, "_undo", undo)
-    assert found_out("is reserved for it", has_several_clusters, decides_in_s=0.2, seed=44)
+    assert found_out("is reserved for it", has_several_clusters, decides_in_s=0.2, seed=607)
 
 
 def test_a_wait_whose_timeout_restarts_with_every_attempt(rebuilt, found_out):
@@ -339,7 +339,7 @@ def test_a_commit_that_does_not_recognise_its_repetition(rewritten, found_out):
 
 def test_a_report_that_ignores_reservations(rebuilt, found_out):
     rebuilt(HostReports, "_plan_instances", "guards += reservations.guards(replica, reserved)", "")
-    assert found_out("for which there was no reservation", seed=49)
+    assert found_out("for which there was no reservation", seed=38)
 
 
 def test_publishing_to_a_blocked_broker(broken, found_out):
