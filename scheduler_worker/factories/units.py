@@ -18,7 +18,7 @@ from scheduler_worker.scheduling.options import Options
 from scheduler_worker.service.policies.external_units import with_external
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.trust import Trust
-from scheduler_worker.service.policies.units import Registered, load_units
+from scheduler_worker.service.policies.units import Registered, load_units, why_not_loaded
 from scheduler_worker.service.state.replica import Fleet
 
 LOG = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def compile_pipelines(
 
 
 def _log_broken(name: str, error: Exception) -> None:
-    LOG.error("%s cannot be loaded and is left out", name, exc_info=error)
+    LOG.error("%s cannot be loaded and is left out: %s", name, why_not_loaded(error))
 
 
 def registered(

@@ -2,6 +2,7 @@
 
 import logging
 import operator
+import sys
 import threading
 import uuid
 
@@ -209,6 +210,27 @@ def test_unknown_units_are_named(tmp_path, option, name, complaint):
     with pytest.raises(ConfigError, match=complaint) as refused:
         build(tmp_path, filter_scheduler={option: name})
     assert f"[filter_scheduler] {option}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (
+            "\nimport no_such_library",
+            r"broken.py, line 2: ModuleNotFoundError: .* 'no_such",
+        ),
+        ("x = 1\n1 / 0", r"broken.py, line 2: ZeroDivisionError: division by zero"),
+        ("raise SystemExit('no licence')", r"broken.py, line 1: SystemExit: no licence"),
+        ("def (", r"SyntaxError: invalid syntax \(broken.py, line 1\)"),
+        ("Filter = 1", r"broken has no class Filter"),
+    ],
+)
+def test_a_class_that_cannot_be_loaded_says_why(tmp_path, monkeypatch, text, complaint):
+    (tmp_path / "broken.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    with pytest.raises(ConfigError, match=f"available_filters: broken.Filter .*{complaint}"):
+        build(tmp_path, filter_scheduler={"available_filters": "broken.Filter"})
 
 
 def test_reload_swaps_the_pipeline_or_leaves_it(tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import traceback
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -126,10 +127,16 @@ def _classes(
             found.update(registered)
         elif name in registered:
             found[name] = registered[name]
-        elif (imported := _imported(name)) is not None:
-            found[imported.__name__] = imported
         else:
-            unknown.append(name)
+            try:
+                imported = _imported(name)
+            except ConfigError as error:
+                problems.append(f"{option}: {error}")
+                continue
+            if imported is None:
+                unknown.append(name)
+            else:
+                found[imported.__name__] = imported
     if unknown:
         problems.append(_unknown(option, unknown, (*registered, *groups)))
     problems += [
@@ -142,14 +149,30 @@ def _classes(
 
 
 def _imported(path: str) -> type | None:
+    """The class at a path; None: there is no such module. Raises ConfigError where it is broken."""
     module, _, name = path.rpartition(".")
     if not module:
         return None
     try:
         found = getattr(importlib.import_module(module), name, None)
-    except ImportError:
-        return None
-    return found if isinstance(found, type) else None
+    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing and f"{module}.".startswith(f"{missing}."):
+            return None
+        raise ConfigError(f"{path} cannot be loaded: {why_not_loaded(error)}") from error
+    if not isinstance(found, type):
+        raise ConfigError(f"{path} cannot be loaded: {module} has no class {name}")
+    return found
+
+
+def why_not_loaded(error: BaseException) -> str:
+    """What was raised while a module was imported, and on which line of which file."""
+    what = f"{type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError):
+        return what  # it names file and line
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.line]
+    where = f"{frames[-1].filename}, line {frames[-1].lineno}: " if frames else ""
+    return f"{where}{what}"
 
 
 def _unknown(option: str, names: Sequence[str], known: Collection[str]) -> str:
