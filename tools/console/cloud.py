@@ -14,7 +14,7 @@ from replay.driver import Client, Driver, Settings
 from replay.streams import Arrival, Plain, Stream, fleet
 
 SHIPPED_FLEET = Path(__file__).resolve().parents[2] / "examples" / "fleet"
-SETTINGS = Settings(clients=2, batch=10_000, speed=60.0, report_s=10.0)
+SETTINGS = Settings(clients=2, batch=10_000, speed=60.0, report_s=10.0, persists=True)
 """Some five requests a second; their reservations last until the hosts report, ten seconds."""
 _ENDLESS = sys.maxsize
 _WITH_CELLS, _WITH_DEVICES = 4, 10

@@ -47,7 +47,8 @@ class Settings(NamedTuple):
     """Settings of a replay.
 
     ``speed`` is stream seconds per second, 0 for as fast as possible. Changed hosts report after
-    ``batch`` changes or ``report_s``, whichever is first; every host after ``heartbeat_s``.
+    ``batch`` changes or ``report_s``, whichever is first; every host after ``heartbeat_s``. A
+    failed report ends the replay, unless it ``persists``: then every host reports next time.
     """
 
     clients: int = 4
@@ -55,6 +56,7 @@ class Settings(NamedTuple):
     speed: float = 0.0
     report_s: float = 0.25
     heartbeat_s: float = 20.0
+    persists: bool = False
 
 
 @dataclass
@@ -242,7 +244,14 @@ class Driver:
                 silent = time.monotonic() - heartbeat_s > self.settings.heartbeat_s
                 if silent:
                     heartbeat_s = time.monotonic()
-                self._report(every_host=silent)
+                try:
+                    self._report(every_host=silent)
+                except SchedulerWorkerError as error:
+                    if not self.settings.persists:
+                        raise
+                    heartbeat_s = float("-inf")
+                    with self._lock:
+                        self.outcome.failed[type(error).__name__] += 1
         finally:
             self.stop()
 
@@ -251,9 +260,14 @@ class Driver:
             reports = self.books.take_reports(every_host=every_host)
             forgotten, self._forgotten = self._forgotten, []
             self._changes = 0
-        self._send(reports)
-        if forgotten:
-            self._client.release(forgotten)
+        try:
+            self._send(reports)
+            if forgotten:
+                self._client.release(forgotten)
+        except SchedulerWorkerError:
+            with self._lock:
+                self._forgotten += forgotten
+            raise
 
     def _send(self, reports: list[Plain]) -> None:
         for start in range(0, len(reports), HOSTS_PER_REPORT):

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from scheduler_worker.errors import ClusterLockTimeout
+from scheduler_worker.errors import ClusterLockTimeout, StateUnavailable
 from tests.support.patience import SOON_S
 
 
@@ -125,6 +125,25 @@ def test_agents_that_cannot_report_end_the_replay(first_fit, host, arrival):
     stream = stream_of([host()], [arrival(n) for n in range(2)])
     with pytest.raises(ConnectionError, match="the worker is gone"):
         driver_of(worker, stream, batch=1).run()
+
+
+def test_agents_that_persist_report_every_host_after_a_failure(first_fit, host, arrival):
+    worker = first_fit()
+    update, calls = worker.update_hosts, []
+
+    def timing_out_once(hosts):
+        calls.append(len(hosts))
+        if len(calls) == 2:
+            raise StateUnavailable("timed out")
+        return update(hosts)
+
+    worker.update_hosts = timing_out_once
+    stream = stream_of([host(0), host(1)], [arrival(0, at_s=0), arrival(1, at_s=0.5)])
+    settings = {"batch": 1, "speed": 1.0, "report_s": 0.01, "persists": True}
+    outcome = driver_of(worker, stream, **settings).run()
+    assert outcome.failed == {"StateUnavailable": 1}
+    assert calls[:3] == [2, 1, 2]
+    assert worker.reserved == {}
 
 
 def test_a_heartbeat_reports_every_host(first_fit, host, arrival):
