@@ -41,7 +41,6 @@ ACCESS = logging.getLogger("scheduler_worker.api.access")
 
 MAX_BODY = 1024 * 1024
 """Upper bound of a request's body, in bytes."""
-_MAX_DISCARDED = 64 * 1024 * 1024
 VERSIONS = ("3", "4")
 _DEFAULT_VERSION = "4"
 _ROOT = re.compile(r"(?P<base>(?:/ovirt-engine)?/api(?:/v(?P<version>[0-9]+))?)(?P<rest>/.*|)\Z")
@@ -191,7 +190,6 @@ class Application:
         limit = self._max_body
         text: bytes = source.read(limit + 1 if length is None else min(length, limit + 1))
         if len(text) > limit or (length or 0) > limit:
-            _discard(source, None if length is None else length - len(text))
             raise BodyTooLarge(limit)
         return text
 
@@ -296,13 +294,6 @@ def _refusal(error: Exception) -> Refusal | None:
 def _unauthorized(detail: str) -> Refusal:
     challenge = 'Basic realm="scheduler_worker", Bearer realm="scheduler_worker"'
     return Refusal(401, detail, headers={"WWW-Authenticate": challenge})
-
-
-def _discard(source: Any, left: int | None) -> None:
-    """Read on without keeping it: many clients read no answer before they have sent everything."""
-    budget = _MAX_DISCARDED if left is None else min(left, _MAX_DISCARDED)
-    while budget > 0 and (chunk := source.read(min(budget, 64 * 1024))):
-        budget -= len(chunk)
 
 
 def _json(document: dict[str, Any], status: int = 200) -> Response:

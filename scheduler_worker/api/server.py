@@ -33,6 +33,7 @@ _READERS, _MOST_READERS = 8, 512
 """Threads for each request that is served at a time, and in all: most of them wait for clients."""
 _SLOWEST = 16 * 1024
 """Bytes of a body that have to come in a second, beyond ``read_timeout``."""
+_MOST_DISCARDED = 64 * 1024 * 1024
 _PLAIN = b"This port speaks HTTPS alone.\n"
 
 
@@ -104,17 +105,24 @@ class _Tls(BuiltinSSLAdapter):  # type: ignore[misc]
 
 
 class _Gateway(wsgi.Gateway_10):  # type: ignore[misc]
-    """Reads a body before the application gets its turn, unless that will refuse it as too long."""
+    """Reads a body before the application gets its turn; of one that is too long only the begin."""
 
     def get_environ(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environ()
         environ["wsgi.input_terminated"] = True  # cheroot ends it, also for a chunked body
         length, most = int(environ.get("CONTENT_LENGTH") or 0), self.req.server.max_body
-        if length <= most:
-            timeout_s = self.req.server.timeout
-            self.req.conn.allow(timeout_s + (length or most) / _SLOWEST)
-            environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(most + 1))
+        self.req.conn.allow(self.req.server.timeout + min(length or most, most) / _SLOWEST)
+        source = environ["wsgi.input"]
+        environ["wsgi.input"] = io.BytesIO(source.read(most + 1))
+        _discard(source)
         return environ
+
+
+def _discard(source: Any) -> None:
+    """Read on without keeping it: many clients read no answer before they have sent everything."""
+    left = _MOST_DISCARDED
+    while left > 0 and (chunk := source.read(min(left, 64 * 1024))):
+        left -= len(chunk)
 
 
 class _Server(wsgi.Server):  # type: ignore[misc]

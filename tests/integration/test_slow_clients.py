@@ -62,7 +62,11 @@ def answer_to_a_trickle(client: socket.socket) -> bytes:
     raise AssertionError
 
 
-@pytest.mark.parametrize("begun", [HEADERS[:20], HEADERS + b"x"], ids=["headers", "body"])
+@pytest.mark.parametrize(
+    "begun",
+    [HEADERS[:20], HEADERS + b"x", HEADERS.replace(b"100", b"99999999") + b"x"],
+    ids=["headers", "body", "huge body"],
+)
 def test_slow_clients_cost_ordinary_requests_nothing(begun: bytes) -> None:
     with serving(read_timeout_s=600.0) as server, contextlib.ExitStack() as clients:
         for _ in range(SLOW):
