@@ -39,7 +39,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The cluster of the chosen hosts, or the one that refused it whose hosts came nearest."""
     refusals: int = 0
     """How many clusters refused it in the last attempt."""
-    refusing: int = 0
+    refusing_hosts: int = 0
     """How many hosts these have."""
     instances: int = 1
     hosts: tuple[str, ...] = ()

@@ -17,10 +17,11 @@ from bench import processes
 from bench.claims import SPEC, load
 from bench.table import middle, percentile, show
 
+TRAIT = "CUSTOM_X"
 REQUESTS = {
     "plain": SPEC,
     "with a trait": {
-        "flavor": {"vcpus": 1, "memory_mb": 512, "extra_specs": {"trait:CUSTOM_X": "forbidden"}},
+        "flavor": {"vcpus": 1, "memory_mb": 512, "extra_specs": {f"trait:{TRAIT}": "forbidden"}},
         "num_instances": 1,
     },
 }
@@ -96,6 +97,7 @@ def _worker(hosts: int) -> Iterator[tuple[Any, dict[str, int]]]:
             PlacementServer(directory / "placement", python, maria.create_database())
         )
         nova, providers = NovaCloud(maria), Cloud(placement)
+        providers.session.request("PUT", f"/traits/{TRAIT}")
         stack.callback(nova.close)
         for number in range(hosts):
             node = str(uuid.uuid4())

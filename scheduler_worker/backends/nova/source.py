@@ -74,7 +74,7 @@ class NovaDatabases:
             cells = reader.rows(_CELLS)
             mappings = reader.rows(select(host_mappings))
             found = _aggregates(reader)
-        parts = self._connect(each for each in cells if not each.disabled)
+        parts = self._connect(cells)
         ids = {each.id: each.uuid for each in cells if each.uuid in self._cells}
         part_of = {each.host: ids[each.cell_id] for each in mappings if each.cell_id in ids}
         return Outline(parts=parts, part_of=part_of, aggregates=tuple(found))
@@ -82,7 +82,7 @@ class NovaDatabases:
     def connect(self) -> None:
         with self._api.reading() as reader:
             cells = reader.rows(_CELLS)
-        self._connect(each for each in cells if not each.disabled)
+        self._connect(cells)
 
     def services(self, part_id: str, hosts: Collection[str] | None = None) -> ServiceStates:
         with self._cell(part_id).reading() as reader:
@@ -177,9 +177,11 @@ class NovaDatabases:
     # Cells
 
     def _connect(self, rows: Iterable[Any]) -> tuple[Part, ...]:
-        """Make the databases of these cell mappings, and close those that are not among them."""
+        """Make the databases of the enabled cell mappings, and close all others."""
         before, cells, parts = self._cells, dict[str, _Cell](), list[Part]()
         for row in rows:
+            if row.disabled:
+                continue
             cell = before.get(row.uuid)
             if cell is None or cell.template != row.database_connection:
                 cell = _Cell(row.uuid, row.database_connection or "", self._settings)

@@ -62,5 +62,5 @@ def why_refused(
     demands = pipeline_of(outcome.cluster).demands(details.spec, steps)
     said = sentence.refusal(outcome.candidates, steps, demands)
     if outcome.refusals > 1:
-        said = sentence.of_clusters(outcome.cluster, outcome.refusals, outcome.refusing, said)
+        said = sentence.of_clusters(outcome.cluster, outcome.refusals, outcome.refusing_hosts, said)
     return sentence.of_instances(outcome.instances, said)

@@ -37,15 +37,13 @@ from scheduler_worker.scheduling.absorption import is_under_way
 from scheduler_worker.service.feed.clusters import ClusterNames
 from scheduler_worker.service.feed.records import PartProgress
 from scheduler_worker.service.feed.services import differing, facts_of, watched
-from scheduler_worker.service.feed.settings import FeedSettings
+from scheduler_worker.service.feed.settings import HOSTS_AT_ONCE, FeedSettings
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.inventory.known_hosts import KnownHosts
 from scheduler_worker.service.state.replica import Fleet
 
 LOG = logging.getLogger(__name__)
 
-_CHUNK = 500
-"""Hosts read and stored at a time."""
 _ASKED_S = 1.0
 """What is reserved so shortly before a look may be for a move that the look does not show."""
 
@@ -262,8 +260,8 @@ class PartFeed:
             if self.progress.read_to is not None:
                 self._note(read_to=max(self.progress.read_to, chunk[-1]))
                 self._deps.keep()
-            if len(hosts) > _CHUNK:
-                done = min((number + 1) * _CHUNK, len(hosts))
+            if len(hosts) > HOSTS_AT_ONCE:
+                done = min((number + 1) * HOSTS_AT_ONCE, len(hosts))
                 LOG.info("Feed of %s: read %d of %d hosts", self.part.name, done, len(hosts))
 
     def _prepared(self, report: HostReport, fed: dict[str, HostRecord]) -> HostReport:
@@ -412,5 +410,5 @@ def _unread(record: HostRecord) -> dict[str, Any]:
 
 
 def _chunks(items: Sequence[Any]) -> Iterator[Any]:
-    for start in range(0, len(items), _CHUNK):
-        yield items[start : start + _CHUNK]
+    for start in range(0, len(items), HOSTS_AT_ONCE):
+        yield items[start : start + HOSTS_AT_ONCE]

@@ -15,7 +15,7 @@ from scheduler_worker.errors import SourceUnavailable
 from scheduler_worker.model.feed import ServiceStates
 from scheduler_worker.model.host_records import HostRecord, HostReport, is_watched
 from scheduler_worker.ports import Clock, HostSource
-from scheduler_worker.service.feed.settings import FeedSettings
+from scheduler_worker.service.feed.settings import HOSTS_AT_ONCE, FeedSettings
 from scheduler_worker.service.state.replica import Fleet
 
 LOG = logging.getLogger(__name__)
@@ -24,8 +24,6 @@ LONGEST_S = 2.0
 """How long a request may wait for one statement, or for a connection."""
 _CONNECT_S = 60.0
 """After so long the source is asked for its parts again."""
-_CHUNK = 500
-"""Hosts stored at a time."""
 _NO_SERVICE = {"watched": True, "up": False, "down_reason": "it has no compute service"}
 
 
@@ -91,8 +89,10 @@ class ServiceCheck:
             for each in self._fleet.records_of(host_uuids)
             if is_watched(each) and each.cell_uuid == part_id
         ]
-        if not fed or self._clock.monotonic_s() < self._left_alone_until_s.get(part_id, 0.0):
+        if not fed:
             return {}
+        if self._clock.monotonic_s() < self._left_alone_until_s.get(part_id, 0.0):
+            raise SourceUnavailable(f"The services of cell {part_id} could not be read lately")
         try:
             self._connect()
             found = self._source.services(part_id, [each.host for each in fed])
@@ -115,8 +115,8 @@ class ServiceCheck:
         reports = self._differing(
             found, (each for each in watched(self._fleet) if each.cell_uuid == part_id)
         )
-        for start in range(0, len(reports), _CHUNK):
-            self._update_hosts(reports[start : start + _CHUNK])
+        for start in range(0, len(reports), HOSTS_AT_ONCE):
+            self._update_hosts(reports[start : start + HOSTS_AT_ONCE])
         LOG.info("The services of %d hosts have changed since they were read", len(reports))
 
     def _connect(self) -> None:

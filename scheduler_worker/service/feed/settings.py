@@ -6,6 +6,9 @@ from typing import Literal
 
 import msgspec
 
+HOSTS_AT_ONCE = 500
+"""Hosts that are read, or stored, in one go."""
+
 ClustersBy = Literal["one", "cell", "aggregate"]
 
 

@@ -7,7 +7,7 @@ of before can be told from one of after, whichever workers read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from scheduler_worker.model.host_records import HostRecord, HostReport
 from scheduler_worker.model.sources import COMPUTE
@@ -17,12 +17,11 @@ from scheduler_worker.service.feed.provider_books import (
     Tree,
     is_same_but_for_times,
 )
+from scheduler_worker.service.feed.settings import HOSTS_AT_ONCE
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 
 _MOST_AT_ONCE = 50
 """Trees that are read in one go: more would make their times differ from those of the report."""
-_CHUNK = 500
-"""Hosts in one report."""
 
 
 class HostTrees:
@@ -66,15 +65,12 @@ class HostTrees:
         """Store trees as they are in the books, otherwise as :meth:`read` does."""
         found = {root: tree for root in roots if (tree := books.report(root)) is not None}
         reports = []
-        for root, tree in found.items():
-            record = self.record(root)
-            known = record.resource_providers if record else tree
-            if record is None or known == tree:
-                continue
-            if demanded or not is_same_but_for_times(known, tree):
+        for root, record in self.records(found).items():
+            known, tree = record.resource_providers, found[root]
+            if known != tree and (demanded or not is_same_but_for_times(known, tree)):
                 reports.append(_report(record, tree))
-        for start in range(0, len(reports), _CHUNK):
-            self._update_hosts(reports[start : start + _CHUNK])
+        for start in range(0, len(reports), HOSTS_AT_ONCE):
+            self._update_hosts(reports[start : start + HOSTS_AT_ONCE])
         return found
 
     def count(self) -> int:
@@ -89,14 +85,9 @@ class HostTrees:
                 found |= {each.uuid: each for each in replica.table.records}
         return found
 
-    def record(self, root: str) -> HostRecord | None:
-        """The host with this uuid, as this process knows it."""
-        for replica in self.clusters():
-            with replica.lock:
-                row = replica.table.row_of(root)
-                if row is not None:
-                    return replica.table.records[row]
-        return None
+    def records(self, roots: Collection[str]) -> dict[str, HostRecord]:
+        """Those of these hosts that this process knows, by uuid."""
+        return {each.uuid: each for each in self._fleet.records_of(roots)}
 
     def clusters(self) -> Iterable[ClusterReplica]:
         """All that this process knows."""
@@ -104,9 +95,7 @@ class HostTrees:
 
     def refresh(self) -> None:
         """Be as current as the store. Raises StateUnavailable."""
-        for replica in self.clusters():
-            with replica.lock:
-                replica.refresh(self._fleet.store)
+        self._fleet.refresh(self._fleet.clusters())
 
     def now_s(self) -> float:
         """The store's clock a moment ago: of several stores the one that is behind."""

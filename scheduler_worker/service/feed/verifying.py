@@ -7,8 +7,10 @@ are of, since each claim makes another one that changes nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import contextlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from scheduler_worker.errors import PlacementRefused
 from scheduler_worker.model.provider_readings import Listed, ProviderTraits
 from scheduler_worker.model.providers import ResourceProvider
 from scheduler_worker.placement import Providers
@@ -33,11 +35,8 @@ class Verifier:
     def verify(
         self, roots: Collection[str], traits: Collection[str] | None = None
     ) -> Mapping[str, Tree]:
-        before = {
-            root: record.resource_providers
-            for root in roots
-            if (record := self._trees.record(root)) is not None
-        }
+        records = self._trees.records(roots)
+        before = {root: each.resource_providers for root, each in records.items()}
         doubtful = self._doubtful(before) if traits is None else self._by_traits(before, traits)
         found = self._trees.read(self._reader, ProviderBooks(), doubtful) if doubtful else {}
         return before | {root: found.get(root, ()) for root in doubtful}
@@ -48,18 +47,22 @@ class Verifier:
             each.uuid: each.traits for root, tree in before.items() for each in tree
             if each.uuid == root
         }  # fmt: skip
-        if len(traits) < len(known) and self._trees.count() <= _MOST_LISTED:
-            having = {each: {one.uuid for one in self._reader.having(each)} for each in traits}
-        else:
-            found = self._reader.traits(list(known), aggregates=False)
-            having = {
-                each: {uuid for uuid, one in found.items() if each in one.traits} for each in traits
-            }
+        owners = self._owners(traits, list(known))
         return [
             root
             for root, known_traits in known.items()
-            if any((each in known_traits) != (root in having[each]) for each in traits)
+            if any((each in known_traits) != (root in owners[each]) for each in traits)
         ]
+
+    def _owners(self, traits: Collection[str], hosts: Sequence[str]) -> dict[str, set[str]]:
+        """Which of the hosts, and perhaps which others, have each trait."""
+        if len(traits) < len(hosts) and self._trees.count() <= _MOST_LISTED:
+            with contextlib.suppress(PlacementRefused):  # there may be no such trait
+                return {each: {one.uuid for one in self._reader.having(each)} for each in traits}
+        found = self._reader.traits(hosts, aggregates=False)
+        return {
+            each: {uuid for uuid, one in found.items() if each in one.traits} for each in traits
+        }
 
     def _doubtful(self, before: Mapping[str, Tree]) -> list[str]:
         """The hosts whose trees are others, with the least questions."""

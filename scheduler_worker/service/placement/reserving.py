@@ -248,7 +248,7 @@ class Reserving:
         if not refusals:
             raise NoValidHost(NOT_ENOUGH_HOSTS, Diagnosis())
         trace.refusals = len(refusals)
-        trace.refusing = sum(_diagnosis(error).hosts for _, error in refusals)
+        trace.refusing_hosts = sum(_diagnosis(error).hosts for _, error in refusals)
         trace.cluster, nearest = max(refusals, key=lambda each: nearness(_diagnosis(each[1])))
         raise nearest
 

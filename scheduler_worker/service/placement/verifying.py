@@ -8,7 +8,7 @@ differs is read and stored, and the request is decided again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ import msgspec
 from scheduler_worker.errors import PlacementUnavailable, SchedulerWorkerError, SourceUnavailable
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_records import HostRecord, is_watched
-from scheduler_worker.model.providers import shape_of
+from scheduler_worker.model.providers import ResourceProvider, shape_of
 from scheduler_worker.observer import Observer
 from scheduler_worker.placement import ProviderTrees
 from scheduler_worker.scheduling.pipeline import Request
@@ -30,8 +30,6 @@ LOG = logging.getLogger(__name__)
 
 _WORKERS = 8
 """Questions under way at a time: one for each cell, and one for Placement."""
-_LONGEST_S = 2.0
-"""How long a question may wait to be asked."""
 
 
 class Services(Protocol):
@@ -56,15 +54,20 @@ class VerifyingPorts(msgspec.Struct, frozen=True):
     """None: Placement is not read."""
 
 
-Facts = Mapping[str, object]
+Facts = Mapping[str, Any]
 """What was read of hosts, by uuid: the facts of a service, or a tree."""
+Differs = Callable[[HostRecord, Any], bool]
+"""Whether a host was chosen by something else than these facts."""
 
 
 class Verification:
     """What is asked about one decision."""
 
     def __init__(
-        self, decision: Decision, questions: Collection[Question[Facts]], observer: Observer
+        self,
+        decision: Decision,
+        questions: Sequence[tuple[Question[Facts], Differs]],
+        observer: Observer,
     ) -> None:
         self._decision = decision
         self._questions = questions
@@ -77,15 +80,14 @@ class Verification:
         """
         found: set[str] = set()
         result = "known"
-        for each in self._questions:
-            await each.done
+        for question, differs in self._questions:
+            await question.done
             try:
-                facts = each.result() or {}
+                facts = question.result() or {}
             except SchedulerWorkerError:
                 LOG.debug("Chosen hosts were not verified", exc_info=True)
                 result = "unread"
                 continue
-            differs = _service_differs if isinstance(each.key, str) else _tree_differs
             # Not what is known now: another request may just have stored the change.
             found.update(
                 uuid
@@ -96,11 +98,11 @@ class Verification:
         return frozenset(found)
 
 
-def _service_differs(chosen: HostRecord, service: object) -> bool:
+def _service_differs(chosen: HostRecord, service: Mapping[str, Any]) -> bool:
     return chosen.service != service
 
 
-def _tree_differs(chosen: HostRecord, tree: Any) -> bool:
+def _tree_differs(chosen: HostRecord, tree: Sequence[ResourceProvider]) -> bool:
     return shape_of(chosen.resource_providers) != shape_of(tree)
 
 
@@ -112,15 +114,14 @@ class Verifying:
         self._ports = ports
         self._pool: QuestionPool[Facts] = QuestionPool(deps.clock, name="verify", workers=_WORKERS)
 
-    def begin(self, request: Request, decision: Decision, caller_deadline_s: float) -> Verification:
+    def begin(self, request: Request, decision: Decision, deadline_s: float) -> Verification:
         """Ask about the hosts of a decision; what waits for the same cell is asked together."""
         by_cell: dict[str, set[str]] = {}
         for uuid, record in decision.records.items():
             if record.cell_uuid is not None and is_watched(record):
                 by_cell.setdefault(record.cell_uuid, set()).add(uuid)
-        deadline_s = min(caller_deadline_s, self._deps.clock.monotonic_s() + _LONGEST_S)
-        questions = [
-            Question(cell, partial(self._services, cell), deadline_s, hosts)
+        questions: list[tuple[Question[Facts], Differs]] = [
+            (Question(cell, partial(self._services, cell), deadline_s, hosts), _service_differs)
             for cell, hosts in by_cell.items()
         ]
         if self._ports.trees is not None:
@@ -128,8 +129,9 @@ class Verifying:
             traits = deciding_traits(needs_of(request.spec, parameters))
             if traits != frozenset():
                 ask = partial(self._trees, traits)
-                questions.append(Question(traits, ask, deadline_s, decision.records))
-        for question in questions:
+                question = Question(traits, ask, deadline_s, decision.records)
+                questions.append((question, _tree_differs))
+        for question, _ in questions:
             self._pool.submit(question)
         return Verification(decision, questions, self._deps.observer)
 

@@ -21,7 +21,7 @@ class RequestTrace:
         self.caller_deadline_s = caller_deadline_s
         """When the caller stops waiting for the answer."""
         self.cluster: str | None = None
-        self.refusals = self.refusing = 0
+        self.refusals = self.refusing_hosts = 0
         """How many clusters refused it in the last attempt, and how many hosts they have."""
         self.attempts = 0
         self.hold_s = 0.0
@@ -108,7 +108,7 @@ class RequestTrace:
             instance_uuids=self.request.instance_uuids,
             cluster=self.cluster,
             refusals=self.refusals,
-            refusing=self.refusing,
+            refusing_hosts=self.refusing_hosts,
             policy=str(diagnosis.policy) if diagnosis.policy else None,
             instances=len(self.request.instance_uuids),
             hosts=hosts,

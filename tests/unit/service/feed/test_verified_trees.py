@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler_worker.errors import PlacementUnavailable
+from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
 from scheduler_worker.model.provider_readings import ProviderFacts
 from scheduler_worker.model.providers import shape_of
 from scheduler_worker.service.feed import verifying
@@ -188,3 +188,13 @@ def test_where_traits_of_compute_nodes_decide_these_alone_are_read(
     reading.placement.label("uuid-a", "NEW", aggregates=(AGGREGATE,))
     [root, *_] = reading.feed.verify(["uuid-a", "uuid-b"], ["FAST"])["uuid-a"]
     assert root.traits == reading.record("a").resource_providers[0].traits == ("NEW",)
+
+
+def test_a_trait_that_placement_does_not_know_is_one_that_no_host_has(reading, monkeypatch):
+    def refuse(trait):
+        raise PlacementRefused(f"No such trait(s): {trait}.")
+
+    monkeypatch.setattr(reading.placement, "having", refuse)
+    before = reading.versions()
+    assert set(reading.feed.verify(["uuid-a", "uuid-b"], ["NEW"])) == {"uuid-a", "uuid-b"}
+    assert reading.versions() == before

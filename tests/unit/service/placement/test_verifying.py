@@ -174,7 +174,7 @@ def test_a_cell_that_cannot_be_read_counts_as_known_and_is_left_alone_for_a_whil
     cloud.source.down = {CELL}
     assert [cloud.hosts(each) for each in ("i1", "i2")] == [["a"], ["b"]]
     assert cloud.source.calls["services of some"] == 1
-    assert cloud.results() == ["unread", "known"]
+    assert cloud.results() == ["unread", "unread"]
     cloud.source.down = set()
     cloud.world.clock.advance(10)
     cloud.force_down(*"abc")
