@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 SHOWN_CHARACTERS = 80
 """How much of a value a message shows."""
+SHOWN_NAMES = 5
+"""How many names a message shows."""
 
 
 def cut(text: str, characters: int = SHOWN_CHARACTERS) -> str:
@@ -13,7 +15,12 @@ def cut(text: str, characters: int = SHOWN_CHARACTERS) -> str:
     return text if len(text) <= characters else text[: characters - 3] + "..."
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """The names with commas between them, or the first ones and how many more there are."""
-    more = len(names) - most
-    return ", ".join(names) if more <= 0 else f"{', '.join(names[:most])} and {more} more"
+def listed(
+    names: Sequence[str], most: int = SHOWN_NAMES, between: str = ", ", more: int = 0
+) -> str:
+    """The names with commas between them, or the first ones and how many more there are.
+
+    ``more`` are those that are not among ``names``.
+    """
+    shown, more = between.join(names[:most]), more + max(0, len(names) - most)
+    return f"{shown} and {more} more" if more else shown

@@ -11,6 +11,7 @@ from typing import Any
 from scheduler_worker.cli.commands import add_command
 from scheduler_worker.cli.connection import add_connection, connected
 from scheduler_worker.model.power_ledger import phrase
+from scheduler_worker.wording import listed
 
 _ON = """\
 Let the balance of a cluster's policy act: its proposals are asked for, as `show` and the workers'
@@ -89,7 +90,7 @@ def text_of(found: dict[str, Any]) -> str:
         lines.append(f"{cluster}: {each['policy']}, {each['balance']}, {each['mode']}{default}")
         lines += _of_round(each["last_round"])
         for asked in each["under_way"]:
-            to = asked["destination"] or " or ".join(asked["candidates"][:-1])
+            to = asked["destination"] or listed(asked["candidates"][:-1])
             lines.append(
                 f"  under way: {asked['vm']} from {asked['source']} to {to}: {asked['reason']}"
             )
@@ -110,7 +111,7 @@ def _of_power(found: dict[str, Any]) -> list[str]:
         for host, setback in found["power_waiting"].items()
     ]
     if unprotected := (found["last_round"] or {}).get("unprotected_hosts"):
-        lines.append(f"  no room for the highly available VMs of: {', '.join(unprotected)}")
+        lines.append(f"  no room for the highly available VMs of: {listed(unprotected)}")
     return lines
 
 
@@ -118,7 +119,7 @@ def _of_round(found: dict[str, Any] | None) -> list[str]:
     if found is None:
         return ["  there was no round yet"]
     lines = [
-        f"  last round: {each['vm']} from {each['source']} to {' or '.join(each['destinations'])}: "
+        f"  last round: {each['vm']} from {each['source']} to {_destinations(each)}: "
         f"{each['reason']}; {each['outcome']}"
         for each in found["considered"]
     ]
@@ -129,3 +130,8 @@ def _of_round(found: dict[str, Any] | None) -> list[str]:
     if found["nothing_because"]:
         lines.append(f"  last round: nothing, because {found['nothing_because']}")
     return lines
+
+
+def _destinations(considered: dict[str, Any]) -> str:
+    names, more = considered["destinations"], considered.get("more_destinations", 0)
+    return listed(names, more=more)

@@ -37,6 +37,9 @@ class Considered(msgspec.Struct, frozen=True, kw_only=True):
     vm: str
     source: str
     destinations: tuple[str, ...]
+    """The first of the hosts that may take it."""
+    more_destinations: int = 0
+    """How many more there are."""
     reason: str
     outcome: str
     """``asked for``, ``would be asked for``, or why not."""

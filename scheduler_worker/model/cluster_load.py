@@ -7,7 +7,7 @@ a name says ``percent``. Times are seconds of the store's clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import structs
@@ -16,7 +16,7 @@ from scheduler_worker.model.host_power import UP, HostPower, PowerState
 from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT
 
 
-class VmLoad(msgspec.Struct, frozen=True, kw_only=True):
+class VmLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A VM that runs on a host."""
 
     id: str
@@ -35,7 +35,7 @@ class VmLoad(msgspec.Struct, frozen=True, kw_only=True):
         return each * self.vcpus
 
 
-class HostLoad(msgspec.Struct, frozen=True, kw_only=True):
+class HostLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A host with its load and its VMs."""
 
     name: str
@@ -136,7 +136,7 @@ class BalanceMemory(msgspec.Struct, frozen=True, kw_only=True):
 class BalancePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a balance proposes; nothing is done yet."""
 
-    migrations: tuple[Migration, ...] = ()
+    migrations: Sequence[Migration] = ()
     """Alternatives: the best one first, to be tried until one begins."""
     power: PowerAction | None = None
     nothing_because: str = ""

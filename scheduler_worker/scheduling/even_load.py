@@ -16,8 +16,16 @@ from scheduler_worker.model.cluster_load import (
     Migration,
     VmLoad,
 )
+from scheduler_worker.model.proposals import Proposals
 from scheduler_worker.scheduling.ovirt.parameters import High, Megabytes, Minutes
-from scheduler_worker.scheduling.ovirt.relief import Clock, Room, Source, over
+from scheduler_worker.scheduling.ovirt.relief import (
+    Clock,
+    Destinations,
+    Room,
+    Source,
+    over,
+    reasons,
+)
 from scheduler_worker.scheduling.plugin import Balance
 
 _FULL_PERCENT = 95
@@ -60,10 +68,11 @@ class EvenLoadBalance(Balance):
         clock = Clock(now_s, 60.0 * int(self.parameters.CpuOverCommitDurationMinutes))
         sources = over(hosts, self._high_percent, clock)
         ready = self._ready(hosts, memory, clock)
-        found = tuple(
+        destinations = Destinations(ready, self._room)
+        found = Proposals(
             migration
             for source in sources
-            for migration in self._migrations(source, ready, memory.moves, clock)
+            for migration in self._migrations(source, destinations, memory.moves, clock)
         )
         why = "" if found else _why_nothing(sources, ready)
         return BalancePlan(migrations=found, nothing_because=why, memory=memory)
@@ -76,6 +85,10 @@ class EvenLoadBalance(Balance):
     def _target_percent(self) -> float:
         """The load below which sources are brought, and at which destinations stop."""
         return self._high_percent - float(self.parameters.Headroom)
+
+    @property
+    def _room(self) -> Room:
+        return Room(self._target_percent, float(self.parameters.MaxFreeMemoryForOverUtilized or 0))
 
     def _remembered(
         self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float
@@ -106,7 +119,7 @@ class EvenLoadBalance(Balance):
     def _migrations(
         self,
         source: Source,
-        ready: Sequence[HostLoad],
+        destinations: Destinations,
         resting: Mapping[str, object],
         clock: Clock,
     ) -> Iterator[Migration]:
@@ -114,17 +127,15 @@ class EvenLoadBalance(Balance):
         load = host.load or 0.0
         surplus = load - self._target_percent * host.shared_cpus
         least = (load - self._high_percent * host.shared_cpus) * _share_to_relieve(host, clock)
-        room = Room(self._target_percent, float(self.parameters.MaxFreeMemoryForOverUtilized or 0))
         movable = [
             vm for vm in host.vms if vm.can_move and vm.id not in resting and vm.load > least
         ]
         for vm in _smallest_that_suffices_first(movable, surplus):
-            found = [each for each in ready if each.name != host.name and room.holds(each, vm)]
-            if found:
+            if found := destinations.with_room_for(vm, host.name):
                 yield Migration(
                     vm=vm.id,
                     source=host.name,
-                    destinations=tuple(each.name for each in found),
+                    destinations=found,
                     reason=f"{host.name} {source.why}; the VM brings {vm.load:.0f} % of a CPU",
                 )
 
@@ -148,7 +159,6 @@ def _smallest_that_suffices_first(vms: Sequence[VmLoad], surplus: float) -> list
 def _why_nothing(sources: Sequence[Source], ready: Sequence[HostLoad]) -> str:
     if not sources:
         return "no host has had too much load for long enough"
-    busy = "; ".join(f"{host.name} {why}" for host, why, _ in sources)
     if not ready:
-        return f"no host is ready to take VMs ({busy})"
-    return f"no VM may move, would help, and has a host with enough headroom ({busy})"
+        return f"no host is ready to take VMs ({reasons(sources)})"
+    return f"no VM may move, would help, and has a host with enough headroom ({reasons(sources)})"

@@ -1,7 +1,7 @@
 """What no balance may propose, over random clusters."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import example, given
@@ -24,6 +24,7 @@ from scheduler_worker.scheduling.ovirt.balances import (
     EvenGuestsBalance,
     PowerSavingBalance,
 )
+from scheduler_worker.scheduling.ovirt.relief import Destinations, Room
 from tests.support.units import made
 
 NOW_S = 100_000.0
@@ -37,14 +38,13 @@ BALANCES = [EVEN, POWER, GUESTS, OURS]
 each_balance = pytest.mark.parametrize("balance", BALANCES, ids=lambda each: each.name)
 
 AGES_S = st.sampled_from([None, 0.0, DURATION_S - 1, DURATION_S, 5000.0])
-FIELDS = st.fixed_dictionaries(
-    {
-        "vcpus": st.integers(1, 4),
-        "memory_mb": st.integers(1, 4) | st.integers(512, 4096),
-        "cpu_percent": st.none() | st.integers(0, 100),
-        "can_move": st.sampled_from([True, True, True, False]),
-    }
-)
+VM = {
+    "vcpus": st.integers(1, 4),
+    "memory_mb": st.integers(1, 4) | st.integers(512, 4096),
+    "cpu_percent": st.none() | st.integers(0, 100),
+    "can_move": st.sampled_from([True, True, True, False]),
+}
+FIELDS = st.fixed_dictionaries(VM)
 
 
 @st.composite
@@ -102,6 +102,47 @@ def checked(cluster: ClusterLoad, plan: BalancePlan) -> Iterator[tuple[Migration
     for migration in plan.migrations:
         [vm] = [each for each in hosts[migration.source].vms if each.id == migration.vm]
         yield migration, vm
+
+
+def takes(room: Room, host: HostLoad, vm: VmLoad) -> bool:
+    """Whether a host can take a VM, as the reference defines it for one host and one VM."""
+    load = host.mean_percent(vm.load)
+    has_memory = host.free_mb - vm.memory_mb > room.low_mb
+    return load is not None and load <= room.high_percent and has_memory
+
+
+def able(room: Room, hosts: Iterable[HostLoad], vm: VmLoad, source: str) -> tuple[str, ...]:
+    return tuple(each.name for each in hosts if each.name != source and takes(room, each, vm))
+
+
+@given(cluster=clusters(), vm=st.builds(VmLoad, id=st.just("v"), **VM), low_mb=st.integers(0, 4096))
+@example(
+    cluster=ClusterLoad(hosts=(HostLoad(name="b", load=180.1, shared_cpus=3, free_mb=2.0),)),
+    vm=VmLoad(id="v", cpu_percent=44.9, memory_mb=1),
+    low_mb=0,
+)
+def test_the_hosts_with_room_are_those_that_one_would_find_one_by_one(cluster, vm, low_mb):
+    room = Room(HIGH, low_mb)
+    found = Destinations(cluster.hosts, room).with_room_for(vm, "a")
+    assert found == able(room, cluster.hosts, vm, "a")
+
+
+@pytest.mark.parametrize("balance", [EVEN, POWER, GUESTS], ids=lambda each: each.name)
+@given(situation=situations())
+def test_proposals_are_those_of_each_vm_of_each_source_in_turn(balance, situation):
+    cluster, memory = situation
+    hosts = cluster.settled
+    resting = memory.without_moves_before(NOW_S - DURATION_S).moves
+    expected = [
+        (vm.id, source.host.name, destinations)
+        for stage in (balance.stages(hosts, NOW_S) if len(hosts) > 1 else [])
+        for source in stage.sources
+        for vm in sorted(source.host.vms, key=lambda each: each.load)
+        if vm.can_move and vm.id not in resting
+        if (destinations := able(balance.room, stage.destinations, vm, source.host.name))
+    ]
+    plan = balance.plan(cluster, memory, NOW_S)
+    assert [(each.vm, each.source, each.destinations) for each in plan.migrations] == expected
 
 
 @each_balance

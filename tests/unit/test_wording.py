@@ -15,6 +15,8 @@ def test_lists():
     assert listed(["a", "b"], 2) == "a, b"
     assert listed(["a", "b", "c"], 2) == "a, b and 1 more"
     assert listed([], 2) == ""
+    assert listed(["a 1", "b 2"], 1, "; ") == "a 1 and 1 more"
+    assert listed(["a", "b"], more=3) == "a, b and 3 more"
 
 
 def test_texts():

@@ -11,6 +11,7 @@ from scheduler_worker.model.cluster_load import (
     HostLoad,
     PowerAction,
 )
+from scheduler_worker.model.proposals import Proposals
 from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT
 from scheduler_worker.scheduling.ovirt.parameters import EvenLimits, GuestLimits, PowerLimits
 from scheduler_worker.scheduling.ovirt.power import power_action
@@ -58,7 +59,7 @@ class _StagedBalance(Balance):
             why = "fewer than two hosts are up and take part in no migration"
             return BalancePlan(nothing_because=why, memory=memory, power=power)
         stages = self.stages(hosts, now_s)
-        found = tuple(migrations(stages, self.room, memory.moves.keys()))
+        found = Proposals(migrations(stages, self.room, memory.moves.keys()))
         return BalancePlan(
             migrations=found,
             power=power,

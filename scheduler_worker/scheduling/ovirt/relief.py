@@ -6,14 +6,20 @@ sources, which are to give up VMs, and destinations, which may take some.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
+
+import numpy as np
 
 from scheduler_worker.model.cluster_load import HostLoad, Migration, VmLoad
 from scheduler_worker.wording import listed
 
 _SHARE_OF_HIGH = 0.8
 """Which share of the highest load a host has at most that still takes VMs."""
+_ROUNDING = 1e-9
+"""By which share of its terms a difference of loads may be wrong, with much to spare."""
 
 
 class Source(NamedTuple):
@@ -40,11 +46,35 @@ class Room(NamedTuple):
     low_mb: float
     """Its free memory after the move is more than this."""
 
-    def holds(self, host: HostLoad, vm: VmLoad) -> bool:
-        """Whether the host can take the VM."""
-        load = host.mean_percent(vm.load)
-        has_memory = host.free_mb - vm.memory_mb > self.low_mb
-        return load is not None and load <= self.high_percent and has_memory
+
+class Destinations:
+    """Hosts that may take VMs, of which those with room for one are found without asking each."""
+
+    def __init__(self, hosts: Sequence[HostLoad], room: Room) -> None:
+        known = [at for at, host in enumerate(hosts) if host.mean_percent() is not None]
+        known.sort(key=lambda at: -hosts[at].free_mb)
+        self._names = [host.name for host in hosts]
+        self._room = room
+        self._places = np.array(known, "i8")
+        self._free_mb = [hosts[at].free_mb for at in known]
+        self._load = np.array([hosts[at].load for at in known], "f8")
+        self._cpus = np.array([hosts[at].shared_cpus for at in known], "f8")
+        full = room.high_percent * self._cpus
+        slack = full - self._load + _ROUNDING * (full + self._load)
+        self._most_load = list(accumulate(slack.tolist(), max))
+        """The most that the first one, the first two, ... of the hosts may take."""
+
+    def with_room_for(self, vm: VmLoad, source: str) -> tuple[str, ...]:
+        """The hosts that can take a VM of ``source``, in their order."""
+        room, memory_mb, load = self._room, vm.memory_mb, vm.load
+        count = bisect_left(
+            self._free_mb, True, key=lambda free_mb: not free_mb - memory_mb > room.low_mb
+        )
+        if not count or load > self._most_load[count - 1]:
+            return ()
+        fits = (self._load[:count] + load) / self._cpus[:count] <= room.high_percent
+        places = np.sort(self._places[:count][fits]).tolist()
+        return tuple(self._names[at] for at in places if self._names[at] != source)
 
 
 class Clock(NamedTuple):
@@ -107,16 +137,12 @@ def migrations(
 
     ``resting`` are VMs that have just been moved.
     """
-    for sources, destinations in stages:
+    for sources, hosts in stages:
+        destinations = Destinations(hosts, room)
         for source, why, empties in sources:
             movable = [vm for vm in source.vms if vm.can_move and vm.id not in resting]
             for vm in sorted(movable, key=lambda each: each.load):
-                found = tuple(
-                    host.name
-                    for host in destinations
-                    if host.name != source.name and room.holds(host, vm)
-                )
-                if found:
+                if found := destinations.with_room_for(vm, source.name):
                     yield Migration(
                         vm=vm.id,
                         source=source.name,
@@ -131,10 +157,14 @@ def why_nothing(stages: Iterable[Stage]) -> str:
     stages = [stage for stage in stages if stage.sources]
     if not stages:
         return "no host has to give up VMs"
-    sources = "; ".join(
-        dict.fromkeys(f"{host.name} {why}" for each in stages for host, why, _ in each.sources)
-    )
+    found = [source for stage in stages for source in stage.sources]
     if not any(stage.destinations for stage in stages):
-        return f"no host is ready to take VMs ({sources})"
-    names = listed(list(dict.fromkeys(host.name for each in stages for host, *_ in each.sources)))
-    return f"no VM of {names} may move to a host that has room for it ({sources})"
+        return f"no host is ready to take VMs ({reasons(found)})"
+    names = listed(list(dict.fromkeys(source.host.name for source in found)))
+    return f"no VM of {names} may move to a host that has room for it ({reasons(found)})"
+
+
+def reasons(sources: Iterable[Source]) -> str:
+    """Why hosts are to give up VMs, the first ones of many."""
+    each = dict.fromkeys(f"{source.host.name} {source.why}" for source in sources)
+    return listed(list(each), between="; ")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec import structs
 
 from scheduler_worker.model.balancing import Round
 from scheduler_worker.model.migration_ledger import Progress
@@ -156,7 +157,7 @@ class Balancer:
     def describe(self) -> dict[str, object]:
         """Turns, ledgers and last rounds by cluster, as this worker has read them; for the dump.
 
-        Takes no lock.
+        Takes no lock, and leaves out what a balance remembers of each host.
         """
         turns = dict(self._records.turns)
         clusters = {
@@ -164,8 +165,12 @@ class Balancer:
                 "turn": msgspec.to_builtins(turns.get(each.scope)),
                 "ledger": msgspec.to_builtins(each.ledger),
                 "power": msgspec.to_builtins(each.power),
-                "last_round": msgspec.to_builtins(self._records.last_round(each.scope)),
+                "last_round": _described(self._records.last_round(each.scope)),
             }
             for each in self._fleet.clusters()
         }
         return {"balancer": self.task.worker, "clusters": clusters}
+
+
+def _described(found: Round | None) -> object:
+    return msgspec.to_builtins(found and structs.replace(found, seen_since_s={}))

@@ -23,7 +23,7 @@ from scheduler_worker.service.balancing.dependencies import ASKED, SHOWN, Depend
 from scheduler_worker.service.balancing.power import PowerActions
 from scheduler_worker.service.balancing.situation import Situation, arrivals, situation_of
 from scheduler_worker.service.state.replica import ClusterReplica
-from scheduler_worker.wording import listed
+from scheduler_worker.wording import SHOWN_NAMES, listed
 
 LOG = logging.getLogger(__name__)
 
@@ -177,13 +177,14 @@ class ClusterRounds:
             LOG.info(
                 "Balancing %s (%s, %s): %s from %s to %s: %s; %s",
                 self._cluster, found.policy, found.mode, proposed.vm, proposed.source,
-                ", ".join(proposed.destinations), proposed.reason, outcome,
+                listed(proposed.destinations), proposed.reason, outcome,
             )  # fmt: skip
             tried.append(
                 Considered(
                     vm=proposed.vm,
                     source=proposed.source,
-                    destinations=proposed.destinations,
+                    destinations=proposed.destinations[:SHOWN_NAMES],
+                    more_destinations=max(0, len(proposed.destinations) - SHOWN_NAMES),
                     reason=proposed.reason,
                     outcome=outcome,
                 )

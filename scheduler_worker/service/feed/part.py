@@ -41,6 +41,7 @@ from scheduler_worker.service.feed.settings import HOSTS_AT_ONCE, FeedSettings
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.inventory.known_hosts import KnownHosts
 from scheduler_worker.service.state.replica import Fleet
+from scheduler_worker.wording import listed
 
 LOG = logging.getLogger(__name__)
 
@@ -400,7 +401,7 @@ def end_unexpected(
 def remove(inventory: Inventory, gone: Sequence[HostRecord]) -> None:
     """Remove hosts that the source does not have any more. Raises Conflict, StateUnavailable."""
     inventory.remove_hosts([(each.host, each.nodename) for each in gone])
-    names = ", ".join(sorted({each.host for each in gone})[:10])
+    names = listed(sorted({each.host for each in gone}))
     LOG.info("Removed %d hosts that are not fed any more: %s", len(gone), names)
 
 

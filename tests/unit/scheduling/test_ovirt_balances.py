@@ -14,6 +14,7 @@ from scheduler_worker.model.cluster_load import (
     VmLoad,
 )
 from scheduler_worker.model.host_power import HostPower
+from scheduler_worker.scheduling.even_load import EvenLoadBalance
 from scheduler_worker.scheduling.ovirt.balances import (
     EvenDistributionBalance,
     EvenGuestsBalance,
@@ -83,6 +84,13 @@ class TestEvenDistribution:
         assert plan(EvenDistributionBalance, fresh, IDLE).nothing_because == (
             "no host has to give up VMs"
         )
+
+    def test_of_many_hosts_with_too_much_load_the_first_are_named(self):
+        crowd = [host(f"h{number}", 90, vm(f"v{number}")) for number in range(7)]
+        for unit in (EvenDistributionBalance, EvenLoadBalance):
+            why = plan(unit, *crowd).nothing_because
+            assert "(h0 has a load of 90 %, 75 % and more is too much; h1 has" in why
+            assert why.endswith("; h4 has a load of 90 %, 75 % and more is too much and 2 more)")
 
     def test_a_host_takes_no_vm_that_brings_it_above_the_limit(self):
         half = host("half", 55)

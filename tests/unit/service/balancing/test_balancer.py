@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from scheduler_worker.cli.balance import text_of
 from scheduler_worker.errors import (
     BusUnavailable,
     MigrationRefused,
@@ -102,6 +103,16 @@ def test_the_next_proposal_is_tried_where_the_first_is_refused_at_once(scenario)
     [first, second] = scenario.status()["last_round"]["considered"]
     assert first["outcome"] == "refused: nobody listens"
     assert second["outcome"] == "asked for"
+
+
+def test_of_many_destinations_the_record_has_the_first(scenario):
+    for number in range(8):
+        scenario.put(f"idle{number}")
+    first_asked(scenario)
+    [shown] = scenario.status()["last_round"]["considered"]
+    assert (len(shown["destinations"]), shown["more_destinations"]) == (5, 4)
+    assert len(scenario.target.asked[0].candidates) == 10, "all may be chosen all the same"
+    assert " and 4 more: " in text_of({"default": scenario.status()}).splitlines()[1]
 
 
 def test_a_refused_migration_is_entered_in_the_ledger(scenario):
