@@ -232,7 +232,7 @@ def _read(conf: cfg.ConfigOpts) -> Settings:
         attestation=trusted_computing.settings(conf),
         tuning=tuning.settings(conf, silent_after_s=down_after_s),
         external_units=external_units.settings(conf),
-        balancing=balancing.settings(conf, silent_after_s=down_after_s),
+        balancing=balancing.settings(conf, down_after_s=down_after_s),
         api=api.settings(conf),
         claims=nova_claims.settings(conf),
         asking=nova_feed.asking(conf),

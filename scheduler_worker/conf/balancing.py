@@ -97,7 +97,7 @@ def of_target(conf: Any) -> list[tuple[str, list[Any]]]:
     return [("nova", [])]
 
 
-def settings(conf: Any, *, silent_after_s: float) -> BalancingSettings:
+def settings(conf: Any, *, down_after_s: float) -> BalancingSettings:
     """How clusters are balanced; hosts that have been silent for longer are left out."""
     group = conf.balancing
     return BalancingSettings(
@@ -112,5 +112,5 @@ def settings(conf: Any, *, silent_after_s: float) -> BalancingSettings:
         ),
         target=group.target,
         agent_topic=group.agent_topic,
-        silent_after_s=silent_after_s,
+        down_after_s=down_after_s,
     )

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import structs
 
 from scheduler_worker.model.host_power import UP, HostPower, PowerState
+from scheduler_worker.model.host_records import HostState
 from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT
 
 
@@ -55,6 +56,8 @@ class HostLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whether it has the role of storage pool manager."""
     is_settled: bool = True
     """Whether no VM is about to arrive, leave, or be saved or restored."""
+    state: HostState = "up"
+    """``up``: it may take VMs."""
     power: HostPower = UP
 
     @property
@@ -78,7 +81,7 @@ class ClusterLoad(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def settled(self) -> list[HostLoad]:
         """The hosts that balances look at: up, and taking part in no migration."""
-        return [each for each in self.hosts if each.power.state == "up" and each.is_settled]
+        return [each for each in self.hosts if each.state == "up" and each.is_settled]
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True):

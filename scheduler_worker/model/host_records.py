@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
+import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
 from scheduler_worker.model.claims import ReportedUse
@@ -339,12 +340,25 @@ def is_forced_down(record: HostRecord) -> bool:
     return bool(record.service.get("forced_down")) or not is_up
 
 
+def takes_vms(
+    heartbeat_s: Any, disabled: Any, forced_down: Any, now_s: float, down_after_s: float
+) -> Any:
+    """Whether a host may take VMs: the one rule, for the facts of one host or columns of many.
+
+    Its service is enabled and does not count as down (:func:`is_forced_down`), and its last
+    heartbeat (:func:`heartbeat_s`) is at most ``down_after_s`` away. As in Nova one from the future
+    counts as one that is as old.
+    """
+    is_alive = (abs(now_s - heartbeat_s) <= down_after_s) | (heartbeat_s == math.inf)
+    return is_alive & np.logical_not(disabled | forced_down)
+
+
 def state_of(record: HostRecord, now_s: float, down_after_s: float) -> HostState:
-    """The state of a host; without a heartbeat for ``down_after_s`` it counts as down."""
-    if record.service.get("disabled"):
-        return "disabled"
-    age_s = 0.0 if is_watched(record) else abs(now_s - heartbeat_s(record))
-    return "down" if age_s > down_after_s or is_forced_down(record) else "up"
+    """The state of a host: up where :func:`takes_vms` holds."""
+    disabled, forced_down = bool(record.service.get("disabled")), is_forced_down(record)
+    if takes_vms(heartbeat_s(record), disabled, forced_down, now_s, down_after_s):
+        return "up"
+    return "disabled" if disabled else "down"
 
 
 def out_of_service(record: HostRecord) -> str | None:

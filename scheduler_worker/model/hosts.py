@@ -13,7 +13,7 @@ import numpy as np
 from scheduler_worker.model.aggregates import Aggregate, lowest, raw_values
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.columns import COLUMN_NAMES, COLUMNS, Mask, Rows, Values
-from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.host_records import HostRecord, takes_vms
 
 if TYPE_CHECKING:
     from scheduler_worker.model.host_table import HostTable
@@ -93,6 +93,17 @@ class Hosts:
         if name not in COLUMN_NAMES:
             raise AttributeError(f"hosts have no column {name!r}; see COLUMNS")
         return self.column(name)
+
+    def taking_vms(self, down_after_s: float) -> Mask:
+        """The hosts that may take VMs: :func:`.host_records.takes_vms`."""
+        found: Mask = takes_vms(
+            self.heartbeat_s,
+            self.service_disabled,
+            self.service_forced_down,
+            self.now_s,
+            down_after_s,
+        )
+        return found
 
     def derived(
         self,

@@ -16,7 +16,6 @@ from scheduler_worker.model.cluster_load import (
     Migration,
     VmLoad,
 )
-from scheduler_worker.model.host_power import HostPower
 from scheduler_worker.model.virt_hosts import over_commit_since_s
 from scheduler_worker.scheduling.even_load import EvenLoadBalance
 from scheduler_worker.scheduling.ovirt.balances import (
@@ -71,7 +70,7 @@ def draw_host(draw, name: str) -> HostLoad:
         vms=vms,
         is_manager=draw(st.booleans()),
         is_settled=draw(st.sampled_from([True, True, True, True, False])),
-        power=HostPower(state=draw(st.sampled_from(["up"] * 5 + ["down"]))),
+        state=draw(st.sampled_from(["up"] * 5 + ["down", "disabled"])),
         out_of_bounds_since_s=None if age_s is None else NOW_S - age_s,
     )
     if draw(st.integers(0, 9)) == 0:

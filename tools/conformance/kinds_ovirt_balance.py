@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -68,7 +69,7 @@ def _load(document: Any) -> ClusterLoad:
             }
         )
     records = [ovirt.measured(host, vms=vms.get(host["id"], [])) for host in document["hosts"]]
-    load = cluster_load(ovirt.table(records))
+    load = cluster_load(ovirt.table(records), math.inf)
     # The cases count VMs that they do not list, and give times of their own.
     return ClusterLoad(
         hosts=tuple(

@@ -29,9 +29,10 @@ def _hosts(document: Any) -> Iterator[HostLoad]:
     healthy = document["pm_maintenance_ok_hosts"]
     for name in document["pm_maintenance_hosts"]:
         power = HostPower(state="maintenance", by_policy=True, is_healthy=name in healthy)
-        yield HostLoad(name=name, power=power)
+        yield HostLoad(name=name, state="down", power=power)
     for name in document["pm_down_hosts"]:
-        yield HostLoad(name=name, power=HostPower(state="down", by_policy=True))
+        power = HostPower(state="down", by_policy=True)
+        yield HostLoad(name=name, state="down", power=power)
 
 
 def _up(host: Mapping[str, Any]) -> HostLoad:

@@ -34,11 +34,7 @@ class ComputeFilter(Filter):
     parameters_type = ComputeParameters
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        # A watched host's heartbeat is infinite: it is alive until it is reported down.
-        # Nova takes the absolute difference: a heartbeat from the future counts as down, too.
-        age_s = np.abs(hosts.now_s - hosts.heartbeat_s)
-        alive: Mask = (age_s <= self.parameters.service_down_time_s) | np.isinf(hosts.heartbeat_s)
-        return alive & ~hosts.service_forced_down & ~hosts.service_disabled
+        return hosts.taking_vms(self.parameters.service_down_time_s)
 
     def demand(self, spec: RequestSpec) -> str:
         return "are up and enabled"

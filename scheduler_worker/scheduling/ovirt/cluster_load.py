@@ -7,13 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from scheduler_worker.model.cluster_load import ClusterLoad, HostLoad, VmLoad
+from scheduler_worker.model.host_records import state_of
 from scheduler_worker.model.hosts import Hosts, HostState
 from scheduler_worker.model.virt_hosts import RunningVm
 from scheduler_worker.scheduling.ovirt import figures
 
 
-def cluster_load(hosts: Hosts) -> ClusterLoad:
-    """The load of hosts, also of those that do not run.
+def cluster_load(hosts: Hosts, down_after_s: float) -> ClusterLoad:
+    """The load of hosts, also of those that do not run or have been silent for ``down_after_s``.
 
     A host that no migration may start from or go to, since a VM is about to arrive or leave, is
     there and marked as not settled. A VM with CPUs of its own counts as pinned.
@@ -28,13 +29,13 @@ def cluster_load(hosts: Hosts) -> ClusterLoad:
     }
     return ClusterLoad(
         hosts=tuple(
-            _host(state, {name: column[row] for name, column in columns.items()})
+            _host(state, {name: column[row] for name, column in columns.items()}, down_after_s)
             for row, state in enumerate(hosts.states())
         )
     )
 
 
-def _host(state: HostState, numbers: Mapping[str, float]) -> HostLoad:
+def _host(state: HostState, numbers: Mapping[str, float], down_after_s: float) -> HostLoad:
     virt = figures.facts_of(state)
     load = float(numbers["load"])
     return HostLoad(
@@ -48,6 +49,7 @@ def _host(state: HostState, numbers: Mapping[str, float]) -> HostLoad:
         out_of_bounds_since_s=state.record.over_commit_since_s,
         is_manager=virt.spm,
         is_settled=numbers["pending"] <= 0 and not any(vm.is_changing for vm in virt.vms),
+        state=state_of(state.record, state.now_s, down_after_s),
         power=state.record.power,
     )
 

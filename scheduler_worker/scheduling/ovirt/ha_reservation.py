@@ -26,13 +26,15 @@ class _Room(NamedTuple):
 def unprotected_hosts(cluster: ClusterLoad) -> list[str]:
     """The hosts whose highly available VMs would not all find room on the others that are up.
 
+    One that is disabled gives no room, but its VMs need some.
     The largest VM takes the host with most memory first, and so on. A host without statistics
     counts as idle: a failure is no time to leave it out.
     """
-    hosts = [each for each in cluster.hosts if each.power.state == "up"]
+    hosts = [each for each in cluster.hosts if each.state != "down"]
     rooms = sorted(
         _Room(-each.free_mb, number, (each.load or 0.0) - OVERLOAD_PERCENT * each.shared_cpus)
         for number, each in enumerate(hosts)
+        if each.state == "up"
     )
     return [
         host.name for number, host in enumerate(hosts) if not _is_protected(host, number, rooms)

@@ -91,8 +91,9 @@ class EngineSparesFilter(Filter):
     the requested VM beside it is rejected, unless there are more spares than needed. Active where
     the management VM runs in this cluster.
 
-    Reads: ``virt.hosted_engine``, ``virt.vms``, ``virt.guest_overhead_mb``, schedulable memory;
-    the flavor's memory, ``vm.hosted_engine``.
+    Reads: ``virt.hosted_engine``, ``virt.vms``, ``virt.guest_overhead_mb``, schedulable memory,
+    ``service``, heartbeat; the flavor's memory, ``vm.hosted_engine``.
+    Options: ``[DEFAULT] service_down_time``.
     Example: ``HeSparesCount`` 2 keeps two hosts on which the management VM can start again.
     """
 
@@ -108,7 +109,7 @@ class EngineSparesFilter(Filter):
         if not len(hosts) or not engine_mb.max():
             return np.ones(len(hosts), bool)
         could = figures.of_facts(hosts, "engine spare", _could_be_spare) & (engine_mb == 0)
-        could &= ~(hosts.service_disabled | hosts.service_forced_down)
+        could &= hosts.taking_vms(self.parameters.service_down_time_s)
         overhead = figures.of_facts(hosts, "overhead", lambda virt: virt.guest_overhead_mb, "f8")
         left = figures.schedulable_mb(hosts) - engine_mb.max() - overhead
         spare = could & (left >= 0)

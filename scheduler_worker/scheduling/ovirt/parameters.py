@@ -43,6 +43,7 @@ class EngineSpares(msgspec.Struct, frozen=True):
     """On how many hosts there must be room for the management VM; 0: none."""
 
     HeSparesCount: Spares = "0"
+    service_down_time_s: Annotated[float, UNLISTED] = 60.0
 
 
 class CpuRatio(msgspec.Struct, frozen=True):

@@ -15,9 +15,8 @@ def power_action(hosts: Sequence[HostLoad], reserve: int) -> PowerAction | None:
     why = f"{len(empty)} empty hosts are up, {reserve} are wanted"
     if len(empty) < reserve:
         off = [each for each in hosts if _was_put(each, "down") and each.power.is_healthy]
-        return next(
-            (PowerAction(host=each.name, to="up", reason=why) for each in resting + off), None
-        )
+        found = (each for each in resting + off if each.state != "disabled")
+        return next((PowerAction(host=each.name, to="up", reason=why) for each in found), None)
     if healthy and (len(empty) == reserve or len(healthy) > 1):
         why += f", {len(healthy)} more are in maintenance"
         return PowerAction(host=healthy[0].name, to="down", reason=why)
@@ -28,7 +27,7 @@ def power_action(hosts: Sequence[HostLoad], reserve: int) -> PowerAction | None:
 
 
 def _is_empty(host: HostLoad) -> bool:
-    return host.power.state == "up" and host.is_settled and not host.num_vms
+    return host.state == "up" and host.is_settled and not host.num_vms
 
 
 def _was_put(host: HostLoad, state: str) -> bool:

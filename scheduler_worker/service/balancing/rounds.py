@@ -13,7 +13,6 @@ from scheduler_worker.model.balancing import Considered, ConsideredPower, Round
 from scheduler_worker.model.cluster_load import (
     BalanceMemory,
     BalancePlan,
-    ClusterLoad,
     Migration,
 )
 from scheduler_worker.model.migration_ledger import AskedMigration, MigrationLedger, Progress
@@ -76,7 +75,7 @@ class ClusterRounds:
             self._replica,
             self._deps.pipelines,
             default=settings.mode,
-            silent_after_s=settings.silent_after_s,
+            down_after_s=settings.down_after_s,
         )
 
     # What is under way
@@ -150,8 +149,7 @@ class ClusterRounds:
         hosts = known
         if found.now_s - checked_at_s >= _PROTECTION_INTERVAL_S:
             checked_at_s = found.now_s
-            alive = (each for each in found.load.hosts if each.name not in found.silent_hosts)
-            hosts = tuple(unprotected_hosts(ClusterLoad(hosts=tuple(alive))))
+            hosts = tuple(unprotected_hosts(found.load))
         self._deps.observer.unprotected_hosts(self._cluster, len(hosts))
         if hosts != known and hosts:
             LOG.warning(

@@ -23,5 +23,5 @@ class BalancingSettings(msgspec.Struct, frozen=True, kw_only=True):
     target: TargetName = "agent"
     """Who migrates VMs: whoever listens to ``agent_topic``, or Nova."""
     agent_topic: str = "balancing_agent"
-    silent_after_s: float = 60.0
-    """Hosts without a report for this long take part in no migration."""
+    down_after_s: float = 60.0
+    """Hosts without a heartbeat for this long take part in no migration."""

@@ -9,7 +9,6 @@ from msgspec import structs
 
 from scheduler_worker.model.balancing import BalancingSwitch, Mode, mode_in_force
 from scheduler_worker.model.cluster_load import ClusterLoad, HostLoad
-from scheduler_worker.model.host_records import is_silent
 from scheduler_worker.model.migration_ledger import AskedMigration, MigrationLedger, Progress
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.model.power_ledger import PowerLedger
@@ -31,7 +30,6 @@ class Situation(NamedTuple):
     load: ClusterLoad
     ledger: MigrationLedger
     power: PowerLedger
-    silent_hosts: frozenset[str]
     busy_hosts: tuple[str, ...]
     """Those with a load at the upper bound or above."""
 
@@ -53,7 +51,7 @@ def situation_of(
     pipelines: Callable[[], Pipelines],
     *,
     default: Mode,
-    silent_after_s: float,
+    down_after_s: float,
 ) -> Situation | None:
     """The cluster as this process knows it; None where its policy has no balance.
 
@@ -66,12 +64,9 @@ def situation_of(
         table = fleet.prepare(replica)
         given = replica.policy.parameters if replica.policy else {}
         high = bounds_of_load(given)["high"]
-        silent = frozenset(
-            each.host for each in table.records if is_silent(each, table.now_s, silent_after_s)
-        )
-        load = cluster_load(table)
+        load = cluster_load(table, down_after_s)
         switched = replica.power.under_way
-        switching = silent | {switched.host} if switched else silent
+        switching = [switched.host] if switched else []
         return Situation(
             now_s=table.now_s,
             policy=pipeline.policy,
@@ -83,25 +78,26 @@ def situation_of(
             ),
             ledger=replica.ledger,
             power=replica.power,
-            silent_hosts=silent,
             busy_hosts=tuple(
                 host.name
                 for host in load.hosts
-                if host.name not in silent and (host.load_percent or 0) >= high
+                if host.state != "down" and (host.load_percent or 0) >= high
             ),
         )
 
 
 def less_in_progress(
-    load: ClusterLoad, ledger: MigrationLedger, silent: Collection[str] = ()
+    load: ClusterLoad, ledger: MigrationLedger, switching: Collection[str] = ()
 ) -> ClusterLoad:
-    """The load where hosts of migrations under way are not settled, nor are silent ones.
+    """The load where hosts of migrations under way are not settled, nor are ``switching`` ones.
 
     The VMs of these migrations cannot be moved.
     """
     moving = ledger.under_way.keys()
-    busy = {each.source for each in ledger.under_way.values()} | set(silent)
+    busy = {each.source for each in ledger.under_way.values()} | set(switching)
     busy |= {each.destination for each in ledger.under_way.values() if each.destination}
+    if not busy:
+        return load
 
     def seen(host: HostLoad) -> HostLoad:
         vms = tuple(

@@ -14,7 +14,9 @@ from scheduler_worker.model.host_records import (
     merged,
     seconds,
     stat,
+    state_of,
 )
+from tests.support.hosts import NOW_S, host_record, host_table
 
 FIRST = {"uuid": "u", "host": "h", "vcpus": 8, "memory_mb": 1000, "local_gb": 10}
 STAMP = {"nodename": "h", "cluster": "c", "reported_at_s": 100.0}
@@ -61,11 +63,31 @@ def test_the_heartbeat_is_the_one_of_the_service_else_the_report():
 
 
 @pytest.mark.parametrize(
-    ("service", "down"),
-    [({}, False), ({"up": True}, False), ({"up": False}, True), ({"forced_down": True}, True)],
+    ("facts", "state"),
+    [
+        ({}, "up"),
+        ({"service": {"up": True, "disabled": False, "forced_down": False}}, "up"),
+        ({"reported_at_s": NOW_S - 60}, "up"),
+        ({"reported_at_s": NOW_S - 61}, "down"),
+        ({"reported_at_s": NOW_S + 60}, "up"),
+        ({"reported_at_s": NOW_S + 61}, "down"),
+        ({"service": {"last_seen_up": NOW_S - 61}}, "down"),
+        ({"service": {"up": False}}, "down"),
+        ({"service": {"forced_down": True}}, "down"),
+        ({"service": {"disabled": True}}, "disabled"),
+        ({"service": {"disabled": True, "forced_down": True}}, "disabled"),
+        ({"service": {"watched": True, "up": True}, "reported_at_s": 0.0}, "up"),
+        ({"service": {"watched": True, "up": False}}, "down"),
+        ({"service": {"watched": True, "up": True, "disabled": True}}, "disabled"),
+        ({"power": {"state": "maintenance"}}, "down"),
+        ({"power": {"state": "down", "by_policy": True}}, "down"),
+    ],
+    ids=str,
 )
-def test_forced_down(service, down):
-    assert is_forced_down(merged(None, {**FIRST, "service": service}, **STAMP)) is down
+def test_a_host_takes_vms_if_it_is_up_enabled_awake_and_not_silent(facts, state):
+    record = host_record(**facts)
+    assert state_of(record, NOW_S, 60.0) == state
+    assert host_table([record]).taking_vms(60.0).tolist() == [state == "up"]
 
 
 def test_stats_are_texts_and_counters_are_tolerant():

@@ -11,7 +11,6 @@ from scheduler_worker.model.cluster_load import (
     HostLoad,
     VmLoad,
 )
-from scheduler_worker.model.host_power import HostPower
 from scheduler_worker.scheduling.even_load import EvenLoadBalance
 from tests.support.units import made
 
@@ -87,7 +86,7 @@ def test_a_host_that_returns_takes_no_vms_until_it_has_been_up_for_a_while():
     assert proposed(returned) == []
     later = plan(BUSY, host("fits", 69), IDLE, memory=returned.memory, now_s=NOW_S + 120)
     assert "d" in proposed(later)
-    down = host("idle", 0, power=HostPower(state="down"))
+    down = host("idle", 0, state="down")
     gone = plan(BUSY, down, memory=later.memory, now_s=NOW_S + 180)
     assert gone.memory.seen_since_s.keys() == {"busy"}
 

@@ -13,7 +13,7 @@ from scheduler_worker.model.cluster_load import (
     HostLoad,
     VmLoad,
 )
-from scheduler_worker.model.host_power import HostPower
+from scheduler_worker.model.host_power import UP, HostPower
 from scheduler_worker.scheduling.even_load import EvenLoadBalance
 from scheduler_worker.scheduling.ovirt.balances import (
     EvenDistributionBalance,
@@ -44,6 +44,8 @@ def host(name: str, percent: float | None, *vms: VmLoad, **fields: Any) -> HostL
         "num_vms": len(vms),
         "out_of_bounds_since_s": 0.0 if is_out else None,
     }
+    if "power" in fields and fields["power"].state != "up":
+        known["state"] = "down"
     return HostLoad(name=name, vms=vms, **known | fields)
 
 
@@ -213,6 +215,19 @@ class TestPowerSaving:
         assert found.power.reason == "0 empty hosts are up, 1 are wanted"
         assert plan(PowerSavingBalance, *few, off, HostsInReserve="1").power is None
 
+    @pytest.mark.parametrize("state", ["down", "disabled"])
+    def test_an_empty_host_that_takes_no_vms_is_no_reserve(self, state):
+        on = {"EnableAutomaticHostPowerManagement": "true", "HostsInReserve": "1"}
+        usable = host("usable", 0, power=HostPower(is_managed=True))
+        barred = host("barred", 0, state=state, power=HostPower(is_managed=True))
+        assert plan(PowerSavingBalance, usable, barred, **on).power is None
+        asleep = HostPower(state="maintenance", by_policy=True)
+        resting = [
+            host("barred", 0, power=asleep, state="disabled"),
+            host("resting", 0, power=asleep),
+        ]
+        assert plan(PowerSavingBalance, *resting, **on).power.host == "resting"
+
     @pytest.mark.parametrize(
         "power",
         [
@@ -288,7 +303,7 @@ class TestClusterLoad:
         )
 
     def test_hosts_and_vms_are_those_of_the_table(self):
-        [a, b] = cluster_load(self.table()).hosts
+        [a, b] = cluster_load(self.table(), 60.0).hosts
         assert (a.load, a.shared_cpus, a.load_percent) == (200.0, 3, 67)
         assert (a.num_vms, a.shared_vcpus, a.out_of_bounds_since_s) == (3, 3, 7.0)
         assert a.free_mb == b.free_mb == 8192.0
@@ -303,7 +318,7 @@ class TestClusterLoad:
 
     def test_a_host_is_not_settled_while_a_vm_leaves(self):
         leaving = {"id": "v", "is_changing": True}
-        [a, b] = cluster_load(self.table(vms=[leaving])).hosts
+        [a, b] = cluster_load(self.table(vms=[leaving]), 60.0).hosts
         assert (a.is_settled, b.is_settled) == (False, True)
         assert not a.vms[0].can_move
 
@@ -318,18 +333,27 @@ class TestClusterLoad:
             host_version=1,
         )
         hosts.consume(claim)
-        [a, b] = cluster_load(hosts).hosts
+        [a, b] = cluster_load(hosts, 60.0).hosts
         assert (a.is_settled, b.is_settled) == (True, False)
         assert b.free_mb < 8192 - 1024
 
-    def test_the_power_of_hosts_is_what_is_reported(self):
-        off = HostPower(state="down")
+    @pytest.mark.parametrize(
+        ("facts", "state"),
+        [
+            ({"power": HostPower(state="down")}, "down"),
+            ({"service": {"disabled": True}}, "disabled"),
+            ({"service": {"forced_down": True}}, "down"),
+            ({"reported_at_s": NOW_S - 61}, "down"),
+        ],
+    )
+    def test_a_host_that_takes_no_vms_is_not_settled(self, facts, state):
         hosts = self.table()
         [record] = hosts.find("b")
-        hosts.put(structs.replace(record, power=off), 2)
-        found = cluster_load(hosts)
+        hosts.put(structs.replace(record, **facts), 2)
+        found = cluster_load(hosts, 60.0)
         assert [each.name for each in found.settled] == ["a"]
-        assert found.hosts[1].power == off
+        assert found.hosts[1].state == state
+        assert found.hosts[1].power == facts.get("power", UP)
 
 
 class TestHaReservation:
@@ -351,7 +375,13 @@ class TestHaReservation:
             cluster = ClusterLoad(hosts=(host("a", 10, wanted), host("b", percent)))
             assert unprotected_hosts(cluster) == expected
 
-    def test_hosts_that_are_off_do_not_help(self):
-        off = host("b", 0, power=HostPower(state="maintenance"))
+    @pytest.mark.parametrize("state", ["down", "disabled"])
+    def test_hosts_that_take_no_vms_do_not_help(self, state):
+        other = host("b", 0, state=state)
         wanted = vm("v", highly_available=True)
-        assert unprotected_hosts(ClusterLoad(hosts=(host("a", 10, wanted), off))) == ["a"]
+        assert unprotected_hosts(ClusterLoad(hosts=(host("a", 10, wanted), other))) == ["a"]
+
+    def test_the_vms_of_a_disabled_host_need_room_too(self):
+        wanted = vm("v", highly_available=True, memory_mb=32 * GIB)
+        hosts = [host("a", 0), host("b", 10, wanted, state="disabled"), host("c", 10, wanted)]
+        assert unprotected_hosts(ClusterLoad(hosts=tuple(hosts))) == ["b", "c"]

@@ -365,6 +365,24 @@ def test_the_management_vm_may_lose_800_points_when_it_migrates():
     assert scores(hosted_engine.EngineHaWeight, hosts, vm(hosted_engine=True)) == [0, 235, 235]
 
 
+@pytest.mark.parametrize(
+    "facts", [{"service": {"disabled": True}}, {"reported_at_s": NOW_S - 61}], ids=str
+)
+def test_a_host_that_takes_no_vms_is_no_spare_for_the_management_vm(facts):
+    part = {"configured": True, "active": True, "score": 3400}
+    engine = {"id": "engine", "memory_mb": 4096, "hosted_engine": True}
+    virt = {"hosted_engine": part, "committed_mb": 0}
+    hosts = [
+        host_record(host="a", virt=virt | {"vms": [engine]}),
+        host_record(host="b", virt=virt),
+        host_record(host="c", virt=virt),
+    ]
+    unit, spec = hosted_engine.EngineSparesFilter, vm(memory_mb=7000)
+    assert kept(unit, host_table(hosts), spec, HeSparesCount="1") == ["a", "b", "c"]
+    hosts[2] = host_record(host="c", virt=virt, **facts)
+    assert kept(unit, host_table(hosts), spec, HeSparesCount="1") == ["a", "c"]
+
+
 class TestAffinity:
     def test_server_groups_of_nova_are_groups(self):
         hosts = host_table(

@@ -338,6 +338,18 @@ def test_a_state_that_cannot_be_reached_is_tried_again(scenario, monkeypatch):
     assert first_asked(scenario) == "v2"
 
 
+@pytest.mark.parametrize("service", [{"disabled": True}, {"forced_down": True}])
+def test_a_host_that_takes_no_vms_is_no_destination(scenario, service):
+    scenario.put("c")
+    for name in "bc":
+        scenario.hosts[name]["service"] = service
+    assert [scenario.round() for _ in range(4)] == [[]] * 4
+    scenario.put("c")
+    scenario.hosts["c"]["service"] = None
+    assert first_asked(scenario) == "v2"
+    assert scenario.target.asked[0].candidates == ("c", "a")
+
+
 def test_silent_hosts_take_no_part(scenario):
     scenario.put("a", v1=100)
     scenario.round()
