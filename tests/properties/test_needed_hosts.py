@@ -1,0 +1,100 @@
+"""VMs that would have no other host are found as if each were asked about by itself."""
+
+import pytest
+from conformance import ovirt
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.scheduling.compiler import compile_policy
+from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.ovirt.policies import POWER_SAVING
+from scheduler_worker.scheduling.refuge import Refuge
+from tests.support.hosts import host_record, host_table
+
+PARAMETERS = {**POWER_SAVING.parameters, "HeSparesCount": "1"}
+PIPELINE = compile_policy(
+    structs.replace(POWER_SAVING, parameters=PARAMETERS),
+    ovirt.catalogue(),
+    Options.of(service_down_time_s=60),
+)
+GROUPS = [
+    {"vms_rule": "negative", "vms_enforcing": True, "vms": ["a0", "b0", "c0"]},
+    {"vms_rule": "positive", "vms_enforcing": True, "vms": ["a0", "b0"]},
+    {"hosts_rule": "positive", "hosts": ["b", "c"], "hosts_enforcing": True},
+]
+NEEDS = st.sampled_from(
+    [
+        None,
+        None,
+        {"affinity_groups": [GROUPS[0]]},
+        {"affinity_groups": [GROUPS[1]]},
+        {"affinity_groups": [GROUPS[2]]},
+        {"use_tsc": True},
+        {"pinned_to_host": True, "dedicated_hosts": ["b"]},
+    ]
+)
+VM = st.fixed_dictionaries(
+    {
+        "vcpus": st.integers(1, 4),
+        "memory_mb": st.sampled_from([512, 2048, 6000]),
+        "highly_available": st.booleans(),
+        "migratable": st.sampled_from([True, True, False]),
+        "needs": NEEDS,
+    }
+)
+HOST = st.fixed_dictionaries(
+    {
+        "host_ip": st.sampled_from(["192.0.2.1", "192.0.2.2", "192.0.2.3", None]),
+        "power": st.sampled_from([{}, {}, {"state": "maintenance"}]),
+        "service": st.sampled_from([{}, {}, {}, {"disabled": True}]),
+        "memory_mb": st.sampled_from([4096, 8192]),
+        "vms": st.lists(VM, max_size=3),
+        "engine": st.sampled_from([False, False, True]),
+        "tsc": st.sampled_from([1, 1, 2]),
+    }
+)
+
+
+def table(hosts) -> HostTable:
+    return host_table([_record(name, **facts) for name, facts in zip("abcd", hosts, strict=False)])
+
+
+def _record(name, *, vms, engine, tsc, **facts):
+    running = [{"id": f"{name}{number}", **vm} for number, vm in enumerate(vms)]
+    if engine:
+        running.append({"id": "engine", "memory_mb": 1024, "hosted_engine": True})
+    virt = {
+        "sockets": 1,
+        "cores": 4,
+        "threads": 4,
+        "cpu_percent": 10,
+        "committed_mb": 0,
+        "free_mb": facts["memory_mb"],
+        "tsc_frequency_hz": tsc * 10**9,
+        "hosted_engine": {"configured": True, "active": True, "score": 3400},
+        "vms": running,
+    }
+    return host_record(host=name, virt=virt, **facts)
+
+
+class OneByOne(Refuge):
+    """Asks all filters about each VM, on the table and on the host alone."""
+
+    def needed_by(self, source):
+        self._kinds_alone.passing = lambda spec: self._survivors(self._alone, spec)
+        return super().needed_by(source)
+
+    def _has_another(self, spec, source):
+        return False
+
+
+@pytest.mark.parametrize("host", ["a", "b"])
+@given(hosts=st.lists(HOST, min_size=2, max_size=4))
+def test_a_vm_needs_a_host_if_all_filters_leave_it_no_other(host, hosts):
+    found = table(hosts)
+    for source in {record.host for record in found.records} - {host}:
+        assert Refuge(PIPELINE, found, host).needed_by(source) == OneByOne(
+            PIPELINE, found, host
+        ).needed_by(source)
