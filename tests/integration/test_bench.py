@@ -1,4 +1,4 @@
-"""The benchmark beside Nova: the same hosts and requests, so the same choice."""
+"""Benchmarks: beside Nova the same choice; a round of every balance."""
 
 import json
 import subprocess
@@ -16,6 +16,18 @@ def test_without_nova_the_message_says_how_to_install_it(words, tmp_path):
     ran = subprocess.run(asked, capture_output=True, text=True)
     assert ran.returncode == 1
     assert "-m pip install nova==34.0.0" in ran.stderr
+
+
+def test_every_balance_has_a_round(tmp_path):
+    figures = tmp_path / "figures.json"
+    asked = [*BENCH, "balances", "--hosts", "60", "--json", str(figures)]
+    subprocess.run(asked, check=True, capture_output=True)
+    rows = json.loads(figures.read_text())["balances"]
+    proposed = {row["balance"]: row["proposals"] for row in rows if row["room"] == "some"}
+    assert proposed.pop("None") == 0
+    assert len(proposed) == 4
+    assert min(proposed.values()) > 0
+    assert max(row["proposals"] for row in rows if row["room"] == "none") == 0
 
 
 @pytest.mark.deep

@@ -3,6 +3,7 @@
     .venv/bin/python tools/bench decision --hosts 100 1000 10000 100000
     .venv/bin/python tools/bench --peer  # decisions, beside Nova's own
     .venv/bin/python tools/bench capacity --hosts 10000 --flavors 30
+    .venv/bin/python tools/bench balances --hosts 10000
     .venv/bin/python tools/bench cells --cells 16 24
     .venv/bin/python tools/bench rehearse --decisions 20000
     .venv/bin/python tools/bench commit --hosts 1000 10000 --json commit.json
@@ -33,6 +34,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench import (  # noqa: E402 - the line above makes it importable
+    balances,
     capacity,
     cells,
     claims,
@@ -54,6 +56,7 @@ from bench import (  # noqa: E402 - the line above makes it importable
 KINDS = {
     "decision": decision,
     "capacity": capacity,
+    "balances": balances,
     "cells": cells,
     "rehearse": rehearsing,
     "memory": memory,
