@@ -52,6 +52,8 @@ class HostTable(Hosts):
         self._changes = ChangeLog()
         self._derived = DerivedColumns()
         self._without_unannounced: HostTable | None = None
+        self.limits: dict[int, dict[str, Any]] = {}
+        """What filters have left on hosts, by row: :attr:`.HostState.limits`."""
         self.evaluation_cache: OrderedDict[Hashable, Any] = OrderedDict()
         """Equivalence class -> the evaluation of these hosts for its requests, the least recently
         used first. Kept here because it is valid as long as the rows stay where they are."""
@@ -78,6 +80,11 @@ class HostTable(Hosts):
         if self._states is None:
             self._states = [HostState(self, row) for row in range(len(self))]
         return iter(self._states) if rows is None else map(self._states.__getitem__, rows)
+
+    def take_limits(self) -> dict[int, dict[str, Any]]:
+        """What filters have left on hosts since the last call, by row; the table forgets it."""
+        left, self.limits = self.limits, {}
+        return left
 
     def take(self, rows: Rows) -> Hosts:
         return HostSubset(self, rows)
@@ -300,6 +307,7 @@ class HostTable(Hosts):
             table._states = None
             table._reservations = self._reservations.announced()
             table._changes = self._changes.branch()
+            table.limits = {}
             table.evaluation_cache = OrderedDict()
             self._without_unannounced = table
         self._without_unannounced.now_s = self.now_s

@@ -170,7 +170,7 @@ class HostState:
     of hosts for one request, and mostly read attributes.
     """
 
-    __slots__ = ("_columns", "_table", "aggregates", "limits", "record", "row", "version")
+    __slots__ = ("_columns", "_table", "aggregates", "record", "row", "version")
 
     def __init__(self, table: HostTable, row: int) -> None:
         self._table = table
@@ -181,7 +181,6 @@ class HostState:
         self.version: int = table.versions[row]
         """The version of the record in the store."""
         self.aggregates: tuple[Aggregate, ...] = table.aggregates_of(self.record.host)
-        self.limits: dict[str, Any] = {}
 
     if TYPE_CHECKING:
 
@@ -192,6 +191,15 @@ class HostState:
     def table(self) -> Hosts:
         """The table that this is a row of."""
         return self._table
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """What filters have left on this host since :meth:`.HostTable.take_limits`."""
+        return self._table.limits.setdefault(self.row, {})
+
+    @limits.setter
+    def limits(self, limits: dict[str, Any]) -> None:
+        self._table.limits[self.row] = limits
 
     def derived(self, key: Hashable, of: Callable[[HostState], Any], dtype: str) -> Any:
         """The host's value in a derived column: :meth:`Hosts.derived`."""

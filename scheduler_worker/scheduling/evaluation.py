@@ -18,7 +18,7 @@ import numpy as np
 from scheduler_worker.errors import ComputeHostMetricNotFound
 from scheduler_worker.model.decisions import Ranked, Selection
 from scheduler_worker.model.host_table import HostTable
-from scheduler_worker.model.hosts import Hosts, HostState, Rows, Values
+from scheduler_worker.model.hosts import Hosts, HostState, Mask, Rows, Values
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.filter_results import FilterResults
 from scheduler_worker.scheduling.plugin import Weigher
@@ -148,6 +148,15 @@ class Evaluation:
             self._update_totals(touched_rows, self._scales if any(concerned) else self._using)
         self._marks = hosts.marks()
         return True
+
+    def changed(self, hosts: HostTable) -> Mask | None:
+        """The hosts that were touched since this was evaluated; None: any may have been."""
+        touched = hosts.touched_since(self._marks)
+        if touched is None:
+            return None
+        found = np.zeros(len(hosts), bool)
+        found[[*touched[0], *touched[1]]] = True
+        return found
 
     def inherit(self, before: Evaluation, hosts: HostTable) -> None:
         """Take over the selections of hosts that did not change from an outdated evaluation."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +23,8 @@ EARLIER_INSTANCES = "earlier instances"
 class FilterResults:
     """Which hosts each filter passed, in order; ``masks`` are over all rows of the table.
 
-    ``earlier`` are the hosts that are left of an earlier instance's; None: all hosts. With
-    ``momentary`` the others were refused for what may have changed since.
+    ``before`` are those for an earlier instance, of which ``earlier`` are left; None: all hosts.
+    Of these a filter that looks at rows is asked about the ones in ``changed`` only; None: all.
     The diagnosis also names filters that do not apply, as passing all. Filters in ``left_out`` are
     not asked: :meth:`narrowed` applies them for one request.
     """
@@ -34,13 +35,15 @@ class FilterResults:
         spec: RequestSpec,
         filters: Sequence[Filter],
         *,
+        before: FilterResults | None = None,
         earlier: Mask | None = None,
+        changed: Mask | None = None,
         left_out: Collection[Unit] = (),
         policy: PolicyReference | None = None,
-        momentary: bool = False,
     ) -> None:
         self._policy = policy
-        self._momentary = {EARLIER_INSTANCES} if momentary else set()
+        is_momentary = before is not None and before.diagnosis().momentary
+        self._momentary = {EARLIER_INSTANCES} if is_momentary else set()
         """The steps that refuse for what may be otherwise a moment later."""
         self._filters: list[Filter] = []
         self._using: list[Filter] = []
@@ -51,13 +54,17 @@ class FilterResults:
         """The name of each filter, and the index of the mask that was left after it."""
         self._quiet = {EARLIER_INSTANCES}
         """The steps that a diagnosis names only where they reject."""
+        self.limits: dict[Filter, dict[int, dict[str, Any]]] = (
+            {} if before is None else before.limits.copy()
+        )
+        """What each filter in Nova's signature has left on hosts, by row."""
         self._once: list[int] = []
         """The indexes of the masks after filters that run once per request and look at use."""
         for unit in filters:
             if not self._counts[-1]:
                 break
             if unit.applies(spec) and unit not in left_out:
-                self.masks.append(left_by(unit, hosts, spec, self.masks[-1]))
+                self.masks.append(self._left_by(unit, hosts, spec, self.masks[-1], changed))
                 self._counts.append(int(np.count_nonzero(self.masks[-1])))
                 self._filters.append(unit)
                 if unit.reads_use:
@@ -74,6 +81,25 @@ class FilterResults:
         self.valid_until_s = float("inf")
         """Until when the results hold if no host changes; seconds of the store's clock."""
         self.update_expiry(hosts, spec)
+
+    def _left_by(
+        self,
+        unit: Filter,
+        hosts: HostTable,
+        spec: RequestSpec,
+        mask: Mask,
+        changed: Mask | None = None,
+    ) -> Mask:
+        if not unit.leaves_limits:
+            return left_by(unit, hosts, spec, mask, changed)
+        hosts.take_limits()
+        left = left_by(unit, hosts, spec, mask, changed)
+        found = hosts.take_limits()
+        if changed is not None:
+            before = self.limits.get(unit, {}).items()
+            found.update((row, limits) for row, limits in before if not changed[row])
+        self.limits[unit] = found
+        return left
 
     def update_expiry(self, hosts: Hosts, spec: RequestSpec) -> None:
         """Shorten the validity for hosts whose results expire earlier than those of the others."""
@@ -147,7 +173,10 @@ class FilterResults:
                 found = found._without(unit.name, ~unit.passes(hosts, spec))
         for unit in undeclared:
             if found.passed:
-                found = found._and(unit.name, left_by(unit, hosts, spec, found.survivors))
+                if unit.leaves_limits:
+                    found = found._copied(found.masks, found._steps)
+                left = found._left_by(unit, hosts, spec, found.survivors)
+                found = found._and(unit.name, left)
         return found
 
     def _without(self, name: str, rejected: Mask) -> FilterResults:
@@ -173,7 +202,7 @@ class FilterResults:
         found = copy.copy(self)
         found.masks, found._steps = masks, steps
         found._counts = [int(np.count_nonzero(mask)) for mask in masks]
-        found._diagnosed = None
+        found._diagnosed, found.limits = None, self.limits.copy()
         return found
 
     def update_host(self, host: HostState, spec: RequestSpec, *, facts: bool) -> bool:
@@ -193,7 +222,7 @@ class FilterResults:
                 # gets the same answer from a filter that does not look at use. One that an earlier
                 # filter rejected before was not asked about at all.
                 is_known = before and not facts and not unit.reads_use
-                passes = after if is_known else unit.host_passes(host, spec)
+                passes = after if is_known else self._passes(unit, host, spec)
             if passes != after:
                 self.masks[at][row] = passes
                 self._counts[at] += 1 if passes else -1
@@ -203,16 +232,28 @@ class FilterResults:
     def _still_passes(self, host: HostState, spec: RequestSpec) -> bool:
         """Whether a survivor still passes the filters that look at use."""
         for unit in self._using:  # noqa: SIM110 - all() costs as much as a filter
-            if not unit.host_passes(host, spec):
+            if not self._passes(unit, host, spec):
                 return False
         return True
 
+    def _passes(self, unit: Filter, host: HostState, spec: RequestSpec) -> bool:
+        if not unit.leaves_limits:
+            return unit.host_passes(host, spec)
+        host.limits = {}
+        passes = unit.host_passes(host, spec)
+        self.limits.setdefault(unit, {})[host.row] = host.limits
+        return passes
 
-def left_by(unit: Filter, hosts: HostTable, spec: RequestSpec, mask: Mask) -> Mask:
-    """The hosts of ``mask`` that pass."""
-    if unit.looks_at_rows:
-        rows = np.flatnonzero(mask)
-        after = np.zeros_like(mask)
+
+def left_by(
+    unit: Filter, hosts: HostTable, spec: RequestSpec, mask: Mask, changed: Mask | None = None
+) -> Mask:
+    """The hosts of ``mask`` that pass; one that looks at rows is asked only about ``changed``."""
+    if not unit.looks_at_rows:
+        return mask & unit.passes(hosts, spec)
+    asked = mask if changed is None else mask & changed
+    rows = np.flatnonzero(asked)
+    after = mask & ~asked
+    if len(rows):
         after[rows[unit.passes(hosts.take(rows), spec)]] = True
-        return after
-    return mask & unit.passes(hosts, spec)
+    return after

@@ -145,11 +145,15 @@ class Pipeline:
         evaluation: Evaluation | None = None
         ranking: Ranking | None = None
         chosen: list[tuple[int, Selection]] = []
+        is_alike = True  # as the request that was evaluated last, but for its instance
         for uuid in request.instance_uuids:
-            spec = msgspec.structs.replace(spec, instance_uuid=uuid)
+            spec = asked = msgspec.structs.replace(spec, instance_uuid=uuid)
             row = reserved.get(uuid)
             if row is None:
-                evaluation = self.evaluator.evaluate(hosts, spec, evaluation, claimed_row)
+                evaluation = self.evaluator.evaluate(
+                    hosts, spec, evaluation, claimed_row, is_alike=is_alike
+                )
+                is_alike = True
                 if not evaluation.results.passed:
                     raise NoValidHost(NOT_ENOUGH_HOSTS, evaluation.results.diagnosis())
                 ranking = self.rank(hosts, evaluation, spec, rng)
@@ -163,20 +167,15 @@ class Pipeline:
                 claimed_row = row
                 spec = with_page_sizes(spec, claim.resources)
             spec = with_group_host(spec, selection.service_host)
-        diagnosis = (
-            evaluation.results.diagnosis()
-            if evaluation
-            else Diagnosis(hosts=len(hosts), policy=self.policy)
-        )
-        ranked = Ranked()
-        if ranking is not None and evaluation is not None and self.options.ranked_hosts:
-            best = ranking.head(self.options.ranked_hosts)
-            ranked = evaluation.ranked(hosts, best)
+            is_alike = is_alike and spec is asked
+        diagnosis, ranked = self._seen(hosts, evaluation, ranking)
         alternates: list[Selection] = []
         if request.num_alternates:
             if ranking is None or len(chosen) > 1:
                 # For one instance its own ranking serves; after several the hosts have changed.
-                evaluation = self.evaluator.evaluate(hosts, spec, evaluation, claimed_row)
+                evaluation = self.evaluator.evaluate(
+                    hosts, spec, evaluation, claimed_row, is_alike=is_alike
+                )
                 passed = evaluation.results.passed
                 ranking = self.rank(hosts, evaluation, spec, rng) if passed else None
             alternates = self.selections.alternates(
@@ -193,6 +192,17 @@ class Pipeline:
             ranked=ranked,
             records=_records(hosts, selections),
         )
+
+    def _seen(
+        self, hosts: HostTable, evaluation: Evaluation | None, ranking: Ranking | None
+    ) -> tuple[Diagnosis, Ranked]:
+        """How many hosts passed for the last instance, and the best of them."""
+        if evaluation is None:
+            return Diagnosis(hosts=len(hosts), policy=self.policy), Ranked()
+        ranked = Ranked()
+        if ranking is not None and self.options.ranked_hosts:
+            ranked = evaluation.ranked(hosts, ranking.head(self.options.ranked_hosts))
+        return evaluation.results.diagnosis(), ranked
 
     def rank(
         self, hosts: HostTable, evaluation: Evaluation, spec: RequestSpec, rng: RandomSource

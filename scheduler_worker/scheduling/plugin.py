@@ -154,6 +154,10 @@ class Filter(Unit):
     Set for classes that override the row method only; a class whose column method visits each row
     may set it."""
 
+    leaves_limits: ClassVar[bool] = False
+    """Whether its row method, in Nova's signature, may leave limits on hosts; set for each class.
+    Those of the worker have :meth:`limits`."""
+
     runs_on_forced_hosts: ClassVar[bool] = False
     """True for a filter that forced hosts do not bypass; diagnoses name it only where it
     rejects."""
@@ -169,6 +173,8 @@ class Filter(Unit):
         super().__init_subclass__(**kwargs)
         _require_method(cls, Filter, "passes", "host_passes")
         cls.looks_at_rows = cls.looks_at_rows or cls.passes is Filter.passes
+        is_asked_by_row = cls.looks_at_rows and cls.host_passes is not Filter.host_passes
+        cls.leaves_limits = is_asked_by_row and not cls.is_internal()
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         """One boolean per host, in row order."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -56,7 +57,7 @@ class Selections:
         self._options = options
         self._zone_key = ("zone", options.default_availability_zone)
         self._limiting = [
-            unit for unit in filters if unit.looks_at_rows or type(unit).limits is not Filter.limits
+            unit for unit in filters if unit.leaves_limits or type(unit).limits is not Filter.limits
         ]
         self._can_be_kept = all(unit.limits_of_facts for unit in self._limiting)
         """Whether a selection stays the same until its host reports."""
@@ -68,7 +69,7 @@ class Selections:
         kept = evaluation.selections if evaluation and self._can_be_kept else {}
         selection = kept.get(row)
         if selection is None:
-            selection = kept[row] = self._made(hosts.state(row), spec)
+            selection = kept[row] = self._made(hosts.state(row), spec, evaluation)
         allocation = self._allocation(hosts, row, spec, selection.limits)
         if allocation is None:
             return selection
@@ -113,13 +114,13 @@ class Selections:
                     del missing[cell]
         return found
 
-    def _made(self, host: HostState, spec: RequestSpec) -> Selection:
+    def _made(self, host: HostState, spec: RequestSpec, evaluation: Evaluation | None) -> Selection:
         return Selection(
             service_host=host.host,
             nodename=host.nodename,
             compute_node_uuid=host.uuid,
             cell_uuid=host.cell_uuid,
-            limits=self._limits(host, spec),
+            limits=self._limits(host, spec, evaluation),
             availability_zone=str(self._zones(host.table)[host.row]),
         )
 
@@ -179,21 +180,32 @@ class Selections:
         """One of the zones of hosts in these aggregates."""
         return min(zones(some), default=self._options.default_availability_zone)
 
-    def _limits(self, host: HostState, spec: RequestSpec) -> SchedulerLimits:
+    def _limits(
+        self, host: HostState, spec: RequestSpec, evaluation: Evaluation | None
+    ) -> SchedulerLimits:
         if spec.skips_filters:
             return SchedulerLimits()
-        host.limits = {}
+        limits: dict[str, Any] = {}
         for unit in self._limiting:
-            if unit.looks_at_rows and unit.applies(spec):
-                # Filters in Nova's signature leave limits on the host as a side effect. The
-                # evaluation may be cached, so ask again about this one host.
-                unit.host_passes(host, spec)
-            host.limits.update(unit.limits(host, spec))
-        limits = host.limits
+            if unit.leaves_limits and unit.applies(spec):
+                limits.update(_left(unit, host, spec, evaluation))
+            limits.update(unit.limits(host, spec))
         return SchedulerLimits(
             numa_topology=limits.get("numa_topology"),
             **{key: int(limits[key]) for key in ("vcpu", "memory_mb", "disk_gb") if key in limits},
         )
+
+
+def _left(
+    unit: Filter, host: HostState, spec: RequestSpec, evaluation: Evaluation | None
+) -> Mapping[str, Any]:
+    """What a filter in Nova's signature has left on a host when it was asked about it."""
+    known = None if evaluation is None else evaluation.results.limits.get(unit)
+    if known is not None:
+        return known.get(host.row, {})
+    host.limits = {}  # it was not asked: the instance has its host already
+    unit.host_passes(host, spec)
+    return host.limits
 
 
 def resources_of(flavor: Flavor) -> Resources:

@@ -42,6 +42,8 @@ def with_page_sizes(spec: RequestSpec, taken: Resources) -> RequestSpec:
     """The request for its next instance, with the page sizes that the first one got."""
     if spec.numa_topology is None or not taken.numa:
         return spec
+    if not any((cell.get("pagesize") or 0) < 0 for cell in spec.numa_topology["cells"]):
+        return spec
     cells = [
         cell | {"pagesize": used.page_kb} if (cell.get("pagesize") or 0) < 0 else cell
         for cell, used in zip(spec.numa_topology["cells"], taken.numa, strict=True)

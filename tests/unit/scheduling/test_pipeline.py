@@ -209,6 +209,60 @@ def test_a_row_filter_is_asked_about_survivors_only():
     assert set(OneByOne.shown) == {"h1", "h2"}
 
 
+class Limiting(Filter):
+    """Leaves a limit in Nova's way, on hosts with an even number only."""
+
+    shown: list[str] = []  # noqa: RUF012
+
+    def host_passes(self, host_state, spec_obj):
+        type(self).shown.append(host_state.host)
+        if host_state.host in {"h0", "h2"}:
+            host_state.limits["vcpu"] = int(host_state.num_instances) + 10
+        return True
+
+
+class DeclaredLimiting(Limiting):
+    def reads(self, spec):
+        return spec.flavor.memory_mb
+
+
+def limits(decision) -> list[list[int | None]]:
+    return [[each.limits.vcpu for each in some] for some in decision.selections]
+
+
+@pytest.mark.parametrize("kind", [Limiting, DeclaredLimiting])
+def test_a_filter_is_asked_once_about_a_host_and_again_when_the_host_has_changed(kind):
+    kind.shown = []
+    hosts = table(9000, 8000, 7000)
+    found = decide(hosts, request_spec(memory_mb=100), filters=(kind,), alternates=2)
+    assert names(found) == [["h0", "h1", "h2"]]
+    assert limits(found) == [[10, None, 10]]
+    assert sorted(kind.shown) == ["h0", "h1", "h2"]
+
+    kind.shown = []
+    hosts = table(9000, 8000, 7950)
+    spec = request_spec(memory_mb=1000)
+    found = decide(hosts, spec, "a", "b", "c", filters=(kind, Once), alternates=1)
+    assert [some[0] for some in names(found)] == ["h0", "h0", "h1"]
+    assert names(found)[0] == ["h0", "h2"]
+    assert [some[0] for some in limits(found)] == [10, 11, None]
+    assert kind.shown == ["h0", "h1", "h2", "h0", "h0", "h1"]
+
+
+def test_a_filter_is_asked_again_when_the_request_grows():
+    Limiting.shown = []
+    group = {"uuid": "g", "policy": "anti-affinity", "members": ["a"], "hosts": []}
+    spec = request_spec(memory_mb=100, instance_group=group)
+    decide(table(9000, 8000), spec, "a", "b", filters=(Limiting,))
+    assert Limiting.shown == ["h0", "h1", "h0", "h1"]
+
+
+def test_an_instance_with_a_reservation_gets_the_limits_of_its_host():
+    Limiting.shown = []
+    found = decide(table(9000, 8000), request_spec(), "a", filters=(Limiting,), reserved={"a": 0})
+    assert (limits(found), Limiting.shown) == ([[10]], ["h0"])
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [

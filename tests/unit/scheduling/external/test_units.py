@@ -2,6 +2,7 @@
 
 import random
 
+import msgspec
 import pytest
 from conformance.ovirt import record, request, table
 
@@ -82,6 +83,23 @@ def test_a_filter_keeps_and_the_lowest_score_wins():
     assert found.notes == ()
     (verdict,) = [each for each in found.verdicts if each.host == "a"]
     assert (verdict.rejected_by, verdict.reason) == ("Keep", "Keep of all.py does not keep it")
+
+
+def test_a_filter_is_asked_once_for_a_request_with_alternates():
+    plugins = Answers(Keep=HOSTS, Cost=[])
+    hosts = table(record(name, {}, vcpus=8, memory_mb=4096, local_gb=10) for name in HOSTS)
+    asked = Request(spec=request(), instance_uuids=("vm-1",), num_alternates=2)
+    compiled = pipeline(plugins)
+    found = compiled.decide(hosts, asked, random.Random(0))
+    assert len(found.selections[0]) == 3
+    keeps = [each.hosts for each in plugins.asked if each.plugin.name == "Keep"]
+    assert [sorted(each) for each in keeps] == [HOSTS]
+    plugins.asked.clear()
+    asked = msgspec.structs.replace(asked, instance_uuids=("vm-2", "vm-3"))
+    found = compiled.decide(hosts, asked, random.Random(0))
+    keeps = [each.hosts for each in plugins.asked if each.plugin.name == "Keep"]
+    chosen = [each[0].nodename for each in found.selections]
+    assert [sorted(each) for each in keeps] == [HOSTS, chosen[:1], chosen[1:]]
 
 
 def test_classes_get_ids_and_the_parameters_that_are_set():
