@@ -229,7 +229,9 @@ class Observer:
         """A policy's rules were skipped, or noted something odd, for ``count`` entities."""
 
     def external_called(self, unit: str, result: str, duration_s: float) -> None:
-        """A unit in a cage was called: ``ok`` or ``failed``."""
+        """A unit in a cage was called: ``ok``; a filter that failed: all hosts ``passed``, or it
+        ``refused`` all; a weight or a balance that ``failed``.
+        """
 
     def external_loaded(self, file: str, isolation: str) -> None:
         """A file was loaded into a cage; ``isolation`` says by what it is confined."""

@@ -69,13 +69,13 @@ OPTS = [
     ),
     cfg.StrOpt(
         "on_failure",
-        default="open",
+        default="pass",
         choices=[
-            ("open", "all hosts pass a filter that fails, as in oVirt"),
-            ("closed", "no host passes a filter that fails"),
+            ("pass", "all hosts pass a filter that fails, as in oVirt"),
+            ("refuse", "no host passes a filter that fails"),
         ],
-        help="What a filter that fails or is too slow does. Of a weight that fails every score is "
-        "0; of a balance nothing moves.",
+        help="What a filter that fails or is too slow does, unless its class declares on_failure. "
+        "Of a weight that fails every score is 0; of a balance nothing moves.",
     ),
 ]
 
@@ -94,5 +94,5 @@ def settings(conf: Any) -> CageSettings | None:
         processes=group.processes,
         max_tasks=group.max_tasks,
         network=group.network,
-        fails_closed=group.on_failure == "closed",
+        on_failure=group.on_failure,
     )

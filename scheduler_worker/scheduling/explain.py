@@ -52,11 +52,7 @@ def explain(
         left_out=len(reported) - len(rows),
         chosen=hosts.records[order[0]].host if order else None,
         sentence=_sentence(pipeline, hosts, spec, evaluation, [verdicts[at] for at in order[:2]]),
-        notes=tuple(
-            note
-            for unit in (*pipeline.filters, *pipeline.weights)
-            if (note := unit.note()) is not None
-        ),
+        notes=pipeline.notes(),
     )
 
 

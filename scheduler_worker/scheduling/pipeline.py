@@ -25,7 +25,7 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.evaluation import Evaluation
 from scheduler_worker.scheduling.evaluator import Evaluator
 from scheduler_worker.scheduling.numa.requests import with_page_sizes
-from scheduler_worker.scheduling.plugin import Balance, Filter, Weigher
+from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
 from scheduler_worker.scheduling.prefilters.candidates import PlacementCandidates
 from scheduler_worker.scheduling.prefilters.capacity import Inventories
 from scheduler_worker.scheduling.prefilters.units import ResourceProviders
@@ -92,6 +92,8 @@ class Pipeline:
         self.weights = tuple(weights)
         self.selector = selector
         self.balance = balance
+        units: tuple[Unit, ...] = (*self.filters, *self.weights)
+        self._noting = [unit for unit in units if type(unit).note is not Unit.note]
         self.options = options
         self.evaluator = Evaluator(
             policy, self.mandatory, self.filters, self.weights, selector.scale
@@ -110,6 +112,11 @@ class Pipeline:
             for unit in (*self.filters, *self.weights)
             if not unit.declares_reads() and not unit.of_one_request and not unit.is_internal()
         ]
+
+    def notes(self) -> tuple[str, ...]:
+        """What is odd about the latest answers of the units."""
+        notes = (unit.note() for unit in self._noting)
+        return tuple(note for note in notes if note is not None)
 
     def decide(
         self,
@@ -155,7 +162,7 @@ class Pipeline:
                 )
                 is_alike = True
                 if not evaluation.results.passed:
-                    raise NoValidHost(NOT_ENOUGH_HOSTS, evaluation.results.diagnosis())
+                    raise NoValidHost(NOT_ENOUGH_HOSTS, self._diagnosis(evaluation))
                 ranking = self.rank(hosts, evaluation, spec, rng)
                 row = ranking.first
             selection = self.selections.of(hosts, row, spec, evaluation)
@@ -202,7 +209,11 @@ class Pipeline:
         ranked = Ranked()
         if ranking is not None and self.options.ranked_hosts:
             ranked = evaluation.ranked(hosts, ranking.head(self.options.ranked_hosts))
-        return evaluation.results.diagnosis(), ranked
+        return self._diagnosis(evaluation), ranked
+
+    def _diagnosis(self, evaluation: Evaluation) -> Diagnosis:
+        found, notes = evaluation.results.diagnosis(), self.notes()
+        return msgspec.structs.replace(found, notes=notes) if notes else found
 
     def rank(
         self, hosts: HostTable, evaluation: Evaluation, spec: RequestSpec, rng: RandomSource

@@ -154,6 +154,10 @@ class Filter(Unit):
     Set for classes that override the row method only; a class whose column method visits each row
     may set it."""
 
+    on_failure: ClassVar[str | None] = None
+    """What a call that fails in a cage does: all hosts ``pass``, or it must ``refuse`` them; None:
+    what ``[external_units]`` says. Inside the worker an exception fails the request."""
+
     leaves_limits: ClassVar[bool] = False
     """Whether its row method, in Nova's signature, may leave limits on hosts; set for each class.
     Those of the worker have :meth:`limits`."""

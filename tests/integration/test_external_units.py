@@ -119,7 +119,7 @@ def test_from_a_file_to_a_decision(place, tmp_path):
             api.worker.reload()
             found = client.explain(SPEC, [VM])
             assert found["notes"] == [
-                "SpareHosts failed: failed: ZeroDivisionError: division by zero"
+                "SpareHosts failed, all hosts pass: failed: ZeroDivisionError: division by zero"
             ]
             assert {each["rejected_by"] for each in found["verdicts"]} == {None}
 
@@ -235,8 +235,8 @@ def test_a_file_that_changed_unseen_is_not_run():
             write(folder, "unit.py", "class Unit:\n def do_filter(s, h, v, p):\n  while 1: 0\n")
             (plugin,) = made.refresh()[0].classes
             question = Question(plugin=plugin, hosts=HOSTS, vm=VM, properties={})
-            assert made.ask(question, read_filter) is None
             write(folder, "unit.py", UNIT.format(3))
+            assert made.ask(question, read_filter) is None
             assert made.ask(question, read_filter) is None
             assert "has changed and is not read again yet" in (made.trouble(plugin) or "")
         finally:
@@ -248,21 +248,45 @@ def test_calls_are_counted_and_a_failure_is_logged_once(caplog):
     text = "class Unit:\n    def do_filter(self, hosts, vm, properties): 1/0\n"
     with cages(text, seen) as made:
         assert [asked(made), asked(made)] == [None, None]
-    assert seen.calls == [("Unit", "failed")] * 2
+    assert seen.calls == [("Unit", "passed")] * 2
     warnings = [each for each in caplog.records if each.levelname == "WARNING"]
     assert [each.getMessage() for each in warnings] == [
-        "External filter Unit failed: failed: ZeroDivisionError: division by zero"
+        "External filter Unit failed, all hosts pass: failed: ZeroDivisionError: division by zero"
     ]
 
 
-def test_a_file_rests_after_its_process_was_killed():
-    text = "class Unit:\n def do_filter(s, h, v, p):\n  while 1: 0\n"
-    with cages(text, rest_s=3600.0, timeout_s=1.0) as made:
-        assert asked(made) is None
+SLOW = """
+class Unit:
+    on_failure = "refuse"
+    properties_validation = "slow=yes"
+    def do_filter(self, hosts, vm, properties):
+        while "slow" in properties: pass
+        print(hosts)
+"""
+
+
+def test_the_call_after_one_that_was_killed_is_served_and_repeated_ones_are_not_made():
+    seen = Seen()
+    with cages(SLOW, seen, processes=1, rest_s=3600.0, timeout_s=3.0) as made:
         ((plugin,),) = [file.classes for file in made.refresh()]
-        assert made.trouble(plugin) == "it did not answer in time"
-        assert asked(made) is None
+
+        def ask(**properties):
+            question = Question(plugin=plugin, hosts=HOSTS, vm=VM, properties=properties)
+            return made.ask(question, read_filter)
+
+        for _ in range(2):
+            assert ask(slow="yes") is None
+            assert made.trouble(plugin) == "it did not answer in time"
+            assert ask() == set(HOSTS)
+        assert (ask(slow="yes"), ask(slow="yes"), ask()) == (None, None, None)
         assert "not called for a while" in (made.trouble(plugin) or "")
+    assert [result for _, result in seen.calls] == ["refused", "ok"] * 2 + ["refused"] * 3
+
+
+def test_a_declaration_that_means_nothing_is_named():
+    with cages('class Unit:\n on_failure = "fail"\n def do_filter(s, h, v, p): 0\n') as made:
+        (file,) = made.refresh()
+        assert file.problem == "Unit.on_failure is 'fail', not pass or refuse"
 
 
 def test_the_user_is_never_root():

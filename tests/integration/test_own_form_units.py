@@ -215,3 +215,14 @@ def test_both_forms_share_a_file(place):
     assert made(units["Ours"], cages).passes(hosts, spec).tolist() == [True] * 3
     assert made(units["Theirs"], cages).passes(hosts, spec).tolist() == [True, False, False]
     assert units["Ours"].plugin.kind is UnitKind.FILTER
+
+
+def test_a_filter_declares_what_its_failure_does(place):
+    body = """
+class Unit(Filter):
+    on_failure = "refuse"
+    def passes(self, hosts, spec): 1/0
+"""
+    answers, note = caged(place, body)
+    assert answers == [False] * len(HOSTS)
+    assert "Unit failed, no host passes: failed: ZeroDivisionError" in (note or "")

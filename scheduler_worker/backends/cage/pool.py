@@ -6,10 +6,10 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 from queue import Empty, LifoQueue
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from scheduler_worker.backends.cage.process import Cage, CageBroken, unprivileged
 from scheduler_worker.backends.cage.settings import CageSettings
@@ -20,7 +20,7 @@ from scheduler_worker.scheduling.external.contract import (
     PluginFile,
     plugin_classes,
 )
-from scheduler_worker.scheduling.external.units import Plugins, Question
+from scheduler_worker.scheduling.external.units import OUTCOMES, Plugins, Question
 
 T = TypeVar("T")
 Signature = tuple[int, int, int]
@@ -30,6 +30,8 @@ LOG = logging.getLogger(__name__)
 
 LOGGED_EVERY_S = 60.0
 """A class that goes on failing is logged so often."""
+_LONGEST_REST_S = 30.0
+_RESULTS = {"pass": "passed", "refuse": "refused", "weight": "failed", "balance": "failed"}
 
 
 class _Loaded(NamedTuple):
@@ -39,7 +41,9 @@ class _Loaded(NamedTuple):
 
 
 class _Pool:
-    """The cages of one file; None stands for one that is to be started."""
+    """The cages of one file; None stands for one that is to be started, an error for one that
+    could not be. Cages are started and closed in threads of their own: a call never pays for it.
+    """
 
     def __init__(
         self, path: Path, signature: Signature, settings: CageSettings, first: Cage
@@ -47,9 +51,12 @@ class _Pool:
         self._path = path
         self._signature = signature
         self._settings = settings
-        self._free: LifoQueue[Cage | None] = LifoQueue()
+        self._free: LifoQueue[Cage | ExternalUnitFailed | None] = LifoQueue()
         for each in (*[None] * (settings.processes - 1), first):
             self._free.put(each)
+        self._starting: set[threading.Thread] = set()
+        self._killed = 0
+        """How many calls in a row ended with their cage."""
         self._rests_until_s = 0.0
         self._is_closed = False
 
@@ -57,60 +64,86 @@ class _Pool:
         """Raises ExternalUnitFailed."""
         until_s = time.monotonic() + self._settings.timeout_s
         if time.monotonic() < self._rests_until_s:
-            raise ExternalUnitFailed("it is not called for a while after its process was killed")
-        with self._cage() as cage:
-            return cage.call(
-                {
-                    "plugin": question.plugin.name,
-                    "kind": question.plugin.kind,
-                    "hosts": question.hosts,
-                    "vm": question.vm,
-                    "properties": question.properties,
-                    "facts": question.facts,
-                    "spec": question.spec,
-                    "now_s": question.now_s,
-                },
-                until_s - time.monotonic(),
-            )
-
-    @contextlib.contextmanager
-    def _cage(self) -> Iterator[Cage]:
-        """A cage of its own for the caller; one that breaks meanwhile is replaced later."""
+            raise ExternalUnitFailed("it is not called for a while: its process was killed again")
+        # At least half of the time is the call's: its process would be killed for our waiting.
+        cage = self._taken(until_s - self._settings.timeout_s / 2)
+        is_broken = True
         try:
-            cage = self._free.get(timeout=self._settings.timeout_s)
-        except Empty:
-            raise ExternalUnitFailed("all its processes are busy") from None
-        try:
-            if cage is None:
-                cage = self._start()
-            yield cage
+            answer = cage.call(_asked(question), until_s - time.monotonic())
+            is_broken = False
         except ExternalUnitFailed as error:
-            if isinstance(error, CageBroken) or cage is None:
-                self._rests_until_s = time.monotonic() + self._settings.rest_s
-                _close(cage)
-                cage = None
-            raise
-        except BaseException:
-            _close(cage)
-            cage = None
+            is_broken = isinstance(error, CageBroken)
             raise
         finally:
-            if self._is_closed:
-                _close(cage)
+            if is_broken:
+                self._rest()
+                self._replace(cage)
             else:
-                self._free.put(cage)
+                self._killed = 0
+                self._put(cage)
+        return answer
 
-    def _start(self) -> Cage:
-        if signature_of(self._path) != self._signature:
-            raise ExternalUnitFailed(f"{self._path} has changed and is not read again yet")
-        return Cage(self._path, self._settings)
+    def _taken(self, until_s: float) -> Cage:
+        """A cage for the caller alone. Raises ExternalUnitFailed where there is none in time."""
+        while True:
+            try:
+                found = self._free.get(timeout=max(0.0, until_s - time.monotonic()))
+            except Empty:
+                raise ExternalUnitFailed("none of its processes is free") from None
+            if isinstance(found, Cage):
+                return found
+            if found is not None:
+                self._put(None)
+                self._rest()
+                raise found
+            self._replace(None)
+
+    def _rest(self) -> None:
+        self._killed += 1
+        if self._killed > 1:
+            rest_s = self._settings.rest_s * 2 ** min(self._killed - 2, 10)
+            self._rests_until_s = time.monotonic() + min(rest_s, _LONGEST_REST_S)
+
+    def _replace(self, cage: Cage | None) -> None:
+        """Close a cage and put another in its place, without the caller."""
+
+        def replace() -> None:
+            _close(cage)
+            try:
+                self._put(self._started())
+            except (ExternalUnitFailed, OSError) as error:
+                self._put(ExternalUnitFailed(str(error)))
+            self._starting.discard(threading.current_thread())
+
+        starting = threading.Thread(target=replace, name="unit-start", daemon=True)
+        starting.start()
+        self._starting.add(starting)
+
+    def _started(self) -> Cage:
+        if signature_of(self._path) == self._signature:
+            cage = Cage(self._path, self._settings)
+            if signature_of(self._path) == self._signature:
+                return cage
+            cage.close()
+        raise ExternalUnitFailed(f"{self._path} has changed and is not read again yet")
+
+    def _put(self, cage: Cage | ExternalUnitFailed | None) -> None:
+        self._free.put(cage)
+        if self._is_closed:
+            self._close_free()
 
     def close(self) -> None:
-        """End the cages that are free; one that is busy ends with its call."""
+        """End the cages that are free or being started; one that is busy ends with its call."""
         self._is_closed = True
+        self._close_free()
+        for each in tuple(self._starting):
+            each.join(self._settings.load_timeout_s)
+
+    def _close_free(self) -> None:
         with contextlib.suppress(Empty):
             while True:
-                _close(self._free.get_nowait())
+                if isinstance(cage := self._free.get_nowait(), Cage):
+                    cage.close()
 
 
 class Cages(Plugins):
@@ -119,7 +152,7 @@ class Cages(Plugins):
     def __init__(self, settings: CageSettings, observer: Observer | None = None) -> None:
         """Raises ConfigError for a user that code of others must not run as."""
         unprivileged(settings.user)
-        self.fails_closed = settings.fails_closed
+        self.on_failure = settings.on_failure
         self._settings = settings
         self._observer = observer or Observer()
         self._guard = threading.Lock()
@@ -210,7 +243,8 @@ class Cages(Plugins):
                 raise ExternalUnitFailed(f"its answer is useless: {error}") from None
         except ExternalUnitFailed as error:
             self._failed(plugin, str(error))
-            self._observer.external_called(plugin.name, "failed", time.monotonic() - began_s)
+            result = _RESULTS[self.outcome(plugin)]
+            self._observer.external_called(plugin.name, result, time.monotonic() - began_s)
             return None
         self._troubles.pop(plugin.key, None)
         self._observer.external_called(plugin.name, "ok", time.monotonic() - began_s)
@@ -228,7 +262,15 @@ class Cages(Plugins):
             return
         self._logged[plugin.key] = now_s, 0
         more = f" ({unsaid} more failures since the last message)" if unsaid else ""
-        LOG.warning("External %s %s failed: %s%s", plugin.kind, plugin.name, why, more)
+        done = OUTCOMES[self.outcome(plugin)]
+        LOG.warning("External %s %s failed, %s: %s%s", plugin.kind, plugin.name, done, why, more)
+
+
+def _asked(question: Question) -> dict[str, Any]:
+    """A call as the runner gets it."""
+    asked = ("hosts", "vm", "properties", "facts", "spec", "now_s")
+    plugin = {"plugin": question.plugin.name, "kind": question.plugin.kind}
+    return plugin | {name: getattr(question, name) for name in asked}
 
 
 def signature_of(path: Path) -> Signature | None:

@@ -265,12 +265,13 @@ def _kinds(plugin: type) -> list[str]:
 
 
 def _described(name: str, plugin: type) -> dict[str, Any]:
+    found = {"name": name, "on_failure": str(getattr(plugin, "on_failure", None) or "")}
     if (own := _own_form(plugin)) is not None:
         kinds = dict.fromkeys(_kinds(plugin), str(plugin.__doc__ or "").partition("\n\n")[0])
-        return {"name": name, "kinds": kinds, "own": own.described(plugin)}
+        return {**found, "kinds": kinds, "own": own.described(plugin)}
     kinds = {kind: str(getattr(plugin, METHODS[kind]).__doc__ or "") for kind in _kinds(plugin)}
     validation = str(getattr(plugin, "properties_validation", "") or "")
-    return {"name": name, "kinds": kinds, "validation": validation}
+    return {**found, "kinds": kinds, "validation": validation}
 
 
 def _answered(

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from scheduler_worker.scheduling.external.contract import OnFailure
+
 
 class CageSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``[external_units]``; times in seconds."""
@@ -17,7 +19,7 @@ class CageSettings(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = "nobody"
     """Whom the code runs as where this process is root."""
     timeout_s: float = 2.0
-    """For one call, and for waiting until a process is free."""
+    """For one call; at most half of it for waiting until a process is free."""
     load_timeout_s: float = 10.0
     """For starting a process and loading its file."""
     memory_mb: int = 512
@@ -26,7 +28,9 @@ class CageSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_tasks: int = 32
     """Processes and threads inside a cage."""
     network: bool = False
-    fails_closed: bool = False
-    rest_s: float = 5.0
-    """For how long a file is not called again after a process of it had to be killed."""
+    on_failure: OnFailure = "pass"
+    """What happens to hosts where a filter fails that declares nothing."""
+    rest_s: float = 0.5
+    """For how long a file is not called after two calls in a row had to be killed; after each
+    further one twice as long, up to 30 seconds."""
     max_output_bytes: int = 4 * 2**20

@@ -26,6 +26,10 @@ _Description = Annotated[str, msgspec.Meta(max_length=4000)]
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
+OnFailure = Literal["pass", "refuse"]
+"""Whether all hosts pass a filter that fails, or none."""
+
+
 class OwnParameter(msgspec.Struct, frozen=True, kw_only=True):
     """A parameter of a class of the worker's own form."""
 
@@ -64,6 +68,8 @@ class PluginClass(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     parameters: Mapping[str, str] = {}
     """Name -> regular expression that a value must match as a whole."""
+    on_failure: OnFailure | None = None
+    """What a filter declares for calls that fail; None: the option of that name holds."""
     own: OwnForm | None = None
     """What a class of the worker's own form declares; None: its form is oVirt's."""
 
@@ -86,6 +92,7 @@ class _Declared(msgspec.Struct, frozen=True):
     name: _ClassName
     kinds: dict[Literal["filter", "weight", "balance"], _Description]
     validation: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
+    on_failure: str = ""
     own: OwnForm | None = None
 
 
@@ -102,11 +109,21 @@ def plugin_classes(file: str, declared: object) -> list[PluginClass]:
             kind=UnitKind(kind),
             description=" ".join(description.split()),
             parameters=_parameters(each),
+            on_failure=_on_failure(each),
             own=_checked(each),
         )
         for each in _typed(declared, list[_Declared])
         for kind, description in each.kinds.items()
     ]
+
+
+def _on_failure(declared: _Declared) -> OnFailure | None:
+    """Raises ValueError."""
+    said = declared.on_failure
+    if said not in {"", "pass", "refuse"}:
+        raise ValueError(f"{declared.name}.on_failure is {cut(said)!r}, not pass or refuse")
+    found: OnFailure | None = msgspec.convert(said or None, OnFailure | None)
+    return found
 
 
 def _parameters(declared: _Declared) -> dict[str, str]:

@@ -19,6 +19,7 @@ from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec, every_field
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.scheduling.external.contract import (
+    OnFailure,
     OwnForm,
     PluginClass,
     read_balance,
@@ -34,6 +35,15 @@ T = TypeVar("T")
 
 _RESTS_S = 120.0
 """For how long a VM that has been moved stays where it is."""
+
+
+OUTCOMES: Mapping[str, str] = {
+    "pass": "all hosts pass",
+    "refuse": "no host passes",
+    "weight": "every score is 0",
+    "balance": "nothing moves",
+}
+"""What a call that fails does, in words."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +66,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 class Plugins:
     """Calls classes in cages; this one, for workers without any, has none and fails each call."""
 
-    fails_closed: bool = False
-    """Whether a filter that fails rejects all hosts."""
+    on_failure: OnFailure = "pass"
+    """What happens to hosts where a filter fails that declares nothing."""
 
     def ask(self, question: Question, read: Callable[[object, Collection[str]], T]) -> T | None:
         """What ``read`` makes of the answer; None: the unit failed, which is reported already.
@@ -70,6 +80,12 @@ class Plugins:
     def trouble(self, plugin: PluginClass) -> str | None:
         """Why the last call of a class failed; None: it did not."""
         return "this process has no cages: [external_units] directory is not set"
+
+    def outcome(self, plugin: PluginClass) -> str:
+        """What a call of the class does if it fails: a key of :data:`OUTCOMES`."""
+        if plugin.kind is UnitKind.FILTER:
+            return plugin.on_failure or self.on_failure
+        return str(plugin.kind)
 
 
 class ExternalUnit(Unit):
@@ -87,7 +103,9 @@ class ExternalUnit(Unit):
 
     def note(self) -> str | None:
         trouble = self._plugins.trouble(self.plugin)
-        return None if trouble is None else f"{self.name} failed: {trouble}"
+        if trouble is None:
+            return None
+        return f"{self.name} failed, {OUTCOMES[self._plugins.outcome(self.plugin)]}: {trouble}"
 
     def _asked(
         self, hosts: Sequence[str], read: Callable[[object, Collection[str]], T], vm: str = ""
@@ -116,7 +134,7 @@ class ExternalUnit(Unit):
 
 
 class ExternalFilter(ExternalUnit, Filter):
-    """A filter in a cage; if it fails, all hosts pass, or none if filters fail closed."""
+    """A filter in a cage; if it fails, all hosts pass, or none: :attr:`PluginClass.on_failure`."""
 
     looks_at_rows = True  # so that it is asked last, about the hosts that are left
 
@@ -124,7 +142,7 @@ class ExternalFilter(ExternalUnit, Filter):
         ids = [host.uuid for host in hosts.states()]
         kept = self._asked(ids, read_filter, spec.instance_uuid or "")
         if kept is None:
-            return np.full(len(ids), not self._plugins.fails_closed)
+            return np.full(len(ids), self._plugins.outcome(self.plugin) == "pass")
         return np.fromiter((each in kept for each in ids), bool, len(ids))
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
@@ -150,7 +168,7 @@ class OwnFilter(ExternalUnit, Filter):
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         found = self._asked_with_facts(hosts, spec, read_passes)
         if found is None:
-            return np.full(len(hosts), not self._plugins.fails_closed)
+            return np.full(len(hosts), self._plugins.outcome(self.plugin) == "pass")
         return np.array(found, bool)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:

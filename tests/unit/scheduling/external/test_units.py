@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from conformance.ovirt import record, request, table
 
+from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.cluster_load import BalanceMemory, ClusterLoad, HostLoad, VmLoad
 from scheduler_worker.model.policies import BalanceUse, ClusterPolicy, FilterUse, WeightUse
 from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind, entry
@@ -51,11 +52,12 @@ CLASSES = tuple(
 HOSTS = ["a", "b", "c"]
 
 
-def catalogue():
-    return with_external(unit_catalogue(), [PluginFile(name="all.py", classes=CLASSES)])
+def catalogue(declared=None):
+    classes = tuple(msgspec.structs.replace(each, on_failure=declared) for each in CLASSES)
+    return with_external(unit_catalogue(), [PluginFile(name="all.py", classes=classes)])
 
 
-def pipeline(plugins, **parameters):
+def pipeline(plugins, declared=None, **parameters):
     policy = ClusterPolicy(
         id="p",
         name="p",
@@ -65,13 +67,14 @@ def pipeline(plugins, **parameters):
         balance=BalanceUse(unit="Move"),
         parameters=parameters,
     )
-    return compile_policy(policy, catalogue(), Options(), {Plugins: plugins})
+    return compile_policy(policy, catalogue(declared), Options(), {Plugins: plugins})
 
 
 def decided(plugins, **parameters):
+    compiled = pipeline(plugins, **parameters)
     hosts = table(record(name, {}, vcpus=8, memory_mb=4096, local_gb=10) for name in HOSTS)
     asked = Request(spec=request(), instance_uuids=("vm",))
-    found = explain(pipeline(plugins, **parameters), hosts, asked, random.Random(0))
+    found = explain(compiled, hosts, asked, random.Random(0))
     passed = {each.host for each in found.verdicts if each.rejected_by is None}
     return found, passed
 
@@ -123,17 +126,38 @@ def test_failures_pass_all_hosts_and_score_nothing_and_are_noted():
     found, passed = decided(Answers())
     assert passed == set(HOSTS)
     assert found.notes == (
-        "Keep failed: it did not answer in time",
-        "Cost failed: it did not answer in time",
+        "Keep failed, all hosts pass: it did not answer in time",
+        "Cost failed, every score is 0: it did not answer in time",
     )
 
 
-def test_a_filter_that_fails_closed_rejects_all():
+WHY = "Keep failed, no host passes: it did not answer in time"
+
+
+@pytest.mark.parametrize(
+    ("default", "declared", "passes"),
+    [
+        ("refuse", None, False),
+        ("pass", "refuse", False),
+        ("refuse", "pass", True),
+    ],
+)
+def test_what_a_filter_declares_for_its_failure_goes_before_the_option(default, declared, passes):
     plugins = Answers(Cost=[])
-    plugins.fails_closed = True
-    found, passed = decided(plugins)
-    assert passed == set()
-    assert {each.reason for each in found.verdicts} == {"Keep failed: it did not answer in time"}
+    plugins.on_failure = default
+    found, passed = decided(plugins, declared=declared)
+    assert passed == (set(HOSTS) if passes else set())
+    assert passes or ({each.reason for each in found.verdicts}, found.notes) == ({WHY}, (WHY,))
+
+
+def test_a_refusal_says_that_a_filter_failed():
+    plugins = Answers()
+    plugins.on_failure = "refuse"
+    hosts = table(record(name, {}, vcpus=8, memory_mb=4096, local_gb=10) for name in HOSTS)
+    with pytest.raises(NoValidHost) as refused:
+        asked = Request(spec=request(), instance_uuids=("vm",))
+        pipeline(plugins).decide(hosts, asked, random.Random(0))
+    assert WHY in refused.value.diagnosis.notes
 
 
 def test_without_cages_every_call_fails():
@@ -174,7 +198,8 @@ def test_a_balance_that_cannot_be_followed_moves_nothing(answer, why):
 
 
 def test_a_balance_that_fails_moves_nothing():
-    assert planned(Answers()).nothing_because == "Move failed: it did not answer in time"
+    why = "Move failed, nothing moves: it did not answer in time"
+    assert planned(Answers()).nothing_because == why
 
 
 def test_a_vm_that_was_just_moved_stays():
