@@ -2,7 +2,8 @@
 
 Both readers make the same plain values of a text, from which one conversion makes the resource.
 Texts are limited in size, depth and number of elements, and an XML text must not have a document
-type, so it cannot declare entities. Fields that a type does not have are ignored, as oVirt does.
+type, so it cannot declare entities. What a client sends and a type does not have is refused: the
+answer would say that it was done. Of what another engine sends it is ignored.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from scheduler_worker.api.resource_types import Resource
+from scheduler_worker.wording import cut
 
 MAX_DEPTH = 16
 """Upper bound of nested elements, objects and arrays."""
@@ -97,7 +99,11 @@ def read_collection(kind: type[AnyResource], text: bytes) -> list[AnyResource]:
     root = _Tree(max_elements=None).parse(text)
     if root.name != kind.elements:
         raise MalformedBody(f"the text is a <{root.name}>, not a <{kind.elements}>")
-    members = [_plain_of_element(kind, each) for each in root.children if each.name == kind.element]
+    members = [
+        _plain_of_element(kind, each, strict=False)
+        for each in root.children
+        if each.name == kind.element
+    ]
     try:
         return msgspec.convert(members, list[kind], strict=False)  # type: ignore[valid-type]
     except msgspec.ValidationError as error:
@@ -173,10 +179,10 @@ def _plain_of_xml(kind: type[Resource], text: bytes) -> Plain:
     root = _Tree().parse(text)
     if root.name != kind.element:
         raise MalformedBody(f"the text is a <{root.name}>, not a <{kind.element}>")
-    return _plain_of_element(kind, root)
+    return _plain_of_element(kind, root, strict=not kind.has_others)
 
 
-def _plain_of_element(kind: type[Resource], element: _Element) -> Plain:
+def _plain_of_element(kind: type[Resource], element: _Element, *, strict: bool) -> Plain:
     found: Plain = {}
     fields = {field.name: field for field in _fields(kind)}
     for name, value in element.attributes.items():
@@ -185,20 +191,37 @@ def _plain_of_element(kind: type[Resource], element: _Element) -> Plain:
     for child in element.children:
         field = fields.get(child.name)
         if field is None or field.place is _Place.ATTRIBUTE:
+            _check_no_field(kind, child.name, strict=strict)
             continue
-        if field.resource is None:
-            found[field.name] = "".join(child.texts)
-        elif field.place is _Place.REPEATED:
-            found.setdefault(field.name, []).append(_plain_of_element(field.resource, child))
-        elif field.place is _Place.LIST:
-            found[field.name] = [
-                _plain_of_element(field.resource, each)
-                for each in child.children
-                if each.name == field.resource.element
-            ]
+        plain = _plain_of_child(field, child, strict=strict)
+        if field.place is _Place.REPEATED:
+            found.setdefault(field.name, []).append(plain)
         else:
-            found[field.name] = _plain_of_element(field.resource, child)
+            found[field.name] = plain
     return found
+
+
+def _plain_of_child(field: _Field, child: _Element, *, strict: bool) -> Any:
+    if field.resource is None:
+        return "".join(child.texts)
+    if field.place is _Place.LIST:
+        return _plain_of_list(field.resource, child, strict=strict)
+    return _plain_of_element(field.resource, child, strict=strict)
+
+
+def _plain_of_list(kind: type[Resource], element: _Element, *, strict: bool) -> list[Plain]:
+    found = []
+    for each in element.children:
+        if each.name == kind.element:
+            found.append(_plain_of_element(kind, each, strict=strict))
+        else:
+            _check_no_field(kind, each.name, strict=strict)
+    return found
+
+
+def _check_no_field(kind: type[Resource], name: str, *, strict: bool) -> None:
+    if strict:
+        raise MalformedBody(f"{kind.element}: there is no field {cut(name)!r}, so it cannot be set")
 
 
 def _plain_of_json(kind: type[Resource], text: bytes) -> Plain:
@@ -234,6 +257,8 @@ def _plain_of_object(kind: type[Resource], value: Any, path: str) -> Plain:
     if not isinstance(value, dict):
         raise MalformedBody(f"{path}: expected an object")
     found: Plain = {}
+    for name in value.keys() - {field.name for field in _fields(kind)}:
+        _check_no_field(kind, name, strict=not kind.has_others)
     for field in _fields(kind):
         given = value.get(field.name)
         if given is None:
@@ -253,6 +278,8 @@ def _plain_members(field: _Field, given: Any, path: str) -> list[Plain]:
     assert field.resource is not None  # noqa: S101
     members = given
     if isinstance(given, dict):
+        for name in given.keys() - {field.resource.element}:
+            raise MalformedBody(f"{path}: there is no {cut(name)!r} in it")
         members = given.get(field.resource.element, [])
         members = [members] if isinstance(members, dict) else members
     if not isinstance(members, list):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec import structs
@@ -49,6 +49,11 @@ _POLICY_LINKS = (
     "filters.scheduling_policy_unit", "weights.scheduling_policy_unit",
     "weight.scheduling_policy_unit", "balances.scheduling_policy_unit",
 )  # fmt: skip
+_NOT_SET = (
+    *("policy", "default_policy", "locked", "thresholds"),
+    *("filters", "weights", "weight", "balances"),
+)
+"""What a policy shows, and a client does not set with the policy."""
 _MEMBERS: Mapping[UnitKind, type[types.Resource]] = {
     UnitKind.FILTER: types.Filter,
     UnitKind.WEIGHT: types.Weight,
@@ -137,6 +142,7 @@ class OvirtApi:
         given = call.read(types.Policy)
         if not given.name:
             raise Incomplete("SchedulingPolicy", ["name"])
+        _check_unchanged(given, types.Policy(locked=False, default_policy=False), _NOT_SET)
         with _doing("Cannot add Scheduling Policy."):
             made = self._admin.create(_fields(given), call.actor)
         return self._created(call, made)
@@ -147,7 +153,10 @@ class OvirtApi:
         given = call.read(types.Action).scheduling_policy or types.Policy()
         if not given.name:
             raise Incomplete("Action", ["schedulingPolicy.name"])
-        source = self._admin.library.policy(policy_id).document
+        stored = self._admin.library.policy(policy_id)
+        names = ("description", "properties", *_NOT_SET)
+        _check_unchanged(given, self._full(call, stored), names)
+        source = stored.document
         with _doing("Cannot add Scheduling Policy."):
             copy = structs.replace(source, id=str(uuid.uuid4()), name=given.name, version=1)
             made = self._admin.add(copy, call.actor)
@@ -165,6 +174,7 @@ class OvirtApi:
         self._check_edit(call, Action.EDIT, policy_id)
         given = call.read(types.Policy)
         _check_same_id(given, policy_id)
+        _check_unchanged(given, self._full(call, self._admin.library.policy(policy_id)), _NOT_SET)
         with _doing("Cannot edit Scheduling Policy."):
             changed = self._admin.update(policy_id, _fields(given), call.actor)
         return Reply(self._policy(call, changed))
@@ -181,6 +191,18 @@ class OvirtApi:
                     f"cluster(s): {', '.join(error.users)}, please unassign cluster(s).]",
                 ) from None
         return Reply(COMPLETE)
+
+    def _full(self, call: Call, stored: StoredPolicy) -> types.Policy:
+        """All that a policy says, with its filters, weights and balances."""
+        present = self._presentation(call)
+        return structs.replace(
+            present.policy(stored),
+            policy=stored.document.name,
+            filters=present.filters(stored),
+            weights=present.weights(stored),
+            weight=present.weights(stored),
+            balances=present.balances(stored),
+        )
 
     def _policy(self, call: Call, stored: StoredPolicy) -> types.Policy:
         present = self._presentation(call)
@@ -300,6 +322,7 @@ class OvirtApi:
         self._check(call, Action.ATTACH, view.name, [view.name])
         given = call.read(types.Cluster)
         _check_same_id(given, view.id)
+        _check_unchanged(given, types.Cluster(name=view.name), ("name",))
         with _doing("Cannot edit Cluster."):
             parameters = own_parameters(given)
             policy = _named_policy(given.scheduling_policy)
@@ -399,6 +422,32 @@ def _named_policy(given: types.Policy | None) -> str | None:
 def _check_same_id(given: types.Identified, wanted: str) -> None:
     if given.id not in {None, wanted}:
         raise Refusal(409, "Attempt to set immutable field: id", reason=IMMUTABLE)
+
+
+def _check_unchanged(given: types.Identified, now: types.Identified, names: Iterable[str]) -> None:
+    """Raises Refusal where a client wants another value of what cannot be set this way.
+
+    Clients send back what they have read. They may leave out lists, or send empty ones.
+    """
+    for name in names:
+        wanted, current = getattr(given, name), getattr(now, name)
+        if isinstance(wanted, tuple):
+            wanted, current = _values(wanted), _values(current or ())
+        if wanted not in (None, set(), current):
+            raise Refusal(400, f"[{given.element}: {name} cannot be set here]")
+
+
+def _values(members: Iterable[types.Resource]) -> set[tuple[object, ...]]:
+    """What tells the members of a list from others."""
+    found: set[tuple[object, ...]] = set()
+    for each in members:
+        if isinstance(each, types.Property):
+            found.add((each.name, each.value))
+        elif isinstance(each, (types.Filter, types.Weight, types.Balance)):
+            unit = each.scheduling_policy_unit
+            more = getattr(each, "position", None) or 0, getattr(each, "factor", None) or 1
+            found.add((each.id or (unit and unit.id), *more))
+    return found
 
 
 def _matches(name: str, search: str) -> bool:

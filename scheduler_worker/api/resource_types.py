@@ -29,6 +29,8 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     element: ClassVar[str]
     elements: ClassVar[str]
     """The name of a collection."""
+    has_others: ClassVar[bool] = False
+    """Whether clients send fields that are not here and mean nothing."""
 
 
 class Link(Resource, frozen=True, kw_only=True):
@@ -191,6 +193,7 @@ class Action(Resource, frozen=True, kw_only=True):
 
     element = "action"
     elements = "actions"
+    has_others = True  # such as ``async``
     status: str | None = None
     scheduling_policy: Policy | None = None
     """The copy that was made, and the name that a client wants for it."""

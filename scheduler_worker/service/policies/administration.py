@@ -13,7 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec import structs
 
-from scheduler_worker.errors import Conflict, EditConflict, Incomplete, Invalid, StateUnavailable
+from scheduler_worker.errors import (
+    Conflict,
+    EditConflict,
+    Incomplete,
+    Invalid,
+    NotFound,
+    StateUnavailable,
+)
 from scheduler_worker.model.policies import (
     NORMALIZED_SUM,
     BalanceUse,
@@ -27,7 +34,7 @@ from scheduler_worker.model.policies import (
 from scheduler_worker.policy_store import Attachment, PolicyStore, StoredPolicy
 from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind
-from scheduler_worker.service.policies.attachments import Attachments
+from scheduler_worker.service.policies.attachments import Attachments, retried
 from scheduler_worker.service.policies.audit import Actor, AuditLog
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.policy_library import PolicyLibrary
@@ -125,7 +132,8 @@ class PolicyAdministration:
             NotFound: there is no such policy.
             Invalid: it is locked, or would break a rule.
             NameTaken: another policy has the name.
-            EditConflict: another edit was first, or the version is not the expected one.
+            EditConflict: the version is not the expected one; none is expected: every try of
+                many came second.
         """
         return self._edit(policy_id, lambda now: _with_fields(now, fields), actor, expected_version)
 
@@ -199,10 +207,12 @@ class PolicyAdministration:
         """Remove a filter, weight or balance; one that the policy does not use is no error.
 
         Raises as :meth:`update`: a parameter that only this unit declares must be removed first.
+        NotFound also where no unit of the kind has the id.
         """
         unit = self.library.units().find(unit_id)
         if unit is None or unit.kind != kind:
-            return self.library.editable(policy_id)
+            self.library.editable(policy_id)
+            raise NotFound(kind, unit_id)
 
         def without(now: ClusterPolicy) -> ClusterPolicy:
             if kind is UnitKind.FILTER:
@@ -301,6 +311,13 @@ class PolicyAdministration:
         change: Change,
         actor: Actor,
         expected_version: int | None = None,
+    ) -> StoredPolicy:
+        if expected_version is None:
+            return retried(lambda: self._edit_once(policy_id, change, actor))
+        return self._edit_once(policy_id, change, actor, expected_version)
+
+    def _edit_once(
+        self, policy_id: str, change: Change, actor: Actor, expected_version: int | None = None
     ) -> StoredPolicy:
         before = self.library.editable(policy_id)
         now = before.document

@@ -6,7 +6,9 @@ shared state, in the same call; ``reconciler.py`` repairs what a crash between b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 from msgspec import structs
@@ -19,8 +21,16 @@ from scheduler_worker.ports import Clock
 from scheduler_worker.service.policies.audit import Actor, AuditLog
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.policy_library import PolicyLibrary
-from scheduler_worker.service.policies.policy_rules import cluster_parameters
+from scheduler_worker.service.policies.policy_rules import (
+    check_parameters,
+    cluster_parameters,
+    declarations,
+)
 from scheduler_worker.wording import cut
+
+Changed = TypeVar("Changed")
+_TRIES = 50
+"""How often a change is made whose caller expects no version, each time on what is stored then."""
 
 
 class Attachments:
@@ -72,14 +82,32 @@ class Attachments:
 
         Without ``policy`` the cluster keeps its policy. ``parameters`` are the cluster's own;
         without them it keeps its own under the same policy, and has the policy's under another.
-        A cluster that ``is_new`` need not have hosts yet.
+        Those that only the policy before knows are dropped. A cluster that ``is_new`` need not have
+        hosts yet.
 
         Raises:
             NotFound: there is no such policy, or no such cluster.
-            Invalid: a parameter's value does not fit, or the policy cannot be compiled.
-            EditConflict: another attachment was first.
+            Invalid: neither policy knows a parameter, its value does not fit, or the policy cannot
+                be compiled.
+            EditConflict: another attachment was first, of all tries if no version is expected.
             StateUnavailable: it is stored, and not in force yet.
         """
+
+        def attach() -> Attachment:
+            return self._attach(cluster, actor, policy, parameters, expected_version, is_new=is_new)
+
+        return attach() if expected_version is not None else retried(attach)
+
+    def _attach(
+        self,
+        cluster: str,
+        actor: Actor,
+        policy: str | None,
+        parameters: Mapping[str, str] | None,
+        expected_version: int | None,
+        *,
+        is_new: bool,
+    ) -> Attachment:
         now = self._store.attachment(cluster)
         if now is None and not is_new and cluster not in self._in_force.clusters():
             raise NotFound("cluster", cluster)
@@ -92,6 +120,7 @@ class Attachments:
         found = self._library.policy_called(policy or (now.policy_id if now else NOVA))
         is_same = now is not None and now.policy_id == found.document.id
         own = parameters if parameters is not None else (now.parameters if now and is_same else {})
+        self._check_known(found.document, own, now)
         attachment = Attachment(
             cluster=cluster,
             policy_id=found.document.id,
@@ -162,11 +191,37 @@ class Attachments:
         if failed is not None:
             raise failed
 
+    def _check_known(
+        self, document: ClusterPolicy, own: Mapping[str, str], now: Attachment | None
+    ) -> None:
+        """Raises Invalid for a parameter that neither the policy nor the one before knows."""
+        units = self._library.units()
+        known = {*document.parameters, *(now.parameters if now else ())}
+        if now is not None and now.policy_id != document.id:
+            with contextlib.suppress(NotFound):
+                before = self._library.policy(now.policy_id).document
+                known |= {*before.parameters, *declarations(before, units)}
+        if document.id != NOVA:
+            known |= declarations(document, units).keys()
+        unknown = {name: value for name, value in own.items() if name not in known}
+        if unknown and document.id == NOVA:
+            name = cut(min(unknown))
+            raise Invalid(f"properties.{name}", "the parameters of nova are the workers' options")
+        check_parameters(document, unknown, units)
+
     def _parameters(self, document: ClusterPolicy, own: Mapping[str, str]) -> Mapping[str, str]:
         """The parameters of a cluster under a policy, checked."""
         if document.id == NOVA:  # its parameters are the workers' options
             return {}
         return self._library.for_cluster(document, own, self._library.units()).parameters
+
+
+def retried(change: Callable[[], Changed]) -> Changed:
+    """Make a change again where another one was first. Raises EditConflict if all were."""
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(EditConflict):
+            return change()
+    return change()
 
 
 def _check_cluster(name: str) -> None:

@@ -26,6 +26,8 @@ from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUni
 from scheduler_worker.wording import cut, listed
 
 _PARAMETER_NAME = re.compile(r"[a-z_A-Z0-9]{1,128}")
+_MOST_FACTOR = 2**31 - 1
+"""oVirt's factors are whole numbers of 32 bits; above, sums of scores lose all others."""
 _UNSTORABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 """Characters that not every database and no XML document can carry; newlines and tabs are fine."""
 
@@ -229,6 +231,8 @@ def _check_factors(policy: ClusterPolicy, units: PolicyUnits) -> None:
         field = f"weights.{cut(each.unit)}"
         if not math.isfinite(each.factor):
             raise Invalid(field, f"factor {each.factor} is no finite number")
+        if abs(each.factor) > _MOST_FACTOR:
+            raise Invalid(field, f"factor {each.factor:g} is not between +/-{_MOST_FACTOR}")
         entry = units.catalogue.find(each.unit, UnitKind.WEIGHT)
         is_cost = entry is None or getattr(entry.unit, "lower_is_better", False)
         if each.factor < 0 and is_cost:

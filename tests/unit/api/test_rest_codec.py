@@ -16,6 +16,7 @@ from scheduler_worker.api.codec import (
     Form,
     MalformedBody,
     read,
+    read_collection,
     write,
 )
 
@@ -151,9 +152,23 @@ def test_absent_and_empty_lists_differ():
     assert read(types.Policy, b'{"properties": {}}', Form.JSON).properties == ()
 
 
-def test_unknown_fields_are_ignored():
-    text = b'<filter new="1"><comment>c</comment><position>1</position></filter>'
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        (b"<filter><comment>c</comment><position>1</position></filter>", Form.XML),
+        (b'{"position": 1, "comment": "c"}', Form.JSON),
+    ],
+)
+def test_a_field_that_is_not_known_is_refused_and_an_attribute_ignored(text, form):
+    with pytest.raises(MalformedBody, match="no field 'comment'"):
+        read(types.Filter, text, form)
+    text = b'<filter new="1"><position>1</position></filter>'
     assert read(types.Filter, text, Form.XML) == types.Filter(position=1)
+
+
+def test_what_another_engine_tells_beside_is_ignored():
+    text = b"<filters><filter><comment>c</comment><position>1</position></filter></filters>"
+    assert read_collection(types.Filter, text) == [types.Filter(position=1)]
 
 
 def test_a_kind_is_read_from_an_attribute_or_a_child():

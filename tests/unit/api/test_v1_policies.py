@@ -156,6 +156,9 @@ def test_a_cluster_is_attached_with_its_own_values(rest):
     assert (response.get_json()["policy"], response.get_json()["changed_by"]) == ("nova", None)
     body = {"policy": policy["id"], "parameters": {"HighUtilization": "90"}}
     ask(rest, "PUT", path, body, 428)
+    wrong = {**body, "parameters": {"HighUtilisation": "90"}}
+    refused = ask(rest, "PUT", path, wrong, 400, etag=response.headers["ETag"])
+    assert "properties.HighUtilisation: no unit" in refused.get_json()["detail"]
     found = ask(rest, "PUT", path, body, etag=response.headers["ETag"]).get_json()
     assert found["policy"] == policy["id"]
     assert found["parameters"]["HighUtilization"] == "90"

@@ -220,7 +220,10 @@ def test_a_lost_update_names_who_was_first(office):
     assert office.desk.library.policy(made.document.id).document.description == "first"
 
 
-def test_an_edit_between_reading_and_writing_is_not_overwritten(office, monkeypatch):
+@pytest.mark.parametrize("expects_a_version", [True, False])
+def test_an_edit_between_reading_and_writing_is_not_overwritten(
+    office, monkeypatch, expects_a_version
+):
     made = office.made()
     read = office.store.policy
 
@@ -231,8 +234,17 @@ def test_an_edit_between_reading_and_writing_is_not_overwritten(office, monkeypa
         return found
 
     monkeypatch.setattr(office.store, "policy", read_and_be_late)
-    with pytest.raises(EditConflict, match="bert"):
-        office.desk.update(made.document.id, PolicyFields(description="second"), ANNA)
+    if expects_a_version:
+        with pytest.raises(EditConflict, match="bert"):
+            office.desk.update(
+                made.document.id,
+                PolicyFields(description="second"),
+                ANNA,
+                expected_version=made.document.version,
+            )
+    else:
+        after = office.desk.update(made.document.id, PolicyFields(name="second"), ANNA)
+        assert (after.document.name, after.document.description) == ("second", "first")
 
 
 # Clusters
@@ -253,8 +265,10 @@ def test_an_attached_policy_is_in_force_with_the_clusters_parameters(office):
 def test_a_cluster_keeps_its_values_under_its_policy_and_drops_unknown_ones(office):
     made = with_threshold(office)
     desk, policy_id = office.desk, made.document.id
+    with pytest.raises(Invalid, match=r"properties.x: no unit of the policy declares it"):
+        desk.attachments.attach("east", ANNA, policy=policy_id, parameters={"x": "1"})
     attached = desk.attachments.attach(
-        "east", ANNA, policy=policy_id, parameters={"threshold": "7", "x": "1"}
+        "east", ANNA, policy=policy_id, parameters={"threshold": "7"}
     )
     assert attached.parameters == {"threshold": "7"}
     assert desk.attachments.attach("east", ANNA, policy=policy_id) == attached
