@@ -113,7 +113,7 @@ def left_out(settings: Settings) -> list[str]:
     """What a worker would start without: plugins and tuning policies that cannot be loaded."""
     found: list[str] = []
     for group in (FILTERS, WEIGHERS, *POLICY_UNITS):
-        registered(group, lambda name, error: found.append(f"{name} cannot be loaded: {error!r}"))
+        registered(group, found.append)
     files = factories.policy_files(settings.tuning)
     policies = TuningPolicies(MemoryState(SystemClock(), hold_timeout_s=1.0), files)
     policies.read_from(files)

@@ -74,18 +74,13 @@ def compile_pipelines(
     return Pipelines(catalogue, nova, options, collaborators)
 
 
-def _log_broken(name: str, error: Exception) -> None:
-    LOG.error("%s cannot be loaded and is left out: %s", name, why_not_loaded(error))
-
-
-def registered(
-    group: str, report_broken: Callable[[str, Exception], None] = _log_broken
-) -> Registered:
+def registered(group: str, report: Callable[[str], None] = LOG.error) -> Registered:
     """Load the units that installed packages register; report broken ones and leave them out."""
     found = {}
     for entry in entry_points(group=group):
         try:
             found[entry.name] = entry.load()
-        except Exception as error:  # whatever a package raises when it is imported
-            report_broken(f"{group} {entry.name}", error)
+        except (Exception, SystemExit) as error:  # whatever a package does when it is imported
+            why = why_not_loaded(error)
+            report(f"{group} {entry.name} = {entry.value} cannot be loaded: {why}")
     return found

@@ -5,6 +5,7 @@ import operator
 import sys
 import threading
 import uuid
+from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -231,6 +232,18 @@ def test_a_class_that_cannot_be_loaded_says_why(tmp_path, monkeypatch, text, com
     monkeypatch.delitem(sys.modules, "broken", raising=False)
     with pytest.raises(ConfigError, match=f"available_filters: broken.Filter .*{complaint}"):
         build(tmp_path, filter_scheduler={"available_filters": "broken.Filter"})
+
+
+def test_a_registered_class_that_cannot_be_loaded_says_why(tmp_path, monkeypatch):
+    (tmp_path / "registers.py").write_text("x = 1\nraise SystemExit('no licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+    broken = EntryPoint("Licensed", "registers:Filter", "scheduler_worker.filters")
+    monkeypatch.setattr("scheduler_worker.factories.units.entry_points", lambda group: [broken])
+    found: list[str] = []
+    assert factories.registered("scheduler_worker.filters", found.append) == {}
+    (complaint,) = found
+    assert "Licensed = registers:Filter cannot be loaded" in complaint
+    assert "registers.py, line 2: SystemExit: no licence" in complaint
 
 
 def test_reload_swaps_the_pipeline_or_leaves_it(tmp_path):
