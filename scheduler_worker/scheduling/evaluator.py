@@ -58,20 +58,20 @@ class Evaluator:
         before: Evaluation | None = None,
         claimed_row: int | None = None,
         *,
-        is_alike: bool = False,
+        is_same: bool = False,
     ) -> Evaluation:
         """The survivors of all filters on the hosts as they are now.
 
         ``before`` is the evaluation for the last instance of the request, for which ``claimed_row``
-        was chosen. A host that was rejected for an earlier instance stays rejected. ``is_alike``:
-        ``spec`` differs from that of ``before`` in its instance only, so what a filter that looks
-        at rows has said of a host holds until the host changes.
+        was chosen. A host that was rejected for an earlier instance stays rejected. ``is_same``:
+        ``spec`` is that of ``before``, so what a filter that looks at rows has said of a host holds
+        until the host changes.
         """
         if before is not None and before.is_of_later_instance:
-            return self.evaluate_afresh(hosts, spec, before, is_alike=is_alike)
+            return self.evaluate_afresh(hosts, spec, before, is_same=is_same)
         evaluation = self._cached(hosts, spec, is_first=before is None)
         if evaluation is None:
-            return self.evaluate_afresh(hosts, spec, before, is_alike=is_alike)
+            return self.evaluate_afresh(hosts, spec, before, is_same=is_same)
         if before is None:
             return evaluation
         survivors = evaluation.results.survivors
@@ -82,9 +82,9 @@ class Evaluator:
             and not survivors[claimed_row]
             and evaluation.results.rejected_once(claimed_row)
         ):
-            return self.evaluate_afresh(hosts, spec, before, claimed_row, is_alike=is_alike)
+            return self.evaluate_afresh(hosts, spec, before, claimed_row, is_same=is_same)
         if before is not evaluation and (survivors & ~before.results.survivors).any():
-            return self.evaluate_afresh(hosts, spec, before, is_alike=is_alike)
+            return self.evaluate_afresh(hosts, spec, before, is_same=is_same)
         return evaluation
 
     def evaluate_afresh(
@@ -94,7 +94,7 @@ class Evaluator:
         before: Evaluation | None = None,
         claimed_row: int | None = None,
         *,
-        is_alike: bool = False,
+        is_same: bool = False,
         in_order: bool = False,
     ) -> Evaluation:
         """Ask every filter about every host that is left, ``claimed_row`` among them.
@@ -103,7 +103,7 @@ class Evaluator:
         named for a rejected host, and not which hosts are rejected.
         """
         earlier = None if before is None else before.results.survivors
-        changed = before.changed(hosts) if before is not None and is_alike else None
+        changed = before.changed(hosts) if before is not None and is_same else None
         if earlier is not None and claimed_row is not None:
             earlier = earlier.copy()
             earlier[claimed_row] = True

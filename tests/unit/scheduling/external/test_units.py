@@ -88,7 +88,7 @@ def test_a_filter_keeps_and_the_lowest_score_wins():
     assert (verdict.rejected_by, verdict.reason) == ("Keep", "Keep of all.py does not keep it")
 
 
-def test_a_filter_is_asked_once_for_a_request_with_alternates():
+def test_a_filter_is_asked_once_for_an_instance_and_its_alternates():
     plugins = Answers(Keep=HOSTS, Cost=[])
     hosts = table(record(name, {}, vcpus=8, memory_mb=4096, local_gb=10) for name in HOSTS)
     asked = Request(spec=request(), instance_uuids=("vm-1",), num_alternates=2)
@@ -102,7 +102,8 @@ def test_a_filter_is_asked_once_for_a_request_with_alternates():
     found = compiled.decide(hosts, asked, random.Random(0))
     keeps = [each.hosts for each in plugins.asked if each.plugin.name == "Keep"]
     chosen = [each[0].nodename for each in found.selections]
-    assert [sorted(each) for each in keeps] == [HOSTS, chosen[:1], chosen[1:]]
+    # Its second host has changed before the alternates are found.
+    assert [sorted(each) for each in keeps] == [HOSTS, HOSTS, chosen[1:]]
 
 
 def test_classes_get_ids_and_the_parameters_that_are_set():
