@@ -7,15 +7,15 @@ request for a VM has said (server groups, traits, images) is not known any more.
 
 VMs are many and alike, so what can be shared is asked once for each kind of VM. A filter of ours
 that is not of one request treats all hosts alike on which the VM does not run, so its answer holds
-for the VMs of all of them. The others are asked for each VM, as are all where none is found so.
+for the VMs of all of them. One that compares the VM's host with others is asked about all hosts of
+the kind at once, for a few others. Only where these leave a doubt all filters are asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 from msgspec import structs
 
@@ -23,80 +23,110 @@ from scheduler_worker.model.host_power import UP
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Mask
 from scheduler_worker.model.requests import Flavor, RequestSpec
-from scheduler_worker.model.virt_hosts import RunningVm
 from scheduler_worker.model.virtual_machines import NO_MACHINE, VirtualMachine
 from scheduler_worker.scheduling.filter_results import left_by
+from scheduler_worker.scheduling.ovirt.migration import MigratesFilter
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Filter
 
 _ELSEWHERE = ""
 """Where a VM runs that runs on no host of the table."""
+_FEW = 4
+"""Hosts that are compared with the VMs' own before all are."""
+
+
+class _Kind(NamedTuple):
+    """What tells VMs from others, but for their own host."""
+
+    memory_mb: int
+    vcpus: int
+    root_gb: int
+    ephemeral_gb: int
+    swap_mb: int
+    project_id: str | None
+    highly_available: bool
+    needs: VirtualMachine | None
+
+    def spec(self, uuid: str | None, source: str) -> RequestSpec:
+        """What a VM of the kind on a host asks for."""
+        vm = structs.replace(
+            self.needs or NO_MACHINE, highly_available=self.highly_available, run_on=source
+        )
+        flavor = Flavor(
+            memory_mb=self.memory_mb,
+            vcpus=self.vcpus,
+            root_gb=self.root_gb,
+            ephemeral_gb=self.ephemeral_gb,
+            swap=self.swap_mb,
+        )
+        return RequestSpec(instance_uuid=uuid, flavor=flavor, project_id=self.project_id, vm=vm)
+
+
+class RunningVms:
+    """The VMs of a cluster that may have to leave their hosts, by kind.
+
+    One that cannot migrate counts only if it is highly available: else it stays or ends.
+    """
+
+    def __init__(self, pipeline: Pipeline, hosts: HostTable) -> None:
+        self.hosts = hosts
+        self.evaluator = pipeline.evaluator
+        self.kinds: dict[_Kind, dict[str, str]] = {}
+        """For each host with VMs of the kind the id of one."""
+
+    def read(self, source: str) -> None:
+        """Take in the VMs of a host."""
+        for vm, kind in _vms_on(self.hosts, source):
+            found = self.kinds.get(kind)
+            if found is None:
+                found = self.kinds[kind] = {}
+            found.setdefault(source, vm)
 
 
 class Refuge:
-    """One host, and the VMs that would have no other but it."""
+    """One host, and the VMs elsewhere that would have no other but it."""
 
-    def __init__(self, pipeline: Pipeline, hosts: HostTable, host: str) -> None:
-        self._survivors = pipeline.evaluator.survivors
-        self._hosts = hosts
-        self._host = host
-        self._alone = _alone(hosts, host)
-        self._kinds = _Kinds(pipeline, hosts)
-        self._kinds_alone = _Kinds(pipeline, self._alone)
-        self._single = [each for each in pipeline.evaluator.filters if not _is_shared(each)]
+    def __init__(self, vms: RunningVms, host: str) -> None:
+        self._hosts, self._evaluator, self._host = vms.hosts, vms.evaluator, host
+        self._alone = _alone(vms.hosts, host)
+        self.doubtful = [
+            (kind, source, found[source])
+            for kind, found in vms.kinds.items()
+            for source in self._without_another(kind, found)
+        ]
+        """The VMs that may need it, and their hosts."""
 
-    def needed_by(self, source: str) -> str | None:
-        """A VM on another host that could go to this one and nowhere else; None: there is none.
+    def is_needed(self, kind: _Kind, source: str, vm: str) -> bool:
+        """Whether a VM could go to this host and nowhere else, by all filters."""
+        spec, survivors = kind.spec(vm, source), self._evaluator.survivors
+        elsewhere = structs.replace(spec, ignore_hosts=(source, self._host))
+        return not survivors(self._hosts, elsewhere).any() and survivors(self._alone, spec).any()
 
-        A VM that cannot migrate counts only if it is highly available: else it stays or ends.
-        """
-        asked: set[bytes] = set()
-        for vm, spec in _vms_on(self._hosts, source):
-            kind = msgspec.msgpack.encode(structs.replace(spec, instance_uuid=None))
-            if kind in asked:
-                continue
-            asked.add(kind)
-            if not self._kinds_alone.passing(spec).any() or self._has_another(spec, source):
-                continue
-            elsewhere = structs.replace(spec, ignore_hosts=(source, self._host))
-            survivors = self._survivors
-            if not survivors(self._hosts, elsewhere).any() and survivors(self._alone, spec).any():
-                return vm
-        return None
+    def _without_another(self, kind: _Kind, sources: Mapping[str, str]) -> list[str]:
+        """The hosts of a kind whose VMs may have no other host."""
+        spec = kind.spec(None, _ELSEWHERE)
+        if not self._shared(self._alone, spec).any():
+            return []
+        hosts = self._hosts
+        left = hosts.rows_of(sources) & ~hosts.rows_of([self._host])
+        single = [each for each in self._evaluator.asked(spec) if not _is_shared(each)]
+        compared = [each for each in single if isinstance(each, MigratesFilter)]
+        if len(compared) == len(single):
+            others = self._shared(hosts, spec) & ~hosts.rows_of([self._host])
+            for row in np.flatnonzero(others)[:_FEW]:
+                fits = ~hosts.rows_of([hosts.records[row].host])
+                for unit in compared:
+                    fits &= unit.fits(hosts, hosts.take(np.array([row])))
+                left &= ~fits
+        return sorted({hosts.records[row].host for row in np.flatnonzero(left)})
 
-    def _has_another(self, spec: RequestSpec, source: str) -> bool:
-        """Whether a VM has another host for sure, by what is known of its kind."""
-        mask = self._kinds.passing(spec) & ~self._hosts.rows_of((source, self._host))
-        for unit in self._single:
-            if unit.applies(spec):
-                mask = left_by(unit, self._hosts, spec, mask)
-        return bool(mask.any())
-
-
-class _Kinds:
-    """The hosts of a table that pass the shared filters, by kind of VM."""
-
-    def __init__(self, pipeline: Pipeline, hosts: HostTable) -> None:
-        self._evaluator = pipeline.evaluator
-        self._hosts = hosts
-        self._marks = hosts.marks()
-        self._passing: dict[bytes, Mask] = {}
-
-    def passing(self, spec: RequestSpec) -> Mask:
-        """The hosts that pass for a VM like this, wherever it runs; its own may not be right."""
-        if self._hosts.touched_since(self._marks) is None:  # rows have moved
-            self._passing.clear()
-            self._marks = self._hosts.marks()
-        machine = structs.replace(spec.machine, run_on=_ELSEWHERE)
-        spec = structs.replace(spec, instance_uuid=None, vm=machine)
-        kind = msgspec.msgpack.encode(spec)
-        if kind not in self._passing:
-            mask = np.ones(len(self._hosts), bool)
-            for unit in self._evaluator.asked(spec):
-                if _is_shared(unit):
-                    mask = left_by(unit, self._hosts, spec, mask)
-            self._passing[kind] = mask
-        return self._passing[kind]
+    def _shared(self, hosts: HostTable, spec: RequestSpec) -> Mask:
+        """The hosts that pass for all VMs of a kind."""
+        mask = np.ones(len(hosts), bool)
+        for unit in self._evaluator.asked(spec):
+            if _is_shared(unit):
+                mask = left_by(unit, hosts, spec, mask)
+        return mask
 
 
 def _is_shared(unit: Filter) -> bool:
@@ -113,7 +143,7 @@ def _alone(hosts: HostTable, host: str) -> HostTable:
     return alone
 
 
-def _vms_on(hosts: HostTable, source: str) -> Iterator[tuple[str, RequestSpec]]:
+def _vms_on(hosts: HostTable, source: str) -> Iterator[tuple[str, _Kind]]:
     """The VMs on a host that may have to leave it, with what is known of what they ask for."""
     reported = hosts.reported_instances(source)
     seen: set[str] = set()
@@ -121,44 +151,30 @@ def _vms_on(hosts: HostTable, source: str) -> Iterator[tuple[str, RequestSpec]]:
         for vm in record.virt.vms if record.virt else ():
             seen.add(vm.id)
             if vm.migratable or vm.highly_available:
-                yield vm.id, _of_vm(vm, source, reported.get(vm.id, {}))
+                facts = reported.get(vm.id, {})
+                yield vm.id, _kind(vm.memory_mb, vm.vcpus, facts, vm.highly_available, vm.needs)
         for reserved in hosts.reservations_of_host(record.uuid):
             if reserved.instance_uuid not in seen:
                 seen.add(reserved.instance_uuid)
                 taken = reserved.resources
-                flavor = Flavor(vcpus=taken.vcpus, memory_mb=taken.memory_mb, swap=taken.disk_mb)
-                yield reserved.instance_uuid, _spec(reserved.instance_uuid, flavor, source, {})
+                facts = {"swap_mb": taken.disk_mb}
+                yield reserved.instance_uuid, _kind(taken.memory_mb, taken.vcpus, facts)
     for uuid, facts in reported.items():
         if uuid not in seen and facts.get("memory_mb") is not None:
-            flavor = _flavor(facts["memory_mb"], facts.get("vcpus") or 0, facts)
-            yield uuid, _spec(uuid, flavor, source, facts)
+            yield uuid, _kind(facts["memory_mb"], facts.get("vcpus") or 0, facts)
 
 
-def _of_vm(vm: RunningVm, source: str, facts: Mapping[str, Any]) -> RequestSpec:
-    flavor = _flavor(vm.memory_mb, vm.vcpus, facts)
-    needs = structs.replace(vm.needs or NO_MACHINE, highly_available=vm.highly_available)
-    return _spec(vm.id, flavor, source, facts, needs)
-
-
-def _flavor(memory_mb: int, vcpus: int, facts: Mapping[str, Any]) -> Flavor:
-    return Flavor(
-        memory_mb=memory_mb,
-        vcpus=vcpus,
-        root_gb=facts.get("root_gb") or 0,
-        ephemeral_gb=facts.get("ephemeral_gb") or 0,
-    )
-
-
-def _spec(
-    uuid: str,
-    flavor: Flavor,
-    source: str,
+def _kind(
+    memory_mb: int,
+    vcpus: int,
     facts: Mapping[str, Any],
-    needs: VirtualMachine = NO_MACHINE,
-) -> RequestSpec:
-    return RequestSpec(
-        instance_uuid=uuid,
-        flavor=flavor,
-        project_id=facts.get("project_id"),
-        vm=structs.replace(needs, run_on=source),
-    )
+    highly_available: bool = False,
+    needs: VirtualMachine | None = None,
+) -> _Kind:
+    if not facts:
+        return _Kind(memory_mb, vcpus, 0, 0, 0, None, highly_available, needs)
+    root_gb, ephemeral_gb = facts.get("root_gb") or 0, facts.get("ephemeral_gb") or 0
+    return _Kind(
+        memory_mb, vcpus, root_gb, ephemeral_gb, facts.get("swap_mb", 0),
+        facts.get("project_id"), highly_available, needs,
+    )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import pytest
 from conformance import ovirt
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -10,7 +10,7 @@ from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.scheduling.compiler import compile_policy
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.ovirt.policies import POWER_SAVING
-from scheduler_worker.scheduling.refuge import Refuge
+from scheduler_worker.scheduling.refuge import Refuge, RunningVms
 from tests.support.hosts import host_record, host_table
 
 PARAMETERS = {**POWER_SAVING.parameters, "HeSparesCount": "1"}
@@ -79,22 +79,20 @@ def _record(name, *, vms, engine, tsc, **facts):
     return host_record(host=name, virt=virt, **facts)
 
 
-class OneByOne(Refuge):
-    """Asks all filters about each VM, on the table and on the host alone."""
-
-    def needed_by(self, source):
-        self._kinds_alone.passing = lambda spec: self._survivors(self._alone, spec)
-        return super().needed_by(source)
-
-    def _has_another(self, spec, source):
-        return False
-
-
 @pytest.mark.parametrize("host", ["a", "b"])
 @given(hosts=st.lists(HOST, min_size=2, max_size=4))
-def test_a_vm_needs_a_host_if_all_filters_leave_it_no_other(host, hosts):
+def test_every_vm_that_needs_a_host_by_all_filters_is_among_the_doubtful(host, hosts):
     found = table(hosts)
-    for source in {record.host for record in found.records} - {host}:
-        assert Refuge(PIPELINE, found, host).needed_by(source) == OneByOne(
-            PIPELINE, found, host
-        ).needed_by(source)
+    vms = RunningVms(PIPELINE, found)
+    for record in found.records:
+        vms.read(record.host)
+    refuge = Refuge(vms, host)
+    needing = {
+        vm
+        for kind, some in vms.kinds.items()
+        for source, vm in some.items()
+        if source != host and refuge.is_needed(kind, source, vm)
+    }
+    assert needing <= {vm for _, _, vm in refuge.doubtful}
+    event("some VM needs it" if needing else "none needs it")
+    event("some are doubtful" if refuge.doubtful else "none is doubtful")

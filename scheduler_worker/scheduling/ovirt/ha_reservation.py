@@ -45,20 +45,42 @@ def _is_protected(host: HostLoad, number: int, rooms: Sequence[_Room]) -> bool:
     vms = [vm for vm in host.vms if vm.highly_available]
     if not vms:
         return True
-    left = list(rooms)  # A sorted list is a heap: of a large cluster only the first are looked at.
+    left = _Rooms(rooms)
     return all(_placed(vm, number, left) for vm in sorted(vms, key=lambda vm: -vm.memory_mb))
 
 
-def _placed(vm: VmLoad, source: int, rooms: list[_Room]) -> bool:
+class _Rooms:
+    """Rooms of which the first ones are taken, changed and put back, without a copy of all."""
+
+    def __init__(self, rooms: Sequence[_Room]) -> None:
+        self._fresh, self._next = rooms, 0
+        self._seen: list[_Room] = []
+
+    def take_first(self) -> _Room | None:
+        """The room with most memory, which is not there any more; None: there is none."""
+        if self._next < len(self._fresh) and (
+            not self._seen or self._fresh[self._next] < self._seen[0]
+        ):
+            self._next += 1
+            return self._fresh[self._next - 1]
+        return heapq.heappop(self._seen) if self._seen else None
+
+    def put(self, room: _Room) -> None:
+        heapq.heappush(self._seen, room)
+
+
+def _placed(vm: VmLoad, source: int, rooms: _Rooms) -> bool:
     """Place a VM on the host with most memory that can take its load."""
     passed_over: list[_Room] = []
     is_placed = False
-    while rooms and not is_placed and -rooms[0].lacking_mb >= vm.memory_mb:
-        room = heapq.heappop(rooms)
-        is_placed = room.number != source and room.load + vm.load <= 0
+    while not is_placed and (room := rooms.take_first()) is not None:
+        has_memory = -room.lacking_mb >= vm.memory_mb
+        is_placed = has_memory and room.number != source and room.load + vm.load <= 0
         if is_placed:
             room = _Room(room.lacking_mb + vm.memory_mb, room.number, room.load + vm.load)
         passed_over.append(room)
+        if not has_memory:
+            break
     for room in passed_over:
-        heapq.heappush(rooms, room)
+        rooms.put(room)
     return is_placed

@@ -19,7 +19,7 @@ NEWER, SAME, OLDER = 0.0, 100_000.0, 1_000_000.0
 """The scores of a host's operating system compared with the source's."""
 
 
-class _Migration:
+class MigratesFilter(Filter):
     """A filter that compares other hosts with the one on which the VM runs."""
 
     of_one_request = True
@@ -27,17 +27,27 @@ class _Migration:
     def applies(self, spec: RequestSpec) -> bool:
         return spec.machine.run_on is not None
 
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        return demand.is_there(hosts, spec) | self.fits(_source(hosts, spec), hosts)
 
-def _source(hosts: Hosts, spec: RequestSpec) -> HostState | None:
+    def fits(self, source: Hosts | None, to: Hosts) -> Mask:
+        """Whether a VM may move from one host to each other, or from each to one.
+
+        ``source`` and ``to`` are as many, or one of them is one. None: the source is not known.
+        """
+        return np.ones(max(len(to), 0 if source is None else len(source)), bool)
+
+
+def _source(hosts: Hosts, spec: RequestSpec) -> Hosts | None:
     """The host on which the VM runs; None: it is in another cluster, or the VM does not run."""
     if not len(hosts):
         return None
     table = hosts.state(0).table  # a filter may have rejected the source itself
     rows = np.flatnonzero(demand.is_there(table, spec))
-    return table.state(int(rows[0])) if len(rows) else None
+    return table.take(rows[:1]) if len(rows) else None
 
 
-class MigrationFilter(_Migration, Filter):
+class MigrationFilter(MigratesFilter):
     """Rejects hosts under another name that are the VM's host, by their address.
 
     The VM's host itself passes, so that a balance may decide to leave the VM where it is.
@@ -48,23 +58,24 @@ class MigrationFilter(_Migration, Filter):
 
     unit_id = "e659c871-0bf1-4ccc-b748-f28f5d08ddda"
 
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        there, source = demand.is_there(hosts, spec), _source(hosts, spec)
-        addresses = hosts.derived("address", _address, "O")
-        same: Mask = hosts.derived("loopback", _is_loopback, "?").copy()
-        if source is not None and (address := _address(source)) is not None:
-            same |= addresses == address
-        return there | ~same
+    def fits(self, source: Hosts | None, to: Hosts) -> Mask:
+        same: Mask = to.derived("loopback", _is_loopback, "?")
+        if source is not None:
+            address = to.derived("address", _address, "O")
+            is_known = address != ""
+            same = same | ((address == source.derived("address", _address, "O")) & is_known)
+        return ~same
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         return f"its address {host_state.host_ip} is that of {spec.machine.run_on}"
 
 
-def _address(host: HostState) -> str | None:
+def _address(host: HostState) -> str:
+    """Empty where it is unknown."""
     try:
         return str(ipaddress.ip_address(host.host_ip or ""))
     except ValueError:
-        return host.host_ip
+        return host.host_ip or ""
 
 
 def _is_loopback(host: HostState) -> bool:
@@ -74,7 +85,7 @@ def _is_loopback(host: HostState) -> bool:
         return host.host_ip == "localhost"
 
 
-class LeaveHostFilter(_Migration, Filter):
+class LeaveHostFilter(MigratesFilter):
     """Rejects the host on which the VM runs: Migration as oVirt's design has it.
 
     Reads: the host's name; ``vm.run_on``.
@@ -90,7 +101,7 @@ class LeaveHostFilter(_Migration, Filter):
         return "is the host on which the VM runs"
 
 
-class TscFrequencyFilter(_Migration, Filter):
+class TscFrequencyFilter(MigratesFilter):
     """Rejects hosts whose time stamp counter is not as fast as the source's, to 250 per million.
 
     Every host passes if the source does not report its frequency, and none that does not report its
@@ -105,14 +116,12 @@ class TscFrequencyFilter(_Migration, Filter):
     def applies(self, spec: RequestSpec) -> bool:
         return spec.machine.use_tsc and super().applies(spec)
 
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        source = _source(hosts, spec)
-        frequency = figures.facts_of(source).tsc_frequency_hz if source else None
-        if frequency is None:
-            return np.ones(len(hosts), bool)
-        share, million = _TSC_TOLERANCE
-        near: Mask = np.abs(_tsc(hosts) - frequency) <= frequency * share // million
-        return near
+    def fits(self, source: Hosts | None, to: Hosts) -> Mask:
+        if source is None:
+            return super().fits(source, to)
+        frequency, (share, million) = _tsc(source), _TSC_TOLERANCE
+        near: Mask = np.abs(_tsc(to) - frequency) <= frequency * share // million
+        return near | np.isnan(frequency)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         frequency = figures.facts_of(host_state).tsc_frequency_hz
@@ -146,12 +155,18 @@ def system_of(text: str | None) -> System | None:
     return System(found["family"], int(found["major"]))
 
 
-def _systems(hosts: Hosts) -> list[System | None]:
-    found = figures.of_facts(hosts, "os", lambda virt: (system_of(virt.os),), "O")
-    return [each for (each,) in found]
+def _systems(hosts: Hosts) -> Values:
+    """A tuple with the system of each host, or None."""
+    return figures.of_facts(hosts, "os", lambda virt: (system_of(virt.os),), "O")
 
 
-class UpgradeFilter(_Migration, Filter):
+def _is_no_older(own: System | None, its: System | None) -> bool:
+    if own is None:
+        return True
+    return its is not None and its.family == own.family and its.major >= own.major
+
+
+class UpgradeFilter(MigratesFilter):
     """Passes hosts with the system of the VM's host, of no older major version.
 
     Reads: ``virt.os``; ``vm.run_on``.
@@ -160,16 +175,11 @@ class UpgradeFilter(_Migration, Filter):
 
     unit_id = "84e6ddee-ab0d-42dd-82f0-c298889db567"
 
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        source = _source(hosts, spec)
-        system = system_of(figures.facts_of(source).os) if source else None
-        if system is None:
-            return np.ones(len(hosts), bool)
-        found = (
-            each is not None and each.family == system.family and each.major >= system.major
-            for each in _systems(hosts)
-        )
-        return np.fromiter(found, bool, len(hosts))
+    def fits(self, source: Hosts | None, to: Hosts) -> Mask:
+        if source is None:
+            return super().fits(source, to)
+        pairs = np.broadcast(_systems(source), _systems(to))
+        return np.fromiter((_is_no_older(*own, *its) for (own, its) in pairs), bool, pairs.size)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         system = figures.facts_of(host_state).os or "unknown"
@@ -190,11 +200,11 @@ class UpgradeWeight(Weigher):
         return None  # scores depend on the other hosts
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        systems = _systems(hosts)
+        systems = [each for (each,) in _systems(hosts)]
         known = [each for each in systems if each is not None]
         if spec.machine.run_on is not None:
             source = _source(hosts, spec)
-            baseline = system_of(figures.facts_of(source).os) if source else None
+            baseline = None if source is None else _systems(source)[0][0]
         else:
             families = {each.family for each in known}
             baseline = max(known, key=lambda each: each.major) if len(families) == 1 else None

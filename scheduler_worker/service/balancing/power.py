@@ -18,7 +18,7 @@ from scheduler_worker.model.host_power import PowerState
 from scheduler_worker.model.migration_ledger import Progress
 from scheduler_worker.model.power_ledger import AskedPower, PowerLedger, phrase
 from scheduler_worker.observer import Observer
-from scheduler_worker.scheduling.refuge import Refuge
+from scheduler_worker.scheduling.refuge import Refuge, RunningVms
 from scheduler_worker.service.balancing.dependencies import ASKED, SHOWN, Dependencies
 from scheduler_worker.service.balancing.situation import Situation, left_alone
 from scheduler_worker.service.state.replica import ClusterReplica
@@ -36,6 +36,11 @@ class PowerActions:
         self._cluster = cluster
         self._deps = deps
         self._replica = deps.fleet.cluster(cluster)
+        self._vms: RunningVms | None = None
+
+    def begin(self) -> None:
+        """Begin a round: what VMs there are is read anew where it is needed."""
+        self._vms = None
 
     def settle(self) -> None:
         """Take in what has become of the action under way: by reports, or by silence.
@@ -112,16 +117,26 @@ class PowerActions:
         The cluster is not held up: decisions are made between the looks at two hosts.
         """
         replica = self._replica
+        vms = self._vms = self._vms or self._read_vms()
+        with replica.lock:
+            refuge = Refuge(vms, host)
+        for kind, source, vm in refuge.doubtful:
+            with replica.lock:
+                is_needed = refuge.is_needed(kind, source, vm)
+            if is_needed:
+                return f"{vm} on {source} could go to no other host"
+        return None
+
+    def _read_vms(self) -> RunningVms:
+        replica = self._replica
         with replica.lock:
             table = self._deps.fleet.prepare(replica)
-            refuge = Refuge(self._deps.pipelines().of(replica), table, host)
-            others = sorted({record.host for record in table.records} - {host})
-        for other in others:
+            found = RunningVms(self._deps.pipelines().of(replica), table)
+            names = sorted({record.host for record in table.records})
+        for name in names:
             with replica.lock:
-                vm = refuge.needed_by(other)
-            if vm is not None:
-                return f"{vm} on {other} could go to no other host"
-        return None
+                found.read(name)
+        return found
 
     def _write_down(
         self, found: Situation, proposed: PowerAction

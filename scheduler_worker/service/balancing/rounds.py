@@ -48,6 +48,7 @@ class ClusterRounds:
         Raises ClusterPolicyError, Conflict, StateUnavailable.
         """
         fleet, clock = self._deps.fleet, self._deps.clock
+        self._power.begin()
         self._replica.catch_up(fleet.store, clock, clock.monotonic_s())
         found = self._situation()
         if self._replica.ledger.under_way:
@@ -157,7 +158,10 @@ class ClusterRounds:
                 "room on the others", self._cluster, listed(list(hosts)),
             )  # fmt: skip
         elif hosts != known:
-            LOG.info("Balancing %s: all highly available VMs have room again", self._cluster)
+            LOG.info(
+                "Balancing %s: of %d hosts that are up none has highly available VMs without room "
+                "on others", self._cluster, sum(each.state == "up" for each in found.load.hosts),
+            )  # fmt: skip
         return structs.replace(made, unprotected_hosts=hosts, protection_checked_at_s=checked_at_s)
 
     # Proposals

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.scheduling.refuge import Refuge
+from scheduler_worker.scheduling.refuge import Refuge, RunningVms
 from tests.support.services import World, host
 
 LARGE = {"memory_mb": 100_000}
@@ -16,8 +16,10 @@ def needed(world: World, by: str = "a") -> str | None:
     """The VM on a that needs b."""
     replica = world.fleet.cluster("default")
     replica.refresh(world.state)
-    refuge = Refuge(world.pipeline, world.fleet.prepare(replica), "b")
-    return refuge.needed_by(by)
+    vms = RunningVms(world.pipeline, world.fleet.prepare(replica))
+    vms.read(by)
+    refuge = Refuge(vms, "b")
+    return next((vm for kind, at, vm in refuge.doubtful if refuge.is_needed(kind, at, vm)), None)
 
 
 @pytest.fixture

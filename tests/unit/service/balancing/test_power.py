@@ -359,7 +359,7 @@ def test_hosts_without_room_for_their_highly_available_vms_are_named_on_change(s
     with caplog.at_level(logging.INFO):
         for _ in range(5):
             sleepers.step()
-    assert caplog.text.count("all highly available VMs have room again") == 1
+    assert caplog.text.count("none has highly available VMs without room on others") == 1
     assert sleepers.observed.unprotected == 0
 
 
