@@ -100,7 +100,9 @@ class Refuge:
         """Whether a VM could go to this host and nowhere else, by all filters."""
         spec, survivors = kind.spec(vm, source), self._evaluator.survivors
         elsewhere = structs.replace(spec, ignore_hosts=(source, self._host))
-        return not survivors(self._hosts, elsewhere).any() and survivors(self._alone, spec).any()
+        if survivors(self._hosts, elsewhere).any():
+            return False
+        return bool(survivors(self._alone, spec).any())
 
     def _without_another(self, kind: _Kind, sources: Mapping[str, str]) -> list[str]:
         """The hosts of a kind whose VMs may have no other host."""

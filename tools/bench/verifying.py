@@ -117,5 +117,6 @@ def _worker(hosts: int) -> Iterator[tuple[Any, dict[str, int]]]:
             while worker.missing() and time.monotonic() < end_s:
                 time.sleep(0.1)
             # Its instances never come to Nova, and readings of their hosts would never end.
-            worker._feed.providers.task.stop()
+            if worker._feed.providers is not None:
+                worker._feed.providers.task.stop()
             yield worker, {"database": maria.pid, "placement": placement.pid}
