@@ -14,6 +14,7 @@ from scheduler_worker.model.aggregates import Aggregate, lowest, raw_values
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.columns import COLUMN_NAMES, COLUMNS, Mask, Rows, Values
 from scheduler_worker.model.host_records import HostRecord, takes_vms
+from scheduler_worker.model.worker_reports import HostCounts
 
 if TYPE_CHECKING:
     from scheduler_worker.model.host_table import HostTable
@@ -104,6 +105,18 @@ class Hosts:
             down_after_s,
         )
         return found
+
+    def count_states(self, down_after_s: float) -> HostCounts:
+        """How many hosts are in each state."""
+        asleep = self.derived("asleep", lambda host: host.record.power.state != "up", "?")
+        up, disabled = self.taking_vms(down_after_s), self.service_disabled
+        rest = ~(up | disabled)
+        return HostCounts(
+            up=np.count_nonzero(up),
+            disabled=np.count_nonzero(disabled),
+            asleep=np.count_nonzero(rest & asleep),
+            down=np.count_nonzero(rest & ~asleep),
+        )
 
     def derived(
         self,

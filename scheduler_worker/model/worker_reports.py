@@ -97,6 +97,17 @@ class PartReport(msgspec.Struct, frozen=True, kw_only=True):
     hosts: int = 0
 
 
+class HostCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many hosts of a cluster are in each state (:func:`.host_records.state_of`)."""
+
+    up: int = 0
+    disabled: int = 0
+    asleep: int = 0
+    """Enabled and in maintenance, or switched off."""
+    down: int = 0
+    """Enabled and silent for too long, or forced down."""
+
+
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker is; durations in seconds."""
 
@@ -122,4 +133,7 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     clusters: tuple[ClusterReport, ...] = ()
     """The busiest ones."""
     feed: Mapping[str, PartReport] = {}
+    hosts: Mapping[str, HostCounts] | None = None
+    """Of clusters that this worker balances, those with most hosts down first; None: it has not
+    counted them yet."""
     lately: Lately = Lately()

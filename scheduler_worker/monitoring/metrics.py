@@ -9,6 +9,7 @@ import logging
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
@@ -16,6 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from scheduler_worker import __version__
+from scheduler_worker.model.worker_reports import HostCounts
 from scheduler_worker.monitoring.health import FeedLoad, Load
 from scheduler_worker.monitoring.series import OTHER, Counts, Durations
 from scheduler_worker.observer import Observer, Outcome
@@ -140,6 +142,8 @@ class Metrics(Observer):
             "Hosts whose highly available VMs would not find room on others",
         )
         self._registry.register(self._unprotected)
+        self._hosts = _PerCluster("scheduler_hosts", "Hosts in each state", "state")
+        self._registry.register(self._hosts)
 
     def _add_claims(self) -> None:
         self._claims = self._counts(
@@ -376,27 +380,34 @@ class Metrics(Observer):
         self._power_actions.add((scope, to, outcome))
 
     def unprotected_hosts(self, scope: str, count: int) -> None:
-        self._unprotected.set(scope, count)
+        self._unprotected.set(scope, {(): count})
+
+    def hosts_counted(self, scope: str, counts: HostCounts | None) -> None:
+        found = {} if counts is None else msgspec.structs.asdict(counts)
+        self._hosts.set(scope, {(state,): count for state, count in found.items()})
 
 
 class _PerCluster(Collector):
     """A gauge for each cluster, of at most so many clusters."""
 
-    def __init__(self, name: str, help_text: str) -> None:
+    def __init__(self, name: str, help_text: str, *labels: str) -> None:
         self._name, self._help_text = name, help_text
-        self._values: dict[str, int] = {}
+        self._labels = labels
+        self._values: dict[str, Mapping[tuple[str, ...], int]] = {}
 
-    def set(self, cluster: str, value: int) -> None:
+    def set(self, cluster: str, values: Mapping[tuple[str, ...], int]) -> None:
+        """``values`` are by the further labels; without any the cluster has no gauge."""
         if cluster in self._values or len(self._values) < MAX_CLUSTERS:
-            self._values[cluster] = value
+            self._values[cluster] = values
 
     def describe(self) -> Iterable[Metric]:
-        return [GaugeMetricFamily(self._name, self._help_text, labels=_CLUSTER)]
+        return [GaugeMetricFamily(self._name, self._help_text, labels=[*_CLUSTER, *self._labels])]
 
     def collect(self) -> Iterable[Metric]:
-        family = GaugeMetricFamily(self._name, self._help_text, labels=_CLUSTER)
-        for cluster, value in sorted(self._values.copy().items()):
-            family.add_metric([cluster], value)
+        [family] = self.describe()
+        for cluster, values in sorted(self._values.copy().items()):
+            for labels, value in values.items():
+                family.add_metric([cluster, *labels], value)
         return [family]
 
 

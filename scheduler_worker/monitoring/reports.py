@@ -10,6 +10,7 @@ import msgspec
 from scheduler_worker.model.worker_reports import (
     ClusterReport,
     Holds,
+    HostCounts,
     Lately,
     LockTimes,
     PartReport,
@@ -31,6 +32,7 @@ def report_of(
     load: Load,
     *,
     alarms: Sequence[str],
+    hosts: Mapping[str, HostCounts] | None,
     lately: Lately,
     lock_times: Mapping[str, LockTimes],
 ) -> WorkerReport:
@@ -62,6 +64,7 @@ def report_of(
             name: PartReport(lag_s=each.lag_s, is_up=each.is_up, hosts=each.hosts)
             for name, each in sorted(load.feed.items())[:_MAX_PARTS]
         },
+        hosts=None if hosts is None else _worst(hosts),
         lately=msgspec.structs.replace(lately, errors=dict(errors)),
     )
 
@@ -88,6 +91,12 @@ def _busiest(clusters: Sequence[ClusterReport]) -> tuple[ClusterReport, ...]:
         return in_hand, each.held_s is not None, each.times.wait.total, each.reservations
 
     return tuple(sorted(clusters, key=business, reverse=True)[:MAX_CLUSTERS])
+
+
+def _worst(hosts: Mapping[str, HostCounts]) -> dict[str, HostCounts]:
+    """The clusters with most hosts down."""
+    ranked = sorted(hosts.items(), key=lambda each: each[1].down, reverse=True)
+    return dict(ranked[:MAX_CLUSTERS])
 
 
 def _texts(found: Sequence[str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from msgspec import structs
 from scheduler_worker.model.balancing import Round
 from scheduler_worker.model.migration_ledger import Progress
 from scheduler_worker.model.power_ledger import PowerLedger
+from scheduler_worker.model.worker_reports import HostCounts
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, ClusterLock, MigrationTarget, PowerTarget
 from scheduler_worker.service.balancing.dependencies import Dependencies
@@ -63,6 +64,8 @@ class Balancer:
         )
         self._records = BalancingRecords()
         self._rounds: dict[str, ClusterRounds] = {}
+        self.hosts: dict[str, HostCounts] | None = None
+        """How many hosts the clusters have whose turn this worker has; None: not known yet."""
         self.task = ClusterTurns(
             "balancing",
             self._records,
@@ -74,8 +77,7 @@ class Balancer:
             run=self._run,
             failed=self._observer.balancing_failed,
             ended=self._ended,
-            # Only the worker that has the turn says how many there are.
-            not_ours=lambda cluster: self._observer.unprotected_hosts(cluster, 0),
+            not_ours=self._not_ours,
             observer=self._observer,
         )
         """The thread that runs the rounds."""
@@ -84,10 +86,24 @@ class Balancer:
 
     def _clusters(self) -> Sequence[str]:
         self._fleet.refresh_globals()
+        if not self._fleet.names():
+            self.hosts = {}
         return self._fleet.names()
 
+    def _not_ours(self, cluster: str) -> None:
+        """Leave the figures to the worker that has the turn."""
+        self._observer.unprotected_hosts(cluster, 0)
+        self._observer.hosts_counted(cluster, None)
+        self.hosts = {name: each for name, each in (self.hosts or {}).items() if name != cluster}
+
     def _run(self, cluster: str, _: Turn) -> tuple[Round | None, Round | None]:
-        """Run one round; returns the last one, and this."""
+        """Count the hosts and run one round; returns the last round, and this."""
+        replica, clock = self._fleet.cluster(cluster), self._deps.clock
+        replica.catch_up(self._fleet.store, clock, clock.monotonic_s())
+        with replica.lock:
+            counts = replica.table.count_states(self._settings.down_after_s)
+        self._observer.hosts_counted(cluster, counts)
+        self.hosts = (self.hosts or {}) | {cluster: counts}
         with self._records.lock:
             before = self._records.last_round(cluster)
         return before, self._rounds_of(cluster).run(before)

@@ -47,9 +47,7 @@ class ClusterRounds:
 
         Raises ClusterPolicyError, Conflict, StateUnavailable.
         """
-        fleet, clock = self._deps.fleet, self._deps.clock
         self._power.begin()
-        self._replica.catch_up(fleet.store, clock, clock.monotonic_s())
         found = self._situation()
         if self._replica.ledger.under_way:
             self._settle(found)

@@ -11,6 +11,10 @@ NOVA_DATABASES = (
 )
 PLACEMENT = "See [placement], and whether it answers: openstack resource provider list"
 POLICY_STORE = "See [policy_store] connection, and whether the database answers there"
+HOSTS = (
+    "See whether the services on these hosts run and reach the bus: scheduler-workerctl host list "
+    "--state down"
+)
 ALL_OF_IT = "scheduler-workerctl doctor, on the worker's machine, looks at all that it needs"
 SAME_CONFIGURATION = "Give all workers of a cloud the same configuration, and restart them"
 UPGRADE = "Finish the upgrade (docs/operations.md)"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from scheduler_worker.model.findings import Finding, failed, warning
 from scheduler_worker.model.spreads import Spread
-from scheduler_worker.model.worker_reports import PartReport, Trouble, WorkerReport
+from scheduler_worker.model.worker_reports import HostCounts, PartReport, Trouble, WorkerReport
 from scheduler_worker.service.health import mends
 from scheduler_worker.service.health.reported import Reported
 from scheduler_worker.service.state.presence import WorkerFacts
@@ -19,6 +19,8 @@ LAG_S = 5.0
 """Requests that wait longer in the topic's queue are too many for the workers."""
 FEED_LAG_S = 120.0
 SLOW_S = 30.0
+DOWN_SHARE = 0.1
+"""Too large a share of a cluster's hosts that are neither disabled nor asleep is down."""
 REFUSED_SHARE, REFUSED_LEAST = 0.2, 20
 """Of how many requests, at the least, which share is refused."""
 
@@ -44,6 +46,7 @@ def findings(workers: Sequence[Reported]) -> Iterator[Finding]:
     yield from _configuration(facts)
     reports = {each.name: each.report for each in heard if each.report is not None}
     yield from _feed(reports)
+    yield from _hosts(reports)
     yield from _load(reports)
     yield from _alarms(reports)
     yield from _troubles(reports)
@@ -137,6 +140,29 @@ def _feed(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
 
 def _lag_s(part: PartReport) -> float:
     return math.inf if part.lag_s is None else part.lag_s
+
+
+def _hosts(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
+    counted = [each.hosts for each in reports.values() if each.hosts is not None]
+    by_cluster = {name: counts for found in counted for name, counts in found.items()}
+    hosts = {name: each for name, each in by_cluster.items() if each != HostCounts()}
+    if counted and not hosts:
+        yield failed(
+            "the hosts",
+            "none is known: every request is refused",
+            "Let hosts report (docs/rpc.md, update_hosts), or read Nova's: [nova_feed] enabled",
+        )
+    for name, each in sorted(hosts.items()):
+        awake = each.up + each.down
+        if not each.up:
+            message = (
+                f"none of its hosts is up: {each.down} down, {each.disabled} disabled, "
+                f"{each.asleep} asleep"
+            )
+            yield failed(f"cluster {name}", message, _see("SchedulerNoHostUp", mends.HOSTS))
+        elif each.down > DOWN_SHARE * awake:
+            message = f"{each.down} of {awake} hosts are down ({each.down / awake:.0%})"
+            yield warning(f"cluster {name}", message, _see("SchedulerHostsDown", mends.HOSTS))
 
 
 def _load(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:

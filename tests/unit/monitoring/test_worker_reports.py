@@ -3,7 +3,7 @@
 import msgspec
 
 from scheduler_worker.model.spreads import Spread
-from scheduler_worker.model.worker_reports import Lately, LockTimes, WorkerReport
+from scheduler_worker.model.worker_reports import HostCounts, Lately, LockTimes, WorkerReport
 from scheduler_worker.monitoring.health import FeedLoad, Load
 from scheduler_worker.monitoring.reports import MAX_CLUSTERS, report_of
 
@@ -15,12 +15,15 @@ def cluster(**figures):
     return {**plain, "token": None, "held_s": None, **figures}
 
 
-def report(load=None, alarms=(), lately=None, lock_times=None, **status) -> WorkerReport:
+def report(
+    load=None, alarms=(), hosts=None, lately=None, lock_times=None, **status
+) -> WorkerReport:
     plain = {"uptime_s": 7.0, "missing": [], "holds": HOLDS, "bus": {}, "clusters": {}}
     return report_of(
         {**plain, **status},
         load or Load(),
         alarms=alarms,
+        hosts=hosts,
         lately=lately or Lately(),
         lock_times=lock_times or {},
     )
@@ -57,6 +60,13 @@ def test_the_busiest_clusters_are_reported():
     names = [each.name for each in report(clusters=clusters).clusters]
     assert len(names) == MAX_CLUSTERS
     assert names[:3] == ["c7", "c8", "c199"]
+
+
+def test_the_clusters_with_most_hosts_down_are_reported():
+    hosts = {f"c{number}": HostCounts(down=number) for number in range(MAX_CLUSTERS + 5)}
+    found = report(hosts=hosts).hosts
+    assert min(each.down for each in found.values()) == 5
+    assert len(found) == MAX_CLUSTERS
 
 
 def test_its_size_is_bounded_and_secrets_are_left_out():

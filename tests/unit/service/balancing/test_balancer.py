@@ -15,10 +15,12 @@ from scheduler_worker.errors import (
     StateUnavailable,
 )
 from scheduler_worker.model.migration_ledger import MigrationLimits, Progress
+from scheduler_worker.model.worker_reports import HostCounts
 from scheduler_worker.monitoring.health import call_in_thread
 from scheduler_worker.ports import Put, Transaction
 from tests.support.balancers import INTERVAL_S, LIMITS, Scenario, even_load
 from tests.support.patience import SOON_S
+from tests.support.services import host
 
 DONE, STARTED = Progress(state="done"), Progress(state="started", destination="b")
 
@@ -390,3 +392,22 @@ def test_the_dump_has_turns_ledgers_and_last_rounds_without_a_lock(scenario):
     assert described["balancer"] == found["turn"]["worker"]
     assert found["ledger"]["under_way"]["v2"]["source"] == "a"
     assert found["last_round"]["considered"][0]["outcome"] == "asked for"
+
+
+# Hosts
+
+
+def test_the_worker_with_the_turn_counts_hosts_by_state(scenario):
+    scenario.world.report(
+        host("off", power={"state": "down"}),
+        host("forced", service={"forced_down": True}),
+        host("out", service={"disabled": True, "forced_down": True}),
+    )
+    scenario.round()
+    expected = HostCounts(up=3, disabled=1, asleep=1, down=1)
+    assert scenario.observed.hosts == expected
+    assert scenario.balancer.hosts == {"default": expected}
+
+    other = scenario.another()
+    other.task.run_due()
+    assert (scenario.observed.hosts, other.hosts) == (None, {})

@@ -10,7 +10,13 @@ import pytest
 
 from scheduler_worker.model.findings import Finding, Status
 from scheduler_worker.model.spreads import Spread, bucket_of
-from scheduler_worker.model.worker_reports import Lately, PartReport, Trouble, WorkerReport
+from scheduler_worker.model.worker_reports import (
+    HostCounts,
+    Lately,
+    PartReport,
+    Trouble,
+    WorkerReport,
+)
 from scheduler_worker.service.health import mends, rules
 from scheduler_worker.service.health.reported import Reported
 from scheduler_worker.service.state.presence import WorkerFacts
@@ -121,6 +127,35 @@ def test_requests_that_wait_take_long_or_find_no_host():
     assert only(worker("a", **lately(refused=10, placed=30)), worker("b", **lately(refused=10))) \
         == (Status.WARNING, "requests", "20 of 50 find no host")  # fmt: skip
     assert judged(worker(**lately(refused=10))) == []  # too few to say
+
+
+@pytest.mark.parametrize(
+    ("hosts", "status", "message"),
+    [
+        (HostCounts(up=90, down=10, asleep=50, disabled=50), None, ""),
+        (HostCounts(up=8, down=1, asleep=9), Status.WARNING, "1 of 9 hosts are down (11%)"),
+        (
+            HostCounts(down=1000, disabled=3),
+            Status.FAILED,
+            "none of its hosts is up: 1000 down, 3 disabled, 0 asleep",
+        ),
+    ],
+)
+def test_hosts_of_a_cluster_that_are_down_are_found(hosts, status, message):
+    fine = worker("a", hosts={"west": HostCounts(up=2)})
+    found = judged(fine, worker("b", hosts={"east": hosts}))
+    expected = [] if status is None else [(status, "cluster east", message)]
+    assert [(each.status, each.check, each.message) for each in found] == expected
+
+
+def test_a_cloud_without_hosts_is_found():
+    empty = worker("a", hosts={"gone": HostCounts()})
+    assert only(empty, worker("b", hosts={})) == (
+        Status.FAILED,
+        "the hosts",
+        "none is known: every request is refused",
+    )
+    assert judged(worker("a", hosts=None)) == []
 
 
 def test_tuning_alarms_are_said_once():
