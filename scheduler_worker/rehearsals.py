@@ -35,6 +35,7 @@ from scheduler_worker.service.replay.replay import Rehearsed
 from scheduler_worker.service.replay.snapshot import Snapshots
 from scheduler_worker.service.replay.summary import RehearsalSummary
 from scheduler_worker.service.state.replica import Fleet
+from scheduler_worker.service.state.turns import Periodic
 
 LOG = logging.getLogger(__name__)
 
@@ -118,18 +119,18 @@ class Rehearsals:
             self._run.start()
             return record
 
-    def remove(self, id: str) -> None:
-        """Remove one; one that is running is cancelled. Raises StateUnavailable."""
-        self.records.remove(id)
+    def end(self, id: str, user: str) -> None:
+        """Cancel one that is running; remove one that has ended. Raises StateUnavailable."""
+        self.records.end(id, user)
         with self._guard:
             if self._run is not None and self._run.record.id == id:
                 self._run.cancel()
 
     def stop(self) -> None:
-        """Cancel what is running, and wait until its process is gone."""
+        """End what is running, and wait until its process is gone."""
         with self._guard:
             if self._run is not None:
-                self._run.cancel()
+                self._run.cancel("its API process was stopped")
                 self._run.join(_STOP_S)
 
 
@@ -150,13 +151,16 @@ class _Run(threading.Thread):
         tried: _Tried,
     ) -> None:
         super().__init__(name=f"rehearsal {record.id}", daemon=True)
-        self._settings = settings
         self._snapshots = snapshots
         self._kept = kept
         self._records = records
-        self._tried = tried
         self._is_cancelled = threading.Event()
-        self._next_report_s = 0.0
+        self._problem: str | None = None
+        self._reports = Periodic(f"reports of rehearsal {record.id}", self._report, _PROGRESS_S)
+        self._pipe, self._theirs = _PROCESSES.Pipe()
+        self._process = _PROCESSES.Process(
+            target=_rehearse, args=(self._theirs, settings, record.asked, tried)
+        )
         self.record = record
 
     @property
@@ -164,49 +168,51 @@ class _Run(threading.Thread):
         """Whether there is no result yet, which others may see before this thread has ended."""
         return self.is_alive() and self.record.is_running
 
-    def cancel(self) -> None:
-        """End it soon, without a result."""
+    def cancel(self, problem: str | None = None) -> None:
+        """End it soon, without a result. The problem is stored; None: who ends it has said why."""
+        self._problem = problem
         self._is_cancelled.set()
+        if self._process.pid is not None:
+            self._process.kill()  # so that nothing waits for it
 
     def run(self) -> None:
-        ours, theirs = _PROCESSES.Pipe()
-        process = _PROCESSES.Process(
-            target=_rehearse, args=(theirs, self._settings, self.record.asked, self._tried)
-        )
         summary = None
+        self._reports.start()
         try:
-            with closing(ours):
-                try:
-                    process.start()
-                    theirs.close()
-                    summary = self._conversation(ours)
-                except (EOFError, OSError) as error:
-                    self._fail(_what_broke(process, error))
-            self._finish(summary)
+            with closing(self._pipe):
+                self._process.start()
+                self._theirs.close()
+                summary = self._conversation()
+        except (EOFError, OSError) as error:
+            if not self._is_cancelled.is_set():
+                self._fail(_what_broke(self._process, error))
         except _Cancelled:
-            LOG.info("The rehearsal %s was cancelled", self.record.id)
-            self._forget()
+            pass
         finally:
-            if process.pid is not None:
-                process.kill()
-                process.join()
+            self._reports.stop()
+            if self._process.pid is not None:
+                self._process.kill()
+                self._process.join()
+        if self._is_cancelled.is_set():
+            LOG.info("The rehearsal %s was cancelled", self.record.id)
+            if self._problem is None:
+                return
+            self._fail(self._problem)
+        self._finish(summary)
 
-    def _conversation(self, process: Connection) -> RehearsalSummary | None:
+    def _conversation(self) -> RehearsalSummary | None:
         """What the process answers, None after a failure. Raises _Cancelled, EOFError, OSError."""
         try:
             snapshot = self._snapshots.whole()
             for line in copies.lines(snapshot, self._read()):
-                process.send_bytes(line)
+                self._pipe.send_bytes(line)
         except (RequestError, StateUnavailable) as error:
             self._fail(str(error))
             return None
-        process.send_bytes(b"")
+        self._pipe.send_bytes(b"")
         self.record = structs.replace(self.record, state="deciding")
         while True:
-            self._report()
-            if not process.poll(_PROGRESS_S):
-                continue
-            said = _MESSAGES.decode(process.recv_bytes())
+            said = _MESSAGES.decode(self._pipe.recv_bytes())
             if isinstance(said, _Done):
                 return said.summary
             if isinstance(said, _Failed):
@@ -223,26 +229,24 @@ class _Run(threading.Thread):
             until_s=asked.until_s,
         )
         for number, each in enumerate(self._kept.with_details(query)):
+            if self._is_cancelled.is_set():
+                raise _Cancelled
             if number == MAX_DECISIONS:
                 raise RequestError(
                     "since", f"there are more than {MAX_DECISIONS:,} decisions; narrow the span"
                 )
             yield each
             self.record = structs.replace(self.record, read=number + 1)
-            self._report()
 
-    def _report(self) -> None:
-        """Store from time to time how far it is. Raises _Cancelled."""
-        if self._is_cancelled.is_set():
-            raise _Cancelled
-        if time.monotonic() < self._next_report_s:
-            return
+    def _report(self) -> float:
+        """Store how far it is; returns the seconds until the next time."""
+        record = self.record
         try:
-            if not self._records.renew(self.record):
-                raise _Cancelled
+            if record.is_running and not self._records.renew(record):
+                self.cancel()
         except StateUnavailable as error:
-            LOG.warning("How far the rehearsal %s is was not stored: %s", self.record.id, error)
-        self._next_report_s = time.monotonic() + _PROGRESS_S
+            LOG.warning("How far the rehearsal %s is was not stored: %s", record.id, error)
+        return _PROGRESS_S
 
     def _fail(self, problem: str) -> None:
         LOG.warning("The rehearsal %s failed: %s", self.record.id, problem)
@@ -264,12 +268,6 @@ class _Run(threading.Thread):
             LOG.warning("The rehearsal %s cannot be stored: %s", self.record.id, error)
             return False
         return True
-
-    def _forget(self) -> None:
-        try:
-            self._records.remove(self.record.id)
-        except StateUnavailable:
-            LOG.debug("The record of a cancelled rehearsal remains until it expires", exc_info=True)
 
 
 def _what_broke(process: BaseProcess, error: Exception) -> str:

@@ -112,10 +112,10 @@ class Hosts:
         up, disabled = self.taking_vms(down_after_s), self.service_disabled
         rest = ~(up | disabled)
         return HostCounts(
-            up=np.count_nonzero(up),
-            disabled=np.count_nonzero(disabled),
-            asleep=np.count_nonzero(rest & asleep),
-            down=np.count_nonzero(rest & ~asleep),
+            up=int(up.sum()),
+            disabled=int(disabled.sum()),
+            asleep=int((rest & asleep).sum()),
+            down=int((rest & ~asleep).sum()),
         )
 
     def derived(

@@ -401,10 +401,14 @@ class _PerCluster(Collector):
             self._values[cluster] = values
 
     def describe(self) -> Iterable[Metric]:
-        return [GaugeMetricFamily(self._name, self._help_text, labels=[*_CLUSTER, *self._labels])]
+        return [self._family()]
+
+    def _family(self) -> GaugeMetricFamily:
+        labels = [*_CLUSTER, *self._labels]
+        return GaugeMetricFamily(self._name, self._help_text, labels=labels)
 
     def collect(self) -> Iterable[Metric]:
-        [family] = self.describe()
+        family = self._family()
         for cluster, values in sorted(self._values.copy().items()):
             for labels, value in values.items():
                 family.add_metric([cluster, *labels], value)

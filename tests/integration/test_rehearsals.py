@@ -110,9 +110,10 @@ def test_one_runs_at_a_time_and_ends_when_it_is_cancelled(rehearsals, begin):
     first = begin()
     with pytest.raises(Conflict, match=first.id):
         begin()
-    rehearsals.remove(first.id)
+    rehearsals.end(first.id, "bert")
     eventually(lambda: not multiprocessing.active_children())
-    assert rehearsals.records.find(first.id) is None
+    record, _ = rehearsals.records.find(first.id)
+    assert (record.state, record.problem) == ("cancelled", "cancelled by bert")
 
     def is_free() -> bool:
         try:
@@ -134,8 +135,10 @@ def test_a_process_that_is_killed_is_a_failure_that_says_so(rehearsals, begin):
     assert record.problem == "its process ended with status -9"
 
 
-def test_the_end_of_the_api_ends_its_process(api, begin):
+def test_the_end_of_the_api_ends_its_process(api, rehearsals, begin):
     begin()
     eventually(lambda: bool(multiprocessing.active_children()))
     api.stop()
     eventually(lambda: not multiprocessing.active_children())
+    record = rehearsals._run.record
+    assert (record.state, record.problem) == ("failed", "its API process was stopped")

@@ -133,8 +133,8 @@ class FakeRehearsals:
         self.records.add(record)
         return record
 
-    def remove(self, id: str) -> None:
-        self.records.remove(id)
+    def end(self, id: str, user: str) -> None:
+        self.records.end(id, user)
 
 
 class Rest:

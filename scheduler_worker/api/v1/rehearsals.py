@@ -67,7 +67,7 @@ class RehearsalOutline(msgspec.Struct, frozen=True, kw_only=True):
     """Decisions that were made again, of `total`."""
     total: int
     problem: str | None
-    """Why it failed."""
+    """Why it failed, or who cancelled it."""
 
 
 class RehearsalResult(RehearsalOutline, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class Rehearse(Protocol):
         self, asked: Asked, policy: ClusterPolicy | None, added: Sequence[HostReport], user: str
     ) -> RehearsalRecord: ...
 
-    def remove(self, id: str) -> None: ...
+    def end(self, id: str, user: str) -> None: ...
 
 
 class RehearsalOperations:
@@ -128,7 +128,8 @@ class RehearsalOperations:
                 self.get, answer=RehearsalResult,
             ),
             Operation(
-                "DELETE", one, "remove_rehearsal", "Cancel a rehearsal, or forget its result.",
+                "DELETE", one, "remove_rehearsal",
+                "Cancel a rehearsal that runs, or forget one that has ended.",
                 self.remove, status=HTTPStatus.NO_CONTENT,
             ),
         ]  # fmt: skip
@@ -165,7 +166,7 @@ class RehearsalOperations:
     def remove(self, call: Call, id: str) -> Answer:
         self._access.check(call.caller, Action.REHEARSE, id)
         self.get(call, id)
-        self._rehearsals.remove(id)
+        self._rehearsals.end(id, call.caller.name)
         return Answer()
 
     def _asked(self, body: RehearsalRequest, added: Sequence[HostReport]) -> Asked:

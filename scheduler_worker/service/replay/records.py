@@ -1,8 +1,8 @@
 """Rehearsals in the shared state, scope ``@rehearsals``: every process that serves them knows all.
 
 ``r:`` and an id is what became of a rehearsal until now, ``s:`` and the id its summary. While one
-runs, the process that runs it renews ``r:``; so that of a process that was killed expires. Whoever
-removes ``r:`` cancels it.
+runs, the process that runs it renews ``r:``; one that is not renewed for long counts as failed.
+Whoever removes ``r:``, or writes there that it is cancelled, ends it.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from collections.abc import Sequence
 from typing import Literal, TypeVar
 
 import msgspec
+from msgspec import structs
 
-from scheduler_worker.ports import ABSENT, Guard, Put, Store, Transaction
+from scheduler_worker.ports import Guard, Put, Store, Transaction
 from scheduler_worker.service.replay.summary import RehearsalSummary
 from scheduler_worker.service.state.replica import Replica
 
 SCOPE = "@rehearsals"
 KEEP_S = 86_400.0
-"""How long one that has ended is kept."""
-LASTS_S = 30.0
-"""How long the record of one that runs outlives its last renewal."""
+"""How long one is kept after its last renewal."""
+SILENT_S = 30.0
+"""One that has not been renewed for longer counts as failed, until it is."""
 MOST = 20
 """So many are kept; then the oldest are removed."""
 _RECORD, _SUMMARY = "r:", "s:"
 
-State = Literal["reading", "deciding", "done", "failed"]
+State = Literal["reading", "deciding", "done", "failed", "cancelled"]
 _Kept = TypeVar("_Kept")
 
 
@@ -59,7 +60,9 @@ class RehearsalRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Decisions that were made again, of ``total``."""
     total: int = 0
     problem: str | None = None
-    """Why it failed."""
+    """Why it failed, or who cancelled it."""
+    renewed_at_s: float = 0.0
+    """When it was stored, by the store's clock."""
 
     @property
     def is_running(self) -> bool:
@@ -91,46 +94,46 @@ class RehearsalRecords(Replica):
     def all(self) -> Sequence[RehearsalRecord]:
         """Those that are known, the latest first."""
         with self.lock:
-            self.refresh(self._store)
-            return sorted(self._records.values(), key=_age)
+            now_s = self.refresh(self._store).now_s
+            return sorted((_seen(each, now_s) for each in self._records.values()), key=_age)
 
     def find(self, id: str) -> tuple[RehearsalRecord, RehearsalSummary | None] | None:
         """A rehearsal with its summary, which it has once it is done; None: there is none."""
         with self.lock:
-            self.refresh(self._store)
+            now_s = self.refresh(self._store).now_s
             record, summary = self._records.get(id), self._summaries.get(id)
         if record is None:
             return None
-        return record, None if summary is None else _SUMMARIES.decode(summary)
+        return _seen(record, now_s), None if summary is None else _SUMMARIES.decode(summary)
 
     def add(self, record: RehearsalRecord) -> None:
         """Store a new one, and remove the oldest of those that are too many."""
-        with self.lock:
-            now_s = self.refresh(self._store).now_s
-            ended = [
-                each for each in sorted(self._records.values(), key=_age) if not each.is_running
-            ]
+        ended = [each for each in self.all() if not each.is_running]
         puts = [put for each in ended[MOST - 1 :] for put in _removal(each.id)]
-        puts.append(Put(_RECORD + record.id, _ENCODER.encode(record), now_s + LASTS_S))
+        puts.append(_put(record, self.now_s()))
         self._store.write(SCOPE, [Transaction(puts)])
 
     def renew(self, record: RehearsalRecord, summary: RehearsalSummary | None = None) -> bool:
-        """Store how far one is; False: it was removed in the meantime."""
+        """Store how far one is; False: it was cancelled or removed in the meantime."""
         key = _RECORD + record.id
         with self.lock:
             now_s = self.refresh(self._store).now_s
-            version = self.version(key)
-        if version == ABSENT:
+            version, stored = self.version(key), self._records.get(record.id)
+        if stored is None or not stored.is_running:
             return False
-        until_s = now_s + (LASTS_S if record.is_running else KEEP_S)
-        puts = [Put(key, _ENCODER.encode(record), until_s)]
+        puts = [_put(record, now_s)]
         if summary is not None:
-            puts.append(Put(_SUMMARY + record.id, _ENCODER.encode(summary), until_s))
+            puts.append(Put(_SUMMARY + record.id, _ENCODER.encode(summary), now_s + KEEP_S))
         written = self._store.write(SCOPE, [Transaction(puts, [Guard(key, version)])])
         return all(written.applied)
 
-    def remove(self, id: str) -> None:
-        """Remove one, which cancels it if it runs; nothing happens if there is none."""
+    def end(self, id: str, user: str) -> None:
+        """Cancel one that runs, on behalf of a user; remove one that has ended, or nothing."""
+        found = self.find(id)
+        if found is not None and found[0].is_running:
+            cancelled = structs.replace(found[0], state="cancelled", problem=f"cancelled by {user}")
+            if self.renew(cancelled):
+                return
         self._store.write(SCOPE, [Transaction(_removal(id))])
 
 
@@ -144,6 +147,20 @@ def _keep(found: dict[str, _Kept], id: str, value: _Kept | None) -> None:
 def _age(record: RehearsalRecord) -> tuple[float, str]:
     """Sorts the latest first."""
     return -record.begun_at_s, record.id
+
+
+def _seen(record: RehearsalRecord, now_s: float) -> RehearsalRecord:
+    """A record as it is now; the API process of one that runs may be gone."""
+    silent_s = now_s - record.renewed_at_s
+    if not record.is_running or silent_s <= SILENT_S:
+        return record
+    problem = f"its API process ended, or has said nothing for {silent_s:.0f} s"
+    return structs.replace(record, state="failed", problem=problem)
+
+
+def _put(record: RehearsalRecord, now_s: float) -> Put:
+    renewed = structs.replace(record, renewed_at_s=now_s)
+    return Put(_RECORD + record.id, _ENCODER.encode(renewed), now_s + KEEP_S)
 
 
 def _removal(id: str) -> list[Put]:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from scheduler_worker.api.users import Grant
-from scheduler_worker.service.replay.records import LASTS_S, MOST, Asked
+from scheduler_worker.service.replay.records import MOST, SILENT_S, Asked
 from scheduler_worker.service.replay.summary import (
     BeforeAfter,
     ChangedDecision,
@@ -140,21 +140,27 @@ def test_they_are_listed_the_latest_first_page_by_page(rest):
     assert ([each["id"] for each in second["items"]], second["next"]) == (["r0"], None)
 
 
-def test_one_that_is_removed_is_gone_and_its_process_learns_so(rest):
+def test_one_that_runs_is_cancelled_and_says_by_whom_until_it_is_removed(rest):
     record = rest.rehearsals.begin(PLAIN, None, (), "anna")
+    assert ask(rest, "DELETE", f"/{record.id}").status_code == 204
+    found = ask(rest, "GET", f"/{record.id}").get_json()
+    assert (found["state"], found["problem"]) == ("cancelled", "cancelled by admin@internal")
+    assert not rest.rehearsals.records.renew(record), "its process learns of it"
     assert ask(rest, "DELETE", f"/{record.id}").status_code == 204
     assert ask(rest, "GET", f"/{record.id}").status_code == 404
     assert ask(rest, "DELETE", f"/{record.id}").status_code == 404
-    assert not rest.rehearsals.records.renew(record)
 
 
-def test_one_whose_process_was_killed_expires(rest):
+def test_one_that_is_silent_counts_as_failed_until_it_is_heard_of(rest):
     record = rest.rehearsals.begin(PLAIN, None, (), "anna")
-    rest.world.clock.advance(LASTS_S - 1)
+    rest.world.clock.advance(SILENT_S + 5)
+    found = ask(rest, "GET", f"/{record.id}").get_json()
+    assert found["state"] == "failed"
+    assert found["problem"] == "its API process ended, or has said nothing for 35 s"
     assert rest.rehearsals.records.renew(record)
-    rest.world.clock.advance(LASTS_S - 1)
-    assert ask(rest, "GET", f"/{record.id}").status_code == 200
-    rest.world.clock.advance(2)
+    assert ask(rest, "GET", f"/{record.id}").get_json()["state"] == "reading"
+    rest.world.clock.advance(SILENT_S + 1)
+    assert ask(rest, "DELETE", f"/{record.id}").status_code == 204
     assert ask(rest, "GET", f"/{record.id}").status_code == 404
 
 

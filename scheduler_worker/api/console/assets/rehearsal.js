@@ -31,9 +31,10 @@ export async function showRehearsal(element, id, { signal, begun = () => {}, rem
   const path = `/v1/rehearsals/${encodeURIComponent(id)}`;
   const ended = new AbortController();
   let isFirst = true;
-  async function remove() {
-    ended.abort();
-    if (await attempt(() => request("DELETE", path))) removed();
+  async function remove(isRunning) {
+    if (!isRunning) ended.abort();
+    const isDone = await attempt(() => request("DELETE", path));
+    if (isDone && !isRunning) removed();
   }
   await keepLive(async (options) => {
     const found = await request("GET", path, options);
@@ -60,7 +61,7 @@ export function described(found) {
 }
 
 function headOf(found) {
-  const state = { done: "done", failed: `failed: ${found.problem}`, reading: "reading decisions", deciding: "deciding" }[found.state];
+  const state = { done: "done", failed: `failed: ${found.problem}`, cancelled: found.problem, reading: "reading decisions", deciding: "deciding" }[found.state];
   return [
     el("p", {}, described(found)),
     el("p", { id: "rehearsal-state", role: "status", class: found.state === "failed" ? "problem" : null },
@@ -75,7 +76,7 @@ function progressOf({ state, read, done, total }) {
 
 function buttonsOf(found, isRunning, remove) {
   if (!may("rehearsal:run")) return null;
-  return el("p", {}, el("button", { type: "button", id: isRunning ? "cancel-rehearsal" : "remove-rehearsal", onclick: remove }, isRunning ? "Cancel" : "Remove this result"));
+  return el("p", {}, el("button", { type: "button", id: isRunning ? "cancel-rehearsal" : "remove-rehearsal", onclick: () => remove(isRunning) }, isRunning ? "Cancel" : "Remove this result"));
 }
 
 function resultOf(result) {

@@ -61,7 +61,7 @@ export const beginRehearsal = ({ cluster, span }, tried) => request("POST", "/v1
 });
 
 function tableOf(found) {
-  const state = (each) => (each.state === "deciding" && each.total ? `${count(each.done)} of ${count(each.total)} decisions` : each.state === "failed" ? `failed: ${each.problem}` : each.state);
+  const state = (each) => (each.state === "deciding" && each.total ? `${count(each.done)} of ${count(each.total)} decisions` : each.state === "failed" ? `failed: ${each.problem}` : each.state === "cancelled" ? each.problem : each.state);
   return table("Rehearsals, the latest first", ["Begun", "By", "What", "State"], found.map((each) => [
     el("a", { href: `/console/rehearsals/${encodeURIComponent(each.id)}` }, moment(each.begun_at)), each.user, el("span", { class: "prose" }, described(each)), el("span", { class: "prose" }, state(each)),
   ]));
