@@ -28,6 +28,7 @@ from scheduler_worker.api.calls import ROUTE, Call
 from scheduler_worker.api.codec import Form, write
 from scheduler_worker.api.console.console import Console
 from scheduler_worker.api.faults import BodyTooLarge, Refusal, refusal_of
+from scheduler_worker.api.forgery import check_form, check_origin
 from scheduler_worker.api.ovirt import OvirtApi
 from scheduler_worker.api.rates import RateLimits, TooManyRequests
 from scheduler_worker.api.routes import ROUTES, Route
@@ -202,6 +203,8 @@ class Application:
             if given.type == "bearer" and given.token:
                 caller = self._sessions.caller_of(given.token, address)
             elif given.type == "basic":
+                check_origin(request)
+                check_form(request)
                 name, password = given.username or "", given.password or ""
                 caller = self._sessions.log_in(name, password, address)
         if caller is None and given is None and self._console is not None:
@@ -219,6 +222,7 @@ class Application:
         form = self._form(request)
         if form.get("grant_type") != "password":
             return _sso_error(400, "unsupported_grant_type", "Only grant_type=password is served.")
+        check_origin(request)
         try:
             caller = self._sessions.log_in(
                 form.get("username", ""), form.get("password", ""), request.remote_addr or ""

@@ -254,7 +254,7 @@ def test_who_may_not_release_gets_403_an_audit_entry_and_no_change(rest):
     [
         ("GET", "/v1/nothing", {}, 404),
         ("GET", "/v10", {}, 404),
-        ("POST", "/v1/hosts", {}, 405),
+        ("PATCH", "/v1/hosts", {}, 405),
         ("GET", "/v1/hosts", {"headers": {"Accept": "application/xml"}}, 406),
         ("GET", "/v1/hosts", {"body": b"{}"}, 400),
         ("GET", "/v1/hosts", {"user": None}, 401),
