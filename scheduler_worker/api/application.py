@@ -102,7 +102,7 @@ class Application:
         ACCESS.info(
             '%s %s "%s %s" %d %s %.1f ms %s',
             request.remote_addr or "-",
-            who[0] if who else "-",
+            _one_line(who[0]) if who else "-",
             request.method,
             _one_line(request.path),
             response.status_code,

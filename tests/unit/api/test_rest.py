@@ -471,6 +471,9 @@ def test_each_request_is_logged_with_its_id(rest, caplog):
     assert line.startswith(f'127.0.0.1 admin@internal "GET {API}/schedulingpolicies/{NONE}" 200 ')
     headers = {"Correlation-Id": "bad id\t"}
     assert rest.request("GET", "", headers=headers).headers["Correlation-Id"].startswith("req-")
+    rest.add_user("x\nforged", Grant("reader"))  # as another service's user may be called
+    rest.request("GET", "", user="x\nforged")
+    assert r"x\nforged" in caplog.records[-1].message
 
 
 def test_a_unit_that_is_gone_is_still_shown(rest):
