@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
 import threading
 from collections import OrderedDict
@@ -15,6 +16,9 @@ from typing import Any, NamedTuple
 
 from scheduler_worker.api.users import Grant, User, Users, hashed, is_password
 from scheduler_worker.ports import ApiToken, ApiTokens, Clock
+from scheduler_worker.wording import cut
+
+LOG = logging.getLogger(__name__)
 
 FREE_FAILURES = 3
 """Failed log-ins that are not slowed."""
@@ -22,6 +26,9 @@ FIRST_DELAY_S = 1.0
 MAX_DELAY_S = 300.0
 _FORGET_S = 3600.0
 _MAX_REMEMBERED = 10_000
+_LONGEST_NAME = 200
+"""Characters of a name that are remembered; no user has a longer one."""
+_TURNS = 64
 _REMEMBER_PASSWORD_S = 60.0
 
 
@@ -51,47 +58,68 @@ class LoginSlowed(Exception):
 
 
 class _Failures(NamedTuple):
-    number: int
-    last_s: float
+    number: int = 0
+    last_s: float = 0.0
 
 
 class Throttle:
-    """Delays log-ins of a key after failures: each failure doubles the delay."""
+    """Slows guesses at a user from an address: each failure doubles the delay.
+
+    Many users may share the address of a proxy, so one at whom nobody has guessed may always try.
+    From an address that has failed at others each has one free try, in place of three.
+    """
 
     def __init__(self) -> None:
-        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+        self._failures: OrderedDict[tuple[str, ...], _Failures] = OrderedDict()
+        """Of each address with a name, and of each address: the sum over its names."""
         self._lock = threading.Lock()
 
-    def wait_s(self, key: str, now_s: float) -> float:
-        """How long the key has to wait; 0 if it may log in."""
+    def wait_s(self, name: str, address: str, now_s: float) -> float:
+        """How long a user has to wait; 0 if they may log in."""
+        pair, whole = _keys(name, address)
         with self._lock:
-            failed = self._failures.get(key)
-        if failed is None or failed.number < FREE_FAILURES:
+            own, every = self._recent(pair, now_s), self._recent(whole, now_s)
+        free = FREE_FAILURES if every.number - own.number < FREE_FAILURES else 1
+        if own.number < free:
             return 0.0
-        doublings = min(failed.number - FREE_FAILURES, 30)
-        delay_s = min(FIRST_DELAY_S * 2.0**doublings, MAX_DELAY_S)
-        return max(0.0, failed.last_s + delay_s - now_s)
+        delay_s = min(FIRST_DELAY_S * 2.0 ** min(own.number - free, 30), MAX_DELAY_S)
+        return max(0.0, own.last_s + delay_s - now_s)
 
-    def failed(self, key: str, now_s: float) -> None:
-        """Count a failure."""
+    def tried(self, name: str, address: str, now_s: float) -> None:
+        """Count a try before its check, as a failure until ``succeeded`` takes it back."""
         with self._lock:
-            old = self._failures.pop(key, _Failures(0, now_s))
-            number = old.number if now_s - old.last_s < _FORGET_S else 0
-            self._failures[key] = _Failures(number + 1, now_s)
-            if len(self._failures) > _MAX_REMEMBERED:
-                self._failures.popitem(last=False)
+            for key in _keys(name, address):
+                self._put(key, self._recent(key, now_s).number + 1, now_s)
 
-    def succeeded(self, key: str) -> None:
-        """Forget the failures of a key."""
+    def succeeded(self, name: str, address: str, now_s: float) -> None:
+        """Forget the failures of a user, not those of others at this address."""
+        pair, whole = _keys(name, address)
         with self._lock:
-            self._failures.pop(key, None)
+            own = self._failures.pop(pair, _Failures())
+            every = self._recent(whole, now_s)
+            self._put(whole, max(0, every.number - own.number), every.last_s)
+
+    def _recent(self, key: tuple[str, ...], now_s: float) -> _Failures:
+        found = self._failures.get(key, _Failures())
+        return found if now_s - found.last_s < _FORGET_S else _Failures()
+
+    def _put(self, key: tuple[str, ...], number: int, last_s: float) -> None:
+        self._failures.pop(key, None)
+        if number:
+            self._failures[key] = _Failures(number, last_s)
+        if len(self._failures) > _MAX_REMEMBERED:
+            self._failures.popitem(last=False)
+
+
+def _keys(name: str, address: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return (address, name[:_LONGEST_NAME]), (address,)
 
 
 class Sessions:
     """Checks passwords and tokens.
 
-    Failures are counted for a name from an address, and for an address, so that an attacker
-    elsewhere does not lock a user out.
+    Failures are counted for a name from an address, so that an attacker elsewhere does not lock a
+    user out.
     """
 
     def __init__(
@@ -102,6 +130,7 @@ class Sessions:
         self._clock = clock
         self._ttl_s = token_ttl_s
         self._throttle = Throttle()
+        self._turns = [threading.Lock() for _ in range(_TURNS)]
         self._key = secrets.token_bytes(32)
         self._checked: OrderedDict[bytes, float] = OrderedDict()
         """Correct pairs of hash and password, and until when they are not hashed again."""
@@ -109,22 +138,30 @@ class Sessions:
 
     def log_in(self, name: str, password: str, address: str) -> Caller:
         """The caller with this password. Raises LoginFailed or LoginSlowed."""
-        now_s = self._clock.monotonic_s()
         user = self._users().get(name, self._nobody)
-        if self._is_remembered(user, password, now_s):
-            return Caller(name, user.roles, address)
-        keys = [f"{name} {address}", f" {address}"]
-        if wait_s := max(self._throttle.wait_s(key, now_s) for key in keys):
+        try:
+            # One try of a user at a time: those at the same moment see what has failed, and one
+            # that has succeeded spares them the hash.
+            with self._turns[hash((name, address)) % _TURNS]:
+                self._check(name, user, password, address)
+        except (LoginFailed, LoginSlowed) as error:
+            LOG.warning("Log-in as %s from %s: %s", ascii(cut(name)), address, error)
+            raise
+        return Caller(name, user.roles, address)
+
+    def _check(self, name: str, user: User, password: str, address: str) -> None:
+        now_s = self._clock.monotonic_s()
+        # Before what is remembered, which would tell a guesser the right one of many at no cost.
+        if wait_s := self._throttle.wait_s(name, address, now_s):
             raise LoginSlowed(wait_s)
+        if self._is_remembered(user, password, now_s):
+            return
+        self._throttle.tried(name, address, now_s)
         # An unknown name takes as long as a wrong password.
         if not is_password(password, user.password) or user is self._nobody:
-            for key in keys:
-                self._throttle.failed(key, now_s)
             raise LoginFailed
-        for key in keys:
-            self._throttle.succeeded(key)
+        self._throttle.succeeded(name, address, now_s)
         self._remember(user, password, now_s)
-        return Caller(name, user.roles, address)
 
     def _is_remembered(self, user: User, password: str, now_s: float) -> bool:
         return self._checked.get(self._digest(user, password), 0.0) > now_s

@@ -1,5 +1,7 @@
 """Log-ins, tokens, and how failures are slowed."""
 
+import threading
+
 import pytest
 
 from scheduler_worker.api import sessions as module
@@ -9,6 +11,8 @@ from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.ports import Seen
 from scheduler_worker.service.policies.api_tokens import MAX_TOKENS, SharedApiTokens
 from tests.support.clock import ManualClock
+from tests.support.patience import SOON_S
+from tests.support.threads import Threads
 
 HASH, OTHER_HASH = hashed("correct horse"), hashed("another password")
 HERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
@@ -76,11 +80,101 @@ def test_an_attacker_elsewhere_does_not_lock_a_user_out(sessions):
     assert sessions.log_in("anna", "correct horse", HERE)
 
 
-def test_many_names_from_one_address_are_slowed(sessions):
+def test_a_guesser_keeps_nobody_else_of_the_address_out(sessions):
+    fail(sessions, 3, name="bert")
     for name in ("a", "b", "c"):
         fail(sessions, name=name)
     with pytest.raises(LoginSlowed):
+        sessions.log_in("bert", "wrong password", HERE)
+    assert sessions.log_in("anna", "correct horse", HERE)
+
+
+def test_many_names_from_one_address_have_one_try_each(sessions, clock):
+    for name in ("a", "b", "c"):
+        fail(sessions, name=name)
+    for wait_s in (1, 2, 4):
+        fail(sessions)
+        with pytest.raises(LoginSlowed) as slowed:
+            sessions.log_in("anna", "correct horse", HERE)
+        assert slowed.value.wait_s == wait_s
+        clock.advance(wait_s)
+
+
+def test_a_guesser_with_an_account_does_not_start_anew(sessions, users, clock):
+    users["eve"] = User(HASH)
+    for name in ("a", "b", "c", "bert"):
+        fail(sessions, name=name)
+    fail(sessions, name="eve")
+    clock.advance(1)
+    assert sessions.log_in("eve", "correct horse", HERE)
+    fail(sessions)
+    with pytest.raises(LoginSlowed):
         sessions.log_in("anna", "correct horse", HERE)
+
+
+def test_what_is_remembered_does_not_help_a_guesser(sessions, clock):
+    assert sessions.log_in("anna", "correct horse", HERE)
+    fail(sessions, 3)
+    with pytest.raises(LoginSlowed):
+        sessions.log_in("anna", "correct horse", HERE)
+    assert sessions.log_in("anna", "correct horse", ELSEWHERE)
+    clock.advance(1)
+    assert sessions.log_in("anna", "correct horse", HERE)
+
+
+class Crowd:
+    """Log-ins of one user at the same moment: a check lasts until all of them have begun."""
+
+    def __init__(self, users, tokens, clock, monkeypatch, *, is_right):
+        self.checked = 0
+        self._begun = threading.Semaphore(0)
+        self._all = threading.Event()
+        self._users = users
+        self._sessions = Sessions(self._begin, tokens, clock, token_ttl_s=3600)
+
+        def check(*_):
+            self.checked += 1
+            assert self._all.wait(SOON_S)
+            return is_right
+
+        monkeypatch.setattr(module, "is_password", check)
+
+    def _begin(self):
+        self._begun.release()
+        return self._users
+
+    def log_in(self, number):
+        """The outcome of each."""
+        with Threads(number) as threads:
+            tries = [
+                threads.submit(self._sessions.log_in, "anna", "a password", HERE)
+                for _ in range(number)
+            ]
+            for _ in tries:
+                assert self._begun.acquire(timeout=SOON_S)
+            self._all.set()
+        return [type(each.exception()) for each in tries]
+
+
+def test_guesses_at_the_same_moment_are_all_counted(users, tokens, clock, monkeypatch):
+    crowd = Crowd(users, tokens, clock, monkeypatch, is_right=False)
+    found = crowd.log_in(20)
+    assert crowd.checked == found.count(LoginFailed) == 3
+    assert found.count(LoginSlowed) == 17
+
+
+def test_a_client_with_many_requests_at_the_same_moment_gets_in(users, tokens, clock, monkeypatch):
+    crowd = Crowd(users, tokens, clock, monkeypatch, is_right=True)
+    assert crowd.log_in(20) == [type(None)] * 20
+    assert crowd.checked == 1
+
+
+def test_the_name_that_was_tried_is_logged_as_one_short_line(sessions, caplog):
+    fail(sessions, name="x\nforged " + 1000 * "y")
+    [record] = caplog.records
+    assert r"Log-in as 'x\nforged yyy" in record.getMessage()
+    assert HERE in record.getMessage()
+    assert len(record.getMessage()) < 200
 
 
 def test_a_password_that_was_checked_is_not_hashed_again(sessions, clock, monkeypatch):
