@@ -178,6 +178,8 @@ class Console:
             raise Failed(HTTPStatus.BAD_REQUEST, f"The body is no JSON: {error}") from None
         address = request.remote_addr or ""
         caller = self._proved(given, address)
+        if old := request.cookies.get(_cookie_name(request)):
+            self._console_sessions.end(old)  # the cookie is replaced, so nobody could end it later
         secret = self._console_sessions.open(caller)
         found = self._console_sessions.find(secret, address, is_use=False)
         response = _json(self._info(caller, secret, found), HTTPStatus.CREATED)

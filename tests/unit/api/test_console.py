@@ -224,6 +224,17 @@ def test_a_log_out_ends_the_session_and_takes_the_cookie_back(rest, browser):
     assert browser.status() == 401
 
 
+def test_a_new_log_in_ends_the_browsers_old_session(rest, browser):
+    browser.log_in()
+    old = rest.client.get_cookie(COOKIE).value
+    browser.log_in(password="wrong")
+    assert browser.status() == 200
+    browser.log_in("rita")
+    assert browser.status() == 200
+    rest.client.set_cookie(COOKIE, old)
+    assert browser.status() == 401
+
+
 def test_a_session_ends_with_its_user_and_is_no_token(rest, browser):
     browser.log_in()
     secret = rest.client.get_cookie(COOKIE).value
