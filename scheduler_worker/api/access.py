@@ -8,6 +8,7 @@ from scheduler_worker.api.rights import Action, Rights
 from scheduler_worker.api.sessions import Caller
 from scheduler_worker.errors import Forbidden
 from scheduler_worker.service.policies.audit import Actor, AuditLog
+from scheduler_worker.wording import listed
 
 
 def actor_of(caller: Caller) -> Actor:
@@ -29,6 +30,14 @@ class Access:
         if self._rights.may(caller, action, clusters):
             return
         where = f" in {', '.join(sorted(clusters))}" if clusters else ""
-        reason = f"the user has no right to {action.value}{where}"
-        self._audit.refused(actor_of(caller), action.value, subject, reason)
-        raise Forbidden(f"User {caller.name} is not authorized: {reason}.")
+        lack = f"the user has no right to {action.value}"
+        self._audit.refused(actor_of(caller), action.value, subject, lack + where)
+        raise Forbidden(
+            f"User {caller.name} is not authorized: {lack}{self._held(caller, action)}."
+        )
+
+    def _held(self, caller: Caller, action: Action) -> str:
+        """Where the caller has the right; the answer names no other cluster, unlike the audit."""
+        own = {each.cluster for each in caller.grants if each.cluster is not None}
+        held = sorted(each for each in own if self._rights.may(caller, action, [each]))
+        return f", except in {listed(held)}" if held else ""

@@ -347,6 +347,18 @@ def many(rest):
     return rest, policy
 
 
+def test_a_403_names_only_clusters_in_which_the_user_has_the_right(many):
+    rest, policy = many
+    detail = fault(rest.request("DELETE", f"/schedulingpolicies/{policy}", user="east"), 403)
+    assert (
+        detail
+        == "[User east is not authorized: the user has no right to policy:delete, except in east.]"
+    )
+    detail = fault(attach(rest, "west", policy, user="reader"), 403)
+    assert detail == "[User reader is not authorized: the user has no right to cluster:attach.]"
+    assert rest.store.audit()[-2].reason == "the user has no right to policy:delete in east, west"
+
+
 def test_what_a_user_may_not_do_is_403_audited_and_changes_nothing(many):
     rest, policy = many
     before = rest.state()
