@@ -42,7 +42,7 @@ from scheduler_worker.model.topology import (
     numbers,
     read_pci_pools,
 )
-from scheduler_worker.service.inventory.listing import Listing, hosts_of, record_of
+from scheduler_worker.service.inventory.listing import Listing, hosts_called, hosts_of, record_of
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 
 
@@ -254,12 +254,19 @@ class InventoryOperations:
     def get_host(self, call: Call, name: str) -> Answer:
         self._check_reader(call)
 
-        def is_named(replica: ClusterReplica, uuid: str) -> bool:
-            return has_name(record_of(replica, uuid), name)
+        def called(replica: ClusterReplica) -> Iterable[str]:
+            return hosts_called(replica, name)
 
-        page = self._listing.page(
-            "hosts", hosts_of, self._details, None, None, MOST_OF_A_NAME, where=is_named
-        )
+        def is_node(replica: ClusterReplica, uuid: str) -> bool:
+            return record_of(replica, uuid).nodename == name
+
+        # Names of nodes have no index; few differ from the name of their host.
+        for keys_of, where in (called, None), (hosts_of, is_node):
+            page = self._listing.page(
+                "hosts", keys_of, self._details, None, None, MOST_OF_A_NAME, where=where
+            )
+            if page["hosts"]:
+                break
         return Answer(only_host(page["hosts"], name))
 
     def _host(self, replica: ClusterReplica, uuid: str) -> Host:
@@ -319,11 +326,6 @@ class InventoryOperations:
 
 MOST_OF_A_NAME = 20
 """Hosts of one name that an error lists."""
-
-
-def has_name(record: HostRecord, name: str) -> bool:
-    """Whether a host is meant by a name, node name or uuid."""
-    return name in {record.uuid, record.host, record.nodename}
 
 
 class _Identified(Protocol):

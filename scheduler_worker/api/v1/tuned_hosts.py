@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from scheduler_worker.api.access import Access
 from scheduler_worker.api.rights import Action
-from scheduler_worker.api.v1.inventory import MOST_OF_A_NAME, has_name, only_host
+from scheduler_worker.api.v1.inventory import MOST_OF_A_NAME, only_host
 from scheduler_worker.api.v1.operations import (
     Answer,
     Call,
@@ -142,8 +142,9 @@ class TunedHostOperations:
     def get_host(self, call: Call, name: str) -> Answer:
         self._access.check(call.caller, Action.READ, "")
         hosts, _ = self._tuned.page(
-            None, None, MOST_OF_A_NAME, lambda record: has_name(record, name)
-        )
+            None, None, MOST_OF_A_NAME,
+            lambda record: name in {record.uuid, record.host, record.nodename},
+        )  # fmt: skip
         outline = only_host([_outline(each) for each in hosts], name, "tuned host")
         [found] = [each for each in hosts if each.record.uuid == outline.uuid]
         outputs = self._tuned.outputs_of_rules(outline.cluster)

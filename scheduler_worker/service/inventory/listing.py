@@ -177,6 +177,12 @@ def hosts_of(replica: ClusterReplica) -> Iterable[str]:
     return (record.uuid for record in replica.table.records)
 
 
+def hosts_called(replica: ClusterReplica, name: str) -> Iterable[str]:
+    """The uuids of a cluster's hosts with this uuid or host name; all of them are not read."""
+    table = replica.table
+    return [name] if table.row_of(name) is not None else [each.uuid for each in table.find(name)]
+
+
 def reservations_of(replica: ClusterReplica) -> Iterable[str]:
     """The ids of a cluster's reservations."""
     return replica.reservations.keys()

@@ -3,6 +3,7 @@
 import pytest
 
 from scheduler_worker.api.users import Grant
+from scheduler_worker.api.v1 import inventory
 from scheduler_worker.errors import Conflict, StateUnavailable
 from scheduler_worker.service.policies.audit import Actor
 from tests.support.rest import NONE, Rest
@@ -106,6 +107,12 @@ def test_a_name_of_several_hosts_is_refused_with_their_uuids(rest):
 def test_a_uuid_means_its_host_though_another_has_it_as_its_name(rest):
     rest.world.report(host("uuid-host-east", uuid="other", cluster="west"))
     assert read(rest, "/v1/hosts/uuid-host-east")["name"] == "host-east"
+
+
+@pytest.mark.parametrize("name", ["host-east", "uuid-host-east"])
+def test_a_host_is_found_without_reading_all(rest, monkeypatch, name):
+    monkeypatch.setattr(inventory, "hosts_of", None)
+    assert read(rest, f"/v1/hosts/{name}")["name"] == "host-east"
 
 
 def test_pages_follow_each_other_and_hold_everything_once(rest):
