@@ -129,9 +129,9 @@ class _Planner:
         return Plan(tuple(self._steps), self._live(outputs), outputs)
 
     def _rule(self, rule: Rule) -> RulePlan:
-        lower = self._folded("max", [self._expr(each) for each in rule.minima])
-        upper = self._folded("min", [self._expr(each) for each in rule.maxima])
-        target = self._maybe(self._expr, rule.target)
+        lower = self._folded("max", [self._ranged(each) for each in rule.minima])
+        upper = self._folded("min", [self._ranged(each) for each in rule.maxima])
+        target = self._maybe(self._ranged, rule.target)
         bounds = [each for each in (target, lower, upper) if each is not None]
         absolute, relative = rule.max_absolute_change, rule.max_relative_change
         limits = (
@@ -184,13 +184,22 @@ class _Planner:
         return self._ranged(expr, lambda value: value >= 0, Kind.SCHEMA, "cannot be negative")
 
     def _ranged(
-        self, expr: Expr, is_valid: Callable[[float], bool], kind: Kind, message: str
+        self,
+        expr: Expr,
+        is_valid: Callable[[float], bool] | None = None,
+        kind: Kind = Kind.SCHEMA,
+        message: str = "",
     ) -> int:
-        """Plan an expression and check its value, if that is constant."""
+        """Plan an expression that is a number, and check its value, if that is constant."""
+        issues = len(self._issues.found)
         step = self._expr(expr)
         known = self._steps[step].column
-        is_number = known is not None and known.faults is None and known.texts is None
-        if known is not None and is_number and not is_valid(float(known.values)):
+        if known is None or known.faults is not None or len(self._issues.found) > issues:
+            return step
+        if known.texts is not None:
+            message = "is a text; a number is needed here"
+            self._issues.add(Kind.SCHEMA, expr.place(-1), expr.path, message)
+        elif is_valid is not None and not is_valid(float(known.values)):
             self._issues.add(kind, expr.place(-1), expr.path, message)
         return step
 

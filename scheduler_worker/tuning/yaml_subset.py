@@ -120,6 +120,8 @@ def read(source: Source, issues: Issues) -> Mapping | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "is not valid YAML"
+        if mark and source.text[mark.index : mark.index + 1] == "\t":
+            problem = "there is a tab; indent with spaces"
         issues.add(Kind.YAML, source.place(mark.index if mark else 0), "", problem)
     except (yaml.YAMLError, UnicodeError) as error:
         problem = str(error).splitlines()[0][:200]

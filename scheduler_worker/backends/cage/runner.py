@@ -402,6 +402,8 @@ def read_printed(text: str, kind: str) -> Any:
             return _literal(each)
     two = re.fullmatch(r"([\w.:-]*)\s+(\[.*\])", last) if kind == "balance" else None
     if two is None:
+        if re.search(r"[\s,(\[-](nan|inf)\b", last):
+            raise ValueError("a score is nan or inf, and must be a finite number")
         return ast.literal_eval(last)
     return two.group(1), ast.literal_eval(two.group(2))
 

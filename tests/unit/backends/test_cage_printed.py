@@ -60,3 +60,9 @@ def test_what_python_prints_is_read_back(value):
 def test_what_is_no_literal_is_refused(text, kind):
     with pytest.raises((ValueError, SyntaxError)):
         read_printed(text, kind)
+
+
+@pytest.mark.parametrize("text", ["[('a', nan)]", "[('a', 1), ('b', -inf)]"])
+def test_a_score_that_is_no_number_is_named(text):
+    with pytest.raises(ValueError, match="a score is nan or inf, and must be a finite number"):
+        read_printed(text, "weight")

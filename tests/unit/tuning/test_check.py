@@ -263,6 +263,20 @@ def test_a_constant_out_of_range_is_found_through_a_var():
     assert (str(issue.kind), issue.path) == ("E_SCHEMA", "rules.r.influence")
 
 
+@pytest.mark.parametrize("line", ["target: v", "min: [1, v]", "max: \"'x'\""])
+def test_a_text_is_refused_where_a_number_is_needed(line):
+    [issue] = issues(rule(line, head="vars: {v: \"'text'\"}\n"))
+    assert (str(issue.kind), issue.message) == (
+        "E_SCHEMA",
+        "is a text; a number is needed here",
+    )
+
+
+def test_a_tab_is_named():
+    [issue] = issues("scope: VM\nrules:\n\tr: {output: a.b, target: 1}\n")
+    assert (str(issue.kind), issue.message) == ("E_YAML", "there is a tab; indent with spaces")
+
+
 def test_names_are_local_to_their_file():
     with_name = rule("target: x", head="vars: {x: 1}\n")
     assert [each.place.file for each in issues(with_name, rule("target: x"))] == ["2.yaml"]
