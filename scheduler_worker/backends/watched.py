@@ -34,6 +34,9 @@ _FRESH_S = 1.0
 """For how long a successful write proves that the state accepts writes."""
 _MAX_PROBED = 3
 """How many of the failing scopes one check tries."""
+_SLOW_S = 1.0
+"""A ping that takes longer is told of: a decision takes two round trips at least."""
+_SAY_AGAIN_S = 60.0
 _SERVERS = ""
 """Among the failing scopes, stands for the servers themselves: a failed ping."""
 
@@ -52,7 +55,7 @@ class WatchedState:
         self._failing: dict[str, bool] = {}
         """The scopes that had a failure and no successful write since; the oldest first."""
         self._began_s = 0.0
-        self._written_s = float("-inf")
+        self._written_s = self._said_slow_s = float("-inf")
         self._is_closed = False
 
     @property
@@ -62,12 +65,22 @@ class WatchedState:
     def problem(self) -> str | None:
         """Why no decision can be made now; None if one can. Asks the state, and may block."""
         try:
+            began_s = self._clock.monotonic_s()
             self.ping()
+            took_s = self._clock.monotonic_s() - began_s
             for scope in self._to_probe():
                 self.write(scope, ())
         except StateUnavailable as error:
             return str(error)
-        return None
+        return self._slow(took_s) if took_s > _SLOW_S else None
+
+    def _slow(self, took_s: float) -> str:
+        why = f"the shared state is slow: it took {took_s:.1f} s to answer a ping"
+        now_s = self._clock.monotonic_s()
+        if now_s - self._said_slow_s > _SAY_AGAIN_S:
+            self._said_slow_s = now_s
+            LOG.warning("Decisions take long, for %s", why)
+        return why
 
     # The state
 

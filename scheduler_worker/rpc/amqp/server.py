@@ -84,6 +84,7 @@ class AmqpServer:
         self._takes_requests = True
         """Whether the topic's queue is consumed, which all servers share."""
         self._silence: str | None = None
+        self._blocked: str | None = None
         """Says for how long a broker has been silent whose connection is not lost."""
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -141,7 +142,7 @@ class AmqpServer:
 
     def problem(self) -> str | None:
         """Why nothing is consumed, or nothing gets done; None if all is well."""
-        return self._problem or self._silence or self._slots.stuck()
+        return self._problem or self._silence or self._blocked or self._slots.stuck()
 
     def failure(self) -> str | None:
         """Why the server ended without being stopped; None if it did not."""
@@ -234,6 +235,15 @@ class AmqpServer:
         if self._connection is not None:
             self._connection.tick(reads=self._reads())
             self._silence = self._connection.silence()
+            self._note_blocking(self._connection.is_blocked)
+
+    def _note_blocking(self, is_blocked: bool) -> None:
+        if is_blocked and self._blocked is None:
+            self._blocked = "takes no messages: RabbitMQ has an alarm of memory or disk"
+            LOG.warning("The bus %s; answers wait", self._blocked)
+        elif self._blocked is not None and not is_blocked:
+            self._blocked = None
+            LOG.warning("The bus takes messages again")
 
     def _check_name(self) -> None:
         self._loop.call_later(CHECK_S, self._check_name)
@@ -290,7 +300,7 @@ class AmqpServer:
         connection.consume(self._slot_count, shared=shared)
         again = " again" if is_reconnect else ""
         LOG.info("Consuming topic %s at %s%s", self._names.topic, broker.address, again)
-        self._problem = self._silence = None
+        self._problem = self._silence = self._blocked = None
         self._connected_s = time.monotonic()
         messages.use(connection, shared=shared)
         self._observer.bus_connected(again=is_reconnect)

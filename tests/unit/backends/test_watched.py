@@ -107,6 +107,13 @@ def test_a_write_is_tried_if_there_was_no_recent_one(state, engine, logged, cloc
     assert len(logged()) == 2
 
 
+def test_a_slow_state_is_told_of_once_a_minute(state, engine, logged, clock, monkeypatch):
+    monkeypatch.setattr(engine, "ping", lambda: clock.advance(1.5))
+    slow = "the shared state is slow: it took 1.5 s to answer a ping"
+    assert [state.problem() for _ in range(3)] == [slow] * 3
+    assert logged() == [f"Decisions take long, for {slow}"]
+
+
 def test_an_outage_lasts_until_every_cluster_that_failed_is_written_to(state, engine, logged):
     engine.full = {"east"}
     with pytest.raises(StateUnavailable):
