@@ -20,6 +20,12 @@ class Bounds(msgspec.Struct, frozen=True):
 
     number: int = 100_000
     age_s: float = 7 * 86_400.0
+    in_all: int = 1_000_000
+    """Of all logs together: each has an equal share, if that is less than ``number``."""
+
+    def each_of(self, scopes: int) -> int:
+        """How many records each of so many logs has at most."""
+        return max(1, min(self.number, self.in_all // max(1, scopes)))
 
 
 class LogRecord(NamedTuple):
@@ -41,10 +47,14 @@ class Logged(NamedTuple):
 class DecisionLog(Protocol):
     """Safe for threads. Every method but :meth:`close` raises StateUnavailable."""
 
-    def append(self, scope: str, records: Sequence[LogRecord], *, once: str) -> None:
+    def append(
+        self, scope: str, records: Sequence[LogRecord], *, once: str, scopes: int = 1
+    ) -> None:
         """Add records, after all others, and remove what is out of bounds.
 
-        Repeated with the same ``once`` within ten minutes it does nothing.
+        ``scopes`` is how many logs there are. Where the store is full, the older half of this log
+        is removed before StateUnavailable is raised. Repeated with the same ``once`` within ten
+        minutes it does nothing.
         """
 
     def newest(self, scope: str, *, before: Position | None = None, count: int) -> list[Logged]:

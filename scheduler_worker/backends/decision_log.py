@@ -51,7 +51,9 @@ class MemoryDecisionLog:
         self._logs: defaultdict[str, _Log] = defaultdict(_Log)
         self._once: OrderedDict[str, float] = OrderedDict()
 
-    def append(self, scope: str, records: Sequence[LogRecord], *, once: str) -> None:
+    def append(
+        self, scope: str, records: Sequence[LogRecord], *, once: str, scopes: int = 1
+    ) -> None:
         ms = int(1000 * self._clock.time_s())
         with self._guard:
             if self._is_repeated(once):
@@ -61,7 +63,8 @@ class MemoryDecisionLog:
                 log.add(ms, record)
             oldest_ms = ms - 1000 * self._bounds.age_s
             while log.records and (
-                len(log.records) > self._bounds.number or next(iter(log.records)).ms < oldest_ms
+                len(log.records) > self._bounds.each_of(scopes)
+                or next(iter(log.records)).ms < oldest_ms
             ):
                 log.remove_oldest()
 

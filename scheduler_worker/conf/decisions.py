@@ -26,6 +26,14 @@ OPTS = [
         help="Decisions of which a cluster keeps a record; the oldest go first. In Redis one takes "
         "1 to 2 kB.",
     ),
+    cfg.IntOpt(
+        "max_records",
+        default=1_000_000,
+        min=1,
+        max=100_000_000,
+        help="Records of all clusters together: where clusters are many, each keeps an equal share "
+        "of these in place of max_per_cluster.",
+    ),
     cfg.FloatOpt(
         "max_age",
         default=7 * 86_400.0,
@@ -53,5 +61,6 @@ def settings(conf: Any) -> DecisionSettings | None:
     if not group.enabled:
         return None
     return DecisionSettings(
-        bounds=Bounds(group.max_per_cluster, group.max_age), max_waiting=group.max_waiting
+        bounds=Bounds(group.max_per_cluster, group.max_age, group.max_records),
+        max_waiting=group.max_waiting,
     )

@@ -15,6 +15,7 @@ from redis.crc import key_slot
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.backends.redis.decision_log import RedisDecisionLog
 from scheduler_worker.decision_log import Bounds, DecisionLog, LogRecord
+from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.model.kept_decisions import Position
 from tests.support.clock import ManualClock
 
@@ -148,6 +149,13 @@ def test_any_id_of_an_instance_will_do(log, name):
     assert [each.position for each in log.of_instance(SCOPE, name)] == [found.position]
 
 
+def test_all_logs_together_are_bounded(opened):
+    log = opened(number=3, in_all=4)
+    for name in "abc":
+        log.append(SCOPE, [record(name)], once=name, scopes=2)
+    assert [each.instances for each in log.newest(SCOPE, count=9)] == [("c",), ("b",)]
+
+
 def test_a_repeated_call_adds_nothing(log):
     for _ in range(2):
         log.append(SCOPE, [record("a"), record("b")], once="same")
@@ -208,6 +216,22 @@ def test_nothing_stays_of_records_that_went(redis_url):
         add(log, "c")
         assert (client.xlen(key), client.hlen(f"{key}:details")) == (3, 3)
         assert client.zcard(f"{key}:instances") == 3
+    log.close()
+
+
+def test_a_full_server_loses_old_records_first(redis_url):
+    log = RedisDecisionLog(redis_url, prefix="full", retry_for_s=0.1)
+    with redis.Redis.from_url(redis_url) as client:
+        log.append(SCOPE, [record(f"i{number}") for number in range(64)], once="1")
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(StateUnavailable, match="maxmemory"):
+                add(log, "a")
+        finally:
+            client.config_set("maxmemory", 0)
+        assert names(log) == [f"i{number}" for number in range(63, 31, -1)]
+        add(log, "a")
+    assert names(log)[:2] == ["a", "i63"]
     log.close()
 
 

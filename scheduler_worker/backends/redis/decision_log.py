@@ -13,10 +13,12 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
+from redis.exceptions import OutOfMemoryError
 
 from scheduler_worker.backends.redis.connection import Server
 from scheduler_worker.backends.redis.engine import MEMO_MS
 from scheduler_worker.decision_log import Bounds, Logged, LogRecord
+from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.model.kept_decisions import Position
 
 _APPEND, _DETAILS = "append", "details"
@@ -55,16 +57,25 @@ class RedisDecisionLog:
             scripts=(_APPEND, _DETAILS),
         )
 
-    def append(self, scope: str, records: Sequence[LogRecord], *, once: str) -> None:
+    def append(
+        self, scope: str, records: Sequence[LogRecord], *, once: str, scopes: int = 1
+    ) -> None:
         keys = [self._key(scope, name) for name in ("", ":details", ":instances", f":memo:{once}")]
-        bounds = MEMO_MS, self._bounds.number, int(1000 * self._bounds.age_s)
+        number, age_ms = self._bounds.each_of(scopes), int(1000 * self._bounds.age_s)
         packed: list[Any] = []
         for begin in range(0, len(records), _GROUP):
             group = records[begin : begin + _GROUP]
             packed += [len(group), _packed([each.details for each in group])]
             for each in group:
                 packed += [_joined(each.instances), each.outline]
-        self._server.run(_APPEND, keys, [*bounds, *packed])
+        try:
+            self._server.run(_APPEND, keys, [MEMO_MS, number, age_ms, *packed])
+        except StateUnavailable as error:
+            if isinstance(error.__cause__, OutOfMemoryError):
+                # Reservations need the room; a full server still permits what frees some.
+                half = self._server.command(keys[0], "XLEN", keys[0]) // 2
+                self._server.run(_APPEND, keys, [MEMO_MS, half, age_ms])
+            raise
 
     def newest(self, scope: str, *, before: Position | None = None, count: int) -> list[Logged]:
         log = self._key(scope)

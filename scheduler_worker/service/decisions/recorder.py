@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -69,7 +69,7 @@ class Recorder:
         clock: Clock,
         *,
         worker: str,
-        clusters: Callable[[], Container[str]],
+        clusters: Callable[[], Collection[str]],
         pipeline_of: Callable[[str | None], Pipeline],
         max_waiting: int,
         observer: Observer,
@@ -144,7 +144,9 @@ class Recorder:
         """Raises StateUnavailable. A batch that fails otherwise would fail again: it is dropped."""
         result = "written"
         try:
-            self._log.append(batch.scope, batch.records, once=batch.once)
+            self._log.append(
+                batch.scope, batch.records, once=batch.once, scopes=len(self._clusters())
+            )
         except StateUnavailable:
             raise
         except Exception:
