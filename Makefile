@@ -70,7 +70,7 @@ soak: .venv/installed-dev ## 10,000 simulated runs in which everything breaks; S
 bench: .venv/installed ## Decisions, commits, the lock, calls, memory, tuning: some five minutes
 	$(BIN)/python tools/bench all
 
-sample: .venv/installed ## Write the sample configuration and the schema of policies anew
+sample: .venv/installed-dev ## Write the sample configuration and the schema of policies anew
 	$(BIN)/oslo-config-generator --config-file etc/scheduler_worker/config-generator.conf
 	$(BIN)/scheduler-workerctl tuning schema > etc/scheduler_worker/tuning/policy.schema.json
 

@@ -22,6 +22,7 @@ from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.extras import needing_extra
 from scheduler_worker.factories import FILTERS, WEIGHERS, registered
 from scheduler_worker.service.decisions.kept import KeptDecisions
 from scheduler_worker.service.placement.scheduler import Scheduler
@@ -69,7 +70,7 @@ def _keystone(conf: Configuration, settings: ApiSettings) -> KeystoneTokens | No
     """Raises ConfigError where Keystone is to be asked and its library is missing."""
     if settings.auth == "local":
         return None
-    with factories.needing_extra("keystone", f"[api] auth = {settings.auth}"):
+    with needing_extra("keystone", f"[api] auth = {settings.auth}"):
         from scheduler_worker.api.keystone import KeystoneTokens
     return KeystoneTokens(conf, settings.keystone_roles)
 

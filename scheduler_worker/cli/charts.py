@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.extras import needing_extra
 
 SUFFIXES = (".png", ".svg")
 Series = Mapping[str, Sequence[float | None]]
@@ -71,13 +72,8 @@ def in_file(series: Series, *, interval_s: float, path: Path) -> None:
     Raises:
         ConfigError: matplotlib is missing, or the file cannot be written.
     """
-    try:
+    with needing_extra("chart", f"--chart {path}, unlike --chart terminal,"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(
-            f"--chart {path}: pictures need matplotlib, which is missing; install it with "
-            "pip install 'scheduler_worker[chart]', or write --chart terminal"
-        ) from error
     lines: dict[str, dict[str, Sequence[float | None]]] = {}
     for name, values in series.items():
         entity, _, output = name.rpartition(" ")

@@ -11,8 +11,6 @@ from scheduler_worker import factories, preflight
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.nova import inspection as nova_inspection
 from scheduler_worker.backends.nova.source import NovaDatabases
-from scheduler_worker.backends.placement import inspection as placement_inspection
-from scheduler_worker.backends.placement.reading import PlacementReader
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.conf.nova_feed import NovaFeed
 from scheduler_worker.doctor import rules
@@ -176,6 +174,10 @@ def _database(source: NovaDatabases, part: Part | None, name: str) -> Iterator[F
 
 def _placement(conf: Configuration, nodes: dict[str, str] | None) -> Iterator[Finding]:
     session = factories.open_placement_session(conf, connections=1)
+    # They need the extra that the session needs, of which it says more where it is missing.
+    from scheduler_worker.backends.placement import inspection as placement_inspection
+    from scheduler_worker.backends.placement.reading import PlacementReader
+
     reader = PlacementReader(session, concurrency=1)
     try:
         oldest, newest = placement_inspection.versions(session)

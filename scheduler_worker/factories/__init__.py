@@ -4,7 +4,6 @@ The only package, beside ``app``, that names concrete engines.
 """
 
 from scheduler_worker.factories.bus import build_balancer, build_balancing, open_bus, open_tracing
-from scheduler_worker.factories.extras import needing_extra
 from scheduler_worker.factories.nova import (
     Feed,
     build_feed,
@@ -57,7 +56,6 @@ __all__ = [
     "build_trust",
     "built_in_policies",
     "compile_pipelines",
-    "needing_extra",
     "nova_target",
     "open_asking",
     "open_bus",

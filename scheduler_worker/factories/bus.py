@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from scheduler_worker.conf import Configuration, Settings
-from scheduler_worker.factories.extras import needing_extra
+from scheduler_worker.extras import needing_extra
 from scheduler_worker.factories.nova import nova_target
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, ClusterLock, Publisher

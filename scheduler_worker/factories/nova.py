@@ -8,7 +8,7 @@ import msgspec
 
 from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.conf import Configuration, Settings
-from scheduler_worker.factories.extras import needing_extra
+from scheduler_worker.extras import needing_extra
 from scheduler_worker.observer import Observer
 from scheduler_worker.placement import NoReader, ProviderReader
 from scheduler_worker.ports import Clock, MigrationTarget

@@ -9,13 +9,14 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, DateTime, Engine, create_engine, func, select
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.sql.base import Executable
 
 from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.backends.nova.tables import seconds
 from scheduler_worker.backends.sql.database import DRIVERS, KEEPALIVES
 from scheduler_worker.errors import ConfigError, SourceUnavailable
+from scheduler_worker.extras import needing_extra
 from scheduler_worker.redaction import without_user
 
 _SCHEMES = {"mysql": "mariadb", "mariadb": "mariadb", "postgresql": "postgresql"}
@@ -96,7 +97,7 @@ def _parsed(what: str, text: str) -> URL:
 
 
 def _created(what: str, url: URL, is_postgresql: bool, settings: NovaDatabasesSettings) -> Engine:
-    try:
+    with needing_extra("nova", what):
         return create_engine(
             url,
             pool_size=1,  # for each database one thread reads; others check the connection
@@ -107,8 +108,6 @@ def _created(what: str, url: URL, is_postgresql: bool, settings: NovaDatabasesSe
             pool_reset_on_return=None if settings.one_statement else "rollback",
             connect_args=_arguments(is_postgresql, settings),
         )
-    except (ModuleNotFoundError, NoSuchModuleError) as error:
-        raise ConfigError(f"{what}: {error}; install scheduler_worker[nova]") from None
 
 
 def _arguments(is_postgresql: bool, settings: NovaDatabasesSettings) -> dict[str, Any]:

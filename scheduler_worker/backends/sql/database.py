@@ -10,16 +10,17 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from scheduler_worker.backends.settings import PolicyStoreSettings
 from scheduler_worker.errors import ConfigError, PolicyStoreUnavailable
+from scheduler_worker.extras import needing_extra
 
 T = TypeVar("T")
 
 DRIVERS = {"sqlite": "pysqlite", "postgresql": "psycopg", "mariadb": "pymysql"}
-_EXTRAS = {"postgresql": "postgresql", "mariadb": "mariadb"}
+"""By dialect, which is also the name of the extra that has it."""
 _MAX_ATTEMPTS = 8
 _RETRIED_STATES = {"40001", "40P01"}
 """PostgreSQL: a concurrent transaction was first; or a deadlock."""
@@ -96,13 +97,8 @@ class Database:
             "pool_recycle": 1800,
             "connect_args": _arguments(self.dialect, settings),
         }
-        try:
+        with needing_extra(self.dialect, "[policy_store] connection"):  # SQLite's is Python's
             engine = create_engine(self._url, **options)
-        except (ModuleNotFoundError, NoSuchModuleError) as error:
-            extra = _EXTRAS.get(self.dialect, "")
-            raise ConfigError(
-                f"[policy_store] connection: {error}; install scheduler_worker[{extra}]"
-            ) from None
         if self.dialect == "sqlite":
             _prepare_file(self._url)
             event.listen(engine, "connect", _configure_sqlite)

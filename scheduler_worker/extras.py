@@ -1,4 +1,4 @@
-"""What needs packages that only some workers have."""
+"""Imports of what an extra of setup.cfg installs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler_worker.errors import ConfigError
 
 @contextlib.contextmanager
 def needing_extra(name: str, why: str) -> Iterator[None]:
-    """For importing what an extra installs.
+    """Wraps the import of what an extra installs; ``why`` it is needed begins the error.
 
     Raises ConfigError, which names the extra, where it is missing.
     """
@@ -18,5 +18,6 @@ def needing_extra(name: str, why: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise ConfigError(
-            f"{why} needs {error.name} ({error}); run: pip install 'scheduler_worker[{name}]'"
+            f"{why} needs a package that is missing ({error}); run: "
+            f"pip install 'scheduler_worker[{name}]'"
         ) from None
