@@ -11,43 +11,31 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import needing_servers
+from tests.support.archives import ROOT, build, checkout
 from tests.support.patience import PROCESS_S
 from tests.support.servers import program
 from tests.support.systemd import NotifySocket
 from tests.support.workers import write_config
 
-ROOT = Path(__file__).resolve().parents[2]
-MADE_HERE = shutil.ignore_patterns(
-    *(".git", ".venv*", ".run", ".*_cache", ".hypothesis"),
-    *("__pycache__", "*.egg-info", "build", "dist"),
-)
 UNIT = "scheduler-worker@.service"
 API_UNIT = "scheduler-worker-api.service"
-
-
-def build(what: str, source: Path, into: Path) -> Path:
-    """Let setuptools build an archive of a source tree, without an index to ask."""
-    code = f"from setuptools import build_meta; print(build_meta.build_{what}({str(into)!r}))"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=True)
-    return into / done.stdout.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> Path:
     """A clean checkout."""
-    return Path(shutil.copytree(ROOT, tmp_path_factory.mktemp("source") / "s", ignore=MADE_HERE))
+    return checkout(tmp_path_factory.mktemp("source") / "s")
 
 
 @pytest.fixture(scope="module")
 def unpacked(source, tmp_path_factory) -> tuple[Path, set[str]]:
     """The unpacked source archive, and the files of the checkout."""
-    checkout = {str(each.relative_to(source)) for each in source.rglob("*") if each.is_file()}
+    files = {str(each.relative_to(source)) for each in source.rglob("*") if each.is_file()}
     folder = tmp_path_factory.mktemp("sdist")
     with tarfile.open(build("sdist", source, folder)) as archive:
         archive.extractall(folder, filter="data")
     (found,) = [each for each in folder.iterdir() if each.is_dir()]
-    return found, checkout
+    return found, files
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +62,9 @@ def systemd():
 
 
 def test_the_source_archive_is_complete(unpacked):
-    archive, checkout = unpacked
-    assert {"CHANGELOG.md", "Makefile", "tools/dev-services", "docs/operations.md"} <= checkout
-    assert [each for each in sorted(checkout) if not (archive / each).is_file()] == []
+    archive, files = unpacked
+    assert {"CHANGELOG.md", "Makefile", "tools/dev-services", "docs/operations.md"} <= files
+    assert [each for each in sorted(files) if not (archive / each).is_file()] == []
 
 
 def test_the_wheel_has_the_operators_files(machine):

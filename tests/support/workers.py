@@ -66,7 +66,7 @@ def _run(command: list[str], *outputs: Any) -> None:
 class WorkerProcess:
     """``scheduler-worker`` as a process; always ended when the block is left.
 
-    ``module`` may be another one that runs the same command.
+    ``module`` may be another one that runs the same command, ``program`` one of an installation.
     """
 
     def __init__(
@@ -75,12 +75,15 @@ class WorkerProcess:
         *arguments: str,
         name: str = "worker",
         module: str = "scheduler_worker",
+        program: Path | str = "",
     ) -> None:
         self.log_path = config.with_name(f"{name}.log")
         self._log = self.log_path.open("w")
-        command = [sys.executable, "-m", module, "--config-file", str(config)]
+        command = [str(program)] if program else [sys.executable, "-m", module]
         self.process = subprocess.Popen(
-            [*command, *arguments], stdout=self._log, stderr=subprocess.STDOUT
+            [*command, "--config-file", str(config), *arguments],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
         )
 
     @property

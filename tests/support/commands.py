@@ -1,0 +1,94 @@
+"""An example of every command that operators run, in an order in which each of them succeeds.
+
+The examples are lines of a shell, without the program's name. They run beside a worker ``one`` that
+knows ``examples/hosts.yaml`` and has placed the instance ``{instance}``, in a folder of their own,
+with the worker's file where programs read it by default. ``{root}`` is the checkout, ``{engine}``
+the API of an oVirt engine, whose password is in the file ``password``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+
+from scheduler_worker.cli import ctl, manage
+
+CTL: Mapping[str, str] = {
+    "complete": "",
+    "help": "policy edit",
+    "worker list": "",
+    "worker show": "one",
+    "worker drain": "one --last --wait 60",
+    "worker resume": "one",
+    "host report": "{root}/examples/hosts.yaml",
+    "host list": "--long",
+    "host show": "compute-1",
+    "host remove": "compute-3",
+    "cluster list": "",
+    "cluster show": "east",
+    "decision list": "--instance {instance}",
+    "decision show": "{instance}",
+    "decision tail": "--no-follow",
+    "reservation list": "",
+    "reservation show": "{instance}",
+    "reservation release": "{instance}",
+    "explain": "--vcpus 2 --ram 4096",
+    "capacity": "--vcpus 2 --ram 4096",
+    "rehearse": "--since 1h --drain compute-1",
+    "policy show": "east",
+    "policy edit": "east",
+    "policy export": "east > policies.yaml",
+    "policy attach": "policies.yaml west",
+    "policy import": "policies.yaml --yes",
+    "policy diff": "east west",
+    "policy list": "",
+    "balance dry-run": "east",
+    "balance on": "east",
+    "balance off": "east",
+    "balance default": "east",
+    "balance show": "",
+    "policy detach": "west",
+    "tuning schema": "",
+    "tuning check": "{root}/etc/scheduler_worker/tuning/ksm.yaml",
+    "tuning run": "{balloon}",
+    "tuning explain": "{balloon}",
+    "doctor": "",
+}
+"""``scheduler-workerctl``."""
+
+MANAGE: Mapping[str, str] = {
+    "db upgrade": "",
+    "db version": "",
+    "policy import-ovirt": "--url {engine} --user {user} --password-file password "
+    "--skip-unknown-units --yes",
+    "policy list": "",
+    "policy export": "> stored.yaml",
+    "policy import": "stored.yaml --yes",
+    "unit list": "",
+    "unit enable": "SpareHosts",
+    "unit disable": "SpareHosts",
+    "user add": "anna --role administrator < password",
+    "user list": "",
+    "user remove": "anna",
+    "db downgrade": "base --yes",
+}
+"""``scheduler-worker-manage``."""
+
+
+def of_ctl() -> set[str]:
+    """The names of the commands of ``scheduler-workerctl``, as it has them."""
+    return {name for name, _ in ctl.Ctl().command_manager}
+
+
+def of_manage() -> set[str]:
+    """Those of ``scheduler-worker-manage``."""
+    return set(_leaves(manage.parser(), ""))
+
+
+def _leaves(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
+    found = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+    for each in found:
+        for word, inner in each.choices.items():
+            yield from _leaves(inner, f"{name} {word}".strip())
+    if not found:
+        yield name
