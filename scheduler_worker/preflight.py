@@ -148,11 +148,12 @@ def connections(conf: Configuration, settings: Settings) -> Iterator[Connection]
     try:
         problem = state.problem()
         notes = () if problem else state.check()
-        yield Connection("the shared state", [problem] if problem else [], notes, mends.STATE)
     except StateUnavailable as error:
-        yield Connection("the shared state", [str(error)], mend=mends.STATE)
+        problem, notes = str(error), ()
     finally:
         state.close()
+    problems = [problem] if problem else []
+    yield Connection("the shared state", problems, notes, mends.of_state(problem or ""))
     if settings.asks_placement:
         session = factories.open_placement_session(conf, connections=1)
         problem = session.problem()

@@ -7,6 +7,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+import redis
 
 from scheduler_worker import conf
 from scheduler_worker.cli.ctl import main
@@ -15,6 +16,7 @@ from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.nova_databases import NovaCloud, now_utc
 from tests.support.placement_server import Cloud, PlacementServer
+from tests.support.servers import LOOPBACK, free_port
 from tests.support.workers import WorkerProcess, write_config
 
 
@@ -200,3 +202,44 @@ def test_a_file_that_no_worker_can_start_with_is_all_that_is_said(tmp_path, exam
     assert any("interval" in message for _, _, message in found)
     assert main(["doctor", "--config-file", str(tmp_path / "none.conf")]) == 2
     assert "none.conf" in capsys.readouterr().err
+
+
+@pytest.fixture
+def serverless(tmp_path, capsys):
+    """The doctor on a configuration that needs no broker."""
+
+    def examine(**groups) -> list[dict[str, str]]:
+        path = write_config(tmp_path / "local.conf", DEFAULT={"transport_url": "local:/"}, **groups)
+        main(["doctor", "--json", "--config-file", str(path)])
+        found: list[dict[str, str]] = json.loads(capsys.readouterr().out)["findings"]
+        return found
+
+    return examine
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param(["~*"], id="no command"),
+        pytest.param(["~*", "+@all", "-hset", "-zadd"], id="no command of a script"),
+        pytest.param(["~other:*", "+@all"], id="no key"),
+    ],
+)
+def test_an_account_of_redis_without_rights_is_told_from_a_redis_that_is_away(
+    serverless, redis_url, rules
+):
+    with redis.Redis.from_url(redis_url) as client:
+        client.execute_command("ACL", "SETUSER", "modest", "reset", "on", ">secret", *rules)
+        try:
+            found = serverless(state={"url": redis_url.replace("//", "//modest:secret@")})
+        finally:
+            client.acl_deluser("modest")
+    [refused] = [each for each in found if each["check"] == "the shared state"]
+    assert refused["status"] == "failed"
+    assert "docs/state.md, What Redis must be" in refused["fix"]
+    [away] = [
+        each
+        for each in serverless(state={"url": f"redis://{LOOPBACK}:{free_port()}/0"})
+        if each["check"] == "the shared state"
+    ]
+    assert "redis-cli -u URL ping" in away["fix"]

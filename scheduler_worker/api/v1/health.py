@@ -25,10 +25,13 @@ from scheduler_worker.service.health.reported import Reported, ReportedWorkers, 
 
 STATE, POLICY_STORE = "state", "policy store"
 """What an API process needs, by name."""
-_MENDS = {STATE: mends.STATE, POLICY_STORE: mends.POLICY_STORE}
 
 Problems = Callable[[], Mapping[str, Sequence[str]]]
 """Why each of what this process needs cannot be used, if so; takes two seconds at most."""
+
+
+def _mend_of(name: str, problem: str) -> str:
+    return mends.of_state(problem) if name == STATE else mends.POLICY_STORE
 
 
 class Times(msgspec.Struct, frozen=True):
@@ -162,7 +165,7 @@ class HealthOperations:
         self._access.check(call.caller, Action.READ, "")
         problems = self._problems()
         found = [
-            failed(f"the {name}, from this API process", text, _MENDS.get(name, ""))
+            failed(f"the {name}, from this API process", text, _mend_of(name, text))
             for name, texts in problems.items()
             for text in texts
         ]
@@ -172,7 +175,10 @@ class HealthOperations:
             found += rules.findings(workers)
         except StateUnavailable as error:
             if not problems.get(STATE):
-                found.append(failed("the state, from this API process", str(error), mends.STATE))
+                text = str(error)
+                found.append(
+                    failed(f"the {STATE}, from this API process", text, _mend_of(STATE, text))
+                )
         reports = [each.report for each in workers if each.report is not None]
         found.sort(key=lambda each: each.status is not Status.FAILED)
         health = Health(

@@ -21,9 +21,11 @@ from scheduler_worker.backends.redis.nodes import (
     Reply,
     Script,
     is_passing,
+    is_refused,
 )
 from scheduler_worker.backends.redis.outage import Outages
 from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.service.health import mends
 
 T = TypeVar("T")
 
@@ -180,7 +182,8 @@ class Server:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: exceptions.RedisError) -> StateUnavailable:
-        return StateUnavailable(f"The shared state at {self.address} cannot be used: {error}")
+        why = f"{mends.REFUSED}: {error}" if is_refused(error) else str(error)
+        return StateUnavailable(f"The shared state at {self.address} cannot be used: {why}")
 
 
 def _script(name: str) -> Script:

@@ -44,6 +44,12 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, PASSING) or str(error).startswith(PASSING_CODES)
 
 
+def is_refused(error: BaseException) -> bool:
+    """Whether the account may not run a command, or use a key."""
+    in_script = "user executing the script can't"  # has no code of its own
+    return isinstance(error, exceptions.NoPermissionError) or in_script in str(error)
+
+
 class Address(NamedTuple):
     """Host and port of a server."""
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 BUS = "See [DEFAULT] transport_url, and the log of RabbitMQ"
 STATE = "See [state] url, and whether Redis answers there: redis-cli -u URL ping"
+STATE_ACCOUNT = (
+    "Give the account of [state] url the commands and keys of docs/state.md, What Redis must be: "
+    "redis-cli ACL SETUSER"
+)
 NOVA = "See [nova], and whether it answers: openstack compute service list"
 NOVA_DATABASES = (
     "See [api_database] connection, and nova-manage cell_v2 list_cells; a cell mapping that is no "
@@ -21,7 +25,14 @@ UPGRADE = "Finish the upgrade (docs/operations.md)"
 START = "Start one (systemctl start scheduler-worker@1), and see its log"
 SILENT = "See its log; one that was killed is forgotten after half a minute, and can be restarted"
 
+REFUSED = "its account may not do all that a worker does"
+"""What the shared state's errors say where it refuses a command or a key."""
 ABOUT_THE_BUS = "the bus "
 """How what a worker says of a bus that cannot be used begins."""
 DRAINED = "the worker is drained; scheduler-workerctl worker resume ends that"
 """What a drained worker says of itself."""
+
+
+def of_state(problem: str) -> str:
+    """What to do where the shared state cannot be used for that reason."""
+    return STATE_ACCOUNT if REFUSED in problem else STATE

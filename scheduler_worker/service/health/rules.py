@@ -96,7 +96,9 @@ def _missing(workers: Sequence[Reported]) -> Iterator[Finding]:
 def _mend_of(missing: str, is_feeding: bool) -> str:
     if missing.startswith(mends.ABOUT_THE_BUS):
         return mends.BUS
-    return f"{mends.NOVA_DATABASES}. {mends.ALL_OF_IT}" if is_feeding else mends.STATE
+    if is_feeding and mends.REFUSED not in missing:
+        return f"{mends.NOVA_DATABASES}. {mends.ALL_OF_IT}"
+    return mends.of_state(missing)
 
 
 def _configuration(found: Sequence[WorkerFacts]) -> Iterator[Finding]:

@@ -73,6 +73,9 @@ def test_what_is_missing_is_said_once_for_all_workers_and_mended_where_it_is():
     assert mends.NOVA_DATABASES in one.fix
     [one] = judged(worker("a", missing=("Redis does not answer",)), worker("b"))
     assert one.fix == mends.STATE
+    refused = f"The shared state cannot be used: {mends.REFUSED}: no evalsha"
+    [one] = judged(worker("a", missing=(refused,), facts={"is_feeding": True}), *feeding("b"))
+    assert one.fix == mends.STATE_ACCOUNT
 
 
 def feeding(*names: str) -> list[Reported]:
