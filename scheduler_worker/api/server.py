@@ -164,7 +164,7 @@ class ApiServer:
         self._server.max_request_header_size = _MAX_HEADERS
         self._server.max_body = settings.max_body
         self._server.software = "scheduler_worker"
-        self._server.ssl_adapter = _tls(settings)
+        self._server.ssl_adapter = tls_of(settings)
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
         self._failure: BaseException | None = None
         # Without it cheroot would take a socket that systemd passed to another program for its own.
@@ -204,7 +204,8 @@ class ApiServer:
             self._failure = error
 
 
-def _tls(settings: ApiSettings) -> _Tls | None:
+def tls_of(settings: ApiSettings) -> BuiltinSSLAdapter | None:
+    """What encrypts; None for plain HTTP. Raises ConfigError where the files cannot be used."""
     certificate = settings.certificate_file
     if certificate is None:
         if settings.key_file or settings.chain_file:

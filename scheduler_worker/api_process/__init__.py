@@ -9,14 +9,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from scheduler_worker import app, factories
 from scheduler_worker import conf as configuration
+from scheduler_worker.api.rights import Rights
+from scheduler_worker.api.server import tls_of
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api_process.parts import UseCases
-from scheduler_worker.api_process.process import ApiProcess
+from scheduler_worker.api_process.process import ApiProcess, users
 from scheduler_worker.backends.cage.pool import Cages
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.watched import WatchedState
@@ -34,7 +36,7 @@ from scheduler_worker.service.tuning.policies import TuningPolicies
 if TYPE_CHECKING:
     from scheduler_worker.api.keystone import KeystoneTokens
 
-__all__ = ["ApiProcess", "build", "build_embedded"]
+__all__ = ["ApiProcess", "build", "build_embedded", "refusals"]
 
 Closing = WatchedState | Cages | KeptDecisions
 """What has connections or processes, and is closed in the end."""
@@ -73,6 +75,21 @@ def _keystone(conf: Configuration, settings: ApiSettings) -> KeystoneTokens | No
     with needing_extra("keystone", f"[api] auth = {settings.auth}"):
         from scheduler_worker.api.keystone import KeystoneTokens
     return KeystoneTokens(conf, settings.keystone_roles)
+
+
+def refusals(conf: Configuration) -> Iterator[str]:
+    """Each option of ``[api]`` with which no process would start here. Opens no connection."""
+    settings = configuration.settings(conf).api
+    for attempt in (
+        lambda: tls_of(settings),
+        lambda: users(settings),
+        lambda: Rights(settings.policy_file),
+        lambda: _keystone(conf, settings),
+    ):
+        try:
+            attempt()
+        except ConfigError as error:
+            yield str(error)
 
 
 def build(conf: Configuration) -> ApiProcess:

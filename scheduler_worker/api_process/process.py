@@ -97,7 +97,7 @@ class ApiProcess:
         api = settings.api
         rights = Rights(api.policy_file)
         tokens = SharedApiTokens(fleet.store)
-        self.sessions = Sessions(_users(api), tokens, clock, token_ttl_s=api.token_ttl_s)
+        self.sessions = Sessions(users(api), tokens, clock, token_ttl_s=api.token_ttl_s)
         self.console = build_console(api, self.sessions, tokens, rights, clock)
         self._needed = Dependencies({STATE: state.problem, POLICY_STORE: self._store_problem})
         self.monitor = None if worker else self._build_monitor()
@@ -216,8 +216,8 @@ class ApiProcess:
             self.stop()
 
 
-def _users(settings: ApiSettings) -> Callable[[], Users]:
-    """The local users; nobody where Keystone alone has users."""
+def users(settings: ApiSettings) -> Callable[[], Users]:
+    """The local users; nobody where Keystone alone has users. Raises ConfigError."""
     if settings.auth == "keystone":
         return dict
     return RereadFile(Path(settings.users_file), users_of, LOG.error).current

@@ -20,8 +20,9 @@ _TEXT = """\
 Check everything that a worker needs, with the worker's own configuration: the files, RabbitMQ and
 who consumes the topic's queue, the shared state and the workers on it; where they are configured
 Nova's databases (accounts, clocks, host mappings, computes), Placement (versions, providers of the
-computes) and Nova's API. Each line says ok, warning or failed, and what to do. Nothing is changed,
-but that the worker's queues exist afterwards.
+computes) and Nova's API; and whether scheduler-worker-api could start, and open its policy store.
+Each line says ok, warning or failed, and what to do. Nothing is changed, but that the worker's
+queues exist afterwards.
 
   scheduler-workerctl doctor --config-file /etc/nova/nova.conf \\
       --config-file /etc/scheduler_worker/scheduler_worker.conf

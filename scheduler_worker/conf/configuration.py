@@ -59,6 +59,11 @@ class Configuration(cfg.ConfigOpts):  # type: ignore[misc]
                 cfg.ConfigParser(path, found).parse()
             yield path, found
 
+    def sets(self, group: str) -> bool:
+        """Whether a file or the environment sets an option of the group."""
+        found = (self.get_location(name, group) for name in self[group])
+        return any(each is not None and each.location.is_user_controlled for each in found)
+
     def of_command_line(self, name: str, default: Any) -> Any:
         """An option of the command line alone; ``default`` where the command has no such option."""
         return self[name] if name in self else default  # noqa: SIM401 - its get() raises, too

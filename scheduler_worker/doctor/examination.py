@@ -6,21 +6,29 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+from scheduler_worker import api_process, factories, preflight
 from scheduler_worker import conf as configuration
-from scheduler_worker import factories, preflight
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.nova import inspection as nova_inspection
 from scheduler_worker.backends.nova.source import NovaDatabases
+from scheduler_worker.backends.settings import PolicyStoreSettings
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.conf.nova_feed import NovaFeed
 from scheduler_worker.doctor import rules
-from scheduler_worker.errors import BackendError, SchedulerWorkerError, SourceUnavailable
+from scheduler_worker.errors import (
+    BackendError,
+    ConfigError,
+    PolicyStoreUnavailable,
+    SchedulerWorkerError,
+    SourceUnavailable,
+)
 from scheduler_worker.model.feed import Part
 from scheduler_worker.model.findings import Finding, Status, failed, ok, warning
 from scheduler_worker.ports import Seen
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.amqp.check import QueueUse
 from scheduler_worker.rpc.transport import Bus
+from scheduler_worker.service.health import mends
 from scheduler_worker.service.state import presence
 from scheduler_worker.service.state.presence import WorkerFacts
 
@@ -28,6 +36,8 @@ _FILES = "the configuration"
 _STATE = "the shared state's clock"
 _WORKERS = "the workers"
 _PLACEMENT = "Placement"
+_API = "the REST API"
+_POLICY_STORE = "the policy store"
 _LOOKS, _BETWEEN_LOOKS_S = 11, 1.0
 """At a queue beside whose workers there seems to be another program."""
 
@@ -42,6 +52,8 @@ def examine(conf: Configuration) -> Iterator[Finding]:
     if any(each.status is Status.FAILED for each in findings):
         return
     settings = configuration.settings(conf)
+    yield from _api(conf)
+    yield from _policy_store(conf, settings.policy_store)
     is_connected = True
     for name, problems, notes, mend in preflight.connections(conf, settings):
         is_connected &= not problems
@@ -85,6 +97,41 @@ def _configuration(conf: Configuration) -> Iterator[Finding]:
             "Turn it on in all workers, unless nothing reads Placement",
         )
     yield ok(_FILES, f"read {', '.join(conf.files) or 'no file'}")
+
+
+def _api(conf: Configuration) -> Iterator[Finding]:
+    """What the REST API's process checks at its start, where something is set for it.
+
+    Workers do without it, and have the same files on machines where it does not run.
+    """
+    if not conf.sets("api"):
+        return
+    problems = list(api_process.refusals(conf.read_anew()))
+    for each in problems:
+        yield warning(_API, f"scheduler-worker-api would not start on this machine: {each}")
+    if not problems:
+        yield ok(_API, "scheduler-worker-api can start with this")
+
+
+def _policy_store(conf: Configuration, settings: PolicyStoreSettings) -> Iterator[Finding]:
+    """Whether the API's process and the commands could open it, where one of them may be used."""
+    if not conf.sets("api") and not conf.sets("policy_store"):
+        return
+    try:
+        made = factories.check_policy_store(settings)
+    except ConfigError as error:
+        yield failed(_POLICY_STORE, str(error))
+    except PolicyStoreUnavailable as error:
+        yield warning(_POLICY_STORE, str(error), mends.POLICY_STORE)
+    else:
+        if made is None:
+            yield ok(_POLICY_STORE, "its tables are of this version")
+        else:
+            yield warning(
+                _POLICY_STORE,
+                f"there is no {made} yet; the first program that opens the store makes it",
+                "See [policy_store] connection if there are policies already",
+            )
 
 
 def _workers(conf: Configuration, settings: Settings) -> Iterator[Finding]:

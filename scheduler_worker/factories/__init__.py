@@ -17,6 +17,7 @@ from scheduler_worker.factories.nova import (
 from scheduler_worker.factories.policies import (
     build_administration,
     built_in_policies,
+    check_policy_store,
     open_policy_schema,
     open_policy_store,
     policy_administration,
@@ -55,6 +56,7 @@ __all__ = [
     "build_inventory",
     "build_trust",
     "built_in_policies",
+    "check_policy_store",
     "compile_pipelines",
     "nova_target",
     "open_asking",

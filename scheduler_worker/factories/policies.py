@@ -55,13 +55,30 @@ def open_policy_store(settings: PolicyStoreSettings) -> PolicyStore:
 
     store = SqlPolicyStore(settings)
     try:
-        if store.database.dialect == "sqlite" and migrate.current(store.database) == migrate.BASE:
+        if migrate.makes_itself(store.database):
             migrate.upgrade(store.database)
         migrate.check(store.database)
     except BaseException:
         store.close()
         raise
     return store
+
+
+def check_policy_store(settings: PolicyStoreSettings) -> str | None:
+    """Check what :func:`open_policy_store` needs, and make nothing; what that would make.
+
+    Raises as it does.
+    """
+    from scheduler_worker.backends.sql import migrate
+    from scheduler_worker.backends.sql.database import Database, file_to_make
+
+    if (path := file_to_make(settings)) is not None:
+        return f"file {path}" if path.parent.exists() else f"directory {path.parent}"
+    with contextlib.closing(Database(settings)) as database:
+        if migrate.makes_itself(database):
+            return f"table in {database.name}"
+        migrate.check(database)
+    return None
 
 
 def build_administration(

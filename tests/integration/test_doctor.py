@@ -11,6 +11,7 @@ import redis
 
 from scheduler_worker import conf
 from scheduler_worker.cli.ctl import main
+from scheduler_worker.cli.manage import main as manage_main
 from scheduler_worker.doctor import examination
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire
@@ -217,6 +218,10 @@ def serverless(tmp_path, capsys):
     return examine
 
 
+def of(check: str, found: list[dict[str, str]]) -> list[tuple[str, str]]:
+    return [(each["status"], each["message"]) for each in found if each["check"] == check]
+
+
 @pytest.mark.parametrize(
     "rules",
     [
@@ -243,3 +248,36 @@ def test_an_account_of_redis_without_rights_is_told_from_a_redis_that_is_away(
         if each["check"] == "the shared state"
     ]
     assert "redis-cli -u URL ping" in away["fix"]
+
+
+def test_a_policy_store_is_examined_and_not_made(serverless, tmp_path):
+    file = tmp_path / "missing" / "policies.sqlite"
+    store = {"connection": f"sqlite:///{file}"}
+    [(status, message)] = of("the policy store", serverless(policy_store=store))
+    assert (status, f"no directory {file.parent} yet" in message) == ("warning", True)
+    assert not file.parent.exists()
+    (tmp_path / "missing").write_text("a file")
+    [(status, message)] = of("the policy store", serverless(policy_store=store))
+    assert (status, "Not a directory" in message) == ("failed", True)
+    assert of("the policy store", serverless()) == []
+
+
+def test_a_policy_store_of_an_old_schema_is_found(serverless, tmp_path, capsys):
+    store = {"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"}
+    file = write_config(tmp_path / "store.conf", policy_store=store)
+    manage = ["--config-file", str(file), "db"]
+    assert manage_main([*manage, "upgrade", "0001"]) == 0
+    capsys.readouterr()
+    [(status, message)] = of("the policy store", serverless(policy_store=store))
+    assert (status, "run: scheduler-worker-manage db upgrade" in message) == ("failed", True)
+
+
+def test_files_of_the_api_that_are_missing_are_named(serverless, tmp_path):
+    certificate, users = tmp_path / "none.pem", tmp_path / "users.yaml"
+    api = {"certificate_file": certificate, "users_file": users}
+    found = of("the REST API", serverless(api=api))
+    assert [status for status, _ in found] == ["warning", "warning"]
+    assert [str(certificate) in found[0][1], str(users) in found[1][1]] == [True, True]
+    users.write_text("{}")
+    found = of("the REST API", serverless(api={"users_file": users}))
+    assert [status for status, _ in found] == ["ok"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -158,6 +159,23 @@ def _arguments(dialect: str, settings: PolicyStoreSettings) -> dict[str, Any]:
     }
 
 
+def file_to_make(settings: PolicyStoreSettings) -> Path | None:
+    """The SQLite file that a :class:`Database` would create; None: there is nothing to create.
+
+    Raises ConfigError where it could not, or the URL cannot be used.
+    """
+    url = _parsed(settings.connection)
+    path = Path(url.database or "")
+    if url.get_backend_name() != "sqlite" or path.exists():
+        return None
+    folder = next(each for each in path.absolute().parents if each.exists())
+    if not folder.is_dir():
+        raise _unwritable(path, errno.ENOTDIR)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _unwritable(path, errno.EACCES)
+    return path
+
+
 def _prepare_file(url: URL) -> None:
     """Create the file, readable by this user only. Raises ConfigError."""
     path = Path(url.database or "")
@@ -165,10 +183,14 @@ def _prepare_file(url: URL) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
-        raise ConfigError(
-            f"[policy_store] connection: {path} cannot be written: {error.strerror}; name a file "
-            "in a directory that this user may write"
-        ) from None
+        raise _unwritable(path, error.errno) from None
+
+
+def _unwritable(path: Path, number: int | None) -> ConfigError:
+    return ConfigError(
+        f"[policy_store] connection: {path} cannot be written: {os.strerror(number or 0)}; name a "
+        "file in a directory that this user may write"
+    )
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:

@@ -99,6 +99,11 @@ def downgrade(database: Database, version: str) -> None:
     _migrate(database, version, is_up=False)
 
 
+def makes_itself(database: Database) -> bool:
+    """Whether the tables are to be made by whoever opens it: those of a new SQLite file."""
+    return database.dialect == "sqlite" and current(database) == BASE
+
+
 def check(database: Database) -> None:
     """Check that the schema is the one that this program needs.
 
