@@ -12,8 +12,8 @@ import textwrap
 from scheduler_worker.backends.cage.process import RUNNER
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import Question
-from tests.support.cages import HOSTS, cages
-from tests.support.patience import SOON_S
+from tests.support.cages import HOSTS, cages, directory, write
+from tests.support.patience import PROCESS_S, SOON_S, eventually
 
 
 def test_what_a_file_prints_while_it_is_loaded_is_no_answer():
@@ -61,3 +61,34 @@ def test_what_a_call_has_started_ends_with_it_also_without_a_namespace_of_its_ow
         with contextlib.suppress(OSError):
             os.close(kept)
         os.close(ours)
+
+
+MORTAL = """
+    import sys, threading
+    from pathlib import Path
+    from scheduler_worker.backends.cage.process import Cage
+    from tests.support.cages import settings
+
+    file = Path(sys.argv[1])
+    cage = Cage(file, settings(file.parent))
+    print("loaded", flush=True)
+    threading.Event().wait()
+"""
+
+
+def test_a_cage_leaves_no_folder_behind_when_the_worker_is_killed():
+    with directory() as units, directory() as temporary:
+        file = write(units, "units.py", "open('written', 'w').close()")
+        worker = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(MORTAL), str(file)],
+            env={**os.environ, "TMPDIR": str(temporary)}, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        with worker:
+            try:
+                assert worker.stdout is not None
+                assert worker.stdout.readline() == "loaded\n"
+                assert list(temporary.iterdir()) != []
+            finally:
+                worker.kill()
+                worker.wait(PROCESS_S)
+        eventually(lambda: list(temporary.iterdir()) == [])

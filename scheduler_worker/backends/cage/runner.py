@@ -5,7 +5,7 @@ units of the worker's own form needs one that has the worker installed. It consi
 processes, each the child of the one before:
 
 * the *keeper* is ours. It isolates, waits until the worker closes the lifeline (or dies), and then
-  kills all that is below it.
+  kills all that is below it and removes what that wrote.
 * the *server* is confined, loads the file, and answers the worker's calls on a socket.
 * a *call* is a fork of the server, made for one call. What it prints is the answer, as a Python
   literal. It has no descriptor but its output, and with it ends all that it has started.
@@ -65,6 +65,7 @@ def main(text: str) -> None:
     ended = os.pidfd_open(server)
     select.select([lifeline, ended], [], [])
     _kill_children(server)
+    _remove(settings["folder"])
 
 
 def _moved(standard: int) -> int:
@@ -132,6 +133,14 @@ def _kill_children(server: int) -> None:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(-1, 0)
         left = _children()
+
+
+def _remove(folder: str) -> None:
+    """Remove the private folder, for the worker may have been killed."""
+    import shutil  # not in the server, which would have it for each unit
+
+    _LIBC.umount2(folder.encode(), 2)  # detached, for it is our working directory
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _children() -> list[int]:
