@@ -152,14 +152,10 @@ def build_feed(
     providers = None
     if nova.providers is not None:
         connections = nova.providers.connections
-        from scheduler_worker.backends.placement.reading import PlacementReader
+        sessions = [open_placement_session(conf, connections=connections) for _ in range(2)]
+        from scheduler_worker.backends.placement.reading import PlacementReader  # in that extra
 
-        reader, verifying = (
-            PlacementReader(
-                open_placement_session(conf, connections=connections), concurrency=connections
-            )
-            for _ in range(2)
-        )
+        reader, verifying = (PlacementReader(each, concurrency=connections) for each in sessions)
         providers = ProviderFeed(
             reader,
             fleet,

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import uuid
 import venv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
@@ -37,15 +37,30 @@ BALLOON = (
 )
 EDITOR = "#!/bin/sh\nexec echo '  balance: {unit: EvenLoad}' >> \"$1\"\n"
 OF_DEVELOPERS = {"dev", "docs", "sdk", "test"}
-MISSED = {
-    "chart": f"{CTL} tuning run {BALLOON} --chart picture.png",
-    "keystone": "scheduler-worker-api --config-file keystone.conf --embedded",
-    "mariadb": f"{MANAGE} --config-file mariadb.conf db version",
-    "nova": f"{CTL} doctor --config-file nova.conf",
-    "postgresql": f"{MANAGE} --config-file postgresql.conf db version",
-    "tracing": "scheduler-worker --config-file tracing.conf",
+LOCAL = {"transport_url": "local:/"}
+NOVA_URL = {"connection": "mysql+pymysql://a:b@localhost/nova_api"}
+FILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "claims": {"DEFAULT": LOCAL, "nova_claims": {"enabled": True}},
+    "feed": {"DEFAULT": LOCAL, "nova_feed": {"enabled": True}, "api_database": NOVA_URL},
+    "keystone": {"api": {"auth": "keystone"}},
+    "mariadb": {"policy_store": {"connection": "mariadb://a:b@localhost/c"}},
+    "migrations": {"DEFAULT": LOCAL, "balancing": {"target": "nova"}},
+    "postgresql": {"policy_store": {"connection": "postgresql://a:b@localhost/c"}},
+    "tracing": {"DEFAULT": LOCAL, "tracing": {"enabled": True}},
 }
-"""Extra -> a line that needs it."""
+"""Files of options that need an extra."""
+MISSED = [
+    ("chart", f"{CTL} tuning run {BALLOON} --chart picture.png"),
+    ("keystone", "scheduler-worker-api --config-file keystone.conf --embedded"),
+    ("mariadb", f"{MANAGE} --config-file mariadb.conf db version"),
+    ("nova", f"{CTL} doctor --config-file claims.conf"),
+    ("nova", "scheduler-worker --config-file claims.conf"),
+    ("nova", "scheduler-worker --config-file feed.conf"),
+    ("nova", "scheduler-worker --config-file migrations.conf"),
+    ("postgresql", f"{MANAGE} --config-file postgresql.conf db version"),
+    ("tracing", "scheduler-worker --config-file tracing.conf"),
+]
+"""Extras, and lines that need them."""
 
 
 def test_every_command_has_an_example() -> None:
@@ -56,7 +71,7 @@ def test_every_command_has_an_example() -> None:
 def test_every_extra_of_operators_has_an_example() -> None:
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    assert set(MISSED) == set(setup["options.extras_require"]) - OF_DEVELOPERS
+    assert {extra for extra, _ in MISSED} == set(setup["options.extras_require"]) - OF_DEVELOPERS
 
 
 class Installation:
@@ -190,19 +205,11 @@ def test_every_command_works(
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("extra", MISSED)
-def test_what_needs_an_extra_names_it(installation: Installation, extra: str) -> None:
-    local = {"transport_url": "local:/"}
-    files: dict[str, dict[str, dict[str, Any]]] = {
-        "keystone": {"api": {"auth": "keystone"}},
-        "mariadb": {"policy_store": {"connection": "mariadb://a:b@localhost/c"}},
-        "nova": {"DEFAULT": local, "nova_claims": {"enabled": True}},
-        "postgresql": {"policy_store": {"connection": "postgresql://a:b@localhost/c"}},
-        "tracing": {"DEFAULT": local, "tracing": {"enabled": True}},
-    }
-    if extra in files:
-        write_config(installation.folder / f"{extra}.conf", **files[extra])
-    done = installation.run(MISSED[extra].format(root=ROOT))
+@pytest.mark.parametrize(("extra", "line"), MISSED)
+def test_what_needs_an_extra_names_it(installation: Installation, extra: str, line: str) -> None:
+    for name, groups in FILES.items():
+        write_config(installation.folder / f"{name}.conf", **groups)
+    done = installation.run(line.format(root=ROOT))
     said = f"{done.stdout}{done.stderr}"
     assert done.returncode in {1, 2}, said
     assert f"run: pip install 'scheduler_worker[{extra}]'" in said
