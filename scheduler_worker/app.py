@@ -451,7 +451,7 @@ class Worker:
             self.status(),
             self.load(),
             alarms=[str(each) for each in self.tuner.policies.alarms],
-            hosts=self.balancer.hosts,
+            hosts=self.balancer.hosts(),
             lately=self.monitor.lately(),
             lock_times=self.monitor.lock_times(),
         )

@@ -6,7 +6,7 @@ under way is in the cluster's ledger, so a worker that takes over continues wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec import structs
@@ -64,8 +64,7 @@ class Balancer:
         )
         self._records = BalancingRecords()
         self._rounds: dict[str, ClusterRounds] = {}
-        self.hosts: dict[str, HostCounts] | None = None
-        """How many hosts the clusters have whose turn this worker has; None: not known yet."""
+        self._hosts: dict[str, HostCounts] = {}
         self.task = ClusterTurns(
             "balancing",
             self._records,
@@ -86,15 +85,13 @@ class Balancer:
 
     def _clusters(self) -> Sequence[str]:
         self._fleet.refresh_globals()
-        if not self._fleet.names():
-            self.hosts = {}
         return self._fleet.names()
 
     def _not_ours(self, cluster: str) -> None:
         """Leave the figures to the worker that has the turn."""
         self._observer.unprotected_hosts(cluster, 0)
         self._observer.hosts_counted(cluster, None)
-        self.hosts = {name: each for name, each in (self.hosts or {}).items() if name != cluster}
+        self._hosts = {name: each for name, each in self._hosts.items() if name != cluster}
 
     def _run(self, cluster: str, _: Turn) -> tuple[Round | None, Round | None]:
         """Count the hosts and run one round; returns the last round, and this."""
@@ -103,7 +100,7 @@ class Balancer:
         with replica.lock:
             counts = replica.table.count_states(self._settings.down_after_s)
         self._observer.hosts_counted(cluster, counts)
-        self.hosts = (self.hosts or {}) | {cluster: counts}
+        self._hosts = self._hosts | {cluster: counts}
         with self._records.lock:
             before = self._records.last_round(cluster)
         return before, self._rounds_of(cluster).run(before)
@@ -165,6 +162,13 @@ class Balancer:
         before, after = self._ledgers.change_power(cluster, changed)
         report_power_end(self._observer, cluster, before, after, progress)
         return before.find(action_id) is not None
+
+    def hosts(self) -> Mapping[str, HostCounts] | None:
+        """How many hosts the clusters have whose turn this worker has; None: it has counted none.
+
+        Empty where there are no clusters.
+        """
+        return self._hosts if self._hosts or not self._fleet.names() else None
 
     def turns(self) -> list[str]:
         """The clusters whose turn this worker had last, as far as it has read."""

@@ -70,6 +70,6 @@ def test_a_class_that_goes_on_failing_is_logged_now_and_then_with_how_often(made
         caplog.clear()
         fail(made)
         said.append([each.getMessage() for each in caplog.records])
-    once = "External filter Unit failed: it failed"
+    once = "External filter Unit failed, all hosts pass: it failed"
     more = f"{once} (1 more failures since the last message)"
     assert said == [[once], [], [more], [], [more]]

@@ -406,8 +406,8 @@ def test_the_worker_with_the_turn_counts_hosts_by_state(scenario):
     scenario.round()
     expected = HostCounts(up=3, disabled=1, asleep=1, down=1)
     assert scenario.observed.hosts == expected
-    assert scenario.balancer.hosts == {"default": expected}
+    assert scenario.balancer.hosts() == {"default": expected}
 
     other = scenario.another()
     other.task.run_due()
-    assert (scenario.observed.hosts, other.hosts) == (None, {})
+    assert (scenario.observed.hosts, other.hosts()) == (None, None)
