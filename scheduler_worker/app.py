@@ -451,7 +451,6 @@ class Worker:
             self.status(),
             self.load(),
             alarms=[str(each) for each in self.tuner.policies.alarms],
-            hosts=self.balancer.hosts(),
             lately=self.monitor.lately(),
             lock_times=self.monitor.lock_times(),
         )
@@ -493,6 +492,7 @@ class Worker:
             unwritten_decisions=self.decisions.recorder.waiting if self.decisions else 0,
             reservations={each.scope: len(each.reservations) for each in self.fleet.clusters()},
             tuning_alarms=len(self.tuner.policies.alarms),
+            hosts=self.balancer.hosts(),
             feed={
                 each.name: FeedLoad(lag_s, not each.problem, each.hosts)
                 for each, lag_s in (self.feeder.parts() if self.feeder else ())

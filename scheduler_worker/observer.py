@@ -6,8 +6,6 @@ from typing import Literal
 
 import msgspec
 
-from scheduler_worker.model.worker_reports import HostCounts
-
 PhaseName = Literal[
     "wait", "lock", "decide", "commit", "pending", "look", "claim", "verify", "answer"
 ]  # fmt: skip
@@ -171,9 +169,6 @@ class Observer:
 
         Or one ended: ``done``, ``refused``, ``failed``, or ``overdue``.
         """
-
-    def hosts_counted(self, scope: str, counts: HostCounts | None) -> None:
-        """How many hosts of a cluster are in each state; None: another worker counts them."""
 
     def unprotected_hosts(self, scope: str, count: int) -> None:
         """How many hosts have highly available VMs that would not find room; 0 elsewhere."""

@@ -15,6 +15,11 @@ def cut(text: str, characters: int = SHOWN_CHARACTERS) -> str:
     return text if len(text) <= characters else text[: characters - 3] + "..."
 
 
+def one_line(text: str) -> str:
+    """A text of somebody else for the log: printable ASCII, with the rest escaped."""
+    return text.encode("unicode_escape", "replace").decode()
+
+
 def listed(
     names: Sequence[str], most: int = SHOWN_NAMES, between: str = ", ", more: int = 0
 ) -> str:

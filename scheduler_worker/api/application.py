@@ -36,6 +36,7 @@ from scheduler_worker.api.sessions import Caller, LoginFailed, LoginSlowed, Sess
 from scheduler_worker.api.v1.dispatch import V1
 from scheduler_worker.api.v1.problems import failed_of, response_of
 from scheduler_worker.observer import Observer
+from scheduler_worker.wording import one_line
 
 LOG = logging.getLogger(__name__)
 ACCESS = logging.getLogger("scheduler_worker.api.access")
@@ -102,9 +103,9 @@ class Application:
         ACCESS.info(
             '%s %s "%s %s" %d %s %.1f ms %s',
             request.remote_addr or "-",
-            _one_line(who[0]) if who else "-",
+            one_line(who[0]) if who else "-",
             request.method,
-            _one_line(request.path),
+            one_line(request.path),
             response.status_code,
             response.content_length or 0,
             took_s * 1000,
@@ -276,7 +277,7 @@ class Application:
 
 
 def _defect(request: Request, error: Exception) -> Refusal:
-    LOG.error("%s %s failed", request.method, _one_line(request.path), exc_info=error)
+    LOG.error("%s %s failed", request.method, one_line(request.path), exc_info=error)
     return Refusal(500, "[Internal error; the log of the API has the details]")
 
 
@@ -341,7 +342,3 @@ def _request_id(request: Request) -> str:
     headers = request.headers
     given = request.args.get("correlation_id") or headers.get("Correlation-Id") or ""
     return given if _REQUEST_ID.match(given) else f"req-{uuid.uuid4()}"
-
-
-def _one_line(text: str) -> str:
-    return text.encode("unicode_escape", "replace").decode()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from scheduler_worker.api.users import Grant, User, Users, hashed, is_password
 from scheduler_worker.ports import ApiToken, ApiTokens, Clock
-from scheduler_worker.wording import cut
+from scheduler_worker.wording import cut, one_line
 
 LOG = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class Sessions:
             with self._turns[hash((name, address)) % _TURNS]:
                 self._check(name, user, password, address)
         except (LoginFailed, LoginSlowed) as error:
-            LOG.warning("Log-in as %s from %s: %s", ascii(cut(name)), address, error)
+            LOG.warning("Log-in as '%s' from %s: %s", one_line(cut(name)), address, error)
             raise
         return Caller(name, user.roles, address)
 

@@ -340,6 +340,17 @@ def is_forced_down(record: HostRecord) -> bool:
     return bool(record.service.get("forced_down")) or not is_up
 
 
+class HostCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many hosts of a cluster are in each state (:func:`state_of`)."""
+
+    up: int = 0
+    disabled: int = 0
+    asleep: int = 0
+    """Enabled and in maintenance, or switched off."""
+    down: int = 0
+    """Enabled and silent for too long, or forced down."""
+
+
 def takes_vms(
     heartbeat_s: Any, disabled: Any, forced_down: Any, now_s: float, down_after_s: float
 ) -> Any:

@@ -13,8 +13,7 @@ import numpy as np
 from scheduler_worker.model.aggregates import Aggregate, lowest, raw_values
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.columns import COLUMN_NAMES, COLUMNS, Mask, Rows, Values
-from scheduler_worker.model.host_records import HostRecord, takes_vms
-from scheduler_worker.model.worker_reports import HostCounts
+from scheduler_worker.model.host_records import HostCounts, HostRecord, takes_vms
 
 if TYPE_CHECKING:
     from scheduler_worker.model.host_table import HostTable

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.model.spreads import Spread
 
 
@@ -95,17 +96,6 @@ class PartReport(msgspec.Struct, frozen=True, kw_only=True):
     """For how long not all of it has been known; None: it never was."""
     is_up: bool = True
     hosts: int = 0
-
-
-class HostCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many hosts of a cluster are in each state (:func:`.host_records.state_of`)."""
-
-    up: int = 0
-    disabled: int = 0
-    asleep: int = 0
-    """Enabled and in maintenance, or switched off."""
-    down: int = 0
-    """Enabled and silent for too long, or forced down."""
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):

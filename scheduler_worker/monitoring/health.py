@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.redaction import redacted
 
 T = TypeVar("T")
@@ -45,6 +46,13 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Problems with tuning policies because of which older ones stay in force."""
     feed: Mapping[str, FeedLoad] = {}
     """Each part of a source of hosts."""
+    hosts: Mapping[str, HostCounts] | None = None
+    """Of the clusters that this process balances; None: it has counted none yet."""
+
+    def most_down(self, clusters: int) -> dict[str, HostCounts]:
+        """The hosts of so many clusters, of those with most hosts down."""
+        ranked = sorted((self.hosts or {}).items(), key=lambda each: each[1].down, reverse=True)
+        return dict(ranked[:clusters])
 
 
 class Health(Protocol):

@@ -9,7 +9,7 @@ import logging
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import msgspec
+from msgspec import structs
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
@@ -17,7 +17,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from scheduler_worker import __version__
-from scheduler_worker.model.worker_reports import HostCounts
 from scheduler_worker.monitoring.health import FeedLoad, Load
 from scheduler_worker.monitoring.series import OTHER, Counts, Durations
 from scheduler_worker.observer import Observer, Outcome
@@ -142,8 +141,6 @@ class Metrics(Observer):
             "Hosts whose highly available VMs would not find room on others",
         )
         self._registry.register(self._unprotected)
-        self._hosts = _PerCluster("scheduler_hosts", "Hosts in each state", "state")
-        self._registry.register(self._hosts)
 
     def _add_claims(self) -> None:
         self._claims = self._counts(
@@ -380,38 +377,27 @@ class Metrics(Observer):
         self._power_actions.add((scope, to, outcome))
 
     def unprotected_hosts(self, scope: str, count: int) -> None:
-        self._unprotected.set(scope, {(): count})
-
-    def hosts_counted(self, scope: str, counts: HostCounts | None) -> None:
-        found = {} if counts is None else msgspec.structs.asdict(counts)
-        self._hosts.set(scope, {(state,): count for state, count in found.items()})
+        self._unprotected.set(scope, count)
 
 
 class _PerCluster(Collector):
     """A gauge for each cluster, of at most so many clusters."""
 
-    def __init__(self, name: str, help_text: str, *labels: str) -> None:
+    def __init__(self, name: str, help_text: str) -> None:
         self._name, self._help_text = name, help_text
-        self._labels = labels
-        self._values: dict[str, Mapping[tuple[str, ...], int]] = {}
+        self._values: dict[str, int] = {}
 
-    def set(self, cluster: str, values: Mapping[tuple[str, ...], int]) -> None:
-        """``values`` are by the further labels; without any the cluster has no gauge."""
+    def set(self, cluster: str, value: int) -> None:
         if cluster in self._values or len(self._values) < MAX_CLUSTERS:
-            self._values[cluster] = values
+            self._values[cluster] = value
 
     def describe(self) -> Iterable[Metric]:
-        return [self._family()]
-
-    def _family(self) -> GaugeMetricFamily:
-        labels = [*_CLUSTER, *self._labels]
-        return GaugeMetricFamily(self._name, self._help_text, labels=labels)
+        return [GaugeMetricFamily(self._name, self._help_text, labels=_CLUSTER)]
 
     def collect(self) -> Iterable[Metric]:
-        family = self._family()
-        for cluster, values in sorted(self._values.copy().items()):
-            for labels, value in values.items():
-                family.add_metric([cluster, *labels], value)
+        family = GaugeMetricFamily(self._name, self._help_text, labels=_CLUSTER)
+        for cluster, value in sorted(self._values.copy().items()):
+            family.add_metric([cluster], value)
         return [family]
 
 
@@ -463,6 +449,11 @@ def _gauges(load: Load, *, is_connected: bool) -> Iterator[Metric]:
     if rest := ranked[MAX_CLUSTERS:]:
         reservations.add_metric([OTHER], sum(count for _, count in rest))
     yield reservations
+    hosts = GaugeMetricFamily("scheduler_hosts", "Hosts in each state", labels=[*_CLUSTER, "state"])
+    for cluster, counts in load.most_down(MAX_CLUSTERS).items():
+        for state, number in structs.asdict(counts).items():
+            hosts.add_metric([cluster, state], number)
+    yield hosts
     yield from _of_feed(load.feed)
     build = GaugeMetricFamily("scheduler_build_info", "Always 1", labels=["version", "python"])
     build.add_metric([__version__, platform.python_version()], 1)

@@ -10,7 +10,6 @@ import msgspec
 from scheduler_worker.model.worker_reports import (
     ClusterReport,
     Holds,
-    HostCounts,
     Lately,
     LockTimes,
     PartReport,
@@ -32,7 +31,6 @@ def report_of(
     load: Load,
     *,
     alarms: Sequence[str],
-    hosts: Mapping[str, HostCounts] | None,
     lately: Lately,
     lock_times: Mapping[str, LockTimes],
 ) -> WorkerReport:
@@ -64,7 +62,7 @@ def report_of(
             name: PartReport(lag_s=each.lag_s, is_up=each.is_up, hosts=each.hosts)
             for name, each in sorted(load.feed.items())[:_MAX_PARTS]
         },
-        hosts=None if hosts is None else _worst(hosts),
+        hosts=None if load.hosts is None else load.most_down(MAX_CLUSTERS),
         lately=msgspec.structs.replace(lately, errors=dict(errors)),
     )
 
@@ -91,12 +89,6 @@ def _busiest(clusters: Sequence[ClusterReport]) -> tuple[ClusterReport, ...]:
         return in_hand, each.held_s is not None, each.times.wait.total, each.reservations
 
     return tuple(sorted(clusters, key=business, reverse=True)[:MAX_CLUSTERS])
-
-
-def _worst(hosts: Mapping[str, HostCounts]) -> dict[str, HostCounts]:
-    """The clusters with most hosts down."""
-    ranked = sorted(hosts.items(), key=lambda each: each[1].down, reverse=True)
-    return dict(ranked[:MAX_CLUSTERS])
 
 
 def _texts(found: Sequence[str]) -> tuple[str, ...]:

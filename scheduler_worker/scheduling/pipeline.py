@@ -152,12 +152,13 @@ class Pipeline:
         evaluation: Evaluation | None = None
         ranking: Ranking | None = None
         chosen: list[tuple[int, Selection]] = []
-        is_same = True  # the request at the end is the one that was evaluated last
+        evaluated: RequestSpec | None = None
         for uuid in request.instance_uuids:
-            spec = asked = msgspec.structs.replace(spec, instance_uuid=uuid)
+            spec = msgspec.structs.replace(spec, instance_uuid=uuid)
             row = reserved.get(uuid)
             if row is None:
                 evaluation = self.evaluator.evaluate(hosts, spec, evaluation, claimed_row)
+                evaluated = spec
                 if not evaluation.results.passed:
                     raise NoValidHost(NOT_ENOUGH_HOSTS, self._diagnosis(evaluation))
                 ranking = self.rank(hosts, evaluation, spec, rng)
@@ -171,14 +172,13 @@ class Pipeline:
                 claimed_row = row
                 spec = with_page_sizes(spec, claim.resources)
             spec = with_group_host(spec, selection.service_host)
-            is_same = spec is asked and uuid not in reserved
         diagnosis, ranked = self._seen(hosts, evaluation, ranking)
         alternates: list[Selection] = []
         if request.num_alternates:
             if ranking is None or len(chosen) > 1:
                 # For one instance its own ranking serves; after several the hosts have changed.
                 evaluation = self.evaluator.evaluate(
-                    hosts, spec, evaluation, claimed_row, is_same=is_same
+                    hosts, spec, evaluation, claimed_row, is_same=spec is evaluated
                 )
                 passed = evaluation.results.passed
                 ranking = self.rank(hosts, evaluation, spec, rng) if passed else None

@@ -13,7 +13,7 @@ the kind at once, for a few others. Only where these leave a doubt all filters a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,14 +25,14 @@ from scheduler_worker.model.hosts import Mask
 from scheduler_worker.model.requests import Flavor, RequestSpec
 from scheduler_worker.model.virtual_machines import NO_MACHINE, VirtualMachine
 from scheduler_worker.scheduling.filter_results import left_by
-from scheduler_worker.scheduling.ovirt.migration import MigratesFilter
+from scheduler_worker.scheduling.ovirt.migration import SourceFilter
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Filter
 
 _ELSEWHERE = ""
 """Where a VM runs that runs on no host of the table."""
 _FEW = 4
-"""Hosts that are compared with the VMs' own before all are."""
+"""Hosts that are compared with all VMs' own: one of them will do for nearly every VM."""
 
 
 class _Kind(NamedTuple):
@@ -84,17 +84,14 @@ class RunningVms:
 
 
 class Refuge:
-    """One host, and the VMs elsewhere that would have no other but it."""
+    """One host, and the VMs elsewhere that would have no other but it.
+
+    Each question reads the table as it is then, so it may change between two of them.
+    """
 
     def __init__(self, vms: RunningVms, host: str) -> None:
         self._hosts, self._evaluator, self._host = vms.hosts, vms.evaluator, host
         self._alone = _alone(vms.hosts, host)
-        self.doubtful = [
-            (kind, source, found[source])
-            for kind, found in vms.kinds.items()
-            for source in self._without_another(kind, found)
-        ]
-        """The VMs that may need it, and their hosts."""
 
     def is_needed(self, kind: _Kind, source: str, vm: str) -> bool:
         """Whether a VM could go to this host and nowhere else, by all filters."""
@@ -104,31 +101,31 @@ class Refuge:
             return False
         return bool(survivors(self._alone, spec).any())
 
-    def _without_another(self, kind: _Kind, sources: Mapping[str, str]) -> list[str]:
-        """The hosts of a kind whose VMs may have no other host."""
-        spec = kind.spec(None, _ELSEWHERE)
-        if not self._shared(self._alone, spec).any():
+    def doubtful(self, kind: _Kind, sources: Iterable[str]) -> list[str]:
+        """The hosts whose VMs of a kind may have no other host than this one."""
+        spec, hosts = kind.spec(None, _ELSEWHERE), self._hosts
+        asked = self._evaluator.asked(spec)
+        shared = [each for each in asked if _is_shared(each)]
+        compared = [each for each in asked if isinstance(each, SourceFilter)]
+        if not _passing(self._alone, spec, shared).any():
             return []
-        hosts = self._hosts
-        left = hosts.rows_of(sources) & ~hosts.rows_of([self._host])
-        single = [each for each in self._evaluator.asked(spec) if not _is_shared(each)]
-        compared = [each for each in single if isinstance(each, MigratesFilter)]
-        if len(compared) == len(single):
-            others = self._shared(hosts, spec) & ~hosts.rows_of([self._host])
-            for row in np.flatnonzero(others)[:_FEW]:
+        here = hosts.rows_of([self._host])
+        left = hosts.rows_of(sources) & ~here
+        if len(shared) + len(compared) == len(asked):
+            others = np.flatnonzero(_passing(hosts, spec, shared) & ~here)
+            for row in others[:_FEW]:
                 fits = ~hosts.rows_of([hosts.records[row].host])
                 for unit in compared:
                     fits &= unit.fits(hosts, hosts.take(np.array([row])))
                 left &= ~fits
         return sorted({hosts.records[row].host for row in np.flatnonzero(left)})
 
-    def _shared(self, hosts: HostTable, spec: RequestSpec) -> Mask:
-        """The hosts that pass for all VMs of a kind."""
-        mask = np.ones(len(hosts), bool)
-        for unit in self._evaluator.asked(spec):
-            if _is_shared(unit):
-                mask = left_by(unit, hosts, spec, mask)
-        return mask
+
+def _passing(hosts: HostTable, spec: RequestSpec, filters: Iterable[Filter]) -> Mask:
+    mask = np.ones(len(hosts), bool)
+    for unit in filters:
+        mask = left_by(unit, hosts, spec, mask)
+    return mask
 
 
 def _is_shared(unit: Filter) -> bool:
@@ -173,8 +170,6 @@ def _kind(
     highly_available: bool = False,
     needs: VirtualMachine | None = None,
 ) -> _Kind:
-    if not facts:
-        return _Kind(memory_mb, vcpus, 0, 0, 0, None, highly_available, needs)
     root_gb, ephemeral_gb = facts.get("root_gb") or 0, facts.get("ephemeral_gb") or 0
     return _Kind(
         memory_mb, vcpus, root_gb, ephemeral_gb, facts.get("swap_mb", 0),

@@ -93,6 +93,9 @@ def test_every_vm_that_needs_a_host_by_all_filters_is_among_the_doubtful(host, h
         for source, vm in some.items()
         if source != host and refuge.is_needed(kind, source, vm)
     }
-    assert needing <= {vm for _, _, vm in refuge.doubtful}
+    doubtful = {
+        some[source] for kind, some in vms.kinds.items() for source in refuge.doubtful(kind, some)
+    }
+    assert needing <= doubtful
     event("some VM needs it" if needing else "none needs it")
-    event("some are doubtful" if refuge.doubtful else "none is doubtful")
+    event("some are doubtful" if doubtful else "none is doubtful")

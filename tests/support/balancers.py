@@ -12,7 +12,6 @@ from scheduler_worker.errors import BackendError, SchedulerWorkerError
 from scheduler_worker.model.migration_ledger import AskedMigration, MigrationLimits, Progress
 from scheduler_worker.model.policies import from_plain
 from scheduler_worker.model.power_ledger import AskedPower
-from scheduler_worker.model.worker_reports import HostCounts
 from scheduler_worker.observer import Observer
 from scheduler_worker.scheduling.even_load import EvenLoadBalance
 from scheduler_worker.scheduling.ovirt.balances import PowerSavingBalance
@@ -67,7 +66,6 @@ class CountingObserver(Observer):
         self.target_failures: Counter[str] = Counter()
         self.power: Counter[str] = Counter()
         self.unprotected = -1
-        self.hosts: HostCounts | None = None
         self.busy_s: Counter[str] = Counter()
 
     def balanced(self, scope: str, duration_s: float, busy_s: float) -> None:
@@ -84,9 +82,6 @@ class CountingObserver(Observer):
 
     def unprotected_hosts(self, scope: str, count: int) -> None:
         self.unprotected = count
-
-    def hosts_counted(self, scope: str, counts: HostCounts | None) -> None:
-        self.hosts = counts
 
     def migration_considered(self, scope: str, outcome: str) -> None:
         self.considered[outcome] += 1

@@ -20,7 +20,7 @@ from scheduler_worker.scheduling.external.contract import (
     PluginFile,
     plugin_classes,
 )
-from scheduler_worker.scheduling.external.units import OUTCOMES, Plugins, Question
+from scheduler_worker.scheduling.external.units import Plugins, Question
 
 T = TypeVar("T")
 Signature = tuple[int, int, int]
@@ -31,7 +31,6 @@ LOG = logging.getLogger(__name__)
 LOGGED_EVERY_S = 60.0
 """A class that goes on failing is logged so often."""
 _LONGEST_REST_S = 30.0
-_RESULTS = {"pass": "passed", "refuse": "refused", "weight": "failed", "balance": "failed"}
 
 
 class _Loaded(NamedTuple):
@@ -243,7 +242,7 @@ class Cages(Plugins):
                 raise ExternalUnitFailed(f"its answer is useless: {error}") from None
         except ExternalUnitFailed as error:
             self._failed(plugin, str(error))
-            result = _RESULTS[self.outcome(plugin)]
+            result = self.fallback(plugin).result
             self._observer.external_called(plugin.name, result, time.monotonic() - began_s)
             return None
         self._troubles.pop(plugin.key, None)
@@ -262,7 +261,7 @@ class Cages(Plugins):
             return
         self._logged[plugin.key] = now_s, 0
         more = f" ({unsaid} more failures since the last message)" if unsaid else ""
-        done = OUTCOMES[self.outcome(plugin)]
+        done = self.fallback(plugin).words
         LOG.warning("External %s %s failed, %s: %s%s", plugin.kind, plugin.name, done, why, more)
 
 

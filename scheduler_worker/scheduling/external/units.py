@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -37,13 +37,21 @@ _RESTS_S = 120.0
 """For how long a VM that has been moved stays where it is."""
 
 
-OUTCOMES: Mapping[str, str] = {
-    "pass": "all hosts pass",
-    "refuse": "no host passes",
-    "weight": "every score is 0",
-    "balance": "nothing moves",
+class Fallback(NamedTuple):
+    """What stands in for the answer of a call that failed."""
+
+    words: str
+    result: str
+    """How such calls are counted."""
+
+
+_PASS = Fallback("all hosts pass", "passed")
+_FALLBACKS = {
+    "pass": _PASS,
+    "refuse": Fallback("no host passes", "refused"),
+    "weight": Fallback("every score is 0", "failed"),
+    "balance": Fallback("nothing moves", "failed"),
 }
-"""What a call that fails does, in words."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,11 +89,10 @@ class Plugins:
         """Why the last call of a class failed; None: it did not."""
         return "this process has no cages: [external_units] directory is not set"
 
-    def outcome(self, plugin: PluginClass) -> str:
-        """What a call of the class does if it fails: a key of :data:`OUTCOMES`."""
-        if plugin.kind is UnitKind.FILTER:
-            return plugin.on_failure or self.on_failure
-        return str(plugin.kind)
+    def fallback(self, plugin: PluginClass) -> Fallback:
+        """What a call of the class does if it fails."""
+        is_filter = plugin.kind is UnitKind.FILTER
+        return _FALLBACKS[(plugin.on_failure or self.on_failure) if is_filter else plugin.kind]
 
 
 class ExternalUnit(Unit):
@@ -105,7 +112,7 @@ class ExternalUnit(Unit):
         trouble = self._plugins.trouble(self.plugin)
         if trouble is None:
             return None
-        return f"{self.name} failed, {OUTCOMES[self._plugins.outcome(self.plugin)]}: {trouble}"
+        return f"{self.name} failed, {self._plugins.fallback(self.plugin).words}: {trouble}"
 
     def _asked(
         self, hosts: Sequence[str], read: Callable[[object, Collection[str]], T], vm: str = ""
@@ -142,7 +149,7 @@ class ExternalFilter(ExternalUnit, Filter):
         ids = [host.uuid for host in hosts.states()]
         kept = self._asked(ids, read_filter, spec.instance_uuid or "")
         if kept is None:
-            return np.full(len(ids), self._plugins.outcome(self.plugin) == "pass")
+            return np.full(len(ids), self._plugins.fallback(self.plugin) is _PASS)
         return np.fromiter((each in kept for each in ids), bool, len(ids))
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
@@ -168,7 +175,7 @@ class OwnFilter(ExternalUnit, Filter):
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         found = self._asked_with_facts(hosts, spec, read_passes)
         if found is None:
-            return np.full(len(hosts), self._plugins.outcome(self.plugin) == "pass")
+            return np.full(len(hosts), self._plugins.fallback(self.plugin) is _PASS)
         return np.array(found, bool)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:

@@ -19,8 +19,8 @@ NEWER, SAME, OLDER = 0.0, 100_000.0, 1_000_000.0
 """The scores of a host's operating system compared with the source's."""
 
 
-class MigratesFilter(Filter):
-    """A filter that compares other hosts with the one on which the VM runs."""
+class SourceFilter(Filter):
+    """A filter that compares other hosts with the VM's source, the host on which it runs."""
 
     of_one_request = True
 
@@ -47,7 +47,7 @@ def _source(hosts: Hosts, spec: RequestSpec) -> Hosts | None:
     return table.take(rows[:1]) if len(rows) else None
 
 
-class MigrationFilter(MigratesFilter):
+class MigrationFilter(SourceFilter):
     """Rejects hosts under another name that are the VM's host, by their address.
 
     The VM's host itself passes, so that a balance may decide to leave the VM where it is.
@@ -85,7 +85,7 @@ def _is_loopback(host: HostState) -> bool:
         return host.host_ip == "localhost"
 
 
-class LeaveHostFilter(MigratesFilter):
+class LeaveHostFilter(SourceFilter):
     """Rejects the host on which the VM runs: Migration as oVirt's design has it.
 
     Reads: the host's name; ``vm.run_on``.
@@ -101,7 +101,7 @@ class LeaveHostFilter(MigratesFilter):
         return "is the host on which the VM runs"
 
 
-class TscFrequencyFilter(MigratesFilter):
+class TscFrequencyFilter(SourceFilter):
     """Rejects hosts whose time stamp counter is not as fast as the source's, to 250 per million.
 
     Every host passes if the source does not report its frequency, and none that does not report its
@@ -166,7 +166,7 @@ def _is_no_older(own: System | None, its: System | None) -> bool:
     return its is not None and its.family == own.family and its.major >= own.major
 
 
-class UpgradeFilter(MigratesFilter):
+class UpgradeFilter(SourceFilter):
     """Passes hosts with the system of the VM's host, of no older major version.
 
     Reads: ``virt.os``; ``vm.run_on``.

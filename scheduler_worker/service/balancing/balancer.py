@@ -12,9 +12,9 @@ import msgspec
 from msgspec import structs
 
 from scheduler_worker.model.balancing import Round
+from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.model.migration_ledger import Progress
 from scheduler_worker.model.power_ledger import PowerLedger
-from scheduler_worker.model.worker_reports import HostCounts
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, ClusterLock, MigrationTarget, PowerTarget
 from scheduler_worker.service.balancing.dependencies import Dependencies
@@ -90,7 +90,6 @@ class Balancer:
     def _not_ours(self, cluster: str) -> None:
         """Leave the figures to the worker that has the turn."""
         self._observer.unprotected_hosts(cluster, 0)
-        self._observer.hosts_counted(cluster, None)
         self._hosts = {name: each for name, each in self._hosts.items() if name != cluster}
 
     def _run(self, cluster: str, _: Turn) -> tuple[Round | None, Round | None]:
@@ -99,7 +98,6 @@ class Balancer:
         replica.catch_up(self._fleet.store, clock, clock.monotonic_s())
         with replica.lock:
             counts = replica.table.count_states(self._settings.down_after_s)
-        self._observer.hosts_counted(cluster, counts)
         self._hosts = self._hosts | {cluster: counts}
         with self._records.lock:
             before = self._records.last_round(cluster)

@@ -114,17 +114,20 @@ class PowerActions:
     def why_needed(self, host: str) -> str | None:
         """Why a host has to stay, for the sake of a VM elsewhere; None: no VM is known to need it.
 
-        The cluster is not held up: decisions are made between the looks at two hosts.
+        The cluster is not held up: decisions are made between two questions.
         """
         replica = self._replica
         vms = self._vms = self._vms or self._read_vms()
         with replica.lock:
             refuge = Refuge(vms, host)
-        for kind, source, vm in refuge.doubtful:
+        for kind, some in vms.kinds.items():
             with replica.lock:
-                is_needed = refuge.is_needed(kind, source, vm)
-            if is_needed:
-                return f"{vm} on {source} could go to no other host"
+                doubtful = refuge.doubtful(kind, some)
+            for source in doubtful:
+                with replica.lock:
+                    is_needed = refuge.is_needed(kind, source, some[source])
+                if is_needed:
+                    return f"{some[source]} on {source} could go to no other host"
         return None
 
     def _read_vms(self) -> RunningVms:

@@ -5,7 +5,7 @@ import threading
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler_worker.model.worker_reports import HostCounts
+from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.monitoring.health import FeedLoad, Load
 from scheduler_worker.monitoring.metrics import MAX_CLUSTERS, Metrics, why_no_host
 from scheduler_worker.observer import Outcome
@@ -210,8 +210,7 @@ def test_a_feed_is_counted_by_cell_and_a_cell_never_read_has_no_lag():
     assert metrics.value("feed_hosts", cell="east") == 7
 
 
-def test_hosts_are_gauges_until_another_worker_counts_them(metrics):
-    metrics.hosts_counted("east", HostCounts(up=2, down=1))
+def test_hosts_are_gauges_by_cluster_and_state():
+    metrics = Scraped(lambda: Load(hosts={"east": HostCounts(up=2, down=1)}))
     assert metrics.value("hosts", cluster="east", state="down") == 1
-    metrics.hosts_counted("east", None)
-    assert metrics.value("hosts", cluster="east", state="down") is None
+    assert Scraped().value("hosts", cluster="east", state="down") is None

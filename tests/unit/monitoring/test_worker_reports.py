@@ -2,8 +2,9 @@
 
 import msgspec
 
+from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.model.spreads import Spread
-from scheduler_worker.model.worker_reports import HostCounts, Lately, LockTimes, WorkerReport
+from scheduler_worker.model.worker_reports import Lately, LockTimes, WorkerReport
 from scheduler_worker.monitoring.health import FeedLoad, Load
 from scheduler_worker.monitoring.reports import MAX_CLUSTERS, report_of
 
@@ -15,15 +16,12 @@ def cluster(**figures):
     return {**plain, "token": None, "held_s": None, **figures}
 
 
-def report(
-    load=None, alarms=(), hosts=None, lately=None, lock_times=None, **status
-) -> WorkerReport:
+def report(load=None, alarms=(), lately=None, lock_times=None, **status) -> WorkerReport:
     plain = {"uptime_s": 7.0, "missing": [], "holds": HOLDS, "bus": {}, "clusters": {}}
     return report_of(
         {**plain, **status},
         load or Load(),
         alarms=alarms,
-        hosts=hosts,
         lately=lately or Lately(),
         lock_times=lock_times or {},
     )
@@ -64,7 +62,7 @@ def test_the_busiest_clusters_are_reported():
 
 def test_the_clusters_with_most_hosts_down_are_reported():
     hosts = {f"c{number}": HostCounts(down=number) for number in range(MAX_CLUSTERS + 5)}
-    found = report(hosts=hosts).hosts or {}
+    found = report(Load(hosts=hosts)).hosts or {}
     assert min(each.down for each in found.values()) == 5
     assert len(found) == MAX_CLUSTERS
 

@@ -19,7 +19,13 @@ def needed(world: World, by: str = "a") -> str | None:
     vms = RunningVms(world.pipeline, world.fleet.prepare(replica))
     vms.read(by)
     refuge = Refuge(vms, "b")
-    return next((vm for kind, at, vm in refuge.doubtful if refuge.is_needed(kind, at, vm)), None)
+    found = (
+        some[source]
+        for kind, some in vms.kinds.items()
+        for source in refuge.doubtful(kind, some)
+        if refuge.is_needed(kind, source, some[source])
+    )
+    return next(found, None)
 
 
 @pytest.fixture

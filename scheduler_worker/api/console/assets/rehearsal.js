@@ -60,12 +60,16 @@ export function described(found) {
   return `Decisions ${whose} from ${moment(found.since)} to ${moment(found.until)}, made again under ${tried}.`;
 }
 
+/** How far it is, or how it ended. */
+export function stateOf({ state, problem }) {
+  return { failed: `failed: ${problem}`, cancelled: problem, reading: "reading decisions" }[state] ?? state;
+}
+
 function headOf(found) {
-  const state = { done: "done", failed: `failed: ${found.problem}`, cancelled: found.problem, reading: "reading decisions", deciding: "deciding" }[found.state];
   return [
     el("p", {}, described(found)),
     el("p", { id: "rehearsal-state", role: "status", class: found.state === "failed" ? "problem" : null },
-      `Begun ${moment(found.begun_at)} by ${found.user}: ${state}`),
+      `Begun ${moment(found.begun_at)} by ${found.user}: ${stateOf(found)}`),
   ];
 }
 

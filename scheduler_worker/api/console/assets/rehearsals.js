@@ -6,7 +6,7 @@ import { items, now, request } from "./http.js";
 import { keepLive } from "./live.js";
 import { attempt } from "./problems.js";
 import { textOf } from "./policytext.js";
-import { described } from "./rehearsal.js";
+import { described, stateOf } from "./rehearsal.js";
 import { may } from "./session.js";
 
 const EVERY_MS = 3000;
@@ -61,8 +61,7 @@ export const beginRehearsal = ({ cluster, span }, tried) => request("POST", "/v1
 });
 
 function tableOf(found) {
-  const state = (each) => (each.state === "deciding" && each.total ? `${count(each.done)} of ${count(each.total)} decisions` : each.state === "failed" ? `failed: ${each.problem}` : each.state === "cancelled" ? each.problem : each.state);
   return table("Rehearsals, the latest first", ["Begun", "By", "What", "State"], found.map((each) => [
-    el("a", { href: `/console/rehearsals/${encodeURIComponent(each.id)}` }, moment(each.begun_at)), each.user, el("span", { class: "prose" }, described(each)), el("span", { class: "prose" }, state(each)),
+    el("a", { href: `/console/rehearsals/${encodeURIComponent(each.id)}` }, moment(each.begun_at)), each.user, el("span", { class: "prose" }, described(each)), el("span", { class: "prose" }, each.state === "deciding" && each.total ? `${count(each.done)} of ${count(each.total)} decisions` : stateOf(each)),
   ]));
 }

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from scheduler_worker.model.findings import Finding, Status
+from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.model.spreads import Spread, bucket_of
 from scheduler_worker.model.worker_reports import (
-    HostCounts,
     Lately,
     PartReport,
     Trouble,
