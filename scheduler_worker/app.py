@@ -29,36 +29,30 @@ from scheduler_worker.model.worker_reports import WorkerReport
 from scheduler_worker.monitoring import FeedLoad, Load, Monitor, log_config, stalled
 from scheduler_worker.monitoring.advice import Advice
 from scheduler_worker.monitoring.reports import report_of
+from scheduler_worker.operations import OPERATIONS
+from scheduler_worker.operations.access import Access
+from scheduler_worker.operations.rights import Rights
+from scheduler_worker.operations.services import Services
 from scheduler_worker.ports import Clock
-from scheduler_worker.rpc import transport
-from scheduler_worker.rpc.balancing import BalancingEndpoint
-from scheduler_worker.rpc.capacity import CapacityEndpoint
+from scheduler_worker.rpc import bind, transport
 from scheduler_worker.rpc.contract import Endpoint
-from scheduler_worker.rpc.decisions import DecisionsEndpoint
 from scheduler_worker.rpc.dry_run import CopiedRequests
 from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
-from scheduler_worker.rpc.policies import PolicyEndpoint
 from scheduler_worker.rpc.server import Server
-from scheduler_worker.rpc.snapshots import SnapshotsEndpoint
 from scheduler_worker.rpc.taking_over import TakingOver
 from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.rpc.tuning import TuningEndpoint
 from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.rpc.worker import WorkerEndpoint
-from scheduler_worker.rpc.workers import WorkersEndpoint
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.service.balancing.balancer import Balancer
 from scheduler_worker.service.dry_run.dry_run import DryRun
 from scheduler_worker.service.health import mends
-from scheduler_worker.service.inventory.listing import Listing
 from scheduler_worker.service.placement.capacity import Capacity
 from scheduler_worker.service.placement.scheduler import Scheduler
-from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.external_units import watch
 from scheduler_worker.service.policies.pipelines import Pipelines
-from scheduler_worker.service.replay.snapshot import Snapshots
-from scheduler_worker.service.state import presence
+from scheduler_worker.service.policies.shared_audit import SharedAudit
 from scheduler_worker.service.state.dependencies import Limits
 from scheduler_worker.service.state.presence import Presence, WorkerFacts
 from scheduler_worker.service.state.replica import Fleet
@@ -113,7 +107,6 @@ class Worker:
             settings, self.fleet, lambda: self._pipelines, clock, self.monitor
         )
         self.scheduler = self._build_scheduler()
-        self.listing = Listing(self.fleet, down_after_s=settings.tuning.silent_after_s)
         providers = self._feed.providers
         self.capacity = Capacity(
             self.fleet, lambda: self._pipelines, providers.sharing if providers else None
@@ -123,6 +116,7 @@ class Worker:
             settings, self.fleet, lambda: self._pipelines, self.monitor
         )
         self.balancer = self._build_balancer()
+        self.services = self._build_services()
         self._presence = Presence(
             state, factories.worker_facts(settings), self.monitor, self.report
         )
@@ -154,6 +148,22 @@ class Worker:
             freshness=self._feed.freshness,
             verifying=self._feed.verifying,
             keep=self.decisions.recorder.keep if self.decisions else None,
+        )
+
+    def _build_services(self) -> Services:
+        """What operations are served with."""
+        return factories.build_services(
+            self.fleet,
+            lambda: self._pipelines,
+            down_after_s=self.settings.tuning.silent_after_s,
+            scheduler=self.scheduler,
+            inventory=self.inventory,
+            tuning=self.tuner.policies,
+            balancing=self.balancing,
+            capacity=self.capacity,
+            decisions=self.decisions.kept if self.decisions else None,
+            worker=self,
+            observer=self.monitor,
         )
 
     def _build_balancer(self) -> Balancer:
@@ -214,17 +224,13 @@ class Worker:
         )
 
     def _endpoints(self) -> list[Endpoint]:
-        policies = ClusterPolicies(self.fleet, lambda: self._pipelines, self.monitor)
+        settings = self.settings
+        access = Access(Rights(settings.api.policy_file), SharedAudit(self.state, self._clock))
+        callers = bind.Callers(settings.rpc.caller_role, settings.api.keystone_roles)
         return [
             NovaEndpoint(self.scheduler, self.inventory, self.feeder).endpoint(),
-            WorkerEndpoint(self.scheduler, self.inventory, self.listing, self.bus).endpoint(),
-            CapacityEndpoint(self.capacity).endpoint(),
-            TuningEndpoint(self.tuner).endpoint(),
-            PolicyEndpoint(policies).endpoint(),
-            BalancingEndpoint(self.balancing, self.balancer).endpoint(),
-            DecisionsEndpoint(self.decisions.kept if self.decisions else None).endpoint(),
-            SnapshotsEndpoint(Snapshots(self.fleet), self.fleet.names).endpoint(),
-            WorkersEndpoint(lambda: presence.workers(self.state), self).endpoint(),
+            WorkerEndpoint(self.scheduler, self.inventory, self.balancer, self.bus).endpoint(),
+            bind.endpoint(OPERATIONS, self.services, access, callers),
             baseapi(),
         ]
 

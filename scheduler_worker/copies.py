@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from scheduler_worker.client import SchedulerClient, pages
+from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.kept_decisions import DecisionId, Details, KeptDecision, Outline
+from scheduler_worker.operations.clusters import list_clusters
+from scheduler_worker.operations.decisions import DecisionsQuery, list_stored_decisions
+from scheduler_worker.operations.operation import PageQuery
+from scheduler_worker.operations.records import RecordsPage, RecordsQuery, list_records
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.service.replay.snapshot import Snapshot
 
@@ -24,29 +27,28 @@ _PAGE = 1000
 
 def snapshot_of(client: SchedulerClient) -> Snapshot:
     """All that decisions are made by, as it is now."""
-    shared = client.list_records()
-    now_s, scopes = shared["now_s"], {GLOBAL: _encoded(shared)}
-    for cluster in client.every_cluster():
+    shared = client.call(list_records, RecordsQuery())
+    now_s, scopes = shared.now_s, {GLOBAL: _encoded(shared)}
+    for cluster in client.every(list_clusters, PageQuery(limit=_PAGE)):
         found: dict[str, bytes] = {}
-        marker, is_first = None, True
-        while is_first or marker is not None:
-            page = client.list_records(cluster["cluster"], marker, _PAGE)
+        query = RecordsQuery(cluster=cluster.name)
+        while True:
+            page = client.call(list_records, query)
             found |= _encoded(page)
-            now_s, marker, is_first = max(now_s, page["now_s"]), page["next"], False
-        scopes[cluster["cluster"]] = found
+            now_s = max(now_s, page.now_s)
+            if page.next is None:
+                break
+            query = RecordsQuery(cluster=cluster.name, marker=page.next)
+        scopes[cluster.name] = found
     return Snapshot(now_s, scopes)
 
 
-def decisions_of(client: SchedulerClient, **wanted: Any) -> Iterator[KeptDecision]:
-    """Decisions with their details, the newest first; ``wanted`` as for ``list_decisions``.
-
-    One whose details are gone has none.
-    """
-
-    def page(marker: str | None) -> dict[str, Any]:
-        return client.list_decisions(**{"limit": _PAGE, **wanted, "marker": marker}, stored=True)
-
-    return map(_kept, pages(page, "decisions"))
+def decisions_of(client: SchedulerClient, query: DecisionsQuery) -> Iterator[KeptDecision]:
+    """Decisions with their details, the newest first; one whose details are gone has none."""
+    for each in client.every(list_stored_decisions, query):
+        outline = msgspec.convert(each.outline, Outline)
+        details = None if each.details is None else Details.decoded(each.details.encode())
+        yield KeptDecision(DecisionId.parse(each.id), outline, details)
 
 
 class _Head(msgspec.Struct, forbid_unknown_fields=True):
@@ -122,12 +124,5 @@ _ENCODER = msgspec.json.Encoder()
 _HEAD, _LINE = msgspec.json.Decoder(_Head), msgspec.json.Decoder(_Line)
 
 
-def _encoded(page: dict[str, Any]) -> dict[str, bytes]:
-    return {key: value.encode() for key, value in page["records"].items()}
-
-
-def _kept(plain: dict[str, Any]) -> KeptDecision:
-    fields = {**plain, "instances": tuple(plain["instances"]), "hosts": tuple(plain["hosts"])}
-    id, stored = DecisionId.parse(fields.pop("id")), fields.pop("details")
-    details = None if stored is None else Details.decoded(stored.encode())
-    return KeptDecision(id, Outline(**fields), details)
+def _encoded(page: RecordsPage) -> dict[str, bytes]:
+    return {key: value.encode() for key, value in page.records.items()}

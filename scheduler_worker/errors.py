@@ -4,6 +4,7 @@
 
     SchedulerWorkerError
     |- RequestError            the request is invalid: names the field, the problem and the fix
+    |  `- TextInvalid          a text in a language of ours is invalid; lists all of its issues
     |- ComputeHostMetricNotFound  a required metric is missing on a host that is to be weighed
     |- NoValidHost             no host passes: a result, not a failure; carries its Diagnosis
     |- Conflict                a concurrent change won; a retry may succeed
@@ -30,6 +31,8 @@
     |- AdministrationError     a change by an administrator is refused; ``kind`` says why
     |  |- NotFound             there is no such policy, unit or cluster
     |  |- Invalid              a value breaks a rule: names the field, the problem and the fix
+    |  |- Disabled             an option switches off what is asked for
+    |  |- Ambiguous            several things have the name that is to mean one
     |  |- Incomplete           a mandatory field is missing
     |  |- Forbidden            the user lacks the right
     |  `- ConflictingChange    what is stored is in the way
@@ -67,6 +70,14 @@ class RequestError(SchedulerWorkerError):
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.problem = problem
+
+
+class TextInvalid(RequestError):
+    """Raised when a text in a language of ours is invalid; ``issues`` are all of its issues."""
+
+    def __init__(self, field: str, issues: Sequence[Issue]) -> None:
+        super().__init__(field, "; ".join(each.headline for each in issues))
+        self.issues = tuple(issues)
 
 
 class NoValidHost(SchedulerWorkerError):
@@ -226,6 +237,23 @@ class Invalid(AdministrationError):
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.problem = problem
+
+
+class Disabled(AdministrationError):
+    """Raised where an option switches off what is asked for."""
+
+    kind = "not-found"
+
+
+class Ambiguous(AdministrationError):
+    """Raised when several things have the name that is to mean one."""
+
+    kind = "conflict"
+
+    def __init__(self, what: str, name: str, uuids: Sequence[str]) -> None:
+        super().__init__(
+            f"Several of kind {what} have the name {name!r}; use a uuid: {', '.join(uuids)}."
+        )
 
 
 class Incomplete(AdministrationError):

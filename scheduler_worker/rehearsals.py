@@ -28,12 +28,12 @@ from scheduler_worker.errors import Conflict, RequestError, SchedulerWorkerError
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.kept_decisions import KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.model.rehearsals import Asked, RehearsalRecord, RehearsalSummary
 from scheduler_worker.rehearsal import Rehearsal, policies_of
 from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
-from scheduler_worker.service.replay.records import Asked, RehearsalRecord, RehearsalRecords
+from scheduler_worker.service.replay.records import RehearsalRecords
 from scheduler_worker.service.replay.replay import Rehearsed
 from scheduler_worker.service.replay.snapshot import Snapshots
-from scheduler_worker.service.replay.summary import RehearsalSummary
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.state.turns import Periodic
 

@@ -24,22 +24,23 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.wrappers import Request, Response
 
+from scheduler_worker.api.bind import V1
 from scheduler_worker.api.calls import ROUTE, Call
 from scheduler_worker.api.codec import Form, write
 from scheduler_worker.api.console.console import Console
 from scheduler_worker.api.faults import BodyTooLarge, Refusal, refusal_of
 from scheduler_worker.api.forgery import check_form, check_origin
 from scheduler_worker.api.ovirt import OvirtApi
+from scheduler_worker.api.problems import failed_of, response_of
 from scheduler_worker.api.rates import RateLimits, TooManyRequests
 from scheduler_worker.api.routes import ROUTES, Route
-from scheduler_worker.api.sessions import Caller, LoginFailed, LoginSlowed, Sessions
-from scheduler_worker.api.v1.dispatch import V1
-from scheduler_worker.api.v1.problems import failed_of, response_of
+from scheduler_worker.api.sessions import LoginFailed, LoginSlowed, Sessions
 from scheduler_worker.observer import Observer
+from scheduler_worker.operations.callers import Caller
 from scheduler_worker.wording import one_line
 
 LOG = logging.getLogger(__name__)
-ACCESS = logging.getLogger("scheduler_worker.api.access")
+ACCESS = logging.getLogger("scheduler_worker.operations.access")
 
 MAX_BODY = 1024 * 1024
 """Upper bound of a request's body, in bytes."""

@@ -8,11 +8,10 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from scheduler_worker.api.access import actor_of
 from scheduler_worker.api.codec import Collection, Form, read
 from scheduler_worker.api.faults import Refusal
 from scheduler_worker.api.resource_types import Action, Resource
-from scheduler_worker.api.sessions import Caller
+from scheduler_worker.operations.callers import Caller
 from scheduler_worker.service.policies.audit import Actor
 
 AnyResource = TypeVar("AnyResource", bound=Resource)
@@ -43,7 +42,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def actor(self) -> Actor:
         """Who is named in the audit."""
-        return actor_of(self.caller)
+        return Actor(self.caller.name, self.caller.address)
 
     def read(self, kind: type[AnyResource]) -> AnyResource:
         """The resource in the body. Raises MalformedBody."""

@@ -7,7 +7,7 @@ answers those whose token is invalid, in its own form, and other log-ins stay po
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from wsgiref.types import WSGIApplication, WSGIEnvironment
 
@@ -16,9 +16,8 @@ from keystonemiddleware import auth_token
 from oslo_config import cfg
 
 from scheduler_worker.api.faults import Refusal
-from scheduler_worker.api.sessions import Caller
-from scheduler_worker.api.users import ROLES, Role
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.operations.callers import Caller, Role, included
 from scheduler_worker.wording import cut
 
 GROUP = "keystone_authtoken"
@@ -89,15 +88,9 @@ class KeystoneTokens:
         found = {name: environ.get(header) for name, header in _SCOPES.items()}
         scope: dict[str, Any] = {name: value for name, value in found.items() if value}
         scope["user"] = _name(environ)
-        scope["roles"] = self._included(environ.get("HTTP_X_ROLES", "").split(","))
+        scope["roles"] = included(environ.get("HTTP_X_ROLES", "").split(","), self._roles)
         named = f"{cut(scope['user'], _MAX_NAME)} ({cut(scope.get('user_id', ''), _MAX_NAME)})"
         return Caller(named, (), environ.get("REMOTE_ADDR") or "", scope)
-
-    def _included(self, theirs: Iterable[str]) -> list[str]:
-        """Our roles that the roles of a token mean, with all that these include."""
-        meant = [self._roles[name] for each in theirs if (name := each.strip()) in self._roles]
-        highest = max((ROLES.index(each) for each in meant), default=-1)
-        return list(ROLES[: highest + 1])
 
 
 def _name(environ: WSGIEnvironment) -> str:

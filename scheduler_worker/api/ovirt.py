@@ -17,7 +17,6 @@ from msgspec import structs
 import scheduler_worker
 from scheduler_worker.api import codec
 from scheduler_worker.api import resource_types as types
-from scheduler_worker.api.access import Access
 from scheduler_worker.api.calls import COMPLETE, Call, Reply
 from scheduler_worker.api.faults import IMMUTABLE, Refusal, refusal_of
 from scheduler_worker.api.presentation import (
@@ -28,7 +27,6 @@ from scheduler_worker.api.presentation import (
     own_parameters,
     parameters_of,
 )
-from scheduler_worker.api.rights import Action, Rights
 from scheduler_worker.errors import (
     Incomplete,
     InUse,
@@ -37,6 +35,9 @@ from scheduler_worker.errors import (
     SchedulerWorkerError,
 )
 from scheduler_worker.model.policies import NOVA
+from scheduler_worker.operations.access import Access
+from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.rights import Rights
 from scheduler_worker.policy_store import StoredPolicy
 from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.catalogue import UnitKind

@@ -11,10 +11,11 @@ import logging
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-from scheduler_worker.api.users import Grant, User, Users, hashed, is_password
+from scheduler_worker.api.users import User, Users, hashed, is_password
+from scheduler_worker.operations.callers import Caller
 from scheduler_worker.ports import ApiToken, ApiTokens, Clock
 from scheduler_worker.wording import cut, one_line
 
@@ -30,16 +31,6 @@ _LONGEST_NAME = 200
 """Characters of a name that are remembered; no user has a longer one."""
 _TURNS = 64
 _REMEMBER_PASSWORD_S = 60.0
-
-
-class Caller(NamedTuple):
-    """A user who has proved who they are."""
-
-    name: str
-    grants: tuple[Grant, ...]
-    address: str
-    scope: Mapping[str, Any] = {}
-    """What the rules see of a token of another service, in place of the grants."""
 
 
 class LoginFailed(Exception):

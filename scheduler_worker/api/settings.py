@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from scheduler_worker.api.users import Role
+from scheduler_worker.operations.callers import Role
 
 
 class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,17 +28,15 @@ import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 import yaml
 from msgspec import Meta
 
 from scheduler_worker.errors import ConfigError, RequestError
+from scheduler_worker.operations.callers import ROLES, Grant
 
-Role = Literal["reader", "policy_editor", "administrator"]
-"""Each may do what those before it may."""
-ROLES: tuple[Role, ...] = ("reader", "policy_editor", "administrator")
 UserName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@+-]{1,128}\Z")]
 
 _COST, _BLOCK, _PARALLEL = 2**14, 8, 1
@@ -48,13 +46,6 @@ _MAX_MEMORY = 256 * 2**20
 MIN_PASSWORD = 8
 MAX_PASSWORD = 1024
 """Bounds of a password's length, in characters."""
-
-
-class Grant(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A role in a cluster, or in the whole system."""
-
-    role: Role
-    cluster: str | None = None
 
 
 class User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING
 
 from scheduler_worker import app, factories
 from scheduler_worker import conf as configuration
-from scheduler_worker.api.rights import Rights
 from scheduler_worker.api.server import tls_of
 from scheduler_worker.api.settings import ApiSettings
-from scheduler_worker.api_process.parts import UseCases
 from scheduler_worker.api_process.process import ApiProcess, users
 from scheduler_worker.backends.cage.pool import Cages
 from scheduler_worker.backends.clock import SystemClock
@@ -26,6 +24,7 @@ from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.extras import needing_extra
 from scheduler_worker.factories import FILTERS, WEIGHERS, registered
+from scheduler_worker.operations.rights import Rights
 from scheduler_worker.service.decisions.kept import KeptDecisions
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.pipelines import Pipelines
@@ -118,23 +117,25 @@ def build(conf: Configuration) -> ApiProcess:
         compiled = _Compiled(settings, trust, cages)
         store = factories.open_policy_store(settings.policy_store)
         opened.callback(store.close)
-        use_cases = UseCases(
-            Scheduler(
+        services = factories.build_services(
+            fleet,
+            lambda: compiled.pipelines,
+            down_after_s=settings.tuning.silent_after_s,
+            scheduler=Scheduler(
                 fleet=fleet,
                 lock=state,
                 pipelines=lambda: compiled.pipelines,
                 clock=clock,
                 limits=settings.placement,
             ),
-            factories.build_inventory(settings, fleet),
-            TuningPolicies(state, factories.policy_files(settings.tuning)),
-            factories.build_balancing(settings, fleet, lambda: compiled.pipelines),
-            kept,
+            inventory=factories.build_inventory(settings, fleet),
+            tuning=TuningPolicies(state, factories.policy_files(settings.tuning)),
+            balancing=factories.build_balancing(settings, fleet, lambda: compiled.pipelines),
+            decisions=kept,
         )
         found = ApiProcess(
             settings,
-            fleet=fleet,
-            use_cases=use_cases,
+            services=services,
             pipelines=lambda: compiled.pipelines,
             store=store,
             state=state,
@@ -159,14 +160,7 @@ def build_embedded(conf: Configuration) -> ApiProcess:
         opened.callback(store.close)
         found = ApiProcess(
             settings,
-            fleet=worker.fleet,
-            use_cases=UseCases(
-                worker.scheduler,
-                worker.inventory,
-                worker.tuner.policies,
-                worker.balancing,
-                worker.decisions and worker.decisions.kept,
-            ),
+            services=worker.services,
             pipelines=lambda: worker.pipelines,
             store=store,
             state=worker.state,

@@ -8,37 +8,31 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from wsgiref.types import WSGIApplication
 
 from scheduler_worker import app, factories
-from scheduler_worker.api.access import Access
-from scheduler_worker.api.application import Application, nobody
 from scheduler_worker.api.console import console
-from scheduler_worker.api.ovirt import OvirtApi
-from scheduler_worker.api.rates import RateLimits
-from scheduler_worker.api.reread import RereadFile
-from scheduler_worker.api.rights import Rights
 from scheduler_worker.api.server import ApiServer
-from scheduler_worker.api.sessions import Sessions
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import Users, users_of
-from scheduler_worker.api.v1.health import POLICY_STORE, STATE
-from scheduler_worker.api_process.parts import UseCases, build_console, build_v1
+from scheduler_worker.api_process.parts import Api
 from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import PolicyStoreUnavailable
 from scheduler_worker.monitoring.api import ApiMonitor
 from scheduler_worker.monitoring.health import Dependencies
+from scheduler_worker.operations.reread import RereadFile
+from scheduler_worker.operations.services import Services, StoreServices
+from scheduler_worker.operations.workers import POLICY_STORE, STATE
 from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import Clock
 from scheduler_worker.rehearsals import Rehearsals
 from scheduler_worker.scheduling.catalogue import Catalogue
-from scheduler_worker.service.policies.api_tokens import SharedApiTokens
-from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.external_units import watch
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.reconciler import Reconciler
+from scheduler_worker.service.policies.shared_audit import SharedEntries
 from scheduler_worker.service.policies.trust import Trust
-from scheduler_worker.service.state.replica import Fleet
 
 if TYPE_CHECKING:
     from scheduler_worker.api.keystone import KeystoneTokens
@@ -53,8 +47,7 @@ class ApiProcess:
         self,
         settings: Settings,
         *,
-        fleet: Fleet,
-        use_cases: UseCases,
+        services: Services,
         pipelines: Callable[[], Pipelines],
         store: PolicyStore,
         state: WatchedState,
@@ -77,62 +70,40 @@ class ApiProcess:
         self._registered: Catalogue | None = None
         self._unit_files = watch(self._units_changed, self._register_units)
         self._settings = settings
-        self._fleet = fleet
+        self._fleet = services.fleet
         self._store = store
         self._close = close
         self._guard = threading.Lock()
         self._is_stopped = False
         self.worker = worker
-        self.use_cases = use_cases
         self._trust = trust
         self.administration = factories.build_administration(
-            store, pipelines, ClusterPolicies(fleet, pipelines), clock
+            store, pipelines, services.policies, clock
         )
-        self._rehearsals = Rehearsals(settings, fleet, use_cases.decisions)
+        self._rehearsals = Rehearsals(settings, services.fleet, services.decisions)
         self._reconciler = Reconciler(
             self.administration,
             report=LOG.warning,
             audit_retention_days=settings.policy_store.audit_retention_days,
+            shared_entries=SharedEntries(services.fleet.store),
         )
-        api = settings.api
-        rights = Rights(api.policy_file)
-        tokens = SharedApiTokens(fleet.store)
-        self.sessions = Sessions(users(api), tokens, clock, token_ttl_s=api.token_ttl_s)
-        self.console = build_console(api, self.sessions, tokens, rights, clock)
         self._needed = Dependencies({STATE: state.problem, POLICY_STORE: self._store_problem})
         self.monitor = None if worker else self._build_monitor()
-        application = self._build_application(pipelines, rights, clock, keystone)
-        protected = application if keystone is None else keystone.protect(application)
-        self._server = ApiServer(api, protected)
-
-    def _build_application(
-        self,
-        pipelines: Callable[[], Pipelines],
-        rights: Rights,
-        clock: Clock,
-        keystone: KeystoneTokens | None,
-    ) -> Application:
-        api = self._settings.api
-        return Application(
-            OvirtApi(self.administration, rights, self._clusters, clock),
-            build_v1(
-                self._fleet,
-                self.use_cases,
-                access=Access(rights, self.administration.audit_log),
-                administration=self.administration,
-                rehearsals=self._rehearsals,
-                clusters=self._clusters,
-                pipelines=pipelines,
-                problems=self._needed.problems,
-                down_after_s=self._settings.tuning.silent_after_s,
-            ),
-            self.sessions,
-            rates=RateLimits(clock, requests_per_second=api.requests_per_second, burst=api.burst),
-            max_body=api.max_body,
-            foreign_caller=nobody if keystone is None else keystone.caller,
-            console=self.console,
+        self.services = services._replace(
+            clusters=self._clusters,
+            store=StoreServices(self.administration, self._rehearsals, self._needed.problems),
+        )
+        self.api = Api(
+            settings.api,
+            self.services,
+            users=users(settings.api),
+            clock=clock,
+            keystone=keystone,
             observer=self.monitor,
         )
+        application: WSGIApplication = self.api.application
+        protected = application if keystone is None else keystone.protect(application)
+        self._server = ApiServer(settings.api, protected)
 
     def _build_monitor(self) -> ApiMonitor:
         return ApiMonitor(self._needed, failure=self.failure, settings=self._settings.monitoring)

@@ -97,7 +97,8 @@ def _demo(conf: Configuration, directory: Path) -> int:
 def build_demo(conf: Configuration, directory: Path) -> tuple[ApiProcess, str]:
     """A process with a worker inside, policies and users in a directory; the user's password."""
     from scheduler_worker import api_process
-    from scheduler_worker.api.users import Grant, edited, new_user
+    from scheduler_worker.api.users import edited, new_user
+    from scheduler_worker.operations.callers import Grant
 
     password = secrets.token_urlsafe(16)
     users_file = directory / "users.yaml"

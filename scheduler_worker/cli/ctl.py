@@ -22,6 +22,7 @@ from scheduler_worker import __version__
 from scheduler_worker.cli import (
     UNUSABLE,
     balance,
+    bind,
     capacity,
     doctor,
     explain,
@@ -40,7 +41,7 @@ from scheduler_worker.monitoring import protect
 from scheduler_worker.redaction import redacted
 
 PROGRAM = "scheduler-workerctl"
-GROUPS = (tuning, balance, explain, capacity, rehearse, doctor)
+GROUPS = (tuning, rehearse, doctor)
 _LONGEST_LINE = 16_384
 _SIGPIPE = 141
 """What cliff returns where the reader of the output has closed the pipe."""
@@ -92,7 +93,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def commands() -> CommandManager:
     """All commands, by name."""
     manager = CommandManager()
-    for name, command in {**fleet.COMMANDS, **commands_of(GROUPS)}.items():
+    found: dict[str, type[Command]] = {
+        **bind.commands(),
+        **fleet.COMMANDS,
+        **balance.COMMANDS,
+        "explain": explain.Explain,
+        "capacity": capacity.Capacity,
+        **commands_of(GROUPS),
+    }
+    for name, command in found.items():
         manager.add_command(name, command)
     return manager
 

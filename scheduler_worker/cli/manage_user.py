@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from scheduler_worker.api.users import ROLES, Grant, edited, new_user, read_users
+from scheduler_worker.api.users import edited, new_user, read_users
 from scheduler_worker.cli.commands import add_command
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import ConfigError, RequestError
+from scheduler_worker.operations.callers import ROLES, Grant
 
 _ADD = """\
 Add a user of the REST API, or replace the one of that name, which ends their tokens. The password

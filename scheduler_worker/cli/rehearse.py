@@ -13,20 +13,20 @@ from typing import Any
 
 import msgspec
 
+from scheduler_worker import codec, copies
 from scheduler_worker import conf as configuration
-from scheduler_worker import copies
+from scheduler_worker.cli.bind import moment
 from scheduler_worker.cli.commands import add_command
 from scheduler_worker.cli.connection import add_connection, config_arguments, connected
-from scheduler_worker.cli.fleet.decisions import moment
 from scheduler_worker.cli.fleet.hosts import read_reports
 from scheduler_worker.cli.fleet.policies import read_one
 from scheduler_worker.model.kept_decisions import KeptDecision
+from scheduler_worker.model.rehearsals import Change, ChangedDecision, RehearsalSummary
+from scheduler_worker.operations.decisions import DecisionsQuery
 from scheduler_worker.rehearsal import Rehearsal, policies_of
-from scheduler_worker.rpc import codec
 from scheduler_worker.service.replay.packing import AMOUNTS
-from scheduler_worker.service.replay.replay import Change, Rehearsed
+from scheduler_worker.service.replay.replay import Rehearsed
 from scheduler_worker.service.replay.snapshot import Snapshot
-from scheduler_worker.service.replay.summary import ChangedDecision, RehearsalSummary
 
 _TEXT = """\
 Decide the kept decisions of a time span again under other conditions, and compare: what would be
@@ -122,11 +122,11 @@ def _run(arguments: argparse.Namespace) -> int:
 def _copied(arguments: argparse.Namespace) -> tuple[Snapshot, list[KeptDecision]]:
     if arguments.saved:
         return copies.read(arguments.saved)
-    wanted = {"cluster": arguments.cluster, "project": arguments.project}
+    names = ("cluster", "project", "since", "until")
+    query = DecisionsQuery(limit=1000, **{name: getattr(arguments, name) for name in names})
     with connected(arguments) as client:
         snapshot = copies.snapshot_of(client)
-        times = {"since_s": arguments.since, "until_s": arguments.until}
-        decisions = copies.decisions_of(client, **wanted, **times)
+        decisions = copies.decisions_of(client, query)
         found = list(_counted(decisions))
     if arguments.save:
         copies.write(arguments.save, snapshot, found)

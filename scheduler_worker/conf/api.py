@@ -7,7 +7,7 @@ from typing import Any
 from oslo_config import cfg
 
 from scheduler_worker.api.settings import ApiSettings
-from scheduler_worker.api.users import ROLES
+from scheduler_worker.operations.callers import ROLES
 
 GROUP = "api"
 

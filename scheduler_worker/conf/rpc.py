@@ -6,6 +6,7 @@ from typing import Any
 
 from oslo_config import cfg
 
+from scheduler_worker.operations.callers import ROLES
 from scheduler_worker.rpc.amqp.settings import DeliveryLimits
 from scheduler_worker.rpc.settings import RpcSettings
 
@@ -43,6 +44,15 @@ OPTS = [
         help="How requests are consumed from RabbitMQ. Callers notice no difference. Other buses "
         "are always served by oslo.messaging's server.",
     ),
+    cfg.StrOpt(
+        "caller_role",
+        default="administrator",
+        choices=[*ROLES, "none"],
+        help="What clients of the bus may ask for whose messages name no roles, such as "
+        "scheduler-workerctl: all; all but what is an administrator's; reading; nothing. Messages "
+        "with roles of Keystone have those that [api] keystone_roles gives them. Messages are "
+        "not proven: this guards against mistakes, accounts of RabbitMQ against strangers.",
+    ),
     cfg.IntOpt(
         "max_deliveries",
         default=10,
@@ -69,6 +79,7 @@ def settings(conf: Any) -> RpcSettings:
         exchange=group.exchange,
         slots=group.slots,
         server=group.server,
+        caller_role=None if group.caller_role == "none" else group.caller_role,
         deliveries=DeliveryLimits(
             max_deliveries=group.max_deliveries, max_message_bytes=group.max_message_bytes
         ),

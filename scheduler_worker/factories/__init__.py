@@ -23,6 +23,7 @@ from scheduler_worker.factories.policies import (
     policy_administration,
     policy_files,
 )
+from scheduler_worker.factories.services import build_services
 from scheduler_worker.factories.state import (
     Decisions,
     build_decisions,
@@ -54,6 +55,7 @@ __all__ = [
     "build_decisions",
     "build_feed",
     "build_inventory",
+    "build_services",
     "build_trust",
     "built_in_policies",
     "check_policy_store",

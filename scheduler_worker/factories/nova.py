@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from scheduler_worker import codec
 from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.extras import needing_extra
 from scheduler_worker.observer import Observer
 from scheduler_worker.placement import NoReader, ProviderReader
 from scheduler_worker.ports import Clock, MigrationTarget
-from scheduler_worker.rpc import codec
 from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.feed.look import Looker
 from scheduler_worker.service.feed.providers import ProviderFeed

@@ -46,6 +46,9 @@ class FilterStep(msgspec.Struct, frozen=True, gc=False):
     hosts_in: int
     hosts_out: int
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.hosts_in:,} -> {self.hosts_out:,}"
+
 
 class WeightPart(msgspec.Struct, frozen=True, gc=False):
     """What one weigher adds to a host's weight: ``product`` = ``multiplier`` * ``normalized``."""

@@ -42,3 +42,8 @@ class HostPower(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 UP = HostPower()
 """The power of a host of which nothing is reported."""
+
+
+def phrase(to: PowerState) -> str:
+    """``up``, ``down`` or ``into maintenance``."""
+    return "into maintenance" if to == "maintenance" else to

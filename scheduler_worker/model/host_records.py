@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
-import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
 from scheduler_worker.model.claims import ReportedUse
@@ -361,7 +360,7 @@ def takes_vms(
     counts as one that is as old.
     """
     is_alive = (abs(now_s - heartbeat_s) <= down_after_s) | (heartbeat_s == math.inf)
-    return is_alive & np.logical_not(disabled | forced_down)
+    return is_alive & ((disabled | forced_down) ^ True)  # a bool, or a column of them
 
 
 def state_of(record: HostRecord, now_s: float, down_after_s: float) -> HostState:

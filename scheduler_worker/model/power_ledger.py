@@ -12,7 +12,7 @@ import msgspec
 from msgspec import structs
 
 from scheduler_worker.model.cluster_load import PowerAction
-from scheduler_worker.model.host_power import PowerState
+from scheduler_worker.model.host_power import PowerState, phrase
 from scheduler_worker.model.migration_ledger import MigrationLimits, Progress, Setback
 
 _NOT_SHOWN = "it is said to be done, and no report shows it"
@@ -137,8 +137,3 @@ class PowerLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             return self
         failed = Setback.after(self.setbacks.get(asked.host), why, now_s, limits)
         return PowerLedger(setbacks={**self.setbacks, asked.host: failed})
-
-
-def phrase(to: PowerState) -> str:
-    """``up``, ``down`` or ``into maintenance``."""
-    return "into maintenance" if to == "maintenance" else to

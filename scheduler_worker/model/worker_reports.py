@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
 from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.model.spreads import Spread
+
+WorkerState = Literal[
+    "serving", "not ready", "draining", "drained", "dry run", "silent", "no report"
+]
 
 
 class Trouble(StrEnum):
@@ -70,6 +75,14 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
     feed: bool = False
     tuning: tuple[str, ...] = ()
     balancing: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """Each in words, such as ``lease east``."""
+        found = [f"lease {each}" for each in self.leases]
+        found += ["feed"] if self.feed else []
+        found += [f"tuning {each}" for each in self.tuning]
+        return [*found, *(f"balancing {each}" for each in self.balancing)]
 
 
 class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -264,6 +264,7 @@ def context_of(
         traceparent=text(TRACEPARENT),
         user_id=text("user_id"),
         project_id=text("project_id"),
+        roles=_texts(fields.get("roles")),
         is_admin=fields.get("is_admin") is True,
         message_id=message.id,
         waited_s=waited_s,
@@ -271,3 +272,7 @@ def context_of(
         at_least_once=at_least_once,
         yield_slot=yield_slot,
     )
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()

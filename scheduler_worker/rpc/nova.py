@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from scheduler_worker.rpc import codec
+from scheduler_worker import codec
 from scheduler_worker.rpc.contract import Context, Endpoint
 from scheduler_worker.rpc.preparation import prepare_request
 from scheduler_worker.scheduling.pipeline import Request

@@ -7,6 +7,7 @@ names, and ``InternalError`` for everything else, whose details stay in the log.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -39,6 +40,7 @@ _ALLOCATION = "Failed to update allocations for consumer "
 _NO_STATE = "The shared state cannot be used by the worker now; its log says why. Try again"
 """Hides the state's address and account from callers."""
 _HTTP_ERROR = 500
+_OF_ADMINISTRATION = (errors.NotFound, errors.Disabled, errors.Forbidden, errors.Ambiguous)
 
 
 class WireError(msgspec.Struct, frozen=True):
@@ -64,7 +66,7 @@ def to_wire(error: Exception, request_id: str | None = None) -> WireError:
         message = _NO_STATE
     for known in (
         *(ClusterLockTimeout, DeadlineExceeded, Conflict, StateUnavailable),
-        *(ClusterPolicyError, InternalError),
+        *(ClusterPolicyError, InternalError, *_OF_ADMINISTRATION),
     ):
         if isinstance(error, known):
             return WireError(OUR_MODULE, known.__name__, message, [message])
@@ -100,6 +102,13 @@ def from_wire(module: str, class_name: str, message: str) -> SchedulerWorkerErro
     return rebuild(message) if rebuild else InternalError(f"{class_name}: {message}")
 
 
+def _from_message(kind: type[SchedulerWorkerError], message: str) -> SchedulerWorkerError:
+    """An error whose parts are lost: it has its message alone."""
+    error = kind.__new__(kind)
+    Exception.__init__(error, message)
+    return error
+
+
 def _no_valid_host(message: str) -> NoValidHost:
     return NoValidHost(message.removeprefix(_NO_VALID_HOST))
 
@@ -125,4 +134,5 @@ _REBUILT: dict[tuple[str, str], Callable[[str], SchedulerWorkerError]] = {
     (OUR_MODULE, "StateUnavailable"): errors.StateUnavailable,
     (OUR_MODULE, "ClusterPolicyError"): lambda message: ClusterPolicyError([message]),
     (OUR_MODULE, "InternalError"): errors.InternalError,
+    **{(OUR_MODULE, each.__name__): partial(_from_message, each) for each in _OF_ADMINISTRATION},
 }

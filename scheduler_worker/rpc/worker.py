@@ -1,4 +1,7 @@
-"""Our own RPC interface: namespace ``scheduler_worker``, version 1.4; see ``docs/rpc.md``."""
+"""What compute services and agents call, in namespace ``scheduler_worker``; see ``docs/rpc.md``.
+
+What operators ask for is in ``rpc/bind.py``.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,25 @@ from typing import Any
 
 import msgspec
 
+from scheduler_worker import codec
 from scheduler_worker.errors import NoValidHost, RequestError, Undeliverable, WorkerStops
 from scheduler_worker.model.decisions import Decision
-from scheduler_worker.model.host_records import HOST_STATES
+from scheduler_worker.model.migration_ledger import STATES, Progress, State
 from scheduler_worker.ports import Publisher
-from scheduler_worker.rpc import codec
 from scheduler_worker.rpc.contract import Context, Endpoint, check_names
-from scheduler_worker.rpc.explanations import explanation
 from scheduler_worker.rpc.preparation import prepare_request
 from scheduler_worker.rpc.wire_errors import to_wire
+from scheduler_worker.service.balancing.balancer import Balancer
 from scheduler_worker.service.inventory.inventory import Inventory
-from scheduler_worker.service.inventory.listing import Listing
 from scheduler_worker.service.placement.scheduler import Scheduler
 
 LOG = logging.getLogger(__name__)
 
 NAMESPACE = "scheduler_worker"
-VERSION = "1.4"
+VERSION = "1.5"
 ANSWER_METHOD = "destinations_selected"
+_MOST_REASON = 1000
+"""Characters that are kept of a reason."""
 
 
 class ReplyTo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,18 +47,18 @@ class ReplyTo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class WorkerEndpoint:
-    """Inventory, reservations, explanations, and requests by cast."""
+    """Requests by cast, and what agents report of hosts, instances, migrations and power."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         inventory: Inventory,
-        listing: Listing,
+        balancer: Balancer,
         publisher: Publisher,
     ) -> None:
         self._scheduler = scheduler
         self._inventory = inventory
-        self._listing = listing
+        self._balancer = balancer
         self._publisher = publisher
 
     def endpoint(self) -> Endpoint:
@@ -68,10 +72,8 @@ class WorkerEndpoint:
                 "request_destinations": self.request_destinations,
                 "confirm": self.confirm,
                 "release": self.release,
-                "explain": self.explain,
-                "list_hosts": self.list_hosts,
-                "list_reservations": self.list_reservations,
-                "list_clusters": self.list_clusters,
+                "report_migration": self.report_migration,
+                "report_power": self.report_power,
             },
         )
 
@@ -166,66 +168,51 @@ class WorkerEndpoint:
         """The instances will not be built; returns how many reservations were known."""
         return self._inventory.release(codec.decode_instance_uuids(instance_uuids) or ())
 
-    def explain(
-        self,
-        context: Context,
-        spec_obj: Any = None,
-        instance_uuids: Any = None,
-        hosts: Any = None,
-        limit: Any = None,
-        request: Any = None,
-    ) -> dict[str, Any]:
-        """Return why each host would be chosen or not; reserves nothing."""
-        asked = (spec_obj, instance_uuids, hosts, limit, request)
-        return explanation(self._scheduler, context, *asked)
-
-    def list_hosts(
+    def report_migration(
         self,
         context: Context,
         cluster: Any = None,
-        marker: Any = None,
-        limit: Any = None,
-        host: Any = None,
+        migration: Any = None,
         state: Any = None,
-    ) -> dict[str, Any]:
-        """Return a page of hosts; ``host`` is a name, node name or uuid of those wanted."""
-        if state is not None and state not in HOST_STATES:
-            expected = ", ".join(HOST_STATES)
-            raise RequestError("state", f"expected null or one of {expected}, got {state!r:.80}")
-        _check_texts(host=host)
-        return self._listing.hosts(*page(cluster, marker, limit), host=host, state=state)
+        destination: Any = None,
+        reason: Any = None,
+    ) -> bool:
+        """Take in how far a migration is; false if it is not under way."""
+        where = None if destination is None else codec.decode_name(destination, "destination")
+        return self._balancer.report(
+            codec.decode_name(cluster, "cluster"),
+            codec.decode_name(migration, "migration"),
+            Progress(state=_state(state), destination=where, why=_reason(reason)),
+        )
 
-    def list_reservations(
+    def report_power(
         self,
         context: Context,
         cluster: Any = None,
-        marker: Any = None,
-        limit: Any = None,
-        host: Any = None,
-        instance: Any = None,
-    ) -> dict[str, Any]:
-        """Return a page of live reservations, of all or of those on a host or of an instance."""
-        _check_texts(host=host, instance=instance)
-        wanted = page(cluster, marker, limit)
-        return self._listing.reservations(*wanted, host=host, instance=instance)
-
-    def list_clusters(
-        self, context: Context, marker: Any = None, limit: Any = None
-    ) -> dict[str, Any]:
-        """Return a page of clusters."""
-        return self._listing.clusters(*page(None, marker, limit)[1:])
+        action: Any = None,
+        state: Any = None,
+        reason: Any = None,
+    ) -> bool:
+        """Take in how far a power action is; false if it is not under way."""
+        return self._balancer.report_power(
+            codec.decode_name(cluster, "cluster"),
+            codec.decode_name(action, "action"),
+            Progress(state=_state(state), why=_reason(reason)),
+        )
 
 
-def page(cluster: Any, marker: Any, limit: Any) -> tuple[str | None, str | None, int | None]:
-    """Check the arguments of a method that returns pages. Raises RequestError."""
-    _check_texts(cluster=cluster, marker=marker)
-    return cluster, marker, codec.decode_limit(limit, default=None)
+def _state(value: Any) -> State:
+    """A state of a migration or power action. Raises RequestError, which names the states."""
+    if value not in STATES:
+        raise RequestError("state", f"expected one of {', '.join(STATES)}, got {value!r:.80}")
+    state: State = value
+    return state
 
 
-def _check_texts(**arguments: Any) -> None:
-    for name, value in arguments.items():
-        if value is not None and not isinstance(value, str):
-            raise RequestError(name, f"expected a text, got {type(value).__name__}")
+def _reason(value: Any) -> str:
+    if value is not None and not isinstance(value, str):
+        raise RequestError("reason", f"expected a text, got {type(value).__name__}")
+    return (value or "")[:_MOST_REASON]
 
 
 def _fingerprint(*arguments: object) -> str:

@@ -28,9 +28,9 @@ def browser() -> Iterator[Browser]:
 def api(tmp_path: Any) -> Iterator[ApiProcess]:
     """With six hosts, and a reservation on the first."""
     with api_process.build_embedded(configured(tmp_path)).running() as found:
-        fill(found.use_cases.inventory)
+        fill(found.services.inventory)
         asked = request("one", vcpus=2, requested_destination={"host": "a1"})
-        found.use_cases.scheduler.select(asked)
+        found.services.scheduler.select(asked)
         yield found
 
 

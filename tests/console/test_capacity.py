@@ -18,7 +18,7 @@ DEVICE = {"count": 1, "spec": [{"vendor_id": "10de", "product_id": "2235"}], "al
 
 
 def ask(api: Any, name: str, flavor: dict[str, Any], **spec: Any) -> None:
-    api.use_cases.scheduler.select(
+    api.services.scheduler.select(
         request(name, flavor=flavor, scheduler_hints={"cluster": ["east"]}, **spec)
     )
 
@@ -30,7 +30,7 @@ def asked(api):
     ask(api, "second", SMALL)
     ask(api, "third", WIDE)
     report(
-        api.use_cases.inventory,
+        api.services.inventory,
         host("d1", cluster="fresh", vcpus=12, memory_mb=8192, cpu_allocation_ratio=1.0),
     )
     return api

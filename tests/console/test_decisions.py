@@ -24,7 +24,7 @@ def decided(api):
 
 def refuse(api, name):
     with pytest.raises(NoValidHost):
-        api.use_cases.scheduler.select(request(name, vcpus=99, project_id="p"))
+        api.services.scheduler.select(request(name, vcpus=99, project_id="p"))
 
 
 @pytest.mark.deep
@@ -95,7 +95,7 @@ def test_the_same_question_is_asked_again_now(decided, console):
     page.get_by_role("button", name="Ask again now").click()
     now = page.locator("#now")
     expect(now).to_contain_text("No host of 6 in 3 clusters; nearest is cluster ")
-    report(decided.use_cases.inventory, host("huge", cluster="east", vcpus=128))
+    report(decided.services.inventory, host("huge", cluster="east", vcpus=128))
     page.get_by_role("button", name="Ask again now").click()
     expect(now).to_contain_text("Host huge: the only one of 4 hosts that passes.")
     expect(now.get_by_role("link", name="huge")).to_be_visible()
@@ -171,7 +171,7 @@ def test_what_if_changes_only_what_was_changed(decided, console):
         ignore_hosts=("b1",),
     )
     with pytest.raises(NoValidHost):  # for the trait
-        decided.use_cases.scheduler.select(asked)
+        decided.services.scheduler.select(asked)
     page = console.entered("/decisions?instance=three")
     page.locator("tbody").get_by_role("link").click()
     form = what_if(page)

@@ -94,7 +94,7 @@ def test_hosts_that_report_later_appear_by_themselves(api, console):
     page = console.entered()
     expect(page.locator("#found")).to_have_text("6 of 6 hosts")
     expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
-    report(api.use_cases.inventory, host("c2", cluster="harbour"))
+    report(api.services.inventory, host("c2", cluster="harbour"))
     expect(page.locator("#found")).to_have_text("7 of 7 hosts")
     assert list(rows(page, "Hosts as a table"))[-1] == "c2"
 
@@ -133,7 +133,7 @@ def test_ten_thousand_hosts_are_shown(console):
 
 def test_what_a_host_reports_is_never_markup(api, console):
     name = "<img src=x onerror=window.didRun=1>"
-    report(api.use_cases.inventory, host(name, cluster="east"))
+    report(api.services.inventory, host(name, cluster="east"))
     page = console.entered("/fleet?q=img")
     expect(page.get_by_role("link", name=name)).to_be_visible()
     page.get_by_role("link", name=name).click()

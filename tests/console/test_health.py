@@ -131,7 +131,7 @@ def test_the_page_follows_what_the_workers_report(reported, console):
     summary = page.locator("#summary")
     expect(summary).to_contain_text("All is well")
     with pytest.raises(NoValidHost):
-        reported.use_cases.scheduler.select(request("two", vcpus=99))
+        reported.services.scheduler.select(request("two", vcpus=99))
     reported.worker._presence.renew()
     expect(page.locator("#requests tbody tr").first).to_contain_text("All11")
     reported.worker._presence.set_drained(True)

@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.support.consoles import report
-from tests.support.services import host, request
+from tests.support.services import host, request, reservations_of
 
 
 def test_a_host_has_facts_cells_and_devices(console):
@@ -43,7 +43,7 @@ def test_a_reservation_is_shown_with_the_time_that_is_left_and_released(api, con
     page.get_by_role("button", name="Release").click()
     page.get_by_role("dialog").get_by_role("button", name="Release").click()
     expect(page.get_by_text("Nothing is reserved.")).to_be_visible()
-    assert api.worker.listing.reservations()["reservations"] == []
+    assert reservations_of(api.worker.fleet) == []
 
 
 @pytest.mark.deep
@@ -51,7 +51,7 @@ def test_instances_that_are_reported_appear(api, console):
     page = console.entered("/hosts/uuid-a2")
     expect(page.get_by_text("None is reported.")).to_be_visible()
     report(
-        api.use_cases.inventory,
+        api.services.inventory,
         host("a2", cluster="east", instances=[{"uuid": "two"}, {"uuid": "three"}]),
     )
     expect(page.locator("#instances li")).to_have_text(["three", "two"])
@@ -71,7 +71,7 @@ def fit(page):
 
 @pytest.mark.deep
 def test_a_flavor_fits_or_the_filter_that_refuses_it_is_said(api, console):
-    api.use_cases.scheduler.select(
+    api.services.scheduler.select(
         request("two", flavor={"name": "m1", "vcpus": 1, "memory_mb": 512, "root_gb": 5})
     )
     page = console.entered("/hosts/uuid-a2")
@@ -110,7 +110,7 @@ def test_the_last_decisions_that_chose_a_host_are_shown(api, console):
     lately = page.locator("#lately tbody tr")
     expect(lately).to_have_count(1)
     expect(lately).to_contain_text("one")
-    api.use_cases.scheduler.select(request("two", requested_destination={"host": "a1"}))
+    api.services.scheduler.select(request("two", requested_destination={"host": "a1"}))
     expect(lately).to_have_count(2)
     expect(lately.first).to_contain_text("two")
     lately.first.get_by_role("link").click()

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.service.replay.records import Asked, RehearsalRecord
+from scheduler_worker.model.rehearsals import Asked, RehearsalRecord
 from tests.support.consoles import READER, take_picture
 from tests.support.services import request
 
@@ -21,9 +21,9 @@ def decided(api):
     """Beside the instance `one`, three more are on a1; one was refused."""
     for name in ("two", "three", "four"):
         asked = request(name, vcpus=1, requested_destination={"host": "a1"})
-        api.use_cases.scheduler.select(asked)
+        api.services.scheduler.select(asked)
     with pytest.raises(NoValidHost):
-        api.use_cases.scheduler.select(request("huge", vcpus=99))
+        api.services.scheduler.select(request("huge", vcpus=99))
     api.worker.decisions.recorder.write()
     return api
 

@@ -31,7 +31,7 @@ def test_logging_out_ends_the_session(console):
 
 @pytest.mark.deep
 def test_an_invitation_logs_in_once_and_leaves_the_address(api, console, make_console):
-    link = f"#invitation={api.console.invitations.invite('anna')}"
+    link = f"#invitation={api.api.console.invitations.invite('anna')}"
     page = console.open(link)
     expect(page.get_by_role("heading", name="Fleet")).to_be_visible()
     assert "invitation" not in page.url
@@ -43,7 +43,7 @@ def test_an_invitation_logs_in_once_and_leaves_the_address(api, console, make_co
 def test_an_expired_session_asks_for_another_log_in_and_goes_on_there(api, console):
     page = console.entered("/hosts/uuid-a2")
     expect(page.get_by_role("heading", name="a2", exact=False).first).to_be_visible()
-    api.sessions.revoke(console.session())
+    api.api.sessions.revoke(console.session())
     expect(page.get_by_text("Your session has ended.")).to_be_visible()
     expect(page.get_by_role("link", name="Fleet")).to_have_count(0)
     console.log_in()

@@ -56,8 +56,8 @@ def api(tmp_path, policies) -> Iterator[api_process.ApiProcess]:
             Agent(found.worker.bus, "tuning_agent", name, apply_tuning=lambda _, **sent: None)
             for name in ("a1", "b1")
         ]
-        fill(found.use_cases.inventory)
-        report(found.use_cases.inventory, host("a1", cluster="east", vcpus=16, vms=VMS))
+        fill(found.services.inventory)
+        report(found.services.inventory, host("a1", cluster="east", vcpus=16, vms=VMS))
         yield found
         for each in agents:
             each.close()
@@ -92,7 +92,7 @@ def test_a_change_appears_by_itself(api, console):
     values = rows(page, "As they were sent to the agent last")
     expect(values.filter(has_text="VM db")).to_contain_text("cpu.quota40cpu:quota")
     busy = VMS | {"db": VMS["db"] | {"vm": {"is_busy": True}}}
-    report(api.use_cases.inventory, host("a1", cluster="east", vcpus=16, vms=busy))
+    report(api.services.inventory, host("a1", cluster="east", vcpus=16, vms=busy))
     expect(values.filter(has_text="VM db")).to_contain_text("cpu.quota60cpu:quota, cpu:busy")
 
 
@@ -143,14 +143,14 @@ def test_a_policy_is_set_in_place_of_a_file_and_withdrawn(api, console):
     edited(page, KSM.replace("1}", "0}"))
     expect(page.locator("#said")).to_contain_text("in force in all workers")
     expect(page.get_by_role("heading", name="ksm set")).to_be_visible()
-    assert "target: 0" in api.use_cases.tuning.texts()["ksm"]
+    assert "target: 0" in api.services.tuning.texts()["ksm"]
     edited(page, KSM.replace("1}", "2}"))
     expect(page.locator("#said")).to_contain_text("in force in all workers")
     page.get_by_role("button", name="Withdraw").click()
     page.get_by_role("dialog").get_by_role("button", name="Withdraw").click()
     row = rows(page, "Tuning policies in force").filter(has_text="ksm")
     expect(row).to_contain_text("ksm.yaml")
-    assert api.use_cases.tuning.texts()["ksm"] == KSM
+    assert api.services.tuning.texts()["ksm"] == KSM
 
 
 @pytest.mark.deep
@@ -163,7 +163,7 @@ def test_issues_of_a_text_are_below_it_and_nothing_is_lost(api, console):
     expect(issue).to_contain_text("did you mean target?")
     expect(issue.locator("mark")).to_have_text("t")
     expect(page.get_by_label("Text", exact=True)).to_have_value(BROKEN)
-    assert "mine" not in api.use_cases.tuning.texts()
+    assert "mine" not in api.services.tuning.texts()
     issue.get_by_role("button", name="Line 3, column 26").click()
     expect(page.get_by_label("Text", exact=True)).to_be_focused()
     page.keyboard.type("x")
@@ -172,7 +172,7 @@ def test_issues_of_a_text_are_below_it_and_nothing_is_lost(api, console):
     )
     edited(page, KSM)
     expect(page.get_by_role("heading", name="mine set")).to_be_visible()
-    assert api.use_cases.tuning.texts()["mine"] == KSM
+    assert api.services.tuning.texts()["mine"] == KSM
 
 
 @pytest.mark.deep
@@ -180,32 +180,32 @@ def test_a_change_that_another_made_meanwhile_is_shown_and_not_overwritten(api, 
     page = console.entered("/tuning/policies/ksm")
     theirs, ours = KSM.replace("1}", "2}"), KSM.replace("1}", "3}")
     expect(page.get_by_label("Text", exact=True)).to_have_value(KSM)
-    api.use_cases.tuning.set("ksm", theirs)
+    api.services.tuning.set("ksm", theirs)
     edited(page, ours)
     expect(page.get_by_role("alert").first).to_contain_text("has changed in the meantime")
     expect(page.get_by_role("region", name="Its text now")).to_have_text(theirs)
     expect(page.get_by_label("Text", exact=True)).to_have_value(ours)
-    assert api.use_cases.tuning.texts()["ksm"] == theirs
+    assert api.services.tuning.texts()["ksm"] == theirs
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#said")).to_contain_text("in force in all workers")
-    assert api.use_cases.tuning.texts()["ksm"] == ours
-    api.use_cases.tuning.set("ksm", None)
+    assert api.services.tuning.texts()["ksm"] == ours
+    api.services.tuning.set("ksm", None)
     edited(page, theirs)
     expect(page.locator("#other")).to_contain_text(KSM)
 
 
 @pytest.mark.deep
 def test_a_policy_that_was_withdrawn_meanwhile_is_set_again_on_purpose_only(api, console):
-    api.use_cases.tuning.set("mine", KSM)
+    api.services.tuning.set("mine", KSM)
     page = console.entered("/tuning/policies/mine")
     expect(page.get_by_role("heading", name="mine set")).to_be_visible()
-    api.use_cases.tuning.set("mine", None)
+    api.services.tuning.set("mine", None)
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#other")).to_contain_text("It was withdrawn")
-    assert "mine" not in api.use_cases.tuning.texts()
+    assert "mine" not in api.services.tuning.texts()
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#said")).to_contain_text("in force in all workers")
-    assert api.use_cases.tuning.texts()["mine"] == KSM
+    assert api.services.tuning.texts()["mine"] == KSM
 
 
 @pytest.mark.deep
@@ -214,7 +214,7 @@ def test_a_text_is_still_there_after_the_session_has_ended(api, console):
     theirs, ours = KSM.replace("1}", "2}"), KSM.replace("1}", "3}")
     expect(page.get_by_label("Text", exact=True)).to_have_value(KSM)
     console.context.clear_cookies()
-    api.use_cases.tuning.set("ksm", theirs)
+    api.services.tuning.set("ksm", theirs)
     edited(page, ours)
     console.log_in()
     expect(page.get_by_label("Text", exact=True)).to_have_value(ours)
@@ -226,7 +226,7 @@ def test_a_text_is_still_there_after_the_session_has_ended(api, console):
     page.get_by_role("link", name="Tuning").first.click()
     page.get_by_role("link", name="ksm").click()
     expect(page.locator("#said")).to_be_empty()
-    assert api.use_cases.tuning.texts()["ksm"] == ours
+    assert api.services.tuning.texts()["ksm"] == ours
 
 
 @pytest.mark.deep

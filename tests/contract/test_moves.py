@@ -109,7 +109,7 @@ def keep_moving(opened: Callable[[], State], count: int) -> None:
 
     assert books.problems == []
     looking = worlds[0]
-    found = looking.listing.hosts()["hosts"]
+    found = looking.hosts()
     assert sorted(each["host"] for each in found) == HOSTS, "each is in one cluster"
     reserved = {name: sorted(uuids) for name, uuids in looking.reserved().items()}
     assert reserved == books.per_host()

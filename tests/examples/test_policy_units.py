@@ -17,9 +17,10 @@ import pytest
 from msgspec import structs
 
 from scheduler_worker import api_process, conf
-from scheduler_worker.api.users import Grant, edited, new_user
+from scheduler_worker.api.users import edited, new_user
 from scheduler_worker.cli.policy_texts import read_policies
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.operations.callers import Grant
 from tests.support.examples import install, registered_in
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.patience import PROCESS_S

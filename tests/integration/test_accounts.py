@@ -70,7 +70,7 @@ def test_the_documented_permissions_of_a_worker_suffice(
         [[chosen]] = client.select_destinations(SPEC, ["i1"])
         assert chosen.service_host == "h"
         eventually(lambda: client.list_hosts()["hosts"][0]["aggregates"] == ["a"])
-        eventually(lambda: [each["name"] for each in client.list_workers()] == ["w"])
+        eventually(lambda: [each["name"] for each in client.list_workers()["workers"]] == ["w"])
         assert client.get_worker("w")["bus"]["server"] == kind
         caller = conductors.server("conductor", "c", [endpoint], translate=to_wire)
         caller.start()

@@ -13,8 +13,9 @@ import redis
 from ovirtsdk4 import types
 
 from scheduler_worker import api_process, conf
-from scheduler_worker.api.users import Grant, edited, new_user
+from scheduler_worker.api.users import edited, new_user
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.operations.callers import Grant
 from tests.support.patience import PROCESS_S
 from tests.support.servers import free_port
 from tests.support.workers import write_config

@@ -204,7 +204,7 @@ def test_an_api_process_asks_it_for_its_explanations(server, authority, tmp_path
         extra_specs = {"trust:trusted_host": "trusted"}
         flavor = {"vcpus": 1, "memory_mb": 1024, "extra_specs": extra_specs}
         asked = request("one", flavor=flavor)
-        found = api.use_cases.scheduler.explain(asked)
+        found = api.services.scheduler.explain(asked)
     [diagnosis] = found.clusters.values()
     assert diagnosis.chosen == "a"
     assert [each.rejected_by for each in diagnosis.verdicts if each.host == "b"] == [

@@ -82,7 +82,7 @@ def test_an_overloaded_host_is_relieved_although_the_balancing_worker_is_killed(
             client.attach_cluster_policy("default", POLICY)
             shown_by(client)
             assert datacenter.asked == [], "the default is a dry run"
-            client.set_balancing("default", "on")
+            client.set_balancing_mode("default", "on")
 
             # The first one is asked for, nobody answers, and its worker dies.
             datacenter.wait_for(lambda: datacenter.asked)
@@ -90,14 +90,14 @@ def test_an_overloaded_host_is_relieved_although_the_balancing_worker_is_killed(
             workers.pop(killed).kill()
             round_of_another(client, killed)
             assert [each["vm"] for each in datacenter.asked] == [datacenter.asked[0]["vm"]]
-            [under_way] = client.get_balancing("default")["default"]["under_way"]
+            [under_way] = client.get_balancing("default")["under_way"]
             assert under_way["id"] == datacenter.asked[0]["migration"]
 
             # Now the agent obeys, and the other worker goes on until no host has too many VMs.
             datacenter.silent.clear()
             datacenter.obey(datacenter.asked[0])
             datacenter.wait_for(lambda: len(datacenter.vms["a"]) < MOST)
-            status = client.get_balancing("default")["default"]
+            status = client.get_balancing("default")
             assert {*workers} == {status["worker"]}
         finally:
             datacenter.close()

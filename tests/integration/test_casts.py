@@ -74,7 +74,9 @@ def test_a_reservation_whose_answer_is_undeliverable_is_given_back(worker, answe
     client.request_destinations(SPEC, ["answered"], reply_to={"topic": "conductor"})
     assert answers.get(timeout=SOON_S)["selections"]
     assert taken_back.get(timeout=SOON_S) == ["lost"]
-    assert {each["instance_uuid"] for each in client.every_reservation()} == {"answered"}
+    assert {
+        each["instance_uuid"] for each in client.list_reservations(limit=1000)["reservations"]
+    } == {"answered"}
     eventually(lambda: worker.scheduler.unanswered() == [])
 
 
@@ -84,7 +86,7 @@ def test_a_repeated_cast_reserves_once(worker, answers):
     for _ in range(2):
         client.request_destinations(SPEC, reply_to={"topic": "conductor"}, request_id="req-1")
         assert answers.get(timeout=SOON_S)["selections"]
-    assert len(list(client.every_reservation())) == 1
+    assert len(client.list_reservations(limit=1000)["reservations"]) == 1
 
 
 def test_a_waiting_cast_is_answered_by_another_worker_when_its_own_stops(

@@ -12,10 +12,9 @@ from pathlib import Path
 import kombu
 import pytest
 
-from scheduler_worker import app, conf
+from scheduler_worker import app, codec, conf
 from scheduler_worker.cli import signals
 from scheduler_worker.errors import SchedulerWorkerError, StateUnavailable
-from scheduler_worker.rpc import codec
 from scheduler_worker.scheduling.options import ALL_FILTERS
 from tests.support.amqp import Operator, message
 from tests.support.patience import PROCESS_S, SOON_S, eventually
@@ -23,7 +22,7 @@ from tests.support.proxy import Proxy
 from tests.support.servers import LOOPBACK, RedisServer, free_port
 from tests.support.services import host
 from tests.support.systemd import NotifySocket
-from tests.support.workers import WorkerProcess, connected, run_worker, write_config
+from tests.support.workers import WorkerProcess, connected, reserved, run_worker, write_config
 
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 512, "root_gb": 1}, "num_instances": 1}
 
@@ -325,8 +324,7 @@ def test_an_outage_of_redis(tmp_path, rabbit_vhost_url):
             assert worker.process.poll() is None
             redis.restart()
             assert client.select_destinations(SPEC, ["i2"])[0][0].service_host == "h"
-            reserved = {each["instance_uuid"] for each in client.every_reservation()}
-            assert reserved == {"i1", "i2"}, "earlier reservations are still there"
+            assert set(reserved(client)) == {"i1", "i2"}, "earlier reservations are still there"
 
 
 @pytest.mark.deep
@@ -348,7 +346,9 @@ def test_malformed_envelopes_are_skipped(config, rabbit_vhost_url):
                     content_encoding="utf-8" if isinstance(body, str) else "binary",
                 )  # fmt: skip
         assert client.select_destinations(SPEC, ["i1"])[0][0].service_host == "h"
-        assert [each["instance_uuid"] for each in client.every_reservation()] == ["i1"]
+        assert [
+            each["instance_uuid"] for each in client.list_reservations(limit=1000)["reservations"]
+        ] == ["i1"]
         assert worker.stop() == 0
 
 
@@ -372,5 +372,7 @@ def test_malformed_messages_change_nothing(config, rabbit_vhost_url):
             client.list_hosts("nowhere")
         known = SPEC | {"scheduler_hints": {"no_such_hint": ["x"]}}
         assert client.select_destinations(known, ["i2"])[0][0].service_host == "h"
-        assert [each["instance_uuid"] for each in client.every_reservation()] == ["i2"]
+        assert [
+            each["instance_uuid"] for each in client.list_reservations(limit=1000)["reservations"]
+        ] == ["i2"]
         assert worker.stop() == 0

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from scheduler_worker import api_process, app, conf
-from scheduler_worker.api.users import Grant, edited, new_user
+from scheduler_worker.api.users import edited, new_user
 from scheduler_worker.backends.cage.pool import Cages
 from scheduler_worker.cli.manage import main
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import ConfigError, RequestError
 from scheduler_worker.observer import Observer
+from scheduler_worker.operations.callers import Grant
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import Question
 from scheduler_worker.service.policies import external_units

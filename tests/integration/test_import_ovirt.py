@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from scheduler_worker import api_process, conf
-from scheduler_worker.api.users import Grant, edited, new_user
+from scheduler_worker.api.users import edited, new_user
 from scheduler_worker.cli.manage import main
+from scheduler_worker.operations.callers import Grant
 from scheduler_worker.service.policies.audit import Actor
 from tests.support.certificates import Authority
 from tests.support.engine import API, PASSWORD, USER, running_engine

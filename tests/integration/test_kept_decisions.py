@@ -6,10 +6,12 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 import redis
 
 from scheduler_worker.errors import NoValidHost
+from scheduler_worker.operations.decisions import DecisionsQuery, list_decisions
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
 
@@ -47,8 +49,9 @@ def test_every_decision_of_two_workers_is_found_once_by_a_third(
     with WorkerProcess(configured("three", redis_url), name="three") as three:
         three.ready()
         with connected(rabbit_vhost_url) as client:
-            found = list(client.every_decision(limit=7))
-            placed = list(client.every_decision(project="p", result="placed", limit=50))
+            query = DecisionsQuery(limit=7)
+            found = [msgspec.to_builtins(each) for each in client.every(list_decisions, query)]
+            placed = client.list_decisions(project="p", result="placed", limit=1000)["decisions"]
             [refused] = client.list_decisions(instance="big")["decisions"]
             whole = client.get_decision(placed[0]["id"])
         assert three.stop() == 0

@@ -14,8 +14,9 @@ import pytest
 from oslo_config import cfg
 
 from scheduler_worker import api_process, conf
-from scheduler_worker.api.users import Grant, edited, new_user
+from scheduler_worker.api.users import edited, new_user
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.operations.callers import Grant
 from tests.support import keystone as fake
 from tests.support.servers import free_port
 from tests.support.workers import write_config

@@ -112,7 +112,7 @@ def test_nova_relieves_a_host_although_the_worker_that_asked_is_killed(
             workers.pop(killed).kill()
             round_of_another(client, killed)
             assert nova.asked_for("POST", "/action") == [first]
-            [under_way] = client.get_balancing("default")["default"]["under_way"]
+            [under_way] = client.get_balancing("default")["under_way"]
             assert first.headers["X-OpenStack-Request-ID"] == f"req-{under_way['id']}"
 
             # Nova goes on, and so does the other worker, until no host has too many VMs.

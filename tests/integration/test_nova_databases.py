@@ -8,11 +8,11 @@ from sqlalchemy import delete, make_url
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.backends.nova.source import NovaDatabases
+from scheduler_worker.codec import decode_host_reports
 from scheduler_worker.errors import ConfigError, SourceUnavailable
 from scheduler_worker.model.feed import Part, ServiceState
 from scheduler_worker.model.topology import count_devices, read_numa_topology, read_pci_pools
 from scheduler_worker.ports import Put, Transaction
-from scheduler_worker.rpc.codec import decode_host_reports
 from scheduler_worker.service.feed.records import SCOPE
 from tests.support.feeds import feeder
 from tests.support.nova_databases import (

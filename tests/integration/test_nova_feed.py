@@ -59,7 +59,7 @@ def write(tmp_path, cloud, rabbit_url, redis_url):
 
 def hosts(client) -> dict[str, dict[str, Any]]:
     try:
-        return {each["host"]: each for each in client.list_hosts()["hosts"]}
+        return {each["name"]: each for each in client.list_hosts()["hosts"]}
     except SchedulerWorkerError:  # the worker that had the request was killed
         return {}
 
@@ -79,7 +79,7 @@ def test_the_workers_follow_the_databases_and_take_over_from_each_other(cloud, w
         assert found["a1"]["aggregates"] == ["agg1"]
         with WorkerProcess(write("w2"), name="w2").ready() as second:
             instance = cloud.boot("a2")
-            eventually(lambda: hosts(client)["a2"]["instances"] == [instance])
+            eventually(lambda: client.get_host("a2")["instance_uuids"] == [instance])
             first.process.send_signal(signal.SIGKILL)
             cloud.change_instance(instance, host="b1")
             cloud.change_host("b1", cell_name="cell2", memory_mb_used=9999)

@@ -5,7 +5,7 @@ import pytest
 from scheduler_worker.scheduling.options import ALL_FILTERS
 from tests.integration.overload import SLOW_S, Callers, decided
 from tests.support.services import host
-from tests.support.workers import WorkerProcess, connected, write_config
+from tests.support.workers import WorkerProcess, connected, reserved, write_config
 
 PATIENCE_S, LASTS_S = 4.0, 10.0
 CAPACITY_HZ = 1 / SLOW_S
@@ -44,11 +44,11 @@ def test_decisions_are_answered_in_time_and_nothing_is_reserved_for_callers_that
         with connected(rabbit_vhost_url) as client:
             client.update_hosts([host(f"h{n}", vcpus=1000, memory_mb=10**6) for n in range(20)])
             callers.send(rate_hz=10 * CAPACITY_HZ, duration_s=LASTS_S)
-            reserved = {each["instance_uuid"] for each in client.every_reservation()}
+            held = set(reserved(client))
     with capsys.disabled():
         print(
             f"\n  overload: {len(callers.calls)} calls in {LASTS_S:g} s, {decided(count)} decided, "
-            f"{len(callers.in_time)} answered in time, {len(reserved)} reserved"
+            f"{len(callers.in_time)} answered in time, {len(held)} reserved"
         )
     assert len(callers.in_time) >= 0.8 * decided(count) > 0
-    assert reserved <= {each.instance for each in callers.answered}
+    assert held <= {each.instance for each in callers.answered}

@@ -11,8 +11,8 @@ from ovirtsdk4 import types
 
 from scheduler_worker.api.server import ApiServer
 from scheduler_worker.api.settings import ApiSettings
-from scheduler_worker.api.users import Grant
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.operations.callers import Grant
 from tests.support.certificates import Authority
 from tests.support.patience import SOON_S
 from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, NONE, PASSWORD, Rest
@@ -269,7 +269,7 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path, text):
 
 
 def test_addresses_come_from_as_many_proxies_as_there_are(rest, caplog):
-    caplog.set_level(logging.INFO, "scheduler_worker.api.access")
+    caplog.set_level(logging.INFO, "scheduler_worker.operations.access")
     server = ApiServer(ApiSettings(port=0, threads=2, proxies=1), rest.application)
     server.start()
     answer, _ = post(

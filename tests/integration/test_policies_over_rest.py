@@ -14,10 +14,11 @@ import pytest
 from ovirtsdk4 import types
 
 from scheduler_worker import api_process, conf
-from scheduler_worker.api.users import Grant, edited, new_user
+from scheduler_worker.api.users import edited, new_user
 from scheduler_worker.backends.settings import PolicyStoreSettings
 from scheduler_worker.backends.sql.migrate import PolicySchema
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.operations.callers import Grant
 from scheduler_worker.rpc.transport import Bus
 from tests.support.patience import PROCESS_S, SOON_S, eventually
 from tests.support.servers import free_port

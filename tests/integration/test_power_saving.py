@@ -141,7 +141,7 @@ def test_a_host_is_emptied_and_sleeps_and_wakes_up_although_the_balancing_worker
         try:
             datacenter.start()
             client.attach_cluster_policy("default", POLICY)
-            client.set_balancing("default", "on")
+            client.set_balancing_mode("default", "on")
 
             # The small VM leaves its host, and an empty one is to go into maintenance: no answer.
             datacenter.wait_for(lambda: datacenter.asked)
@@ -153,7 +153,7 @@ def test_a_host_is_emptied_and_sleeps_and_wakes_up_although_the_balancing_worker
             workers.pop(killed).kill()
             round_of_another(client, killed)
             assert datacenter.asked == [asked]
-            under_way = client.get_balancing("default")["default"]["power_under_way"]
+            under_way = client.get_balancing("default")["power_under_way"]
             assert under_way["id"] == asked["action"]
             refuses(client, host)
 

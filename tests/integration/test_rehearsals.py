@@ -14,8 +14,8 @@ from scheduler_worker import api_process
 from scheduler_worker.api_process import ApiProcess
 from scheduler_worker.errors import Conflict, NoValidHost, RequestError
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
+from scheduler_worker.model.rehearsals import Asked, RehearsalRecord
 from scheduler_worker.rehearsals import Rehearsals
-from scheduler_worker.service.replay.records import Asked, RehearsalRecord
 from tests.support.consoles import configured, fill
 from tests.support.patience import eventually
 from tests.support.services import request
@@ -33,8 +33,8 @@ STRICT = ClusterPolicy(
 def api(tmp_path: Path) -> Iterator[ApiProcess]:
     """Three instances on the hosts of a cluster, a fourth was refused."""
     with api_process.build_embedded(configured(tmp_path)).running() as found:
-        fill(found.use_cases.inventory)
-        scheduler = found.use_cases.scheduler
+        fill(found.services.inventory)
+        scheduler = found.services.scheduler
         for name in ("one", "two", "three"):
             asked = request(name, vcpus=1, requested_destination={"host": "a1"})
             scheduler.answered(scheduler.select(asked))

@@ -6,17 +6,11 @@ import threading
 
 import pytest
 
-from scheduler_worker.api.reread import RereadFile
-from scheduler_worker.api.users import (
-    Grant,
-    User,
-    edited,
-    is_password,
-    read_users,
-    users_of,
-)
+from scheduler_worker.api.users import User, edited, is_password, read_users, users_of
 from scheduler_worker.cli import manage
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.operations.callers import Grant
+from scheduler_worker.operations.reread import RereadFile
 from tests.support.workers import write_config
 
 

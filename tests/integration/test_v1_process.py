@@ -11,11 +11,12 @@ import msgspec
 import pytest
 
 from scheduler_worker import api_process, app, conf
-from scheduler_worker.api.users import Grant, edited, new_user
+from scheduler_worker.api.users import edited, new_user
 from scheduler_worker.errors import PolicyStoreUnavailable
 from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.operations.callers import Grant
 from tests.support.servers import free_port
-from tests.support.services import host, request
+from tests.support.services import host, request, reservations_of
 from tests.support.tuners import BALLOON
 from tests.support.workers import write_config
 
@@ -106,7 +107,7 @@ def test_what_a_worker_knows_is_shown_and_its_reservations_are_released(api, wor
     etag = headers["ETag"]
     assert ask(api, "DELETE", "/v1/reservations/one@uuid-a", If_Match='"x"')[0] == 412
     assert ask(api, "DELETE", "/v1/reservations/one@uuid-a", If_Match=etag)[0] == 204
-    assert worker.listing.reservations()["reservations"] == []
+    assert reservations_of(worker.fleet) == []
 
     [entry] = ask(api, "GET", "/v1/audit?resource=one@uuid-a")[2]["items"]
     assert (entry["user"], entry["origin"]) == ("anna", "127.0.0.1")
@@ -149,7 +150,7 @@ def test_a_body_that_is_too_large_is_refused_and_the_next_request_is_served(api)
     assert ask(api, "GET", "/v1")[0] == 200
 
 
-def test_a_worker_inside_shares_its_use_cases(tmp_path, settings):
+def test_a_worker_inside_shares_its_services(tmp_path, settings):
     settings["state"]["url"] = "memory://"
     settings["monitoring"] = {"port": 0}
     with api_process.build_embedded(configured(tmp_path, settings)).running() as api:
@@ -157,7 +158,7 @@ def test_a_worker_inside_shares_its_use_cases(tmp_path, settings):
         api.worker.scheduler.select(request("one"))
         [found] = ask(api, "GET", "/v1/reservations")[2]["items"]
         assert ask(api, "DELETE", f"/v1/reservations/{found['id']}")[0] == 204
-        assert api.worker.listing.reservations()["reservations"] == []
+        assert reservations_of(api.worker.fleet) == []
 
 
 def page(api, path):

@@ -53,7 +53,7 @@ def asked(cpus: int, devices: int, *, pages: bool) -> dict:
 
 
 def reservations(world: World) -> list[tuple[str, Resources]]:
-    listed = world.listing.reservations()["reservations"]
+    listed = world.reservations()
     return [(each["host"], msgspec.convert(each["resources"], Resources)) for each in listed]
 
 

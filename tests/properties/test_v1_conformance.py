@@ -7,7 +7,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 
 from scheduler_worker.api.sessions import Throttle
-from scheduler_worker.api.users import Grant
+from scheduler_worker.model.rehearsals import Asked
 from scheduler_worker.model.spreads import Spread
 from scheduler_worker.model.worker_reports import (
     ClusterReport,
@@ -16,7 +16,7 @@ from scheduler_worker.model.worker_reports import (
     PartReport,
     WorkerReport,
 )
-from scheduler_worker.service.replay.records import Asked
+from scheduler_worker.operations.callers import Grant
 from scheduler_worker.service.state.presence import Presence, WorkerFacts
 from tests.support.rest import Rest
 from tests.support.tuners import BALLOON, tuned
@@ -38,7 +38,7 @@ Presence(REST.world.state, FACTS, REST.world.observed, lambda: REPORT).renew()
 REST.add_user("reader", Grant("reader"))
 REST.add_user("nobody")
 SCHEMA = schemathesis.openapi.from_wsgi(
-    "/v1/openapi.json", REST.application, headers=REST.basic("admin@internal")
+    "/v1/openapi.json", REST.parts.application, headers=REST.basic("admin@internal")
 )
 SCHEMA.config.seed = 1
 SCHEMA.config.generation.update(

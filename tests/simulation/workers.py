@@ -29,6 +29,8 @@ from tests.simulation.store import BEGINNING_S, Faults, Line, Store
 from tests.support.services import FILTERS, World
 
 TOPIC = "scheduler"
+NOBODY: Any = None
+"""Nothing is balanced here."""
 STOPS_WITHIN_S = 1.5
 NOTICED_S = 0.5
 """The broker notices at most so late that a worker is dead."""
@@ -150,9 +152,7 @@ class Worker:
             Dispatcher(
                 [
                     NovaEndpoint(world.scheduler, world.inventory).endpoint(),
-                    WorkerEndpoint(
-                        world.scheduler, world.inventory, world.listing, publisher
-                    ).endpoint(),
+                    WorkerEndpoint(world.scheduler, world.inventory, NOBODY, publisher).endpoint(),
                     baseapi(),
                 ],
                 to_wire,

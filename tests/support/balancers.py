@@ -13,6 +13,7 @@ from scheduler_worker.model.migration_ledger import AskedMigration, MigrationLim
 from scheduler_worker.model.policies import from_plain
 from scheduler_worker.model.power_ledger import AskedPower
 from scheduler_worker.observer import Observer
+from scheduler_worker.operations.balancing import Balancing, list_balancing
 from scheduler_worker.scheduling.even_load import EvenLoadBalance
 from scheduler_worker.scheduling.ovirt.balances import PowerSavingBalance
 from scheduler_worker.service.balancing.administration import BalancingAdministration
@@ -153,6 +154,11 @@ class Scenario:
             world.fleet, lambda: world.pipelines.nova_policy, default_mode=self.settings.mode
         )
         """In another process on the same state."""
+
+    def shown(self) -> list[Balancing]:
+        """What every edge shows of each cluster."""
+        services = self.world.services._replace(balancing=self.balancing)
+        return self.world.call(list_balancing, services=services).items
 
     def another(self) -> Balancer:
         """The balancer of another worker on the same state."""

@@ -10,36 +10,27 @@ import msgspec
 from msgspec import Meta, structs
 from werkzeug.test import Client, TestResponse
 
-from scheduler_worker.api.access import Access
-from scheduler_worker.api.application import Application
-from scheduler_worker.api.ovirt import OvirtApi
-from scheduler_worker.api.rates import RateLimits
-from scheduler_worker.api.rights import Rights
-from scheduler_worker.api.sessions import Sessions
 from scheduler_worker.api.settings import ApiSettings
-from scheduler_worker.api.users import Grant, User, hashed
-from scheduler_worker.api.v1.dispatch import V1
-from scheduler_worker.api_process.parts import UseCases, build_console, build_v1
+from scheduler_worker.api.users import User, hashed
+from scheduler_worker.api_process.parts import Api
 from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.hosts import Hosts, Mask, Values
 from scheduler_worker.model.policies import BalanceUse, ClusterPolicy, FilterUse, WeightUse
+from scheduler_worker.model.rehearsals import Asked, RehearsalRecord
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.observer import Observer
+from scheduler_worker.operations.callers import Grant
+from scheduler_worker.operations.services import StoreServices
 from scheduler_worker.policy_store import StoredPolicy
 from scheduler_worker.scheduling.catalogue import Catalogue, entry
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
-from scheduler_worker.service.balancing.administration import BalancingAdministration
 from scheduler_worker.service.policies.administration import PolicyAdministration
-from scheduler_worker.service.policies.api_tokens import SharedApiTokens
-from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.pipelines import Pipelines
-from scheduler_worker.service.replay.records import Asked, RehearsalRecord, RehearsalRecords
-from scheduler_worker.service.tuning.policies import TuningPolicies
+from scheduler_worker.service.replay.records import RehearsalRecords
 from tests.support.decisions import Records
 from tests.support.policy_store import MemoryPolicyStore
 from tests.support.services import World, host
-from tests.support.tuners import FakePolicySource
 
 CPU = "6d636bf6-a35c-4f9d-b68d-0731f720cddc"
 MEMORY = "c9ddbb34-0e1d-4061-a8d7-b0893fa80932"
@@ -143,15 +134,14 @@ class Rest:
     def __init__(
         self,
         *clusters: str,
-        rights: Rights | None = None,
-        rates: RateLimits | None = None,
         world: World | None = None,
         observer: Observer | None = None,
         keeps_records: bool = True,
+        **options: Any,
     ) -> None:
+        """``options`` are those of ``[api]``."""
         self.world = world or World()
         self.records = Records(self.world)
-        self.keeps_records = keeps_records
         known = self.world.pipelines
         self.catalogue = Catalogue([*known.catalogue, *UNITS])
         pipelines = Pipelines(self.catalogue, known.nova_policy, self.world.options)
@@ -163,62 +153,43 @@ class Rest:
             StoredPolicy(document=DEFAULT, is_locked=True, is_default=True),
         ]
         self.clock = self.world.clock
-        self.in_force = ClusterPolicies(self.world.fleet, lambda: pipelines)
+        services = self.world.services._replace(
+            decisions=self.records.kept if keeps_records else None
+        )
         self.administration = PolicyAdministration(
             self.store,
             catalogue=lambda: self.catalogue,
             built_in=lambda: built_in,
-            in_force=self.in_force,
+            in_force=services.policies,
             clock=self.clock,
             compile_on_trial=pipelines.compile,
         )
         self.users = {"admin@internal": User(HASH, (Grant("administrator"),))}
-        tokens = SharedApiTokens(self.world.fleet.store)
-        self.sessions = Sessions(lambda: self.users, tokens, self.clock, token_ttl_s=3600)
-        rights = rights or Rights()
-        settings = ApiSettings(console_idle_timeout_s=IDLE_S, console_session_ttl_s=TTL_S)
-        self.console = build_console(settings, self.sessions, tokens, rights, self.clock)
-        self.api = OvirtApi(
-            self.administration, rights, self.administration.attachments.clusters, self.clock
-        )
-        self.files = FakePolicySource()
-        self.tuning = TuningPolicies(self.world.fleet.store, self.files)
-        self.balancing = BalancingAdministration(
-            self.world.fleet, lambda: known.nova_policy, default_mode="dry_run"
-        )
         self.rehearsals = FakeRehearsals(self.world)
         self.problems: dict[str, list[str]] = {}
         """Of what an API process needs."""
-        self.v1 = self._v1(rights)
-        self.application = Application(
-            self.api,
-            self.v1,
-            self.sessions,
-            rates=rates or RateLimits(self.clock),
+        self.services = services._replace(
+            clusters=self.administration.attachments.clusters,
+            store=StoreServices(self.administration, self.rehearsals, lambda: self.problems),
+        )
+        settings = ApiSettings(
+            console_idle_timeout_s=IDLE_S,
+            console_session_ttl_s=TTL_S,
             max_body=100_000,
-            console=self.console,
+            token_ttl_s=3600,
+        )
+        self.parts = Api(
+            structs.replace(settings, **options),
+            self.services,
+            users=lambda: self.users,
+            clock=self.clock,
             observer=observer,
         )
-        self.client = Client(self.application)
-
-    def _v1(self, rights: Rights) -> V1:
-        return build_v1(
-            self.world.fleet,
-            UseCases(
-                self.world.scheduler,
-                self.world.inventory,
-                self.tuning,
-                self.balancing,
-                self.records.kept if self.keeps_records else None,
-            ),
-            access=Access(rights, self.administration.audit_log),
-            administration=self.administration,
-            rehearsals=self.rehearsals,
-            clusters=self.administration.attachments.clusters,
-            pipelines=lambda: self.world.pipelines,
-            problems=lambda: self.problems,
-            down_after_s=60.0,
-        )
+        self.v1 = self.parts.v1
+        self.sessions, self.console = self.parts.sessions, self.parts.console
+        self.files, self.tuning = self.world.tuning_files, services.tuning
+        self.balancing = services.balancing
+        self.client = Client(self.parts.application)
 
     def add_user(self, name: str, *grants: Grant) -> None:
         """A user with the common password."""

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import uuid
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from scheduler_worker.backends.memory import MemoryState
+from scheduler_worker.factories import build_services
 from scheduler_worker.model.allocations import Owner
 from scheduler_worker.model.decisions import Decision
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.host_records import HostReport, state_of
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.observer import Observer, Outcome
+from scheduler_worker.operations.access import Access
+from scheduler_worker.operations.callers import Caller, Grant
+from scheduler_worker.operations.forms import parsed
+from scheduler_worker.operations.operation import Call, Operation
+from scheduler_worker.operations.rights import Rights
+from scheduler_worker.operations.services import Services
+from scheduler_worker.policy_store import AuditEntry
 from scheduler_worker.scheduling.compiler import nova_policy
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
@@ -21,8 +30,9 @@ from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.weighers.figures import CPUWeigher, RAMWeigher
+from scheduler_worker.service.balancing.administration import BalancingAdministration
+from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.inventory import Inventory
-from scheduler_worker.service.inventory.listing import Listing
 from scheduler_worker.service.inventory.reports import Ratios
 from scheduler_worker.service.placement.asking import AskingPorts
 from scheduler_worker.service.placement.claiming import PlacementPorts
@@ -30,10 +40,16 @@ from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.placement.verifying import VerifyingPorts
 from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.policies.shared_audit import SharedAudit, SharedEntries
 from scheduler_worker.service.policies.units import unit_catalogue
 from scheduler_worker.service.state.dependencies import Limits
-from scheduler_worker.service.state.replica import Fleet
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.tuning.policies import TuningPolicies
 from tests.support.clock import ManualClock
+from tests.support.tuning import FakePolicySource
+
+Answer = TypeVar("Answer")
+ADMINISTRATOR = Caller("anna", (Grant("administrator"),), "127.0.0.1")
 
 FILTERS: tuple[type[Filter], ...] = (
     ComputeFilter,
@@ -135,7 +151,8 @@ class World:
             remember_answers_s=self.limits.remember_answers_s,
             observer=self.observed,
         )
-        self.listing = Listing(self.fleet)
+        self.tuning_files = FakePolicySource()
+        self.services = self._services()
 
     def beside(self) -> World:
         return World(
@@ -170,6 +187,40 @@ class World:
             **given | ports,
         )
 
+    def _services(self) -> Services:
+        """What operations are served with; decisions are not kept."""
+        return build_services(
+            self.fleet,
+            lambda: self.pipelines,
+            down_after_s=60.0,
+            scheduler=self.scheduler,
+            inventory=self.inventory,
+            tuning=TuningPolicies(self.fleet.store, self.tuning_files),
+            balancing=BalancingAdministration(
+                self.fleet, lambda: self.pipelines.nova_policy, default_mode="dry_run"
+            ),
+        )
+
+    def call(
+        self,
+        operation: Operation[Any, Answer],
+        *,
+        caller: Caller = ADMINISTRATOR,
+        services: Services | None = None,
+        **parameters: Any,
+    ) -> Answer:
+        """The answer of an operation, as every edge gets it."""
+        access = Access(Rights(), SharedAudit(self.fleet.store, self.clock))
+        call = Call(operation, services or self.services, caller, access)
+        call.check()
+        return operation.serve(call, parsed(operation, parameters))
+
+    def audited(self) -> list[AuditEntry]:
+        """The entries of the audit that were written by :meth:`call` since the last time."""
+        found: list[AuditEntry] = []
+        SharedEntries(self.fleet.store).move(found.append)
+        return found
+
     def report(self, *hosts: dict[str, Any]) -> dict[str, int]:
         return self.inventory.update_hosts([msgspec.convert(each, HostReport) for each in hosts])
 
@@ -180,12 +231,47 @@ class World:
         """The host of each instance."""
         return [some[0].service_host for some in self.ask(*uuids, **spec).selections]
 
+    def hosts(self, cluster: str | None = None) -> list[dict[str, Any]]:
+        """Records by uuid, with instances, names of aggregates, and what is promised."""
+
+        def row(replica: ClusterReplica, uuid: str) -> dict[str, Any]:
+            table, record = self.fleet.prepare(replica), listing.record_of(replica, uuid)
+            held = table.reservations_of_host(uuid)
+            return {
+                **msgspec.to_builtins(msgspec.structs.asdict(record)),
+                "state": state_of(record, table.now_s, math.inf),
+                "aggregates": [each.name for each in table.aggregates_of(record.host)],
+                "instances": sorted(table.reported_instances(record.host)),
+                "promised": {
+                    "instances": sorted(each.instance_uuid for each in held),
+                    "vcpus": sum(each.resources.vcpus for each in held),
+                },
+            }
+
+        return listing.page(self.fleet, listing.hosts_of, row, limit=100_000, cluster=cluster)[0]
+
+    def reservations(self, cluster: str | None = None) -> list[dict[str, Any]]:
+        """Those that are stored, by id."""
+        return reservations_of(self.fleet, cluster)
+
     def reserved(self) -> dict[str, list[str]]:
         """Host -> the instances reserved on it."""
         found: dict[str, list[str]] = {}
-        for each in self.listing.reservations()["reservations"]:
+        for each in self.reservations():
             found.setdefault(each["host"], []).append(each["instance_uuid"])
         return found
+
+
+def reservations_of(fleet: Fleet, cluster: str | None = None) -> list[dict[str, Any]]:
+    """The reservations of a fleet as they are stored, by id."""
+
+    def row(replica: ClusterReplica, key: str) -> dict[str, Any]:
+        found = msgspec.structs.asdict(replica.reservations[key])
+        return {"cluster": replica.scope, "id": key, **msgspec.to_builtins(found)}
+
+    return listing.page(
+        fleet, lambda replica: replica.reservations, row, limit=100_000, cluster=cluster
+    )[0]
 
 
 def host(name: str, **facts: Any) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import TuningFileProblem, TuningPolicyText, TuningPolicyTexts
 from scheduler_worker.service.tuning.cycle import TuningSettings
 from scheduler_worker.service.tuning.host_states import (
     EntityState,
@@ -18,6 +17,7 @@ from scheduler_worker.service.tuning.host_states import (
 from scheduler_worker.service.tuning.tuner import Tuner
 from scheduler_worker.tuning.samples import Entity
 from tests.support.services import World, host
+from tests.support.tuning import FakePolicySource
 
 INTERVAL_S = 15.0
 BALLOON = """
@@ -60,24 +60,6 @@ class CountingObserver(Observer):
 
     def tuning_faulted(self, policy: str, kind: str, count: int) -> None:
         self.faults[policy, kind] += count
-
-
-class FakePolicySource:
-    """The operator's files, in memory."""
-
-    def __init__(self, **texts: str) -> None:
-        self.texts = texts
-        self.clusters: str | None = 'parameters: {"*": {balloon_min: 500}}'
-        self.problems: tuple[TuningFileProblem, ...] = ()
-
-    def read(self) -> TuningPolicyTexts:
-        policies = (
-            TuningPolicyText(name, f"/{name}.yaml", text) for name, text in self.texts.items()
-        )
-        clusters = self.clusters and TuningPolicyText("tuning", "/tuning.yaml", self.clusters)
-        return TuningPolicyTexts(
-            policies=tuple(policies), clusters=clusters or None, problems=self.problems
-        )
 
 
 class FakeAgents:

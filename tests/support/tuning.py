@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler_worker.errors import TuningPolicyError
+from scheduler_worker.ports import TuningFileProblem, TuningPolicyText, TuningPolicyTexts
 from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.evaluate import DEFAULTS, Cycle, Options, evaluate
 from scheduler_worker.tuning.issues import Issue
@@ -14,6 +15,25 @@ from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import Sample, entity_groups
 from scheduler_worker.tuning.state import EvaluatorState
 from scheduler_worker.tuning.yaml_subset import Source
+
+
+class FakePolicySource:
+    """The operator's files, in memory."""
+
+    def __init__(self, **texts: str) -> None:
+        self.texts = texts
+        self.clusters: str | None = 'parameters: {"*": {balloon_min: 500}}'
+        self.problems: tuple[TuningFileProblem, ...] = ()
+
+    def read(self) -> TuningPolicyTexts:
+        policies = (
+            TuningPolicyText(name, f"/{name}.yaml", text) for name, text in self.texts.items()
+        )
+        clusters = self.clusters and TuningPolicyText("tuning", "/tuning.yaml", self.clusters)
+        return TuningPolicyTexts(
+            policies=tuple(policies), clusters=clusters or None, problems=self.problems
+        )
+
 
 RULE = """\
 scope: VM

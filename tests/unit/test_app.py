@@ -18,7 +18,7 @@ from scheduler_worker.service.decisions.kept import DecisionQuery
 from scheduler_worker.service.health.reported import ReportedWorkers
 from tests.support.clock import ManualClock
 from tests.support.servers import free_port
-from tests.support.services import host, request
+from tests.support.services import host, request, reservations_of
 from tests.support.workers import write_config
 
 
@@ -35,7 +35,7 @@ def test_a_stop_gives_back_unanswered_reservations(tmp_path, monkeypatch):
         answered = worker.scheduler.select(request("answered"))
         worker.scheduler.answered(answered)
         worker.scheduler.select(request("unanswered"))
-    left = worker.listing.reservations()["reservations"]
+    left = reservations_of(worker.fleet)
     assert [each["instance_uuid"] for each in left] == ["answered"]
 
 
@@ -132,7 +132,7 @@ def test_a_worker_reports_how_it_is(tmp_path):
 
 
 def decoded(*hosts):
-    from scheduler_worker.rpc import codec
+    from scheduler_worker import codec
 
     return codec.decode_host_reports(list(hosts))
 

@@ -14,12 +14,11 @@ from msgspec import structs
 
 from bench import fleet
 from bench.table import show
+from scheduler_worker import codec, factories
 from scheduler_worker import conf as configuration
-from scheduler_worker import factories
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.model.policies import BalanceUse, ClusterPolicy
 from scheduler_worker.observer import Observer
-from scheduler_worker.rpc import codec
 from scheduler_worker.scheduling.ovirt import policies
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.state.replica import Fleet

@@ -92,7 +92,7 @@ def _worker(
 ) -> Iterator[tuple[Any, list[int]]]:
     """A worker's scheduler on hosts that are never full, and the sizes of its writes."""
     from scheduler_worker import app, conf
-    from scheduler_worker.rpc.codec import decode_host_reports
+    from scheduler_worker.codec import decode_host_reports
 
     file = directory / "worker.conf"
     options = "".join(f"{name} = {value}\n" for name, value in placement.options().items())

@@ -131,7 +131,7 @@ class Load:
 
     def __init__(self, cluster: str, hosts: int, url: str, arguments: argparse.Namespace) -> None:
         from scheduler_worker import app, conf
-        from scheduler_worker.rpc.codec import decode_host_reports
+        from scheduler_worker.codec import decode_host_reports
 
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "worker.conf"

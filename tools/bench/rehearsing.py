@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bench import fleet
 from bench.table import show
+from scheduler_worker import codec, copies, factories
 from scheduler_worker import conf as configuration
-from scheduler_worker import copies, factories
 from scheduler_worker.backends.clock import StandingClock
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.backends.memory import MemoryState
@@ -19,7 +19,6 @@ from scheduler_worker.model.kept_decisions import Details, KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse, WeightUse
 from scheduler_worker.observer import Observer
 from scheduler_worker.rehearsal import Rehearsal
-from scheduler_worker.rpc import codec
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
 from scheduler_worker.service.decisions.recorder import Recorder

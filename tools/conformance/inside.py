@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from scheduler_worker import codec
 from scheduler_worker.model.hosts import HostState
 from scheduler_worker.model.topology import (
     NUMACell,
@@ -15,7 +16,6 @@ from scheduler_worker.model.topology import (
     read_numa_topology,
     read_pci_pools,
 )
-from scheduler_worker.rpc import codec
 
 TOPOLOGY, POOLS = "numa_topology", "pci_device_pools"
 

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from conformance import nova, placement
+from scheduler_worker import codec
 from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.rpc import codec
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 
 SANE_ALTHOUGH_IT_RAISES = {

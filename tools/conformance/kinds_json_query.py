@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from conformance import nova
+from scheduler_worker import codec
 from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.host_records import fields_of, merged
 from scheduler_worker.model.host_table import HostTable
-from scheduler_worker.rpc import codec
 from scheduler_worker.scheduling.pipeline import Request
 
 FILTER = "JsonFilter"

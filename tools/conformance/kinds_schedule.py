@@ -9,6 +9,7 @@ import msgspec
 
 from conformance import inside, nova
 from conformance.placement import Placed
+from scheduler_worker import codec
 from scheduler_worker.errors import (
     ComputeHostMetricNotFound,
     NoValidHost,
@@ -17,7 +18,6 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.model.decisions import Decision, Selection
 from scheduler_worker.model.host_table import HostTable
-from scheduler_worker.rpc import codec
 from scheduler_worker.scheduling.pipeline import Request
 
 NOVAS_FILTERS = (

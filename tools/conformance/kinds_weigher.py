@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 
 from conformance import nova
+from scheduler_worker import codec
 from scheduler_worker.errors import ComputeHostMetricNotFound
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.rpc import codec
 from scheduler_worker.scheduling.evaluation import Evaluation
 from scheduler_worker.scheduling.filter_results import FilterResults
 from scheduler_worker.scheduling.normalize import clamp

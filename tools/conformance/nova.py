@@ -9,12 +9,12 @@ import msgspec
 from oslo_config import cfg
 
 from conformance.reading import Malformed
+from scheduler_worker import codec
 from scheduler_worker import conf as configuration
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.factories import registered
 from scheduler_worker.model.host_records import fields_of, merged, seconds
 from scheduler_worker.model.host_table import HostTable
-from scheduler_worker.rpc import codec
 from scheduler_worker.scheduling.destination import RequestedDestination
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline

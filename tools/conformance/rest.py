@@ -12,17 +12,18 @@ from werkzeug.test import Client
 
 from scheduler_worker import factories
 from scheduler_worker.api.application import Application
+from scheduler_worker.api.bind import V1
 from scheduler_worker.api.ovirt import OvirtApi
 from scheduler_worker.api.presentation import cluster_id
 from scheduler_worker.api.rates import RateLimits
-from scheduler_worker.api.rights import Rights
 from scheduler_worker.api.sessions import Sessions
-from scheduler_worker.api.users import Grant, new_user
-from scheduler_worker.api.v1.dispatch import V1
+from scheduler_worker.api.users import new_user
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.backends.settings import PolicyStoreSettings
 from scheduler_worker.factories import FILTERS, WEIGHERS, registered
+from scheduler_worker.operations.callers import Grant
+from scheduler_worker.operations.rights import Rights
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.service.policies.api_tokens import SharedApiTokens
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
@@ -54,7 +55,9 @@ class Rest:
         users = {_USER: new_user(_USER, password, (Grant("administrator"),))}
         sessions = Sessions(lambda: users, SharedApiTokens(fleet.store), clock, token_ttl_s=3600)
         api = OvirtApi(self.administration, Rights(), lambda: [CLUSTER], clock)
-        self.client = Client(Application(api, V1([]), sessions, rates=RateLimits(clock)))
+        nothing: Any = None
+        v1 = V1([], nothing, nothing)
+        self.client = Client(Application(api, v1, sessions, rates=RateLimits(clock)))
         pair = base64.b64encode(f"{_USER}:{password}".encode()).decode()
         self.credentials = {"Authorization": f"Basic {pair}"}
         self.cluster_id = cluster_id(CLUSTER)

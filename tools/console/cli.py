@@ -51,10 +51,10 @@ def _serve(conf: configuration.Configuration, directory: Path) -> int:
     from scheduler_worker.client import SchedulerClient
 
     api, password = build_demo(conf, directory)
-    if api.worker is None or api.console is None:
+    if api.worker is None or api.api.console is None:
         raise ValueError("[api] console is false; leave it out to try the console")
     cloud = Cloud(SchedulerClient(api.worker.bus, topic=api.worker.settings.rpc.topic), stream())
-    invitation = api.console.invitations.invite(DEMO_USER)
+    invitation = api.api.console.invitations.invite(DEMO_USER)
 
     def announce() -> None:
         cloud.start()

@@ -24,9 +24,8 @@ from conformance import kinds_filter, kinds_weigher, nova  # noqa: E402
 from conformance.reading import Malformed  # noqa: E402
 
 from nova_tests.witnesses import contradiction  # noqa: E402
-from scheduler_worker import conf  # noqa: E402
+from scheduler_worker import codec, conf  # noqa: E402
 from scheduler_worker.errors import SchedulerWorkerError  # noqa: E402
-from scheduler_worker.rpc import codec  # noqa: E402
 from scheduler_worker.scheduling.destination import RequestedDestination, may_use  # noqa: E402
 from scheduler_worker.scheduling.extra_specs import match  # noqa: E402
 from scheduler_worker.scheduling.plugin import Filter, Weigher  # noqa: E402

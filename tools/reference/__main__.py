@@ -1,11 +1,12 @@
-"""Regenerate the pages about units: ``python tools/reference``."""
+"""Regenerate the pages about units and operations: ``python tools/reference``."""
 
 import sys
 from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from reference.pages import pages  # noqa: E402 - the line above makes it importable
+from reference.operations import with_operations  # noqa: E402 - the line above makes it importable
+from reference.pages import pages  # noqa: E402
 
-for path, text in pages().items():
+for path, text in (pages() | with_operations()).items():
     path.write_text(text)

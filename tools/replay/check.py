@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from replay.books import NOTHING, RESOURCES, Amounts, Books, limit_of, use_of
+from replay.books import RESOURCES, Amounts, Books
 from replay.driver import Client
 from replay.streams import Plain
 
@@ -16,27 +16,20 @@ def reservations(client: Client) -> list[Plain]:
     return list(_pages(lambda marker: client.list_reservations(marker=marker), "reservations"))
 
 
-def overbooked(client: Client, books: Books, reserved: list[Plain]) -> list[str]:
+def overbooked(client: Client, books: Books) -> list[str]:
     """A line for each excess: by our books, and by the worker's use plus its reservations."""
-    reserved_on = _by_host(reserved)
     problems = [
         line for book in books for line in _excesses(f"books: {book.host}", book.use, book.limit)
     ]
     for host in _pages(lambda marker: client.list_hosts(marker=marker), "hosts"):
-        use = use_of(host).plus(reserved_on.get(host["uuid"], NOTHING))
-        problems += _excesses(f"worker: {host['host']}", use, limit_of(host))
+        use = _amounts(host, "used").plus(_amounts(host, "reserved"))
+        problems += _excesses(f"worker: {host['name']}", use, _amounts(host, "limit"))
     return problems
 
 
-def _by_host(reserved: list[Plain]) -> dict[str, Amounts]:
-    amounts: dict[str, Amounts] = {}
-    for reservation in reserved:
-        taken, host = reservation["resources"], reservation["host_uuid"]
-        size = Amounts(
-            taken.get("vcpus", 0), taken.get("memory_mb", 0), taken.get("disk_mb", 0) / 1024
-        )
-        amounts[host] = amounts.get(host, NOTHING).plus(size)
-    return amounts
+def _amounts(host: Plain, what: str) -> Amounts:
+    vcpus, memory_mb, disk_mb = (host[each][what] for each in ("vcpus", "memory_mb", "disk_mb"))
+    return Amounts(vcpus, memory_mb, disk_mb / 1024)
 
 
 def _excesses(where: str, use: Amounts, limit: Amounts) -> list[str]:

@@ -104,7 +104,7 @@ def replay(client: Client, stream: Stream, settings: Settings, json_path: Path |
     finally:
         progress.close()
     live = reservations(client)
-    problems = overbooked(client, driver.books, live)
+    problems = overbooked(client, driver.books)
     print("\n".join(as_lines(outcome, driver.books, len(live), problems)))
     if json_path:
         found = as_plain(outcome, driver.books, len(live), problems)

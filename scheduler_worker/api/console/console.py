@@ -24,6 +24,7 @@ from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.wrappers import Request, Response
 
 import scheduler_worker
+from scheduler_worker.api.bind import read_object
 from scheduler_worker.api.calls import ROUTE
 from scheduler_worker.api.console.assets import PAGE, load_assets, response_with
 from scheduler_worker.api.console.sessions import (
@@ -34,9 +35,13 @@ from scheduler_worker.api.console.sessions import (
     is_csrf_token,
 )
 from scheduler_worker.api.faults import Refusal
-from scheduler_worker.api.rights import Action, Rights
-from scheduler_worker.api.sessions import Caller, Sessions
-from scheduler_worker.api.v1.problems import Failed, of_body
+from scheduler_worker.api.problems import Failed, of_parameters
+from scheduler_worker.api.sessions import Sessions
+from scheduler_worker.codec.typed import typed
+from scheduler_worker.errors import RequestError
+from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.callers import Caller
+from scheduler_worker.operations.rights import Rights
 
 ROOT = "/console"
 SESSION = f"{ROOT}/session"
@@ -164,18 +169,11 @@ class Console:
         raise MethodNotAllowed(["DELETE", "GET", "POST"])
 
     def _open(self, request: Request, body: bytes) -> Response:
-        # A form of another site cannot send this type, so it logs nobody in.
-        if request.mimetype != _JSON:
-            raise Failed(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-                f"The body must be JSON: send Content-Type: {_JSON}.",
-            )
+        # A form of another site cannot send the type of JSON, so it logs nobody in.
         try:
-            given = msgspec.json.decode(body, type=Credentials)
-        except msgspec.ValidationError as error:
-            raise of_body(error) from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Failed(HTTPStatus.BAD_REQUEST, f"The body is no JSON: {error}") from None
+            given = typed(read_object(request, body), Credentials, "")
+        except RequestError as error:
+            raise of_parameters(error, "body") from None
         address = request.remote_addr or ""
         caller = self._proved(given, address)
         if old := request.cookies.get(_cookie_name(request)):

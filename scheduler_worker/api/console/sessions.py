@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from scheduler_worker.api.sessions import Caller, Sessions, token_digest
+from scheduler_worker.api.sessions import Sessions, token_digest
+from scheduler_worker.operations.callers import Caller
 from scheduler_worker.ports import ApiToken, ApiTokens, Clock
 
 _RENEWALS = 20

@@ -1,17 +1,15 @@
-"""The commands of ``scheduler-workerctl`` that ask the workers over the bus, one module a noun."""
+"""The commands that ask the workers over the bus, and are more than the call of an operation."""
 
 from __future__ import annotations
 
 from cliff.command import Command
 
-from scheduler_worker.cli.fleet import clusters, decisions, hosts, policies, reservations, workers
+from scheduler_worker.cli.fleet import decisions, hosts, policies, workers
 
 COMMANDS: dict[str, type[Command]] = {
-    **clusters.COMMANDS,
     **hosts.COMMANDS,
-    **reservations.COMMANDS,
     **decisions.COMMANDS,
     **policies.COMMANDS,
     **workers.COMMANDS,
 }
-"""By name, as in ``cluster list``."""
+"""By name, as in ``host report``."""

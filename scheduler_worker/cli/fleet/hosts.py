@@ -1,103 +1,24 @@
-"""``host list``, ``host show``, ``host report`` and ``host remove``."""
+"""``host report`` and ``host remove``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
-from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
+from cliff.command import Command
 
+from scheduler_worker.cli.bind import FleetCommand
 from scheduler_worker.cli.connection import seconds
 from scheduler_worker.cli.dry_run_files import read_text
-from scheduler_worker.cli.fleet.commands import (
-    PAGE,
-    FleetCommand,
-    FleetLister,
-    FleetShow,
-    Listed,
-    Optional,
-    Row,
-    Table,
-    Texts,
-    add_paging,
-    pages,
-    the_one,
-)
-from scheduler_worker.client import SchedulerClient
-from scheduler_worker.errors import ConfigError, RequestError
-from scheduler_worker.model.host_records import HOST_STATES
+from scheduler_worker.errors import ConfigError
+from scheduler_worker.operations.hosts import OneHost, get_host
 
-_COLUMNS = (
-    *("Host", "Cluster", "State", "VCPUs", "VCPUs Used", "VCPUs Reserved"),
-    *("Memory MB", "Memory MB Used", "Memory MB Reserved", "Instances", "Reservations"),
-)
-_MOST_NAMESAKES = 20
-
-
-class ListHosts(FleetLister):
-    """List hosts with what they have, what is used, and what is reserved beside that.
-
-    The state is up, down (no heartbeat, forced down, or asleep) or disabled. Several filters must
-    all hold:
-
-      scheduler-workerctl host list --cluster east --state down
-      scheduler-workerctl host list --name 'compute-1*' --sort-column 'VCPUs Used'
-    """
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--cluster", help="only hosts of this cluster")
-        parser.add_argument("--state", choices=HOST_STATES, help="only hosts in this state")
-        parser.add_argument(
-            "--name", metavar="PATTERN", help="only hosts whose name fits this shell pattern"
-        )
-        parser.add_argument("--aggregate", metavar="NAME", help="only hosts of this aggregate")
-        parser.add_argument(
-            "--long", action="store_true", help="also uuid, node name, aggregates and disk"
-        )
-        add_paging(parser, "a host's uuid")
-
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Table:
-        is_filtered = arguments.name is not None or arguments.aggregate is not None
-
-        def page(marker: str | None, limit: int) -> Row:
-            """A page of hosts that pass every filter, in as few calls as possible."""
-            hosts: list[Row] = []
-            while True:
-                found = client.list_hosts(
-                    arguments.cluster, marker, PAGE if is_filtered else limit, state=arguments.state
-                )
-                hosts += [each for each in found["hosts"] if _is_wanted(each, arguments)]
-                marker = found["next"]
-                if len(hosts) > limit:
-                    return {"hosts": hosts[:limit], "next": hosts[limit - 1]["uuid"]}
-                if marker is None or len(hosts) == limit:
-                    return {"hosts": hosts, "next": marker}
-
-        listed = list(pages(page, "hosts", arguments))
-        if not arguments.long:
-            return _COLUMNS, map(_row, listed)
-        more = ("UUID", "Node", "Aggregates", "Disk GB", "Disk GB Used")
-        return (*_COLUMNS, *more), ((*_row(each), *_more(each)) for each in listed)
-
-
-class ShowHost(FleetShow):
-    """Show all that is known of a host, by its name, node name or uuid."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("host", metavar="HOST", help="name, node name or uuid")
-
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Table:
-        found = client.list_hosts(None, None, _MOST_NAMESAKES, host=arguments.host)["hosts"]
-        if len(found) > 1:
-            nodes = ", ".join(each["uuid"] for each in found)
-            raise RequestError("host", f"several nodes are called {arguments.host}: {nodes}")
-        host = the_one("host", arguments.host, found)
-        return tuple(host), tuple(shown(each) for each in host.values())
+if TYPE_CHECKING:
+    from scheduler_worker.client import SchedulerClient
 
 
 class ReportHosts(FleetCommand):
@@ -148,13 +69,13 @@ class RemoveHosts(FleetCommand):
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
         for each in arguments.hosts:
-            the_one("host", each, client.list_hosts(None, None, 1, host=each)["hosts"])
+            client.call(get_host, OneHost(each))  # which says that there is no such host
         client.remove_hosts([(each, None) for each in arguments.hosts])
         sys.stdout.writelines(f"removed: {each}\n" for each in arguments.hosts)
         return 0
 
 
-def read_reports(path: Path) -> list[Row]:
+def read_reports(path: Path) -> list[dict[str, Any]]:
     """The reports of a YAML file, unchecked: the workers check the fields.
 
     Raises ConfigError, which names the place, for what is no list of mappings.
@@ -183,40 +104,7 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def _is_wanted(host: Row, arguments: argparse.Namespace) -> bool:
-    names = (host["host"], host["nodename"])
-    pattern, aggregate = arguments.name, arguments.aggregate
-    is_named = pattern is None or any(fnmatchcase(each, pattern) for each in names)
-    return is_named and (aggregate is None or aggregate in host["aggregates"])
-
-
-def _row(host: Row) -> tuple[Any, ...]:
-    reserved = host["promised"]
-    return (
-        *(host["host"], host["cluster"], Optional(host.get("state"))),
-        *(host["vcpus"], host["vcpus_used"], reserved["vcpus"]),
-        *(host["memory_mb"], host["memory_mb_used"], reserved["memory_mb"]),
-        *(len(host["instances"]), len(reserved["instances"])),
-    )
-
-
-def _more(host: Row) -> Iterator[Any]:
-    yield from (host["uuid"], host["nodename"], Listed(host["aggregates"]))
-    yield from (host["local_gb"], host["local_gb_used"])
-
-
-def shown(value: Any) -> Any:
-    """A field of a record, as people read it."""
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return Listed(value)
-    if isinstance(value, list | dict):
-        return Texts(value)
-    return Optional(value)
-
-
-COMMANDS: dict[str, type[FleetCommand]] = {
-    "host list": ListHosts,
-    "host show": ShowHost,
+COMMANDS: dict[str, type[Command]] = {
     "host report": ReportHosts,
     "host remove": RemoveHosts,
 }

@@ -6,29 +6,24 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cliff.command import Command
 
+from scheduler_worker.cli.bind import PAGE, FleetCommand, FleetLister, FleetShow, Optional, cell
 from scheduler_worker.cli.commands import confirmed
 from scheduler_worker.cli.dry_run_files import read_text
 from scheduler_worker.cli.fleet import policy_editing
-from scheduler_worker.cli.fleet.commands import (
-    FleetCommand,
-    FleetLister,
-    FleetShow,
-    Optional,
-    Table,
-    Texts,
-    add_paging,
-    pages,
-)
-from scheduler_worker.cli.fleet.hosts import shown
 from scheduler_worker.cli.fleet.policy_editing import InForce
 from scheduler_worker.cli.policy_changes import difference
 from scheduler_worker.cli.policy_texts import read_policies, write_policies
-from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.operations.clusters import InCluster, get_cluster_policy, list_clusters
+from scheduler_worker.operations.operation import PageQuery
+
+if TYPE_CHECKING:
+    from scheduler_worker.client import SchedulerClient
 
 _STORE = """\
 These are the policies *in force* of clusters, which the workers decide under. The policies that
@@ -51,17 +46,14 @@ class ListPolicies(_InForce, FleetLister):
     A cluster without one of its own has the policy `nova`, which the workers' options describe.
     """
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add_paging(parser, "a cluster's name")
-
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Table:
+    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
         columns = ("Cluster", "Policy", "Version", "Filters", "Weights", "Balance", "Id")
         rows = []
-        for each in pages(client.list_clusters, "clusters", arguments):
-            policy = policy_editing.get(client, each["cluster"])
+        for each in client.every(list_clusters, PageQuery(limit=PAGE)):
+            policy = policy_editing.get(client, each.name)
             balance = Optional(policy.balance.unit if policy.balance else None)
             sizes = len(policy.filters), len(policy.weights)
-            row = (each["cluster"], policy.name, policy.version, *sizes, balance, policy.id)
+            row = (each.name, policy.name, policy.version, *sizes, balance, policy.id)
             rows.append(row)
         return columns, rows
 
@@ -72,13 +64,10 @@ class ShowPolicy(_InForce, FleetShow):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         _add_cluster(parser)
 
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Table:
-        plain = client.get_cluster_policy(arguments.cluster)
-        fields = {"cluster": arguments.cluster, **plain}
-        documents = {"filters", "weights"}
-        return tuple(fields), tuple(
-            Texts(each) if name in documents else shown(each) for name, each in fields.items()
-        )
+    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
+        document = client.call(get_cluster_policy, InCluster(arguments.cluster))
+        fields = {"cluster": arguments.cluster, **document}
+        return tuple(fields), tuple(map(cell, fields.values()))
 
 
 class DiffPolicies(FleetCommand):
@@ -144,19 +133,6 @@ class AttachPolicy(_InForce, FleetCommand):
         in_force = InForce.of(client)
         in_force.check(arguments.clusters)
         attach(client, in_force.numbered(policy), arguments.clusters)
-        return 0
-
-
-class DetachPolicy(_InForce, FleetCommand):
-    """Return clusters to the policy `nova`, which the workers' options describe."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("clusters", nargs="+", metavar="CLUSTER")
-
-    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
-        for cluster in arguments.clusters:
-            client.detach_cluster_policy(cluster)
-            sys.stdout.write(f"{cluster}: nova\n")
         return 0
 
 
@@ -233,13 +209,12 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("cluster", metavar="CLUSTER")
 
 
-COMMANDS: dict[str, type[FleetCommand]] = {
+COMMANDS: dict[str, type[Command]] = {
     "policy list": ListPolicies,
     "policy show": ShowPolicy,
     "policy diff": DiffPolicies,
     "policy export": ExportPolicies,
     "policy attach": AttachPolicy,
-    "policy detach": DetachPolicy,
     "policy import": ImportPolicies,
     "policy edit": EditPolicy,
 }

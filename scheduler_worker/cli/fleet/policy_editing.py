@@ -8,15 +8,14 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
 
 from scheduler_worker.cli.policy_changes import difference
 from scheduler_worker.cli.policy_texts import Given, read_policies, write_policies
-from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import (
     ConfigError,
     EditConflict,
@@ -24,6 +23,17 @@ from scheduler_worker.errors import (
     RequestError,
 )
 from scheduler_worker.model.policies import NOVA, ClusterPolicy, from_plain, to_plain
+from scheduler_worker.operations.clusters import (
+    DocumentInForce,
+    InCluster,
+    attach_cluster_policy,
+    get_cluster_policy,
+    list_clusters,
+)
+from scheduler_worker.operations.operation import PageQuery
+
+if TYPE_CHECKING:
+    from scheduler_worker.client import SchedulerClient
 
 _HEAD = """\
 # The policy in force of cluster {cluster}. Save it and leave the editor to put it in force;
@@ -36,14 +46,14 @@ _OF_NOVA = """\
 
 def get(client: SchedulerClient, cluster: str) -> ClusterPolicy:
     """The policy in force of a cluster."""
-    return from_plain(client.get_cluster_policy(cluster))
+    return from_plain(client.call(get_cluster_policy, InCluster(cluster)))
 
 
 def put(client: SchedulerClient, cluster: str, policy: ClusterPolicy) -> None:
     """Put it in force. Raises RequestError for the policy ``nova``, and as the client does."""
     if is_nova(policy):
         raise RequestError("id", "nova is the workers' options; leave the id out, or detach")
-    client.attach_cluster_policy(cluster, to_plain(policy))
+    client.call(attach_cluster_policy, DocumentInForce(cluster, to_plain(policy)))
 
 
 def is_nova(policy: ClusterPolicy) -> bool:
@@ -67,7 +77,8 @@ class InForce(NamedTuple):
     @classmethod
     def of(cls, client: SchedulerClient, clusters: Sequence[str] | None = None) -> InForce:
         """Those of some clusters, or of all."""
-        names = list(_names(client)) if clusters is None else clusters
+        listed = client.every(list_clusters, PageQuery(limit=1000)) if clusters is None else ()
+        names = [each.name for each in listed] if clusters is None else clusters
         return cls({each: get(client, each) for each in names})
 
     def check(self, clusters: Sequence[str]) -> None:
@@ -148,16 +159,6 @@ def _edited(
                 raise
         else:
             return after
-
-
-def _names(client: SchedulerClient) -> Iterator[str]:
-    marker = None
-    while True:
-        page = client.list_clusters(marker)
-        yield from (each["cluster"] for each in page["clusters"])
-        marker = page["next"]
-        if marker is None:
-            return
 
 
 def _write(cluster: str, text: str) -> Path:

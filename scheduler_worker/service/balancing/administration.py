@@ -75,7 +75,7 @@ class BalancingAdministration:
         replica = self._fleet.known_cluster(cluster)
         with replica.lock:
             replica.refresh(self._fleet.store)
-            return self._mode(replica)
+            return self.mode_in(replica)
 
     def switch(
         self, cluster: str, mode: Mode | None, *, expected: ClusterMode | None = None
@@ -94,7 +94,7 @@ class BalancingAdministration:
         self._fleet.known_cluster(cluster)
 
         def made(replica: ClusterReplica) -> BalancingSwitch | None:
-            if expected is not None and self._mode(replica) != expected:
+            if expected is not None and self.mode_in(replica) != expected:
                 raise Conflict(
                     f"The mode or the policy of {cluster} changed in the meantime; read it again."
                 )
@@ -126,7 +126,7 @@ class BalancingAdministration:
     def _status(self, replica: ClusterReplica) -> BalancingStatus:
         with replica.lock:
             replica.refresh(self._fleet.store)
-            mode = self._mode(replica)
+            mode = self.mode_in(replica)
             balance = self._policy(replica).balance
             ledger: MigrationLedger = replica.ledger
             power: PowerLedger = replica.power
@@ -149,8 +149,8 @@ class BalancingAdministration:
         policy: ClusterPolicy = replica.policy or self._nova_policy()
         return policy
 
-    def _mode(self, replica: ClusterReplica) -> ClusterMode:
-        """The caller holds the replica's lock."""
+    def mode_in(self, replica: ClusterReplica) -> ClusterMode:
+        """The mode of a cluster; the caller holds its replica's lock."""
         reference = self._policy(replica).reference
         switch: BalancingSwitch | None = replica.switch
         return ClusterMode(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from scheduler_worker.model.worker_reports import WorkerReport
+from scheduler_worker.model.worker_reports import WorkerReport, WorkerState
 from scheduler_worker.ports import Store
 from scheduler_worker.service.health.mends import DRAINED
 from scheduler_worker.service.state.presence import RENEW_S, WorkerFacts, WorkerRecords
@@ -12,10 +13,6 @@ from scheduler_worker.service.state.reports import ReportRecords
 
 SILENT_S = 2 * RENEW_S
 """A worker that has reported nothing for so long counts as silent."""
-
-WorkerState = Literal[
-    "serving", "not ready", "draining", "drained", "dry run", "silent", "no report"
-]
 
 
 class Reported(NamedTuple):
@@ -47,14 +44,19 @@ class Reported(NamedTuple):
         """In one word or two."""
         if self.is_silent:
             return "silent"
-        if self.facts.is_dry_run:
-            return "dry run"
-        if self.facts.is_drained:
-            in_hand = self.report.running + self.report.waiting if self.report else 0
-            return "draining" if in_hand else "drained"
-        if self.report is None:
+        if self.report is None and not (self.facts.is_dry_run or self.facts.is_drained):
             return "no report"
-        return "not ready" if self.missing else "serving"
+        in_hand = self.report.running + self.report.waiting if self.report else 0
+        return state_of(self.facts, self.missing, in_hand)
+
+
+def state_of(facts: WorkerFacts, missing: Sequence[str], in_hand: int) -> WorkerState:
+    """The state of a worker that answers: with what is missing, and its requests in hand."""
+    if facts.is_dry_run:
+        return "dry run"
+    if facts.is_drained:
+        return "draining" if in_hand else "drained"
+    return "not ready" if any(each != DRAINED for each in missing) else "serving"
 
 
 class ReportedWorkers:

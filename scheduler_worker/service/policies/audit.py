@@ -29,12 +29,15 @@ class Actor(msgspec.Struct, frozen=True):
     origin: str = ""
 
 
-class AuditLog:
-    """Reads and writes the audit. Every method raises PolicyStoreUnavailable."""
+class Audit:
+    """Records changes, and attempts that were refused. Methods raise as :meth:`record` does."""
 
-    def __init__(self, store: PolicyStore, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
+
+    def record(self, entry: AuditEntry) -> None:
+        """Store an entry."""
+        raise NotImplementedError
 
     def entry(
         self, actor: Actor, action: str, subject: str, before: str | None, after: str | None
@@ -50,15 +53,6 @@ class AuditLog:
             after=after,
         )
 
-    def entries(
-        self, wanted: AuditFilter = EVERYTHING, *, after: str | None = None, limit: int = 100
-    ) -> Sequence[AuditEntry]:
-        """Changes and refused attempts, oldest first; ``after`` is the id of an entry.
-
-        Raises Invalid for a marker that is no such id.
-        """
-        return self._store.audit(wanted, after=after, limit=limit)
-
     def refused(self, actor: Actor, action: str, subject: str, reason: str) -> None:
         """Record an attempt that was refused."""
         self._record_refused(self.entry(actor, action, subject, None, None), reason)
@@ -69,13 +63,36 @@ class AuditLog:
     ) -> Iterator[None]:
         """Record a change, which the block makes; a block that fails is recorded as refused too."""
         entry = self.entry(actor, action, subject, before, after)
-        self._store.record(entry)
+        self.record(entry)
         try:
             yield
         except SchedulerWorkerError as error:
             with contextlib.suppress(BackendError):
                 self._record_refused(entry, f"it was recorded and then failed: {error}")
             raise
+
+    def _record_refused(self, entry: AuditEntry, reason: str) -> None:
+        self.record(structs.replace(entry, result="refused", reason=reason))
+
+
+class AuditLog(Audit):
+    """The audit in the SQL store. Every method raises PolicyStoreUnavailable."""
+
+    def __init__(self, store: PolicyStore, clock: Clock) -> None:
+        super().__init__(clock)
+        self._store = store
+
+    def record(self, entry: AuditEntry) -> None:
+        self._store.record(entry)
+
+    def entries(
+        self, wanted: AuditFilter = EVERYTHING, *, after: str | None = None, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """Changes and refused attempts, oldest first; ``after`` is the id of an entry.
+
+        Raises Invalid for a marker that is no such id.
+        """
+        return self._store.audit(wanted, after=after, limit=limit)
 
     def purge(self, days: float) -> int:
         """Delete entries older than so many days, in small batches; returns how many.
@@ -90,6 +107,3 @@ class AuditLog:
             if batch < PURGED_AT_ONCE:
                 break
         return deleted
-
-    def _record_refused(self, entry: AuditEntry, reason: str) -> None:
-        self._store.record(structs.replace(entry, result="refused", reason=reason))

@@ -43,6 +43,11 @@ class ClusterPolicies:
         self._pipelines = pipelines
         self._writer = Writer(fleet.store, observer or Observer())
 
+    @property
+    def nova(self) -> ClusterPolicy:
+        """The policy of clusters without one of their own."""
+        return self._pipelines().nova_policy
+
     def attach(self, cluster: str, policy: ClusterPolicy) -> None:
         """Put a policy in force; attaching the same document again is a no-op.
 
@@ -144,7 +149,7 @@ class ClusterPolicies:
         replica = self._fleet.known_cluster(cluster)
         with replica.lock:
             replica.refresh(self._fleet.store)
-            return replica.policy or self._pipelines().nova_policy
+            return replica.policy or self.nova
 
     def _check_enabled(self, policy: ClusterPolicy) -> None:
         """Raises RequestError where the policy, which compiles, uses units that are not enabled."""

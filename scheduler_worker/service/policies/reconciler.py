@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from scheduler_worker.errors import AdministrationError, BackendError, Conflict, RequestError
 from scheduler_worker.service.policies.administration import PolicyAdministration
+from scheduler_worker.service.policies.shared_audit import SharedEntries
 
 INTERVAL_S = 60.0
 
@@ -29,15 +30,18 @@ class Reconciler:
         report: Callable[[str], None],
         interval_s: float = INTERVAL_S,
         audit_retention_days: float = 0.0,
+        shared_entries: SharedEntries | None = None,
     ) -> None:
         """``report`` gets a sentence for each repair, and for each problem when it appears.
 
+        ``shared_entries`` are those of the audit that workers have written.
         Entries of the audit are kept for so many days; 0: for ever.
         """
         self._administration = administration
         self._report = report
         self._interval_s = interval_s
         self._retention_days = audit_retention_days
+        self._shared_entries = shared_entries
         self._problems: dict[str, str] = {}
         """What could not be repaired last time, by cluster; the store's own problem under '', that
         of units under :data:`_UNITS`."""
@@ -84,6 +88,16 @@ class Reconciler:
             return {_UNITS: f"Which units are enabled is not in force for RPC: {error}"}
         return {}
 
+    def collect(self) -> int:
+        """Copy the entries of the audit that workers have written into the store; how many."""
+        if self._shared_entries is None:
+            return 0
+        try:
+            return self._shared_entries.move(self._administration.audit_log.record)
+        except BackendError as error:
+            self._report(f"Entries of the audit of changes over RPC are not stored yet: {error}")
+            return 0
+
     def purge(self) -> int:
         """Delete a bounded number of the entries of the audit that are too old; how many."""
         if not self._retention_days:
@@ -97,6 +111,7 @@ class Reconciler:
     def start(self) -> None:
         """Compare once, then again after each interval, in a thread."""
         self.reconcile()
+        self.collect()
         self._thread.start()
 
     def stop(self) -> None:
@@ -106,4 +121,5 @@ class Reconciler:
     def _run(self) -> None:
         while not self._stopping.wait(self._interval_s):
             self.reconcile()
+            self.collect()
             self.purge()

@@ -6,32 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 
-import msgspec
-
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.host_records import limits_of, reported_use
+from scheduler_worker.model.rehearsals import Packing, UseSpread
 from scheduler_worker.service.replay.snapshot import Snapshot, hosts_in, reservations_in
 
 AMOUNTS = ("vcpus", "memory_mb", "disk_mb")
-
-
-class Spread(msgspec.Struct, frozen=True):
-    """The used share of an amount over hosts, in percent of their limits."""
-
-    mean: float
-    deviation: float
-    """The standard deviation: 0 where all hosts are equally full."""
-
-
-class Packing(msgspec.Struct, frozen=True, kw_only=True):
-    """The use of a cluster's hosts."""
-
-    cluster: str
-    hosts: int
-    unused: int
-    """Hosts on which no memory is used."""
-    use: dict[str, Spread]
-    """Of ``vcpus``, ``memory_mb`` and ``disk_mb``; those that no host limits are left out."""
 
 
 def packing_of(snapshot: Snapshot) -> list[Packing]:
@@ -64,5 +44,5 @@ def _of_cluster(name: str, found: dict[str, bytes]) -> Packing:
     )
 
 
-def _spread(shares: Sequence[float]) -> Spread:
-    return Spread(round(fmean(shares), 2), round(pstdev(shares), 2))
+def _spread(shares: Sequence[float]) -> UseSpread:
+    return UseSpread(round(fmean(shares), 2), round(pstdev(shares), 2))

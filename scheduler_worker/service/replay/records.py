@@ -8,13 +8,13 @@ Whoever removes ``r:``, or writes there that it is cancelled, ends it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import structs
 
+from scheduler_worker.model.rehearsals import RehearsalRecord, RehearsalSummary
 from scheduler_worker.ports import Guard, Put, Store, Transaction
-from scheduler_worker.service.replay.summary import RehearsalSummary
 from scheduler_worker.service.state.replica import Replica
 
 SCOPE = "@rehearsals"
@@ -26,48 +26,7 @@ MOST = 20
 """So many are kept; then the oldest are removed."""
 _RECORD, _SUMMARY = "r:", "s:"
 
-State = Literal["reading", "deciding", "done", "failed", "cancelled"]
 _Kept = TypeVar("_Kept")
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rehearsal is about."""
-
-    since_s: float
-    until_s: float
-    cluster: str | None = None
-    project: str | None = None
-    policy: str | None = None
-    """The name of the policy that is tried; None: those in force."""
-    drained: tuple[str, ...] = ()
-    """Hosts that take no more instances."""
-    added: tuple[str, ...] = ()
-    """Further hosts."""
-
-
-class RehearsalRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A rehearsal, and how far it is."""
-
-    id: str
-    user: str
-    begun_at_s: float
-    """By the store's clock."""
-    asked: Asked
-    state: State = "reading"
-    read: int = 0
-    """Decisions that were read."""
-    done: int = 0
-    """Decisions that were made again, of ``total``."""
-    total: int = 0
-    problem: str | None = None
-    """Why it failed, or who cancelled it."""
-    renewed_at_s: float = 0.0
-    """When it was stored, by the store's clock."""
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it has not ended."""
-        return self.state in {"reading", "deciding"}
 
 
 class RehearsalRecords(Replica):

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from scheduler_worker.errors import NoValidHost, RequestError, SchedulerWorkerError
 from scheduler_worker.model.kept_decisions import DecisionId, Details, KeptDecision
+from scheduler_worker.model.rehearsals import Change
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.observer import Outcome
 from scheduler_worker.scheduling.pci.requests import pci_requests
@@ -25,9 +26,6 @@ from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.replay.rewinding import Taken, rewound
 from scheduler_worker.service.replay.snapshot import Snapshot, instances_in, reservations_in
 from scheduler_worker.service.state.replica import Fleet
-
-Change = Literal["same", "moved", "refused", "placed"]
-"""What a decision is in a rehearsal, compared with what it was."""
 
 
 class Plan(NamedTuple):

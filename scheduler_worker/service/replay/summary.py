@@ -6,54 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import get_args
 
-import msgspec
-
-from scheduler_worker.service.replay.packing import Packing
-from scheduler_worker.service.replay.replay import Change, Rehearsed
-
-
-class BeforeAfter(msgspec.Struct, frozen=True):
-    """A number of decisions, as they were made and as they were rehearsed."""
-
-    before: int
-    after: int
-
-
-class ChangedDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision that came out otherwise."""
-
-    id: str
-    change: Change
-    instances: tuple[str, ...]
-    flavor: str | None
-    hosts_before: tuple[str, ...]
-    """Empty: it was refused."""
-    hosts: tuple[str, ...]
-    """Empty: it would be refused."""
-    reason: str | None
-    """Why it would be refused."""
-
-
-class PackingChange(msgspec.Struct, frozen=True):
-    """The use of each cluster's hosts, by name, before and after."""
-
-    before: list[Packing]
-    after: list[Packing]
-
-
-class RehearsalSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of all decisions together."""
-
-    rehearsed: int
-    left_out: dict[str, int]
-    """Why decisions were not rehearsed -> how many."""
-    placed: BeforeAfter
-    refused: BeforeAfter
-    counts: dict[Change, int]
-    """How many decisions came out the same, and how many in each other way."""
-    changes: list[ChangedDecision]
-    """In the order of the decisions; as many of each kind as were wanted."""
-    packing: PackingChange
+from scheduler_worker.model.rehearsals import (
+    BeforeAfter,
+    Change,
+    ChangedDecision,
+    PackingChange,
+    RehearsalSummary,
+)
+from scheduler_worker.service.replay.replay import Rehearsed
 
 
 def summarized(

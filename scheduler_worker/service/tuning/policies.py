@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from scheduler_worker.errors import Conflict, RequestError, TuningPolicyError
+from scheduler_worker.errors import Conflict, RequestError, TextInvalid, TuningPolicyError
 from scheduler_worker.ports import (
     ABSENT,
     Put,
@@ -155,7 +155,7 @@ class TuningPolicies:
         """Check a policy as :meth:`set` does, and change nothing; raises as it does."""
         _check_name(name)
         if issues := issues_of(name, text):
-            raise RequestError("text", "; ".join(each.headline for each in issues))
+            raise TextInvalid("text", issues)
         self.refresh()
         if len(self.records.texts.keys() | {name}) > MOST_POLICIES:
             raise RequestError("name", f"there are {MOST_POLICIES} policies; remove one")

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.service.inventory.listing import Listing, hosts_of, record_of
+from scheduler_worker.service.inventory import listing
+from scheduler_worker.service.inventory.listing import hosts_of, record_of
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.tuning.host_states import HostState, StoredHostStates
 from scheduler_worker.service.tuning.policies import TuningPolicies
@@ -32,7 +33,6 @@ class TunedHosts:
     def __init__(self, fleet: Fleet, policies: TuningPolicies) -> None:
         self._fleet = fleet
         self._policies = policies
-        self._listing = Listing(fleet)
         self._states: dict[str, StoredHostStates] = {}
         self._guard = threading.Lock()
 
@@ -59,15 +59,20 @@ class TunedHosts:
             states = known.get(replica.scope, ())
             return (uuid for uuid in hosts_of(replica) if uuid in states)
 
-        found = self._listing.page(
-            "hosts", tuned, record_of, cluster, marker, limit,
+        found, following = listing.page(
+            self._fleet,
+            tuned,
+            record_of,
+            limit=limit,
+            cluster=cluster,
+            marker=marker,
             where=lambda replica, uuid: is_wanted(record_of(replica, uuid)),
-        )  # fmt: skip
+        )
         # Only here, where the locks of the clusters are no longer held.
-        states = ((each, known[each.cluster].get(each.uuid)) for each in found["hosts"])
+        states = ((each, known[each.cluster].get(each.uuid)) for each in found)
         turns = self._policies.records.turns
         hosts = [TunedHost(each, state, turns.get(each.cluster)) for each, state in states if state]
-        return hosts, found["next"]
+        return hosts, following
 
     def outputs_of_rules(self, cluster: str) -> dict[str, str]:
         """Return the output of each rule by its id, as this process has the policies."""

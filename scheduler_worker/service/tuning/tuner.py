@@ -15,18 +15,17 @@ import msgspec
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Publisher, TuningPolicySource
-from scheduler_worker.service.inventory.listing import Listing, Page, Row, hosts_of, record_of
+from scheduler_worker.service.inventory import listing
+from scheduler_worker.service.inventory.listing import hosts_of, record_of
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.state.turns import ClusterTurns
 from scheduler_worker.service.tuning.cycle import ClusterTuning, Dependencies, TuningSettings
 from scheduler_worker.service.tuning.policies import TuningPolicies
 from scheduler_worker.service.tuning.records import TuningTurn
 from scheduler_worker.tuning.evaluate import Diagnostic
+from scheduler_worker.tuning.samples import Sample
 
 LOG = logging.getLogger(__name__)
-
-STATISTICS_LIMIT = 100
-"""Hosts on a page of statistics, by default."""
 
 
 class Tuner:
@@ -45,7 +44,6 @@ class Tuner:
     ) -> None:
         self.policies = TuningPolicies(fleet.store, files)
         self._fleet = fleet
-        self._listing = Listing(fleet)
         self._observer = observer or Observer()
         self._deps = Dependencies(fleet, publisher, clock, self._observer, settings)
         self._clusters: dict[str, ClusterTuning] = {}
@@ -88,12 +86,12 @@ class Tuner:
     # Statistics
 
     def statistics(
-        self, cluster: str | None = None, marker: str | None = None, limit: int | None = None
-    ) -> Page:
-        """Return a page of hosts, each with its statistics as rules see them.
+        self, cluster: str | None, marker: str | None, limit: int
+    ) -> tuple[list[tuple[HostRecord, Sample]], str | None]:
+        """A page of hosts by uuid, each with its statistics as rules see them; the next marker.
 
         Raises:
-            RequestError: the cluster does not exist, or the limit is out of bounds.
+            RequestError: the cluster does not exist.
             StateUnavailable: the store cannot be reached.
         """
         self.policies.refresh()
@@ -101,25 +99,16 @@ class Tuner:
         for each in self._fleet.names():
             if cluster in {None, each}:
                 self._tuning_of(each).refresh()
-        limit = STATISTICS_LIMIT if limit is None else limit
-        found = self._listing.page("hosts", hosts_of, record_of, cluster, marker, limit)
+        records, following = listing.page(
+            self._fleet, hosts_of, record_of, limit=limit, cluster=cluster, marker=marker
+        )
         # Only here, where the locks of the clusters are no longer held.
-        found["hosts"] = [self._statistics(each) for each in found["hosts"]]
-        return found
+        return [(each, self._sample(each)) for each in records], following
 
-    def _statistics(self, record: HostRecord) -> Row:
+    def _sample(self, record: HostRecord) -> Sample:
         cluster = record.cluster
         program, parameters = self.policies.program(cluster), self.policies.parameters(cluster)
-        sample = self._tuning_of(cluster).sample(record, program, parameters)
-        return {
-            "cluster": cluster,
-            "host": record.host,
-            "uuid": record.uuid,
-            "reported_at_s": record.reported_at_s,
-            "statistics": sample.host,
-            "vms": sample.vms,
-            "disks": sample.disks,
-        }
+        return self._tuning_of(cluster).sample(record, program, parameters)
 
     def turns(self) -> list[str]:
         """The clusters whose turn this worker had last, as far as it has read."""

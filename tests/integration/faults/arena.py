@@ -280,7 +280,7 @@ class Arena:
 
     def _reserved(self) -> list[Any]:
         """The workers' listings, each of which deletes expired records."""
-        return list(self.client.every_reservation())
+        return self.client.list_reservations(limit=1000)["reservations"]
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as undo:

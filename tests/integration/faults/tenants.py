@@ -15,10 +15,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from scheduler_worker import errors
+from scheduler_worker import codec, errors
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import NoValidHost, SchedulerWorkerError
-from scheduler_worker.rpc import codec
 from tests.support.patience import SOON_S
 from tests.support.services import host
 

@@ -9,9 +9,8 @@ import uuid
 import pytest
 import redis
 
-from scheduler_worker import conf
+from scheduler_worker import codec, conf
 from scheduler_worker.errors import RemoteFailure
-from scheduler_worker.rpc import codec
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire

@@ -7,7 +7,7 @@ import pytest
 
 from scheduler_worker.api.console.assets import load_assets
 from scheduler_worker.api.sessions import token_digest
-from scheduler_worker.api.users import Grant
+from scheduler_worker.operations.callers import Grant
 from scheduler_worker.service.policies.api_tokens import SharedApiTokens
 from tests.support.rest import IDLE_S, PASSWORD, TTL_S, Rest
 
@@ -271,6 +271,5 @@ def test_an_invitation_logs_in_once(rest, browser):
 
 
 def test_without_the_option_there_is_no_console():
-    rest = Rest()
-    rest.application._console = None
+    rest = Rest(console=False)
     assert rest.request("GET", "/console", user=None).status_code == 404

@@ -45,8 +45,8 @@ def test_only_so_many_are_remembered():
 
 
 def limited():
-    clock = ManualClock()
-    return Rest("east", rates=RateLimits(clock, requests_per_second=0.5, burst=2)), clock
+    rest = Rest("east", requests_per_second=0.5, burst=2)
+    return rest, rest.clock
 
 
 @pytest.mark.parametrize(

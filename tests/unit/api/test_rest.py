@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from scheduler_worker.api.presentation import cluster_id
-from scheduler_worker.api.users import Grant
 from scheduler_worker.errors import PolicyStoreUnavailable
 from scheduler_worker.model.policies import FilterUse
+from scheduler_worker.operations.callers import Grant
 from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, MEMORY, NONE, PASSWORD, Rest
 from tests.support.rest_bodies import (
     JSON,
@@ -476,7 +476,7 @@ def test_a_store_that_fails_is_503_and_a_defect_is_500(rest, monkeypatch, caplog
 
 
 def test_each_request_is_logged_with_its_id(rest, caplog):
-    caplog.set_level(logging.INFO, "scheduler_worker.api.access")
+    caplog.set_level(logging.INFO, "scheduler_worker.operations.access")
     response = rest.request("GET", f"/schedulingpolicies/{NONE}?correlation_id=abc-1")
     assert response.headers["Correlation-Id"] == "abc-1"
     [line] = [each.message for each in caplog.records if "abc-1" in each.message]

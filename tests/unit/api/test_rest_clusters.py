@@ -36,7 +36,7 @@ def test_a_cluster_has_the_policy_of_the_options_until_one_is_attached(rest):
         "HighUtilization": "75",
         "CpuOverCommitDurationMinutes": "4",
     }
-    assert rest.in_force.in_force("east").parameters["HighUtilization"] == "75"
+    assert rest.services.policies.in_force("east").parameters["HighUtilization"] == "75"
     [only] = xml(rest.request("GET", f"/schedulingpolicies/{policy}/clusters"))
     assert only.get("id") == attached.get("id")
     detail = fault(rest.request("DELETE", f"/schedulingpolicies/{policy}"), 400)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from scheduler_worker.api.rights import Action, Rights
-from scheduler_worker.api.sessions import Caller
-from scheduler_worker.api.users import ROLES, Grant
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.callers import ROLES, Caller, Grant
+from scheduler_worker.operations.rights import Rights
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,10 @@ import threading
 import pytest
 
 from scheduler_worker.api import sessions as module
-from scheduler_worker.api.sessions import Caller, LoginFailed, LoginSlowed, Sessions
-from scheduler_worker.api.users import Grant, User, hashed
+from scheduler_worker.api.sessions import LoginFailed, LoginSlowed, Sessions
+from scheduler_worker.api.users import User, hashed
 from scheduler_worker.backends.memory import MemoryState
+from scheduler_worker.operations.callers import Caller, Grant
 from scheduler_worker.ports import Seen
 from scheduler_worker.service.policies.api_tokens import MAX_TOKENS, SharedApiTokens
 from tests.support.clock import ManualClock

@@ -2,15 +2,9 @@
 
 import pytest
 
-from scheduler_worker.api.users import (
-    MAX_PASSWORD,
-    Grant,
-    hashed,
-    is_password,
-    new_user,
-    read_users,
-)
+from scheduler_worker.api.users import MAX_PASSWORD, hashed, is_password, new_user, read_users
 from scheduler_worker.errors import ConfigError, RequestError
+from scheduler_worker.operations.callers import Grant
 
 
 def test_a_hash_fits_its_password_only():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from scheduler_worker.api.users import Grant
 from scheduler_worker.errors import PolicyStoreUnavailable
+from scheduler_worker.operations.callers import Grant
 from scheduler_worker.policy_store import AuditEntry
 from scheduler_worker.service.policies.audit import PURGED_AT_ONCE
 from scheduler_worker.service.policies.reconciler import Reconciler

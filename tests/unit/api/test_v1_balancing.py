@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from scheduler_worker.api.users import Grant
 from scheduler_worker.errors import Conflict, StateUnavailable
+from scheduler_worker.operations.callers import Grant
 from tests.support.balancers import Scenario, even_load
 from tests.support.rest import Rest
 

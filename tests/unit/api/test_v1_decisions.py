@@ -72,7 +72,7 @@ def test_one_is_shown_with_request_filters_ranking_and_waits(rest):
 
 @pytest.mark.parametrize("id", ["1-1@east", "nonsense"])
 def test_an_id_that_is_not_kept_is_not_found(rest, id):
-    assert "is kept" in get(rest, f"/{id}", 404)["detail"]
+    assert "no kept decision" in get(rest, f"/{id}", 404)["detail"]
 
 
 def test_a_marker_that_is_none_is_named(rest):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from scheduler_worker.api.users import Grant
-from scheduler_worker.api.v1 import inventory
 from scheduler_worker.errors import Conflict, StateUnavailable
+from scheduler_worker.operations.callers import Grant
+from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.policies.audit import Actor
 from tests.support.rest import NONE, Rest
 from tests.support.services import host
@@ -111,7 +111,7 @@ def test_a_uuid_means_its_host_though_another_has_it_as_its_name(rest):
 
 @pytest.mark.parametrize("name", ["host-east", "uuid-host-east"])
 def test_a_host_is_found_without_reading_all(rest, monkeypatch, name):
-    monkeypatch.setattr(inventory, "hosts_of", None)
+    monkeypatch.setattr(listing, "hosts_of", None)
     assert read(rest, f"/v1/hosts/{name}")["name"] == "host-east"
 
 
@@ -307,7 +307,7 @@ def test_a_state_that_fails_is_503_and_a_defect_is_500(rest, monkeypatch, caplog
 
 
 def test_the_access_log_names_the_user_and_the_status(rest, caplog):
-    caplog.set_level("INFO", "scheduler_worker.api.access")
+    caplog.set_level("INFO", "scheduler_worker.operations.access")
     response = rest.request("GET", "/v1/hosts/none")
     line = caplog.messages[-1]
     assert line.startswith('127.0.0.1 admin@internal "GET /v1/hosts/none" 404 ')

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from scheduler_worker.api.users import Grant
+from scheduler_worker.operations.callers import Grant
 from tests.support.rest import BALANCE, CPU, CPU_WEIGHT, NONE, Rest
 
 TEXT = {

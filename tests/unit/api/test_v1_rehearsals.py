@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_worker.api.users import Grant
-from scheduler_worker.service.replay.records import MOST, SILENT_S, Asked
-from scheduler_worker.service.replay.summary import (
+from scheduler_worker.model.rehearsals import (
+    Asked,
     BeforeAfter,
     ChangedDecision,
     PackingChange,
     RehearsalSummary,
 )
+from scheduler_worker.operations.callers import Grant
+from scheduler_worker.service.replay.records import MOST, SILENT_S
 from tests.support.rest import DEFAULT, Rest
 
 JSON = {"Content-Type": "application/json"}
@@ -102,7 +103,7 @@ def test_a_stored_policy_can_be_tried_under_its_own_name(rest):
             "did you mean Memory?",
         ),
         ({"added": [{"vcpus": 1}]}, "/added/0/host", ""),
-        ({"drained": "a"}, "/drained", "array"),
+        ({"drained": "a"}, "/drained", "a list"),
         ({"drain": []}, "/drain", "is not known"),
     ],
 )

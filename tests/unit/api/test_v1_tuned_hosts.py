@@ -172,7 +172,7 @@ def test_hosts_are_found_by_cluster_and_by_a_part_of_their_name(rest, scenario):
         listed = read(rest, f"/v1/tuned-hosts{query}")["items"]
         assert [each["name"] for each in listed] == expected, query
     refused = read(rest, "/v1/tuned-hosts?cluster=nowhere", 400)
-    assert refused["errors"][0]["pointer"] == "/cluster"
+    assert refused["errors"][0]["parameter"] == "cluster"
     assert read(rest, "/v1/tuned-hosts?search=", 400)
 
 

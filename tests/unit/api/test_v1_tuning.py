@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from scheduler_worker.api.users import Grant
 from scheduler_worker.errors import Conflict, PolicyStoreUnavailable
+from scheduler_worker.operations.callers import Grant
 from scheduler_worker.ports import ABSENT, Put, Transaction, TuningFileProblem
 from tests.support.rest import Rest
 from tests.support.tuners import BALLOON

@@ -10,6 +10,8 @@ from scheduler_worker import app, conf
 from scheduler_worker.cli.capacity import text_of
 from scheduler_worker.cli.ctl import main
 from scheduler_worker.client import SchedulerClient
+from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity, Limited, Lost
+from scheduler_worker.operations.capacity import CapacityAnswer
 from tests.support.services import host
 
 FIGURES = ("--vcpus", "1", "--ram", "1024")
@@ -59,8 +61,9 @@ def test_capacity_of_one_flavor(run):
 def test_capacity_of_a_file_in_a_setting(run, tmp_path):
     path = tmp_path / "flavors.yaml"
     path.write_text(
-        "flavors:\n- {name: small, vcpus: 1, ram: 512}\n- {name: large, vcpus: 4, ram: 4096}\n"
-        "setting: {cluster: west}\n"
+        "flavors:\n- {name: small, vcpus: 1, memory_mb: 512}\n"
+        "- {name: large, vcpus: 4, memory_mb: 4096}\n"
+        "spec_obj: {scheduler_hints: {cluster: west}}\n"
     )
     found = json.loads(run("capacity", str(path), "--json"))
     assert [(each["name"], each["instances"]) for each in found] == [("small", 1), ("large", 0)]
@@ -81,15 +84,20 @@ def test_capacity_of_what_openstack_lists(run, monkeypatch):
 
 
 def test_what_was_not_counted_and_what_was_not_counted_to_the_end_is_said():
-    limited = {"MEMORY_MB": {"hosts": 3, "full_hosts": 1}}
-    lost = {"ComputeFilter": {"hosts": 2, "instances": None}}
-    counted = {
-        "cluster": "east", "problem": None, "is_exact": False, "instances": 1234, "hosts": 1000,
-        "fitting_hosts": 7, "zones": {"az1": None}, "limited_by": limited, "lost_to": lost,
-    }  # fmt: skip
-    flavor = {"name": "m1", "is_exact": False, "instances": None, "runs_out_first": None}
-    clusters = [counted, {"cluster": "west", "problem": "no such unit"}]
-    assert text_of([flavor | {"clusters": clusters}]).splitlines() == [
+    counted = ClusterCapacity(
+        cluster="east", is_exact=False, instances=1234, hosts=1000, fitting_hosts=7,
+        zones={"az1": None}, limited_by={"MEMORY_MB": Limited(hosts=3, full_hosts=1)},
+        lost_to={"ComputeFilter": Lost(hosts=2, instances=None)},
+    )  # fmt: skip
+    failed = ClusterCapacity(cluster="west", problem="no such unit")
+
+    def shown(*clusters):
+        flavor = FlavorCapacity(
+            name="m1", is_exact=False, instances=None, runs_out_first=None, clusters=clusters
+        )
+        return text_of(CapacityAnswer([flavor]))
+
+    assert shown(counted, failed).splitlines() == [
         "m1: up to any number more",
         "  east: up to 1,234 on 7 of 1,000 hosts",
         "    by zone: az1 any number",
@@ -97,7 +105,7 @@ def test_what_was_not_counted_and_what_was_not_counted_to_the_end_is_said():
         "    rejected by ComputeFilter: 2 hosts, with room for any number",
         "  west: not counted: no such unit",
     ]
-    assert text_of([flavor | {"clusters": clusters[1:]}]).startswith("m1: not counted\n")
+    assert shown(failed).startswith("m1: not counted\n")
 
 
 def test_an_explanation_of_a_placement_and_of_one_host(run):
@@ -111,13 +119,15 @@ def test_an_explanation_of_a_placement_and_of_one_host(run):
 
 def test_an_explanation_of_a_file(run, tmp_path):
     path = tmp_path / "request.json"
-    path.write_text(json.dumps({"flavor": {"vcpus": 1, "ram": 4096}, "cluster": "west"}))
+    path.write_text(
+        json.dumps(
+            {"flavor": {"vcpus": 1, "memory_mb": 4096}, "scheduler_hints": {"cluster": "west"}}
+        )
+    )
     first, *lines = run("explain", str(path)).splitlines()
     assert first.startswith("No host: of 1 host none has 4,096 MiB of memory left; nearest is "
                             "host c, short of 3,584 MiB of memory")  # fmt: skip
     assert "  RamFilter: 1 -> 0" in lines
-    found = json.loads(run("explain", str(path), "--json", "--hint", "cluster=east"))
-    assert found["cluster"] == "west"  # the field goes before the hint
     assert json.loads(run("explain", str(path), "--json", "--cluster", "east"))["chosen"] == "b"
 
 
@@ -127,10 +137,10 @@ def test_an_explanation_of_a_file(run, tmp_path):
         (("capacity",), 2, "Give a file of flavors, or one flavor's figures"),
         (("capacity", "x.yaml", "--vcpus", "1"), 2, "Give a file of flavors, or"),
         (("capacity", "/no/such.yaml"), 2, "/no/such.yaml: cannot be read: "),
-        (("capacity", "--vcpus", "1"), 1, "flavors[0].ram: is missing"),
+        (("capacity", "--vcpus", "1"), 1, "flavors[0].memory_mb: is missing"),
         (("explain",), 2, "Give a request's file, or a flavor's figures"),
         (("explain", *FIGURES, "--cluster", "north"), 1, "there is no cluster 'north'"),
-        (("explain", "--vcpus", "1"), 1, "request.flavor.ram: is missing"),
+        (("explain", "--vcpus", "1"), 1, "spec_obj.flavor.memory_mb: is missing"),
     ],
 )
 def test_an_error_is_one_sentence(run, words, status, said):
@@ -143,7 +153,7 @@ def test_an_error_is_one_sentence(run, words, status, said):
         ("a: [", "is no YAML"),
         ("7", "expected a list of flavors"),
         ("flavors: 7", "expected a list of flavors"),
-        ("{flavors: [], setting: 7}", "setting: expected fields"),
+        ("{flavors: [], spec_obj: 7}", "spec_obj: expected fields"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(run, tmp_path, text, said):

@@ -72,7 +72,7 @@ def built(client):
 
 
 def records_of(client):
-    clusters = [each["cluster"] for each in client.every_cluster()]
+    clusters = [each["name"] for each in client.list_clusters()["clusters"]]
     return [client.list_records(each)["records"] for each in (None, *clusters)]
 
 

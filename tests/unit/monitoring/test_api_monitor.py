@@ -5,11 +5,9 @@ import threading
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler_worker.api.rates import RateLimits
 from scheduler_worker.monitoring.api import ApiMonitor
 from scheduler_worker.monitoring.health import Dependencies
 from scheduler_worker.monitoring.settings import MonitoringSettings
-from tests.support.clock import ManualClock
 from tests.support.rest import Rest
 
 LABELS = "route", "method", "status", "by", "dependency"
@@ -63,8 +61,7 @@ def test_requests_are_counted_by_route_and_status(parts):
 
 
 def test_refusals_by_the_limit_of_rates_are_counted(parts):
-    limits = RateLimits(ManualClock(), requests_per_second=1, burst=2)
-    rest = Rest(rates=limits, observer=parts.monitor)
+    rest = Rest(requests_per_second=1, burst=2, observer=parts.monitor)
     assert [rest.request("GET", "/v1").status_code for _ in range(3)] == [200, 200, 429]
     assert parts.samples("rate_limited_total") == {("address",): 1}
 

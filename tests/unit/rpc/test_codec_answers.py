@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from scheduler_worker import codec
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.claims import Reservation, Resources
 from scheduler_worker.model.decisions import (
     Allocation,
     Diagnosis,
@@ -15,9 +15,7 @@ from scheduler_worker.model.decisions import (
     Selection,
     WeightPart,
 )
-from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.requests import SchedulerLimits
-from scheduler_worker.rpc import codec
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "nova"
 CHANGES = "nova_object.changes"
@@ -148,38 +146,3 @@ def test_diagnosis():
     assert weighed["weights"][0]["product"] == 2.0
     assert weighed["weight"] is None
     json.dumps(encoded, allow_nan=False)
-
-
-def test_reservation_has_all_fields():
-    encoded = codec.encode_reservation(
-        Reservation(
-            instance_uuid="i",
-            host_uuid="u",
-            host="h",
-            nodename="n",
-            resources=Resources(vcpus=2),
-            created_at_s=1.0,
-            expires_at_s=2.0,
-            token=3,
-        )
-    )
-    assert set(encoded) == {*Reservation.__struct_fields__, "id"}
-    assert (encoded["id"], encoded["state"], encoded["announced_at_s"]) == ("i@u", "held", None)
-    assert encoded["resources"]["vcpus"] == 2
-    assert encoded["resources"]["memory_mb"] == 0
-
-
-def test_host_has_all_fields_and_the_figures_of_the_caller():
-    record = HostRecord(
-        uuid="u",
-        host="h",
-        nodename="n",
-        cluster="c",
-        reported_at_s=1.0,
-        vcpus=2,
-        memory_mb=3,
-        local_gb=4,
-    )
-    encoded = codec.encode_host(record, free_ram_mb=1, up=True)
-    assert set(encoded) == {*HostRecord.__struct_fields__, "up"}
-    assert (encoded["free_ram_mb"], encoded["vcpus_used"], encoded["stats"]) == (1, 0, {})

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from scheduler_worker import codec
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import MAX_INSTANCES
-from scheduler_worker.rpc import codec
 
 
 def refused(decode, *args, **kwargs):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec import UNSET
 
+from scheduler_worker import codec
+from scheduler_worker.codec import inventory
 from scheduler_worker.errors import RequestError
-from scheduler_worker.rpc import codec
-from scheduler_worker.rpc.codec import inventory
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "nova"
 VM = "11111111-1111-4111-8111-111111111111"

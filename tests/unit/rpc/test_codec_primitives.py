@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from scheduler_worker import codec
+from scheduler_worker.codec import kinds
+from scheduler_worker.codec.primitives import Kind
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.model.requests import Destination
-from scheduler_worker.rpc import codec
-from scheduler_worker.rpc.codec import kinds
-from scheduler_worker.rpc.codec.primitives import Kind
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "samples" / "nova" / "object_schema.json").read_text()

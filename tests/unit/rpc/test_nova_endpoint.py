@@ -99,7 +99,7 @@ def test_a_repeated_call_gets_the_same_answer(world):
     again = complete(nova.select_destinations(context, **recorded["args"]))
     chosen = [[some[0]["nova_object.data"]["service_host"] for some in a] for a in (first, again)]
     assert chosen[0] == chosen[1]
-    assert len(world.listing.reservations()["reservations"]) == 1
+    assert len(world.reservations()) == 1
 
 
 def test_repeated_calls_without_instance_ids_are_recognised(world):
@@ -111,7 +111,7 @@ def test_repeated_calls_without_instance_ids_are_recognised(world):
         assert (
             len(complete(nova.select_destinations(Context(request_id="req-1"), spec_obj=spec))) == 3
         )
-    assert len(world.listing.reservations()["reservations"]) == 3
+    assert len(world.reservations()) == 3
 
 
 class Hints:

@@ -28,6 +28,10 @@ REQUEST: dict[str, Any] = {
 }
 
 
+BALANCER: Any = None
+"""Nothing is balanced here."""
+
+
 class RecordingPublisher(Publisher):
     """Records what is published."""
 
@@ -79,7 +83,7 @@ def publisher() -> RecordingPublisher:
 
 @pytest.fixture
 def endpoint(world, spy, publisher) -> WorkerEndpoint:
-    return WorkerEndpoint(spy, world.inventory, world.listing, publisher)
+    return WorkerEndpoint(spy, world.inventory, BALANCER, publisher)
 
 
 @contextmanager
@@ -147,20 +151,6 @@ def test_reservations_are_kept_when_the_answer_may_have_arrived(endpoint, publis
     assert world.reserved() == reserved
 
 
-def test_an_explanation_is_plain_json_and_counts_what_it_omits(world, publisher):
-    world.report(host("b"))
-    endpoint = WorkerEndpoint(world.scheduler, world.inventory, world.listing, publisher)
-    explained = endpoint.explain(Context(), SPEC, ["i1"], hosts=["a", "b", "z"], limit=1)
-    assert (explained["cluster"], explained["hosts"], explained["reason"]) == ("default", 2, None)
-    assert (len(explained["verdicts"]), explained["left_out"]) == (1, 1)
-    assert list(explained["not_found"]) == ["z"]
-    empty = WorkerEndpoint(World().scheduler, world.inventory, world.listing, publisher)
-    explained = empty.explain(Context(), SPEC, ["i1"], hosts=["z"])
-    assert (explained["cluster"], explained["hosts"], explained["others"]) == (None, 0, [])
-    assert explained["reason"] == "There are no hosts: none has reported."
-    assert list(explained["not_found"]) == ["z"]
-
-
 def test_a_waiting_request_is_left_to_another_worker_when_its_own_stops(publisher):
     world = World(wait_timeout_s=10.0)
     world.report(host("a"))
@@ -192,7 +182,7 @@ def answered(publisher: RecordingPublisher) -> list[str]:
 
 
 def endpoint_of(world: World, publisher: RecordingPublisher) -> WorkerEndpoint:
-    return WorkerEndpoint(world.scheduler, world.inventory, world.listing, publisher)
+    return WorkerEndpoint(world.scheduler, world.inventory, BALANCER, publisher)
 
 
 def test_copies_of_a_request_get_the_same_refusal(world, publisher):

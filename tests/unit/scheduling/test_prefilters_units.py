@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from scheduler_worker.codec.providers import reshape_providers
 from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.providers import ResourceProvider, read_providers
-from scheduler_worker.rpc.codec.providers import reshape_providers
 from scheduler_worker.scheduling.prefilters.units import RequestFilters, ResourceProviders
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.units import made

@@ -72,21 +72,25 @@ class FirstFit:
         return {"filters": [step], "verdicts": [verdict], "chosen": next(iter(self.hosts), None)}
 
     def list_hosts(self, *, marker=None):
-        return self._page("hosts", list(self.hosts.values()), marker)
+        return self._page("hosts", [self._shown(each) for each in self.hosts.values()], marker)
+
+    def _shown(self, host):
+        from replay.books import limit_of, size_of, use_of
+
+        held = [size_of(flavor) for on, flavor in self.reserved.values() if on == host["uuid"]]
+        amounts = {"name": host["host"], "uuid": host["uuid"]}
+        for number, (name, factor) in enumerate(
+            (("vcpus", 1), ("memory_mb", 1), ("disk_mb", 1024))
+        ):
+            amounts[name] = {
+                "used": use_of(host)[number] * factor,
+                "reserved": sum(each[number] for each in held) * factor,
+                "limit": limit_of(host)[number] * factor,
+            }
+        return amounts
 
     def list_reservations(self, *, marker=None):
-        held = [
-            {
-                "instance_uuid": instance,
-                "host_uuid": host,
-                "resources": {
-                    "vcpus": flavor["vcpus"],
-                    "memory_mb": flavor["memory_mb"],
-                    "disk_mb": 1024 * flavor["root_gb"],
-                },
-            }
-            for instance, (host, flavor) in self.reserved.items()
-        ]
+        held = [{"instance_uuid": instance} for instance in self.reserved]
         return self._page("reservations", held, marker)
 
     @staticmethod

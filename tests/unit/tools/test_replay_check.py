@@ -10,22 +10,20 @@ def booked(first_fit, hosts, **kind):
 
 
 def test_a_sound_fleet_has_no_problems(first_fit, host):
-    from replay.check import overbooked, reservations
+    from replay.check import overbooked
 
     hosts = [host(n, vcpus_used=4, memory_mb_used=8192, local_gb_used=100) for n in range(5)]
     worker, books = booked(first_fit, hosts)
-    assert overbooked(worker, books, reservations(worker)) == []
+    assert overbooked(worker, books) == []
 
 
 def test_reservations_on_top_of_the_reported_use_are_counted(first_fit, host, arrival):
-    from replay.check import overbooked, reservations
+    from replay.check import overbooked
 
     worker, books = booked(first_fit, [host(0, vcpus_used=3)], fits=False)
     for number in range(2):
         worker.select_destinations(arrival(number).spec, [f"vm-{number}"])
-    assert overbooked(worker, books, reservations(worker)) == [
-        "worker: h0 has 5 vcpus used or reserved of 4"
-    ]
+    assert overbooked(worker, books) == ["worker: h0 has 5 vcpus used or reserved of 4"]
 
 
 def test_use_beyond_the_limit_is_found_in_the_books(first_fit, host, arrival):
@@ -33,7 +31,7 @@ def test_use_beyond_the_limit_is_found_in_the_books(first_fit, host, arrival):
 
     worker, books = booked(first_fit, [host(0)])
     books.place("vm", "host-0", arrival(0, vcpus=5).spec)
-    assert overbooked(worker, books, []) == ["books: h0 has 5 vcpus used or reserved of 4"]
+    assert overbooked(worker, books) == ["books: h0 has 5 vcpus used or reserved of 4"]
 
 
 def test_the_limit_is_what_is_not_reserved_times_the_ratio(host):

@@ -191,7 +191,7 @@ def test_an_announced_instance_is_absorbed_by_use_measured_later_whatever_it_is(
 def test_to_be_listed_is_no_announcement(world):
     world.place("i1")
     report(world, "i1", **use(0))
-    [known] = world.listing.reservations()["reservations"]
+    [known] = world.reservations()
     assert (known["announced_at_s"], known["listed_at_s"]) == (None, world.clock.time_s())
     world.clock.advance(1)
     world.report({"host": "a", **use(0)})

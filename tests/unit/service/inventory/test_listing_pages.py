@@ -4,6 +4,7 @@ import tracemalloc
 
 import pytest
 
+from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.listing import hosts_of
 from tests.support.services import World, host
 
@@ -13,7 +14,7 @@ LIMIT = 100
 def fleet_of(count):
     world = World()
     world.report(*(host(f"h{number:05}") for number in range(count)))
-    world.listing.hosts(limit=1)
+    listing.page(world.fleet, hosts_of, lambda replica, uuid: uuid, limit=1)
     return world
 
 
@@ -27,14 +28,14 @@ def page(world, marker, built):
         built.append(uuid)
         return uuid
 
-    return world.listing.page("hosts", hosts_of, row, None, marker, LIMIT)
+    return listing.page(world.fleet, hosts_of, row, marker=marker, limit=LIMIT)
 
 
 def test_only_the_rows_of_a_page_are_built(large):
     built, marker, pages = [], None, 0
     while pages == 0 or marker is not None:
-        found = page(large, marker, built)
-        marker, pages = found["next"], pages + 1
+        _, marker = page(large, marker, built)
+        pages += 1
         assert len(built) == LIMIT * pages
     assert pages == 100
     assert built == [f"uuid-h{number:05}" for number in range(10_000)]
@@ -51,9 +52,9 @@ def test_a_page_of_a_large_fleet_keeps_no_more_than_one_of_a_small(large):
 
 
 def test_rows_are_chosen_before_they_are_built(large):
-    found = large.listing.page(
-        "hosts", hosts_of, lambda replica, uuid: uuid, None, "uuid-h00500", 3,
+    found, following = listing.page(
+        large.fleet, hosts_of, lambda replica, uuid: uuid, marker="uuid-h00500", limit=3,
         where=lambda replica, uuid: uuid.endswith("7"),
     )  # fmt: skip
-    assert found["hosts"] == ["uuid-h00507", "uuid-h00517", "uuid-h00527"]
-    assert found["next"] == "uuid-h00527"
+    assert found == ["uuid-h00507", "uuid-h00517", "uuid-h00527"]
+    assert following == "uuid-h00527"

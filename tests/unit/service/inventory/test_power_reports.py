@@ -57,4 +57,4 @@ def test_the_reason_is_explained(world):
     world.report({"host": "a", "power": {"state": "maintenance"}})
     with pytest.raises(NoValidHost):
         world.ask("x")
-    assert world.listing.hosts()["hosts"][0]["power"]["state"] == "maintenance"
+    assert world.hosts()[0]["power"]["state"] == "maintenance"

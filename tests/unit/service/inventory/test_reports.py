@@ -18,8 +18,8 @@ def world() -> World:
 def test_a_report_makes_a_host_and_its_cluster(world):
     versions = world.report(host("a"), host("b", cluster="two"))
     assert sorted(versions) == ["default", "two"]
-    assert [each["cluster"] for each in world.listing.clusters()["clusters"]] == ["default", "two"]
-    [shown] = world.listing.hosts("two")["hosts"]
+    assert list(world.fleet.names()) == ["default", "two"]
+    [shown] = world.hosts("two")
     assert (shown["host"], shown["vcpus"], shown["reported_at_s"]) == (
         "b", 4, world.clock.time_s()
     )  # fmt: skip
@@ -36,13 +36,13 @@ def test_a_cluster_is_known_even_if_the_state_is_lost_while_its_hosts_report(wor
 
     monkeypatch.setattr(world.state, "write", lost)
     world.report(host("a"))
-    assert fresh.listing.clusters()["clusters"][0]["hosts"] == 1
+    assert len(fresh.hosts()) == 1
 
 
 def test_an_update_finds_its_host_by_name(world):
     world.report(host("a", cluster="two"))
     assert list(world.report({"host": "a", "vcpus_used": 2})) == ["two"]
-    assert world.listing.hosts()["hosts"][0]["vcpus_used"] == 2
+    assert world.hosts()[0]["vcpus_used"] == 2
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_an_update_finds_its_host_by_name(world):
 def test_a_bad_report_is_named_and_none_of_its_message_is_stored(world, report, complaint):
     with pytest.raises(RequestError, match=complaint):
         world.report(host("good"), report)
-    assert world.listing.hosts()["hosts"] == []
+    assert world.hosts() == []
 
 
 def test_clusters_can_be_a_closed_list(world):
@@ -72,17 +72,17 @@ def test_an_older_report_is_ignored(world):
     now = world.clock.time_s()
     world.report(host("a", updated_at=now, vcpus_used=2))
     world.report({"host": "a", "updated_at": now - 5, "vcpus_used": 4})
-    assert world.listing.hosts()["hosts"][0]["vcpus_used"] == 2
+    assert world.hosts()[0]["vcpus_used"] == 2
 
 
 def test_two_reports_of_a_host_in_one_message_are_taken_in_order(world):
     world.report(host("a", vcpus_used=1, stats={"x": 1}), host("a", vcpus_used=2))
-    [shown] = world.listing.hosts()["hosts"]
+    [shown] = world.hosts()
     assert (shown["vcpus_used"], shown["stats"]) == (2, {"x": "1"})
     world.report(
         {"host": "a", "vcpus_used": 3, "host_ip": "192.0.2.1"}, {"host": "a", "vcpus_used": 4}
     )
-    [shown] = world.listing.hosts()["hosts"]
+    [shown] = world.hosts()
     assert (shown["vcpus_used"], shown["host_ip"]) == (4, "192.0.2.1")
 
 
@@ -127,7 +127,7 @@ def test_confirmed_reservations_last_until_the_use_is_reported(world):
     world.place("i1")
     world.clock.advance(world.limits.reservation_ttl_s - 1)
     assert world.inventory.confirm(["i1", "unknown"]) == 1
-    [reservation] = world.listing.reservations()["reservations"]
+    [reservation] = world.reservations()
     assert reservation["state"] == "confirmed"
     world.clock.advance(2)
     assert world.reserved() == {"a": ["i1"]}
@@ -152,7 +152,7 @@ def test_removal_of_hosts_ends_their_reservations(world):
     world.report(host("a"), host("b"))
     world.place("i1", force_hosts=["a"])
     assert list(world.inventory.remove_hosts([("a", None), ("unknown", None)])) == ["default"]
-    assert [each["host"] for each in world.listing.hosts()["hosts"]] == ["b"]
+    assert [each["host"] for each in world.hosts()] == ["b"]
     assert world.reserved() == {}
 
 
@@ -171,17 +171,17 @@ def test_a_host_may_change_its_cluster(world):
     world.place("i1")
     world.report({"host": "a", "uuid": "uuid-a", "vcpus": 4, "memory_mb": 8192, "local_gb": 100,
                   "cluster": "two"})  # fmt: skip
-    assert world.listing.hosts("one")["hosts"] == []
-    [moved] = world.listing.hosts("two")["hosts"]
+    assert world.hosts("one") == []
+    [moved] = world.hosts("two")
     assert moved["promised"]["instances"] == ["i1"]
-    assert world.listing.reservations("one")["reservations"] == []
+    assert world.reservations("one") == []
 
 
 def test_a_recreated_node_replaces_the_old_one(world):
     world.report(host("a"))
     world.place("i1")
     world.report(host("a", uuid="another"))
-    [again] = world.listing.hosts()["hosts"]
+    [again] = world.hosts()
     assert (again["uuid"], again["promised"]["instances"]) == ("another", ["i1"])
     assert world.reserved() == {"a": ["i1"]}
 
@@ -203,7 +203,7 @@ def test_a_node_that_is_recreated_during_its_first_report_is_there_once(
 
     monkeypatch.setattr(world.state, "write", overtaken)
     world.report(old if is_late else new)
-    [only] = world.listing.hosts()["hosts"]
+    [only] = world.hosts()
     assert (only["uuid"], only["promised"]["instances"]) == ("new", ["i1"])
     with pytest.raises(NoValidHost):
         world.place("i2")
@@ -236,7 +236,7 @@ def test_instances_are_merged_deleted_and_synced(world):
     inventory = world.inventory
 
     def known() -> list[str]:
-        return world.listing.hosts()["hosts"][0]["instances"]
+        return world.hosts()[0]["instances"]
 
     inventory.update_instances("a", {"x": {"uuid": "x"}, "y": {"uuid": "y"}})
     inventory.update_instances("a", {"z": {"uuid": "z"}})
@@ -252,9 +252,9 @@ def test_instances_are_merged_deleted_and_synced(world):
 def test_instances_announced_before_the_first_report_are_not_lost(world, cluster):
     world.inventory.update_instances("a", {"x": {"uuid": "x"}})
     world.beside().report(host("a", cluster=cluster))
-    assert world.listing.hosts(cluster)["hosts"][0]["instances"] == ["x"]
+    assert world.hosts(cluster)[0]["instances"] == ["x"]
     world.inventory.delete_instance("a", "x")
-    assert world.listing.hosts(cluster)["hosts"][0]["instances"] == []
+    assert world.hosts(cluster)[0]["instances"] == []
 
 
 def test_a_deleted_instance_releases_its_reservation(world):
@@ -271,7 +271,7 @@ def test_a_fanout_is_applied_once_by_all_workers_together(world):
     world.inventory.delete_instance("a", "x", once="m2")
     other.inventory.update_instances("a", {"x": {"uuid": "x"}}, once="m1")
     other.inventory.delete_instance("a", "x", once="m2")
-    assert other.listing.hosts()["hosts"][0]["instances"] == []
+    assert other.hosts()[0]["instances"] == []
 
 
 def test_a_late_aggregate_does_not_replace_a_newer_one(world):
@@ -301,25 +301,10 @@ def test_an_aggregate_that_changes_during_the_write_is_looked_at_again(world, mo
 def test_aggregates_come_and_go(world):
     world.report(host("a"))
     world.inventory.update_aggregates([Aggregate(id=1, name="ssd", hosts=("a",))])
-    assert world.listing.hosts()["hosts"][0]["aggregates"] == ["ssd"]
+    assert world.hosts()[0]["aggregates"] == ["ssd"]
     world.inventory.delete_aggregate(1)
     world.inventory.delete_aggregate(99)
-    assert world.beside().listing.hosts()["hosts"][0]["aggregates"] == []
-
-
-def test_pages(world):
-    world.report(*(host(name) for name in "abcde"))
-    first = world.listing.hosts(limit=2)
-    second = world.listing.hosts(limit=2, marker=first["next"])
-    third = world.listing.hosts(limit=2, marker=second["next"])
-    pages = (first, second, third)
-    names = [each["host"] for page in pages for each in page["hosts"]]
-    assert names == list("abcde")
-    assert third["next"] is None
-    with pytest.raises(RequestError, match="limit"):
-        world.listing.hosts(limit=0)
-    with pytest.raises(RequestError, match="no cluster 'x'"):
-        world.listing.hosts("x")
+    assert world.beside().hosts()[0]["aggregates"] == []
 
 
 def test_a_record_of_a_newer_release_is_read(world):
@@ -345,7 +330,7 @@ def test_a_cluster_that_becomes_known_while_others_are_read_has_its_own_time(wor
 
     monkeypatch.setattr(world.state, "changes", late)
     world.report(host("c", cluster="new", updated_at=world.clock.time_s()))
-    assert [each["host"] for each in world.listing.hosts("new")["hosts"]] == ["b", "c"]
+    assert [each["host"] for each in world.hosts("new")] == ["b", "c"]
 
 
 def over_commit_since_s(world, name="a"):

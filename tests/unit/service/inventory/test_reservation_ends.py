@@ -28,5 +28,5 @@ def test_a_reservation_that_moves_to_a_cluster_already_read_is_found(monkeypatch
 
     monkeypatch.setattr(world.state, "changes", late)
     assert getattr(world.inventory, use_case)(["i1"]) == 1
-    found = world.listing.reservations()["reservations"]
+    found = world.reservations()
     assert [each["state"] for each in found] == ([] if use_case == "release" else ["confirmed"])

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from scheduler_worker.codec import decode_host_reports
 from scheduler_worker.errors import NoValidHost, RequestError
-from scheduler_worker.rpc.codec import decode_host_reports
 from scheduler_worker.service.state import records
 from tests.support.services import World, host, request
 
@@ -21,7 +21,7 @@ def world() -> World:
 
 
 def shown(world: World) -> dict[str, Any]:
-    found: dict[str, Any] = world.listing.hosts()["hosts"][0]
+    found: dict[str, Any] = world.hosts()[0]
     return found
 
 

@@ -280,5 +280,5 @@ def test_many_threads_and_workers_fill_a_fleet_exactly():
     with Threads(12) as pool:
         placed = sum(pool.map(ask, range(capacity + 25)))
     assert placed == capacity
-    hosts = world.listing.hosts()["hosts"]
+    hosts = world.hosts()
     assert all(each["promised"]["vcpus"] == each["vcpus"] for each in hosts)

@@ -192,7 +192,7 @@ def test_the_ends_of_reservations_are_reported(world):
     ]
     world.observed.events.clear()
     world.clock.advance(world.limits.reservation_ttl_s)
-    world.listing.reservations()
+    world.reservations()
     assert world.observed.events == [("expired", "default", 2)]
 
 

@@ -24,7 +24,7 @@ def test_a_decision_is_stored_as_a_reservation(world):
     world.report(host("a"), host("b", memory_mb=4096))
     decision = world.ask("i1")
     assert decision.selections[0][0].service_host == "a"
-    [reservation] = world.listing.reservations()["reservations"]
+    [reservation] = world.reservations()
     assert reservation["instance_uuid"] == "i1"
     assert reservation["resources"]["memory_mb"] == 1024
     assert reservation["expires_at_s"] == world.clock.time_s() + world.limits.reservation_ttl_s

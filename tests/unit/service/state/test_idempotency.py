@@ -139,7 +139,7 @@ def test_a_reservation_is_found_before_it_has_followed_its_node_to_another_uuid(
     world.report(host("a", uuid="new"))
     assert found == [["a"]]
     assert world.reserved() == {"a": ["i1"]}
-    [reservation] = world.listing.reservations()["reservations"]
+    [reservation] = world.reservations()
     assert reservation["host_uuid"] == "new"
 
 

@@ -50,7 +50,7 @@ def interrupted(world: World, at: int, act: Callable[[], object], **how: Any) ->
 
 def homes(world: World) -> list[str]:
     """The clusters that have host a."""
-    found = world.beside().listing.hosts()["hosts"]
+    found = world.beside().hosts()
     return [each["cluster"] for each in found if each["host"] == "a"]
 
 
@@ -77,12 +77,12 @@ def check(world: World, cluster: str = "two") -> None:
     """Host a is in that cluster alone, with all reservations; nothing is left over."""
     fresh = world.beside()
     assert homes(fresh) == [cluster]
-    found = fresh.listing.reservations()["reservations"]
+    found = fresh.reservations()
     assert sorted(each["instance_uuid"] for each in found) == ["confirmed", "held"]
     assert {each["cluster"] for each in found} == {cluster}
     assert fresh.place("was", request_id="req-was") == ["a"], "the remembered answer went along"
     assert fresh.place("held", request_id="req-held") == ["a"]
-    [a] = (each for each in fresh.listing.hosts(cluster)["hosts"] if each["host"] == "a")
+    [a] = (each for each in fresh.hosts(cluster) if each["host"] == "a")
     assert a["instances"] == ["known", "was"]
     assert fresh.fleet.cluster(cluster).table.find("a")[0].cluster == cluster
     assert unfinished(fresh) == []
@@ -91,9 +91,9 @@ def check(world: World, cluster: str = "two") -> None:
 
 class TestOneMove:
     def test_everything_goes_along(self, world: World) -> None:
-        before = {each["id"]: each for each in world.listing.reservations()["reservations"]}
+        before = {each["id"]: each for each in world.reservations()}
         world.report(MOVED)
-        for each in world.listing.reservations()["reservations"]:
+        for each in world.reservations():
             assert each == before[each["id"]] | {"cluster": "two"}
         assert ("moved", "one", 2) in world.observed.events
         assert world.state.changes(SCOPE, Seen()).entries == []
@@ -135,7 +135,7 @@ class TestOneMove:
         world.report(*nodes)
         world.inventory.update_instances("a", {"i": {"uuid": "i"}})
         world.report(nodes[0] | {"cluster": "two"})
-        known = {each["cluster"]: each["instances"] for each in world.listing.hosts()["hosts"]}
+        known = {each["cluster"]: each["instances"] for each in world.hosts()}
         assert known == {"one": ["i"], "two": ["i"]}
 
     def test_many_at_once(self) -> None:
@@ -144,8 +144,8 @@ class TestOneMove:
         world.report(*(host(name, cluster="one") for name in names))
         placed = world.place(*(f"i{number}" for number in range(300)))
         world.report(*(host(name, cluster="two") for name in names))
-        assert len(world.listing.hosts("two", limit=9_999)["hosts"]) == len(names)
-        assert world.listing.hosts("one")["hosts"] == []
+        assert len(world.hosts("two")) == len(names)
+        assert world.hosts("one") == []
         assert sorted(sum(world.reserved().values(), [])) == sorted(f"i{n}" for n in range(300))
         assert len(placed) == 300
 
@@ -218,7 +218,7 @@ class TestDeadMover:
         other.inventory.delete_instance("a", "confirmed")
         other.report(MOVED | {"vcpus_used": 2})
         assert other.reserved() == {}
-        [a] = other.listing.hosts("two")["hosts"][:1]
+        [a] = other.hosts("two")[:1]
         assert a["instances"] == ["held", "known", "was"]
 
     def test_the_host_can_be_removed(self, world: World) -> None:
@@ -489,7 +489,7 @@ class TestNewHosts:
         with contextlib.suppress(Died):
             interrupted(empty, at, die).report(MOVED)
         empty.beside().report(host("a", cluster="three"))
-        [a] = empty.beside().listing.hosts("three")["hosts"]
+        [a] = empty.beside().hosts("three")
         assert a["instances"] == ["waits"]
         assert len(homes(empty)) == 1
         assert unfinished(empty) == []

@@ -427,11 +427,11 @@ def test_statistics_are_as_rules_see_them(scenario):
     scenario.cycle()
     scenario.agents.balloons["b"]["v3"] = 2000.0
     scenario.cycle()
-    found = scenario.tuner.statistics(limit=1)
-    assert [each["host"] for each in found["hosts"]] == ["a"]
-    [of_b] = scenario.another().statistics("default", marker=found["next"])["hosts"]
-    assert of_b["statistics"]["host"] == {"id": "uuid-b", "name": "b", "free": 7}
-    assert of_b["vms"] == {
+    [(of_a, _)], following = scenario.tuner.statistics(None, None, 1)
+    assert of_a.host == "a"
+    [(_, of_b)], _ = scenario.another().statistics("default", following, 9)
+    assert of_b.host["host"] == {"id": "uuid-b", "name": "b", "free": 7}
+    assert of_b.vms == {
         "v3": {
             "vm": {"id": "v3"},
             "memory": {"balloon": 2000.0, "balloon_avg": 1500.0},
@@ -443,9 +443,10 @@ def test_statistics_are_as_rules_see_them(scenario):
 def test_vms_may_be_reported_as_a_list(scenario):
     vm = {"uuid": "v9", "state": "up", "memory": {"balloon": 1}}
     scenario.world.report(host("c", vms=[vm, "something else", {"no": "uuid"}]))
-    [found] = [each for each in scenario.tuner.statistics()["hosts"] if each["host"] == "c"]
-    assert found["vms"].keys() == {"v9"}
-    assert found["vms"]["v9"]["vm"] == {"id": "v9", "uuid": "v9", "state": "up"}
+    listed, _ = scenario.tuner.statistics(None, None, 9)
+    [found] = [sample for record, sample in listed if record.host == "c"]
+    assert found.vms.keys() == {"v9"}
+    assert found.vms["v9"]["vm"] == {"id": "v9", "uuid": "v9", "state": "up"}
 
 
 def test_without_an_interval_there_is_no_tuning(scenario):

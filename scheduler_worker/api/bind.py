@@ -1,0 +1,262 @@
+"""Operations over HTTP below ``/v1``: from a request to its operation, and from the answer back.
+
+What belongs to HTTP alone is here: paths, statuses, ETags, preconditions, links to further pages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from werkzeug.datastructures import ETags
+from werkzeug.http import parse_etags
+from werkzeug.routing import Map, MapAdapter, Rule
+from werkzeug.wrappers import Request, Response
+
+import scheduler_worker
+from scheduler_worker.api import openapi
+from scheduler_worker.api.calls import ROUTE
+from scheduler_worker.api.openapi import ROOT
+from scheduler_worker.api.problems import Failed, of_parameters
+from scheduler_worker.errors import RequestError
+from scheduler_worker.operations.access import Access
+from scheduler_worker.operations.callers import Caller
+from scheduler_worker.operations.forms import from_text, parsed
+from scheduler_worker.operations.operation import Call, Nothing, Operation, Page
+from scheduler_worker.operations.services import Services
+
+_JSON = "application/json"
+_ARGUMENT = re.compile(r"\{(\w+)\}")
+
+
+class Links(msgspec.Struct, frozen=True):
+    """The entry of the API."""
+
+    version: str
+    """Of the program; the version of the API is in its path."""
+    links: dict[str, str]
+
+
+class V1:
+    """Serves operations, and describes them."""
+
+    def __init__(
+        self, operations: Sequence[Operation[Any, Any]], services: Services, access: Access
+    ) -> None:
+        self._services = services
+        self._access = access
+        own = [
+            _own("entry", "", Links, "Show where everything is.", self._entry),
+            _own(
+                "openapi",
+                "/openapi.json",
+                dict[str, Any],
+                "Show the description of this API in OpenAPI 3.1.",
+                lambda *_: self.description,
+            ),
+        ]
+        self._operations = [*own, *(each for each in operations if each.path is not None)]
+        self._routes = Map(map(_rule, self._operations), strict_slashes=False)
+
+    @cached_property
+    def description(self) -> openapi.Plain:
+        """In OpenAPI. Made when it is first asked for: its schemas take some 20 ms."""
+        return openapi.describe(self._operations)
+
+    def owns(self, path: str) -> bool:
+        """Whether a path is below the root."""
+        return path == ROOT or path.startswith(f"{ROOT}/")
+
+    def respond(self, request: Request, caller: Caller, body: bytes, request_id: str) -> Response:
+        """The response to a request. Raises Failed and the errors of the use cases."""
+        adapter: MapAdapter = self._routes.bind("")
+        operation: Operation[Any, Any]
+        operation, arguments = adapter.match(request.path.rstrip("/"), request.method)
+        request.environ[ROUTE] = ROOT + str(operation.path)
+        _check_accept(request)
+        query = _query(operation, request)
+        given = _body(operation, request, body)
+        call = Call(
+            operation,
+            self._services,
+            caller,
+            self._access,
+            request_id=request_id,
+            subject=next(iter(arguments.values()), ""),
+            check_match=lambda resource, is_needed: check_match(request, resource, is_needed),
+        )
+        call.check()
+        parameters = _parameters(operation, {**query, **given}, arguments)
+        try:
+            answer = operation.serve(call, parameters)
+        except RequestError as error:
+            if error.field not in query:
+                raise
+            raise of_parameters(error, "") from None
+        return _response(operation, request, answer, is_new=call.is_new)
+
+    def _entry(self, call: Call, _: Nothing) -> Links:
+        listed = [each for each in self._operations if each.method == "GET"]
+        links = {each.name: f"{ROOT}{each.path}" for each in listed if "{" not in str(each.path)}
+        del links["entry"]
+        return Links(scheduler_worker.__version__, links)
+
+
+def _own(
+    name: str, path: str, answer: Any, text: str, serve: Callable[[Call, Nothing], Any]
+) -> Operation[Nothing, Any]:
+    return Operation(
+        name=name, text=text, method="GET", path=path, parameters=Nothing, answer=answer,
+        serve=serve, right=None,
+    )  # fmt: skip
+
+
+def _rule(operation: Operation[Any, Any]) -> Rule:
+    path = _ARGUMENT.sub(r"<\1>", f"{ROOT}{operation.path}")
+    return Rule(path, methods=[operation.method], endpoint=operation)
+
+
+def _check_accept(request: Request) -> None:
+    accepted = request.accept_mimetypes
+    if accepted and not accepted.best_match([_JSON, "application/problem+json"]):
+        raise Failed(HTTPStatus.NOT_ACCEPTABLE, f"Only {_JSON} is answered here.")
+
+
+def has_body(operation: Operation[Any, Any]) -> bool:
+    """Whether its parameters beside those of the path come in the body."""
+    return operation.method in {"POST", "PUT"}
+
+
+def _query(operation: Operation[Any, Any], request: Request) -> dict[str, Any]:
+    """The parameters of the query. Raises Failed for one that is given twice."""
+    kinds = {} if has_body(operation) else {each.name: each.type for each in operation.fields}
+    kinds = {name: kind for name, kind in kinds.items() if name not in path_names(operation)}
+    found = {}
+    for name, texts in request.args.to_dict(flat=False).items():
+        if len(texts) > 1:
+            raise of_parameters(RequestError(name, f"is given {len(texts)} times"), "")
+        if name not in kinds:
+            raise of_parameters(RequestError(name, "is not known here"), "")
+        found[name] = from_text(kinds[name], texts[0])
+    return found
+
+
+def path_names(operation: Operation[Any, Any]) -> list[str]:
+    """The parameters that are in the path."""
+    return _ARGUMENT.findall(str(operation.path))
+
+
+def _body(operation: Operation[Any, Any], request: Request, body: bytes) -> dict[str, Any]:
+    if not has_body(operation):
+        if body:
+            raise Failed(HTTPStatus.BAD_REQUEST, "A body has no meaning here; send none.")
+        return {}
+    found = read_object(request, body)
+    for name in path_names(operation):
+        if name in found:
+            raise of_parameters(RequestError(name, "is in the path, not in the body"), "body")
+    return found
+
+
+def read_object(request: Request, body: bytes) -> dict[str, Any]:
+    """The object in a body of JSON. Raises Failed."""
+    if request.mimetype != _JSON:
+        raise Failed(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"The body must be JSON: send Content-Type: {_JSON}.",
+        )
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Failed(HTTPStatus.BAD_REQUEST, f"The body is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise of_parameters(RequestError("", "expected an object"), "body")
+    return found
+
+
+def _parameters(
+    operation: Operation[Any, Any], given: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> Any:
+    try:
+        return parsed(operation, {**given, **arguments})
+    except RequestError as error:
+        raise of_parameters(error, "body" if has_body(operation) else "") from None
+
+
+def _response(
+    operation: Operation[Any, Any], request: Request, answer: Any, *, is_new: bool
+) -> Response:
+    if operation.answer is None:
+        response = Response(status=HTTPStatus.NO_CONTENT)
+        del response.headers["Content-Type"]
+        return response
+    following = None
+    if isinstance(answer, Page) and answer.next is not None:
+        query = urlencode({**request.args.to_dict(), "marker": answer.next})
+        following = f"{request.path.rstrip('/')}?{query}"
+        answer = Page(answer.items, following)
+    body = msgspec.json.encode(answer)
+    status = HTTPStatus.CREATED if is_new else operation.status
+    response = Response(body, status, content_type=_JSON)
+    if following is not None:
+        response.headers["Link"] = f'<{following}>; rel="next"'
+    if has_etag(operation):
+        etag = etag_of(body)
+        response.set_etag(etag)
+        response.headers["Cache-Control"] = "private, no-cache"  # kept, and asked for each time
+        wanted = request.headers.get("If-None-Match")
+        if operation.method == "GET" and wanted is not None and _holds(wanted, etag):
+            response.status_code = HTTPStatus.NOT_MODIFIED
+            response.set_data(b"")
+            del response.headers["Content-Type"]
+    return response
+
+
+def has_etag(operation: Operation[Any, Any]) -> bool:
+    """Whether its answer is the resource itself, with an ETag."""
+    return operation.method in {"GET", "PUT"}
+
+
+def etag_of(body: bytes) -> str:
+    """The strong ETag of an answer: a digest of its bytes, without quotation marks."""
+    return hashlib.sha256(body).hexdigest()[:32]
+
+
+def check_match(request: Request, resource: object, is_needed: bool) -> None:
+    """Check the preconditions of a change of a resource, as it is now; None: there is none.
+
+    Raises Failed with 412 where ``If-Match`` or ``If-None-Match`` does not hold, and with 428 where
+    an existing resource ``is_needed`` to be named by ``If-Match`` and is not.
+    """
+    if_match, if_none_match = map(request.headers.get, ("If-Match", "If-None-Match"))
+    now = None if resource is None else etag_of(msgspec.json.encode(resource))
+    if if_match is not None and not _matches(parse_etags(if_match), now):
+        raise Failed(
+            HTTPStatus.PRECONDITION_FAILED,
+            "If-Match: the resource has changed in the meantime; read it again.",
+        )
+    if if_none_match is not None and _matches(parse_etags(if_none_match), now):
+        raise Failed(
+            HTTPStatus.PRECONDITION_FAILED, "If-None-Match: there is such a resource already."
+        )
+    if is_needed and now is not None and if_match is None:
+        raise Failed(
+            HTTPStatus.PRECONDITION_REQUIRED,
+            "The resource exists: send its ETag as If-Match, so that no change of others is lost, "
+            "or If-Match: * to change it whatever it is.",
+        )
+
+
+def _matches(wanted: ETags, now: str | None) -> bool:
+    return now is not None and (wanted.star_tag or wanted.contains(now))
+
+
+def _holds(header: str, etag: str) -> bool:
+    wanted = parse_etags(header)
+    return wanted.star_tag or wanted.contains_weak(etag)

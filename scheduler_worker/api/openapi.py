@@ -1,0 +1,197 @@
+"""The description of ``/v1`` in OpenAPI 3.1, made of the operations that serve."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache, reduce
+from http import HTTPStatus
+from operator import or_
+from typing import Annotated, Any, get_args, get_origin
+
+import msgspec
+from msgspec import NODEFAULT, structs
+
+import scheduler_worker
+from scheduler_worker.api import problems
+from scheduler_worker.operations.forms import description
+from scheduler_worker.operations.operation import Operation
+
+ROOT = "/v1"
+_REFERENCES = "#/components/schemas/{name}"
+_ARGUMENT = re.compile(r"\{(\w+)\}")
+_JSON = "application/json"
+_OF_EVERY = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.NOT_ACCEPTABLE,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+_OF_BODIES = (
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+)
+_OF_CONDITIONS = (HTTPStatus.PRECONDITION_FAILED, HTTPStatus.PRECONDITION_REQUIRED)
+_ETAG = {"ETag": {"schema": {"type": "string"}, "description": "Of exactly this answer."}}
+
+Plain = dict[str, Any]
+
+
+def describe(operations: Sequence[Operation[Any, Any]]) -> Plain:
+    """The description, as plain values."""
+    kinds = _kinds(operations)
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCES)
+    schema_of = dict(zip(map(str, kinds), schemas, strict=True))
+    paths: dict[str, Plain] = {}
+    for each in operations:
+        item = paths.setdefault(f"{ROOT}{each.path}", {})
+        item[each.method.lower()] = _operation(each, schema_of)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "scheduler_worker",
+            "version": scheduler_worker.__version__,
+            "description": "What operators read and do: clusters, hosts, policies, reservations, "
+            "explanations, tuning policies, balancing and the audit.",
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"bearer": []}, {"basic": []}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "responses": {
+                "Problem": {
+                    "description": "The request failed; nothing has changed.",
+                    "content": {problems.MEDIA_TYPE: {"schema": schema_of[str(problems.Problem)]}},
+                }
+            },
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "basic": {"type": "http", "scheme": "basic"},
+            },
+        },
+    }
+
+
+def _kinds(operations: Iterable[Operation[Any, Any]]) -> list[Any]:
+    found: list[Any] = [problems.Problem]
+    for each in operations:
+        found += [kind for kind in (each.answer, body_of(each)) if kind is not None]
+        found += [_without_none(field.type) for field in _query_fields(each)]
+    return found
+
+
+def body_of(operation: Operation[Any, Any]) -> type[msgspec.Struct] | None:
+    """The type of the body: the parameters without those of the path; None: there is no body."""
+    if operation.method not in {"POST", "PUT"}:
+        return None
+    in_path = _ARGUMENT.findall(str(operation.path))
+    kind: type[msgspec.Struct] = operation.parameters
+    return _without(kind, tuple(in_path)) if in_path else kind
+
+
+@lru_cache
+def _without(kind: type[msgspec.Struct], in_path: tuple[str, ...]) -> type[msgspec.Struct]:
+    """Made once for each: two types of one name would be two schemas."""
+    fields = [
+        (each.name, each.type) if each.required else (each.name, each.type, _default(each))
+        for each in structs.fields(kind)
+        if each.name not in in_path
+    ]
+    return msgspec.defstruct(
+        kind.__name__, fields, kw_only=True, forbid_unknown_fields=True,
+        namespace={"__doc__": kind.__doc__},
+    )  # fmt: skip
+
+
+def _default(field: structs.FieldInfo) -> Any:
+    if field.default_factory is NODEFAULT:
+        return field.default
+    return msgspec.field(default_factory=field.default_factory)
+
+
+def _operation(operation: Operation[Any, Any], schema_of: Plain) -> Plain:
+    found: Plain = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "description": operation.description,
+        "parameters": [*_arguments(operation), *_parameters(operation, schema_of)],
+        "responses": _responses(operation, schema_of),
+    }
+    if (body := body_of(operation)) is not None:
+        schema = schema_of[str(body)]
+        found["requestBody"] = {"required": True, "content": {_JSON: {"schema": schema}}}
+    return found
+
+
+def _arguments(operation: Operation[Any, Any]) -> list[Plain]:
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "minLength": 1},
+        }
+        for name in _ARGUMENT.findall(str(operation.path))
+    ]
+
+
+def _parameters(operation: Operation[Any, Any], schema_of: Plain) -> list[Plain]:
+    found: list[Plain] = [
+        {
+            "name": each.name,
+            "in": "query",
+            "required": each.required,
+            "schema": schema_of[str(_without_none(each.type))],
+            "description": description(each),
+        }
+        for each in _query_fields(operation)
+    ]
+    conditions = ["If-None-Match"] if operation.method == "GET" else []
+    if operation.has_condition:
+        conditions = ["If-Match", "If-None-Match"] if operation.method == "PUT" else ["If-Match"]
+    found += [{"name": each, "in": "header", "schema": {"type": "string"}} for each in conditions]
+    return found
+
+
+def _query_fields(operation: Operation[Any, Any]) -> list[structs.FieldInfo]:
+    """The parameters of the query."""
+    if operation.method in {"POST", "PUT"}:
+        return []
+    in_path = _ARGUMENT.findall(str(operation.path))
+    return [each for each in operation.fields if each.name not in in_path]
+
+
+def _without_none(kind: Any) -> Any:
+    """A parameter that is left out is None; none can be given."""
+    if get_origin(kind) is Annotated:
+        return Annotated[(_without_none(get_args(kind)[0]), *get_args(kind)[1:])]
+    kinds = [each for each in get_args(kind) if each is not type(None)]
+    return reduce(or_, kinds) if type(None) in get_args(kind) else kind
+
+
+def _responses(operation: Operation[Any, Any], schema_of: Plain) -> Plain:
+    done: Plain = {"description": operation.summary}
+    if operation.answer is not None:
+        done["content"] = {_JSON: {"schema": schema_of[str(operation.answer)]}}
+        done["headers"] = _ETAG if operation.method in {"GET", "PUT"} else {}
+    status = HTTPStatus.NO_CONTENT if operation.answer is None else operation.status
+    found: Plain = {str(status.value): done}
+    if operation.method == "PUT":
+        found[str(HTTPStatus.CREATED.value)] = {**done, "description": "It is new."}
+    if operation.method == "GET":
+        found[str(HTTPStatus.NOT_MODIFIED.value)] = {
+            "description": "The answer is the one that If-None-Match names."
+        }
+    more = (
+        *(_OF_BODIES if body_of(operation) is not None else ()),
+        *(_OF_CONDITIONS if operation.has_condition else ()),
+    )
+    for each in (*_OF_EVERY, *more):
+        found[str(each.value)] = {"$ref": "#/components/responses/Problem"}
+    return found

@@ -1,0 +1,339 @@
+"""Operations on the command line: each is a command, with a table or the fields of its answer.
+
+Arguments are its parameters: those that are required by position, the others as options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from cliff.columns import FormattableColumn
+from cliff.command import Command
+from cliff.lister import Lister
+from cliff.show import ShowOne
+
+from scheduler_worker.cli.connection import add_connection, connected
+from scheduler_worker.errors import ConfigError, NotFound
+from scheduler_worker.operations import OPERATIONS
+from scheduler_worker.operations.forms import choices, description, from_text, is_time
+from scheduler_worker.operations.operation import Column, Operation, Page, PageQuery
+
+if TYPE_CHECKING:
+    from scheduler_worker.client import SchedulerClient
+
+PAGE = 1000
+"""Rows that are asked for at a time."""
+_LENGTHS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_TIME = "30m, 2h, 7d ago, or such as 2026-01-31T12:00"
+
+
+class FleetCommand(Command):
+    """A command that asks the workers; its docstring is its help."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        self.add_arguments(parser)
+        add_connection(parser)
+        return parser
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's own arguments."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Any:
+        with connected(parsed_args) as client:
+            return self.ask(client, parsed_args)
+
+    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
+        """Do it; returns what ``take_action`` of the class returns."""
+        raise NotImplementedError
+
+
+class _Bound(FleetCommand):
+    """A command of one operation."""
+
+    operation: Operation[Any, Any]
+
+    def get_description(self) -> str:
+        return self.operation.text
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        for field in self.operation.fields:
+            if field.name not in PageQuery.__struct_fields__:
+                self._add(parser, field)
+        if issubclass(self.operation.parameters, PageQuery):
+            most = self.operation.most
+            parser.add_argument(
+                "--limit",
+                type=_count,
+                default=most,
+                metavar="N",
+                help=f"at most so many; default: {'all of them' if most is None else most}",
+            )
+            parser.add_argument("--marker", help="begin where the end of a page before says")
+        if self.operation.long:
+            parser.add_argument("--long", action="store_true", help="more columns")
+
+    def _add(self, parser: argparse.ArgumentParser, field: msgspec.structs.FieldInfo) -> None:
+        text = description(field).rstrip(".")
+        text = text[:1].lower() + text[1:]
+        details: dict[str, Any] = {"help": text, "type": lambda value: from_text(field.type, value)}
+        if found := choices(field.type):
+            details["choices"] = found
+        elif is_time(field.type):
+            details |= {"type": moment, "metavar": "TIME", "help": f"{text}: {_TIME}"}
+        if field.required:
+            details.setdefault("metavar", field.name.upper())
+            if self.operation.done:
+                details["nargs"] = "+"
+            parser.add_argument(field.name, **details)
+        else:
+            parser.add_argument(f"--{field.name.replace('_', '-')}", **details)
+
+    def parameters(self, arguments: argparse.Namespace, **named: Any) -> Any:
+        """The operation's, of the arguments, and of those by name."""
+        given = {each.name: getattr(arguments, each.name) for each in self.operation.fields} | named
+        given = {name: value for name, value in given.items() if value is not None}
+        return self.operation.parameters(**given)
+
+
+class FleetLister(FleetCommand, Lister):
+    """A command that prints a table."""
+
+    def produce_output(
+        self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Any
+    ) -> int:
+        """Raises ConfigError for a column that is not there, which cliff would ignore or show."""
+        _check_columns(column_names, [*parsed_args.columns, *parsed_args.sort_columns])
+        return super().produce_output(parsed_args, column_names, data)
+
+
+class FleetShow(FleetCommand, ShowOne):
+    """A command that prints the fields of one thing."""
+
+    def produce_output(
+        self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Any
+    ) -> int:
+        """Raises ConfigError for a column that is not there."""
+        _check_columns(column_names, parsed_args.columns)
+        return super().produce_output(parsed_args, column_names, data)
+
+
+class _List(_Bound, FleetLister):
+    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
+        columns = self.operation.columns or _all_fields(_item(self.operation))
+        if getattr(arguments, "long", False):
+            columns = {**columns, **self.operation.long}
+        rows = [_row(columns, each) for each in self._items(client, arguments)]
+        return tuple(columns), rows
+
+    def _items(self, client: SchedulerClient, arguments: argparse.Namespace) -> Iterator[Any]:
+        """The items that ``--marker`` and ``--limit`` ask for; says on stderr if there are more."""
+        if not issubclass(self.operation.parameters, PageQuery):
+            yield from client.call(self.operation, self.operation.parameters()).items
+            return
+        marker, left = arguments.marker, arguments.limit
+        while left is None or left > 0:
+            limit = PAGE if left is None else min(left, PAGE)
+            page: Page[Any] = client.call(
+                self.operation, self.parameters(arguments, marker=marker, limit=limit)
+            )
+            yield from page.items
+            marker = page.next
+            if marker is None:
+                return
+            if left is not None:
+                left -= len(page.items)
+        sys.stderr.write(f"There are more: --marker {marker}\n")
+
+
+class _Show(_Bound, FleetShow):
+    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> Any:
+        found = client.call(self.operation, self.parameters(arguments))
+        columns = self.operation.columns or _all_fields(type(found))
+        return tuple(columns), _row(columns, found)
+
+
+class _Do(_Bound):
+    def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
+        if not self.operation.done:
+            client.call(self.operation, self.parameters(arguments))
+            return 0
+        [field] = self.operation.fields
+        missing: NotFound | None = None
+        for each in dict.fromkeys(getattr(arguments, field.name)):
+            try:
+                client.call(self.operation, self.operation.parameters(**{field.name: each}))
+            except NotFound as error:
+                missing = error
+                sys.stderr.write(f"{error}\n")
+            else:
+                sys.stdout.write(f"{self.operation.done.format(each)}\n")
+        if missing is not None:
+            raise missing
+        return 0
+
+
+def commands() -> dict[str, type[Command]]:
+    """The command of each operation that has one, by name."""
+    return {each.command: _command(each) for each in OPERATIONS if each.command is not None}
+
+
+def _command(operation: Operation[Any, Any]) -> type[Command]:
+    base: type[_Bound] = _Do if operation.answer is None else _List if operation.is_list else _Show
+    return type(operation.name, (base,), {"operation": operation})
+
+
+def _item(operation: Operation[Any, Any]) -> type[msgspec.Struct]:
+    kind: type[msgspec.Struct] = operation.answer.__args__[0]
+    return kind
+
+
+def _all_fields(kind: type[msgspec.Struct]) -> dict[str, Column]:
+    return {name: name for name in kind.__struct_fields__}
+
+
+# Cells
+
+
+def _row(columns: Mapping[str, Column], found: Any) -> tuple[Any, ...]:
+    return tuple(_cell(found, column) for column in columns.values())
+
+
+def _cell(found: Any, column: Column) -> Any:
+    if isinstance(column, str):
+        value = _field(found, column.split("."))
+        is_duration = column.endswith("_s") and isinstance(value, float | int | None)
+        return Seconds(value) if is_duration else cell(value)
+    how, path = column
+    value = _field(found, path.split("."))
+    if value is None:
+        return Seconds(None)
+    age_s = (datetime.now(UTC) - value).total_seconds()
+    return Seconds(max(0.0, round(age_s if how == "age" else -age_s, 1)))
+
+
+def _field(found: Any, path: Sequence[str]) -> Any:
+    """The field at a path; of a list those of its items, None behind what is None."""
+    if not path or found is None:
+        return found
+    if isinstance(found, list):
+        return [_field(each, path) for each in found]
+    name, *rest = path
+    return _field(found.get(name) if isinstance(found, dict) else getattr(found, name), rest)
+
+
+def cell(value: Any) -> Any:
+    """A value for a table: made for people there, and plain for programs."""
+    if isinstance(value, datetime):
+        return Time(value)
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return Listed(value)
+    if isinstance(value, msgspec.Struct | list | dict):
+        return Document(value)
+    return Optional(value)
+
+
+class Listed(FormattableColumn[list[str]]):
+    """A list of texts: with commas for people, a list for programs."""
+
+    def human_readable(self) -> str:
+        return ", ".join(self._value) or "-"
+
+
+class Optional(FormattableColumn[Any]):
+    """A value that may be absent: ``-`` for people."""
+
+    def human_readable(self) -> str:
+        return "-" if self._value is None else str(self._value)
+
+
+class Seconds(FormattableColumn[float | None]):
+    """A duration: in its two largest units for people, seconds for programs."""
+
+    def human_readable(self) -> str:
+        return "-" if self._value is None else duration(self._value)
+
+
+class Time(FormattableColumn[Any]):
+    """A time, in UTC."""
+
+    def human_readable(self) -> str:
+        return str(self._value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ"))
+
+    def machine_readable(self) -> str:
+        return str(self._value.isoformat())
+
+
+class Document(FormattableColumn[Any]):
+    """A document: as its types say it, else YAML for people; as it is for programs."""
+
+    def human_readable(self) -> str:
+        items = self._value if isinstance(self._value, list) else [self._value]
+        if all("__str__" in vars(type(each)) for each in items):
+            return "\n".join(map(str, items)) or "-"
+        import yaml
+
+        text: str = yaml.safe_dump(
+            self.machine_readable(), sort_keys=False, default_flow_style=None, width=100
+        )
+        return text.rstrip()
+
+    def machine_readable(self) -> Any:
+        return msgspec.to_builtins(self._value)
+
+
+def json_of(found: object) -> str:
+    """An answer for programs."""
+    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
+
+
+def duration(seconds: float) -> str:
+    """Such as ``42 s``, ``3 min 5 s``, ``2 d 4 h``; less than 10 s with a decimal."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    left = round(seconds)
+    parts: list[str] = []
+    for name, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count or parts:
+            parts.append(f"{count} {name}")
+    return " ".join(parts[:2])
+
+
+# Arguments
+
+
+def moment(text: str) -> datetime:
+    """An argument that is a time. Raises ArgumentTypeError."""
+    ago = re.fullmatch(r"(\d{1,9})\s*(\w+)", text)
+    try:
+        if ago and ago[2] in _LENGTHS_S:
+            return datetime.fromtimestamp(time.time() - int(ago[1]) * _LENGTHS_S[ago[2]], UTC)
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: write how long ago, such as 30m, 2h or 7d, or a time, such as "
+            "2026-01-31T12:00 (of this machine's zone) or 2026-01-31T12:00Z"
+        ) from None
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 10**9:
+        raise argparse.ArgumentTypeError(f"{text!r}: write a whole number above 0")
+    return int(text)
+
+
+def _check_columns(known: Sequence[str], wanted: Iterable[str]) -> None:
+    """Raises ConfigError for the first one that is not known, in whatever spelling cliff takes."""
+    names = {each.lower().replace(" ", "_") for each in known}
+    for each in wanted:
+        if each.lower().strip().replace(" ", "_") not in names:
+            raise ConfigError(f"There is no column {each!r}; choose of: {', '.join(known)}")

@@ -1,0 +1,238 @@
+"""Decodes host reports, and the aggregates and instances that Nova's services announce.
+
+Every function raises RequestError, which names the wrong field, what it needs and what it got.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from scheduler_worker.codec import kinds
+from scheduler_worker.codec.primitives import Kind, members, plain
+from scheduler_worker.codec.providers import reshape_providers
+from scheduler_worker.codec.typed import typed, wrong
+from scheduler_worker.errors import RequestError
+from scheduler_worker.model.aggregates import Aggregate
+from scheduler_worker.model.host_records import HostReport, Text, seconds
+from scheduler_worker.model.sizes import Size
+
+MAX_HOSTS = 100_000
+"""Host reports in one message."""
+MAX_INSTANCES_OF_HOST = 100_000
+MAX_AGGREGATES = 100_000
+SHOWN_PROBLEMS = 5
+"""How many bad reports one error describes."""
+
+Plain = dict[str, Any]
+
+
+# Aggregates
+
+
+def decode_aggregates(value: Any, path: str = "aggregates") -> list[Aggregate]:
+    """A list of aggregates, an ``AggregateList``, or one aggregate."""
+    found = _members(value, path, kinds.AGGREGATE, MAX_AGGREGATES)
+    return [decode_aggregate(each, where) for each, where in found]
+
+
+def decode_aggregate(value: Any, path: str = "aggregate") -> Aggregate:
+    """One aggregate; hosts and metadata may be null. One that never changed is as created."""
+    fields = plain(value, path, kinds.AGGREGATE)
+    if isinstance(fields, dict):
+        changed = fields.setdefault("updated_at", fields.pop("created_at", None))
+        if changed is not None:
+            fields["updated_at"] = _moment(changed, f"{path}.updated_at")
+    return typed(fields, Aggregate, path)
+
+
+# Instances
+
+
+class _Instance(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The facts of an instance that are stored."""
+
+    uuid: Text
+    host: str | None = None
+    node: str | None = None
+    instance_type_id: int | None = None
+    project_id: str | None = None
+    vm_state: str | None = None
+    task_state: str | None = None
+    system_metadata: dict[str, str | None] = {}
+    memory_mb: Size | None = None
+    vcpus: Size | None = None
+    root_gb: Size | None = None
+    ephemeral_gb: Size | None = None
+
+
+_SIZES = ("memory_mb", "vcpus", "root_gb", "ephemeral_gb")
+
+
+def decode_instances(value: Any, path: str = "instance_info") -> dict[str, Plain]:
+    """Instances as uuid -> facts: an ``InstanceList``, or a list of instances, dicts or uuids."""
+    found = _members(value, path, kinds.INSTANCE, MAX_INSTANCES_OF_HOST)
+    facts = [_instance(plain(each, where, kinds.INSTANCE), where) for each, where in found]
+    return {each["uuid"]: each for each in facts}
+
+
+def _instance(value: Any, path: str) -> Plain:
+    """The facts of one instance; a size or type that it does not name is its flavor's."""
+    if isinstance(value, str):
+        value = {"uuid": value}
+    if not isinstance(value, dict):
+        raise wrong(path, "an instance", value)
+    flavor = value.pop("flavor", None)
+    if isinstance(flavor, dict):
+        value.setdefault("instance_type_id", flavor.get("id"))
+        for name in _SIZES:
+            value.setdefault(name, flavor.get(name))
+    if isinstance(value.get("system_metadata"), dict):
+        value["system_metadata"] = {
+            key: text
+            for key, text in value["system_metadata"].items()
+            if str(key).startswith("image_")
+        }
+    facts: Plain = msgspec.to_builtins(typed(value, _Instance, path))
+    return facts
+
+
+# Host reports
+
+
+def decode_host_reports(value: Any, path: str = "hosts") -> list[HostReport]:
+    """Host reports: plain dicts or ``ComputeNode`` objects, possibly with a ``Service`` in them.
+
+    If any is bad, the error counts all bad reports and describes the first
+    :data:`SHOWN_PROBLEMS`.
+    """
+    reports, problems = [], []
+    for each, where in _members(value, path, kinds.COMPUTE_NODE, MAX_HOSTS):
+        try:
+            reports.append(_host_report(each, where))
+        except RequestError as error:
+            problems.append(error)
+    if problems:
+        raise _joined(problems)
+    return reports
+
+
+def _joined(problems: list[RequestError]) -> RequestError:
+    first, *others = problems
+    shown = [first.problem, *(str(each) for each in others[: SHOWN_PROBLEMS - 1])]
+    if len(problems) > SHOWN_PROBLEMS:
+        shown.append(f"and {len(problems) - SHOWN_PROBLEMS} more bad reports")
+    return RequestError(first.field, "; ".join(shown))
+
+
+def _host_report(value: Any, path: str) -> HostReport:
+    fields = plain(value, path, kinds.COMPUTE_NODE)
+    if not isinstance(fields, dict):
+        raise wrong(path, "a host report", fields)
+    if fields.get("host") is None:
+        raise RequestError(f"{path}.host", "is missing; every report names its host")
+    for name, reshape in _RESHAPED.items():
+        if fields.get(name) is not None:
+            fields[name] = reshape(fields[name], f"{path}.{name}")
+    return typed(fields, HostReport, path)
+
+
+def _moment(value: Any, path: str) -> float:
+    """A time as seconds since the epoch."""
+    expected = "a time, such as 2026-01-02T03:04:05Z or seconds since 1970"
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise wrong(path, expected, value)
+    try:
+        moment = seconds(value)
+    except (ValueError, OverflowError):
+        raise wrong(path, expected, value) from None
+    if not math.isfinite(moment):
+        raise wrong(path, expected, value)
+    return moment
+
+
+class _Service(msgspec.Struct, kw_only=True):
+    disabled: bool | None = None
+    disabled_reason: str | None = None
+    forced_down: bool | None = None
+    up: bool | None = None
+    last_seen_up: float | None = None
+    created_at: float | None = None
+    updated_at: float | None = None
+
+
+def _service(value: Any, path: str) -> Plain:
+    if not isinstance(value, dict):
+        raise wrong(path, "an object", value)
+    for name in ("last_seen_up", "created_at", "updated_at"):
+        if name in value:
+            value[name] = _moment(value[name], f"{path}.{name}")
+    return {
+        name: fact
+        for name, fact in msgspec.structs.asdict(typed(value, _Service, path)).items()
+        if fact is not None
+    }
+
+
+def _hv_specs(value: Any, path: str) -> Any:
+    """``HVSpec`` objects as triples of architecture, hypervisor type and mode."""
+    if not isinstance(value, list):
+        raise wrong(path, "a list", value)
+    return [
+        [each.get("arch"), each.get("hv_type"), each.get("vm_mode")]
+        if isinstance(each, dict)
+        else each
+        for each in value
+    ]
+
+
+def _json_text(value: Any, path: str) -> Any:
+    """The value of a field that Nova sends as JSON text within JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.decode(value or "null")
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        raise wrong(path, "JSON text", value) from None
+
+
+def _metrics(value: Any, path: str) -> Any:
+    metrics = _json_text(value, path)
+    if isinstance(metrics, list):
+        for number, each in enumerate(metrics):
+            figure = each.get("value") if isinstance(each, dict) else None
+            if isinstance(figure, float) and not math.isfinite(figure):
+                raise wrong(f"{path}[{number}].value", "a finite number", figure)
+    return metrics
+
+
+def _numa_topology(value: Any, path: str) -> Any:
+    return plain(_json_text(value, path), path)
+
+
+def _instances(value: Any, path: str) -> list[Plain]:
+    return [
+        _instance(each, f"{path}[{number}]")
+        for number, each in enumerate(typed(value, list[Any], path))
+    ]
+
+
+_RESHAPED: dict[str, Callable[[Any, str], Any]] = {
+    "updated_at": _moment,
+    "service": _service,
+    "supported_hv_specs": _hv_specs,
+    "metrics": _metrics,
+    "numa_topology": _numa_topology,
+    "instances": _instances,
+    "resource_providers": reshape_providers,
+}
+
+
+def _members(value: Any, path: str, kind: Kind, limit: int) -> list[tuple[Any, str]]:
+    found = members(value, path, kind)
+    if len(found) > limit:
+        raise RequestError(path, f"at most {limit} in one message, got {len(found)}")
+    return found

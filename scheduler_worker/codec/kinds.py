@@ -1,0 +1,229 @@
+"""Names, versions and fields of Nova's objects.
+
+The fields that are read are those of our model; others are listed here. Versions are the newest
+that is known; answers carry them, and Nova 34 reads them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from scheduler_worker.codec.primitives import Kind
+from scheduler_worker.model import requests
+from scheduler_worker.model.aggregates import Aggregate
+from scheduler_worker.model.decisions import Selection
+from scheduler_worker.model.host_records import HostReport
+
+_STAMPS = frozenset({"created_at", "updated_at", "deleted_at", "deleted"})
+_OF_COMPUTE_NODE = frozenset(
+    {
+        *("created_at", "deleted", "deleted_at"),
+        *("current_workload", "id", "mapped", "running_vms", "service_id"),
+    }
+)
+
+
+def _fields(struct: type[msgspec.Struct]) -> frozenset[str]:
+    return frozenset(struct.__struct_encode_fields__)
+
+
+# In requests
+
+FLAVOR = Kind(
+    name="Flavor",
+    version="1.2",
+    read=_fields(requests.Flavor),
+    ignored=_STAMPS,
+    never_null=frozenset({"id", "flavorid"}),
+)
+IMAGE_PROPERTIES = Kind(name="ImageMetaProps", version="1.44")
+IMAGE = Kind(
+    name="ImageMeta",
+    version="1.8",
+    read=_fields(requests.ImageMeta),
+    parts={"properties": IMAGE_PROPERTIES},
+    never_null=_fields(requests.ImageMeta) - _STAMPS,
+)
+INSTANCE_GROUP = Kind(
+    name="InstanceGroup",
+    version="1.11",
+    read=_fields(requests.InstanceGroup) | {"policies", "rules"},
+    ignored=_STAMPS,
+    never_null=frozenset({"id", "uuid"}),
+)
+NUMA_CELL = Kind(
+    name="InstanceNUMACell",
+    version="1.6",
+    parts={"cpu_topology": Kind(name="VirtCPUTopology", version="1.0")},
+)
+NUMA_TOPOLOGY = Kind(name="InstanceNUMATopology", version="1.3", parts={"cells": NUMA_CELL})
+PCI_REQUESTS = Kind(
+    name="InstancePCIRequests",
+    version="1.1",
+    parts={"requests": Kind(name="InstancePCIRequest", version="1.4")},
+)
+NETWORK_METADATA = Kind(
+    name="NetworkMetadata", version="1.0", read=_fields(requests.NetworkMetadata)
+)
+NUMA_LIMITS = Kind(
+    name="NUMATopologyLimits", version="1.1", parts={"network_metadata": NETWORK_METADATA}
+)
+LIMITS = Kind(
+    name="SchedulerLimits",
+    version="1.0",
+    read=_fields(requests.SchedulerLimits),
+    parts={"numa_topology": NUMA_LIMITS},
+)
+CELL_MAPPING = Kind(name="CellMapping", version="1.1")
+DESTINATION = Kind(
+    name="Destination",
+    version="1.4",
+    read=_fields(requests.Destination),
+    parts={"cell": CELL_MAPPING},
+    never_null=frozenset({"host"}),
+)
+RETRIED_HOST = Kind(
+    name="ComputeNode",
+    version="1.19",
+    list_version="1.17",
+    read=_fields(requests.RetriedHost),
+    ignored=_fields(HostReport) | _OF_COMPUTE_NODE,
+)
+RETRIES = Kind(
+    name="SchedulerRetries",
+    version="1.1",
+    read=_fields(requests.SchedulerRetries),
+    parts={"hosts": RETRIED_HOST},
+    lists=frozenset({"hosts"}),
+)
+REQUEST_GROUP = Kind(name="RequestGroup", version="1.3", read=_fields(requests.RequestGroup))
+REQUEST_LEVEL_PARAMS = Kind(
+    name="RequestLevelParams", version="1.1", read=_fields(requests.RequestLevelParams)
+)
+NETWORK_REQUEST = Kind(
+    name="NetworkRequest", version="1.3", list_version="1.1", read=_fields(requests.NetworkRequest)
+)
+SECURITY_GROUP = Kind(name="SecurityGroup", version="1.2", list_version="1.1")
+REQUEST_SPEC = Kind(
+    name="RequestSpec",
+    version="1.15",
+    read=_fields(requests.RequestSpec),
+    keeps_null=frozenset({"numa_topology"}),
+    parts={
+        "flavor": FLAVOR,
+        "image": IMAGE,
+        "instance_group": INSTANCE_GROUP,
+        "limits": LIMITS,
+        "network_metadata": NETWORK_METADATA,
+        "numa_topology": NUMA_TOPOLOGY,
+        "pci_requests": PCI_REQUESTS,
+        "request_level_params": REQUEST_LEVEL_PARAMS,
+        "requested_destination": DESTINATION,
+        "requested_networks": NETWORK_REQUEST,
+        "requested_resources": REQUEST_GROUP,
+        "retry": RETRIES,
+        "security_groups": SECURITY_GROUP,
+    },
+    lists=frozenset({"requested_networks", "security_groups"}),
+    never_null=frozenset(
+        {"id", "instance_uuid", "is_bfv", "network_metadata", "request_level_params"}
+    ),
+)
+
+LEGACY_REQUEST = Kind(
+    parts={
+        "image": IMAGE,
+        "instance_type": FLAVOR,
+        "instance_properties": Kind(
+            parts={
+                "numa_topology": NUMA_TOPOLOGY,
+                "pci_requests": PCI_REQUESTS,
+                "security_groups": SECURITY_GROUP,
+            }
+        ),
+    }
+)
+LEGACY_PROPERTIES = Kind(
+    parts={"limits": LIMITS, "requested_destination": DESTINATION, "retry": RETRIES}
+)
+
+# In answers
+
+SELECTION = Kind(
+    name="Selection",
+    version="1.1",
+    read=(_fields(Selection) - {"allocation"})
+    | {"allocation_request", "allocation_request_version"},
+    parts={"limits": LIMITS},
+    never_null=frozenset({"cell_uuid"}),
+)
+
+# In reports of hosts and announcements of Nova's services
+
+AGGREGATE = Kind(
+    name="Aggregate",
+    version="1.3",
+    list_version="1.3",
+    read=_fields(Aggregate) | {"created_at"},
+    ignored=_STAMPS,
+)
+INSTANCE_FIELDS = frozenset(
+    {
+        *("uuid", "host", "node", "instance_type_id", "flavor", "project_id"),
+        *("vm_state", "task_state", "system_metadata"),
+        *("memory_mb", "vcpus", "root_gb", "ephemeral_gb"),
+    }
+)
+INSTANCE = Kind(
+    name="Instance",
+    version="2.8",
+    list_version="2.6",
+    read=INSTANCE_FIELDS,
+    ignored=_STAMPS
+    | {
+        *("access_ip_v4", "access_ip_v6", "architecture", "auto_disk_config", "availability_zone"),
+        *("cell_name", "cleaned", "compute_id", "config_drive", "default_ephemeral_device"),
+        *("default_swap_device", "device_metadata", "disable_terminate", "display_description"),
+        *("display_name", "ec2_ids", "ephemeral_key_uuid", "fault", "hidden", "hostname", "id"),
+        *("image_ref", "info_cache", "kernel_id", "key_data", "key_name", "keypairs"),
+        *("launch_index", "launched_at", "launched_on", "locked", "locked_by", "metadata"),
+        *("migration_context", "new_flavor", "numa_topology", "old_flavor", "os_type"),
+        *("pci_devices", "pci_requests", "power_state", "progress", "ramdisk_id"),
+        *("reservation_id", "resources", "root_device_name", "security_groups", "services"),
+        *("shutdown_terminate", "tags", "terminated_at", "trusted_certs", "user_data", "user_id"),
+        *("vcpu_model", "vm_mode"),
+    },
+    parts={"flavor": FLAVOR},
+)
+SERVICE = Kind(
+    name="Service",
+    version="1.22",
+    read=frozenset(
+        {
+            *("disabled", "disabled_reason", "forced_down", "up"),
+            *("last_seen_up", "created_at", "updated_at"),
+        }
+    ),
+    ignored=frozenset(
+        {
+            *("availability_zone", "binary", "compute_node", "deleted", "deleted_at", "host"),
+            *("id", "report_count", "topic", "uuid", "version"),
+        }
+    ),
+)
+COMPUTE_NODE = Kind(
+    name="ComputeNode",
+    version="1.19",
+    list_version="1.17",
+    read=_fields(HostReport),
+    ignored=_OF_COMPUTE_NODE,
+    parts={
+        "supported_hv_specs": Kind(name="HVSpec", version="1.2"),
+        "pci_device_pools": Kind(name="PciDevicePool", version="1.1", list_version="1.1"),
+        "metrics": Kind(name="MonitorMetric", version="1.1", list_version="1.1"),
+        "service": SERVICE,
+        "instances": INSTANCE,
+        "numa_topology": Kind(name="NUMATopology", version="1.2"),
+    },
+    keeps_null=_fields(HostReport),
+)

@@ -1,0 +1,51 @@
+"""All that operators ask for: each operation is declared once, in the module of its resource."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler_worker.operations import (
+    audit,
+    balancing,
+    capacity,
+    clusters,
+    decisions,
+    explain,
+    fleet,
+    hosts,
+    policies,
+    records,
+    rehearsals,
+    reservations,
+    tuned_hosts,
+    tuning,
+    units,
+    workers,
+)
+from scheduler_worker.operations.operation import Operation
+
+_RESOURCES = (
+    clusters,
+    hosts,
+    fleet,
+    reservations,
+    explain,
+    capacity,
+    decisions,
+    policies,
+    units,
+    tuning,
+    tuned_hosts,
+    balancing,
+    workers,
+    rehearsals,
+    audit,
+    records,
+)
+OPERATIONS: tuple[Operation[Any, Any], ...] = tuple(
+    each
+    for resource in _RESOURCES
+    for each in vars(resource).values()
+    if isinstance(each, Operation)
+)
+"""By resource, in the order of the modules."""

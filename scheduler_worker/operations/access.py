@@ -1,0 +1,44 @@
+"""The check of a caller's right; what is refused is recorded in the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from scheduler_worker.errors import Forbidden
+from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.callers import Caller
+from scheduler_worker.operations.rights import Rights
+from scheduler_worker.service.policies.audit import Actor, Audit
+from scheduler_worker.wording import listed
+
+
+class Access:
+    """Lets a caller do something, or not."""
+
+    def __init__(self, rights: Rights, audit: Audit) -> None:
+        self._rights = rights
+        self.audit = audit
+
+    @staticmethod
+    def actor(caller: Caller) -> Actor:
+        """Who is named in the audit."""
+        return Actor(caller.name, caller.address)
+
+    def check(
+        self, caller: Caller, action: Action, subject: str, clusters: Collection[str] | None = None
+    ) -> None:
+        """Raises Forbidden unless the caller may do it in each of the clusters; None: anywhere."""
+        if self._rights.may(caller, action, clusters):
+            return
+        where = f" in {', '.join(sorted(clusters))}" if clusters else ""
+        lack = f"the user has no right to {action.value}"
+        self.audit.refused(self.actor(caller), action.value, subject, lack + where)
+        raise Forbidden(
+            f"User {caller.name} is not authorized: {lack}{self._held(caller, action)}."
+        )
+
+    def _held(self, caller: Caller, action: Action) -> str:
+        """Where the caller has the right; the answer names no other cluster, unlike the audit."""
+        own = {each.cluster for each in caller.grants if each.cluster is not None}
+        held = sorted(each for each in own if self._rights.may(caller, action, [each]))
+        return f", except in {listed(held)}" if held else ""

@@ -1,0 +1,23 @@
+"""What a caller may have a right to."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Action(StrEnum):
+    """What a rule permits; :mod:`scheduler_worker.operations.rights` has the rules."""
+
+    READ = "api:read"
+    CREATE = "policy:create"
+    EDIT = "policy:edit"
+    DELETE = "policy:delete"
+    ATTACH = "cluster:attach"
+    REHEARSE = "rehearsal:run"
+    DELETE_UNIT = "unit:delete"
+    SWITCH_UNIT = "unit:switch"
+    RELEASE = "reservation:release"
+    SWITCH_BALANCING = "balancing:switch"
+    EDIT_TUNING = "tuning:edit"
+    DRAIN = "worker:drain"
+    READ_AUDIT = "audit:read"

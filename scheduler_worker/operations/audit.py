@@ -1,0 +1,89 @@
+"""The audit: every change that administrators made, and every attempt that was refused."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.operation import (
+    Call,
+    Moment,
+    Page,
+    PageQuery,
+    operation,
+    seconds_of,
+    when,
+)
+
+if TYPE_CHECKING:
+    from scheduler_worker.policy_store import AuditEntry
+
+AuditResult = Literal["done", "refused"]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A change, or an attempt that was refused."""
+
+    id: str
+    at: datetime
+    user: str
+    origin: str
+    action: str
+    resource: str
+    result: AuditResult
+    reason: str
+    before: Any
+    after: Any
+
+
+class AuditQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which entries are listed."""
+
+    user: Annotated[str | None, Meta(description="Only those of this user.")] = None
+    action: Annotated[str | None, Meta(description="Only those of this action.")] = None
+    resource: Annotated[str | None, Meta(description="Only those about this.")] = None
+    result: Annotated[AuditResult | None, Meta(description="Only those that ended so.")] = None
+    since: Annotated[Moment | None, Meta(description="Those from this time on.")] = None
+    until: Annotated[Moment | None, Meta(description="Those before this time.")] = None
+
+
+@operation("GET", "/audit", home="store", right=Action.READ_AUDIT)
+def list_audit(call: Call, query: AuditQuery) -> Page[Entry]:
+    """List the audit, oldest first; the page after a full one may be empty."""
+    from scheduler_worker.policy_store import AuditFilter
+
+    wanted = AuditFilter(
+        user=query.user,
+        action=query.action,
+        subject=query.resource,
+        result=query.result,
+        since_s=seconds_of(query.since),
+        until_s=seconds_of(query.until),
+    )
+    log = call.store.administration.audit_log
+    found = log.entries(wanted, after=query.marker, limit=query.limit)
+    is_full = len(found) == query.limit
+    return Page([_entry(each) for each in found], found[-1].id if is_full else None)
+
+
+def _entry(entry: AuditEntry) -> Entry:
+    return Entry(
+        id=entry.id,
+        at=when(entry.at_s),
+        user=entry.user,
+        origin=entry.origin,
+        action=entry.action,
+        resource=entry.subject,
+        result=entry.result,
+        reason=entry.reason,
+        before=_json(entry.before),
+        after=_json(entry.after),
+    )
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)

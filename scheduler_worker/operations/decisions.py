@@ -1,0 +1,274 @@
+"""Decisions: what was asked, what was decided, and why."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta, structs
+
+from scheduler_worker.errors import Disabled, NotFound, RequestError
+from scheduler_worker.model.decisions import FilterStep
+from scheduler_worker.model.kept_decisions import DecisionId, KeptDecision, Result
+from scheduler_worker.operations.operation import (
+    Call,
+    Moment,
+    Page,
+    PageQuery,
+    operation,
+    seconds_of,
+    when,
+)
+
+if TYPE_CHECKING:
+    from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
+
+
+class DecisionOutline(msgspec.Struct, frozen=True, kw_only=True):
+    """How a request ended.
+
+    placed: all instances got a host. refused: no host passed. failed: any other error was answered.
+    """
+
+    id: str
+    result: Result
+    reason: str
+    decided_at: datetime
+    worker: str
+    request_id: str
+    global_request_id: str | None
+    project_id: str | None
+    cluster: str | None
+    instances: list[str]
+    hosts: list[str]
+    flavor: str | None
+    availability_zone: str | None
+    policy: str | None
+    error: str | None
+    duration_s: float
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A compute node."""
+
+    host: str
+    nodename: str
+
+
+class RankedHost(msgspec.Struct, frozen=True):
+    """A host that passed all filters; `shares` is what each weigher added to its total.
+
+    Null: not a finite number.
+    """
+
+    host: str
+    nodename: str
+    total: float | None
+    shares: dict[str, float | None]
+
+    def __str__(self) -> str:
+        shares = [f"{name} {_figure(share)}" for name, share in self.shares.items()]
+        parts = f" = {' + '.join(shares)}" if shares else ""
+        return f"{self.host}  {_figure(self.total)}{parts}"
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """What the request waited for, in seconds."""
+
+    lock_s: float
+    hold_s: float
+    look_s: float
+    pending_s: float
+    claim_s: float
+
+
+class Decision(DecisionOutline, frozen=True, kw_only=True):
+    """A decision with its request, and what was known of the hosts."""
+
+    spec: dict[str, Any]
+    num_alternates: int
+    priority: int
+    candidates: int
+    filters: list[FilterStep]
+    ranked: list[RankedHost]
+    selections: list[list[Place]]
+    repeated: int
+    attempts: int
+    token: int | None
+    waits: Waits
+
+
+class StoredDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision as it is stored, in a form that only programs of the same release read."""
+
+    id: str
+    outline: Any
+    details: str | None
+
+
+class DecisionsQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which decisions are listed."""
+
+    cluster: Annotated[str | None, Meta(description="Only those of this cluster.")] = None
+    instance: Annotated[str | None, Meta(description="Only those of this instance.")] = None
+    project: Annotated[str | None, Meta(description="Only those of this project.")] = None
+    result: Annotated[Result | None, Meta(description="Only those that ended so.")] = None
+    host: Annotated[str | None, Meta(description="Only those that chose this host.")] = None
+    since: Annotated[Moment | None, Meta(description="Those from this time on.")] = None
+    until: Annotated[Moment | None, Meta(description="Those before this time.")] = None
+
+
+class OneDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A decision."""
+
+    id: Annotated[
+        str, Meta(description="Its id, or the uuid of an instance: the newest of its decisions.")
+    ]
+
+
+@operation(
+    "GET",
+    "/decisions",
+    command="decision list",
+    most=100,
+    columns={
+        "Time": "decided_at",
+        "Result": "result",
+        "Instances": "instances",
+        "Hosts": "hosts",
+        "Cluster": "cluster",
+        "Flavor": "flavor",
+        "Duration": "duration_s",
+        "Id": "id",
+    },
+    long={
+        "Project": "project_id",
+        "Request": "request_id",
+        "Zone": "availability_zone",
+        "Policy": "policy",
+        "Worker": "worker",
+        "Error": "error",
+        "Reason": "reason",
+    },
+)
+def list_decisions(call: Call, query: DecisionsQuery) -> Page[DecisionOutline]:
+    """List decisions, the newest first; a page may be short, or empty, and yet have a next.
+
+    `decision show` says why.
+    """
+    found = _kept(call).page(_query(query), query.limit)
+    items = [DecisionOutline(**_outline(each)) for each in found.decisions]
+    return Page(items, None if found.next is None else str(found.next))
+
+
+@operation("GET", "/decisions/{id}", command="decision show")
+def get_decision(call: Call, wanted: OneDecision) -> Decision:
+    """Show a decision: why in one sentence, its request, filters, ranking and waits."""
+    found = _found(_kept(call), wanted.id)
+    if found is None or found.details is None:
+        raise NotFound("kept decision", wanted.id)
+    details = found.details
+    weighers = details.ranked.weighers
+    same = ("num_alternates", "priority", "candidates", "repeated", "attempts", "token")
+    return Decision(
+        **_outline(found),
+        **{name: getattr(details, name) for name in same},
+        spec=_set_fields(details.spec),
+        filters=list(details.filters),
+        ranked=[
+            RankedHost(
+                each.host, each.nodename, each.total, dict(zip(weighers, each.shares, strict=True))
+            )
+            for each in details.ranked.hosts
+        ],
+        selections=[
+            [Place(each.host, each.nodename) for each in some] for some in details.selections
+        ],
+        waits=Waits(**structs.asdict(details.waits)),
+    )
+
+
+@operation("GET", None)
+def list_stored_decisions(call: Call, query: DecisionsQuery) -> Page[StoredDecision]:
+    """List decisions as they are stored, for rehearsals elsewhere."""
+    kept = _kept(call)
+    found = kept.page(_query(query), query.limit)
+    details = kept.stored_details([each.id for each in found.decisions])
+    items = [
+        StoredDecision(
+            id=str(each.id),
+            outline=msgspec.to_builtins(each.outline),
+            details=None if some is None else some.decode(),
+        )
+        for each, some in zip(found.decisions, details, strict=True)
+    ]
+    return Page(items, None if found.next is None else str(found.next))
+
+
+def _kept(call: Call) -> KeptDecisions:
+    if call.services.decisions is None:
+        raise Disabled("No decisions are kept: [decisions] enabled is false.")
+    return call.services.decisions
+
+
+def _query(query: DecisionsQuery) -> DecisionQuery:
+    from scheduler_worker.service.decisions.kept import DecisionQuery
+
+    return DecisionQuery(
+        cluster=query.cluster,
+        instance=query.instance,
+        project=query.project,
+        result=query.result,
+        host=query.host,
+        since_s=seconds_of(query.since),
+        until_s=seconds_of(query.until),
+        before=None if query.marker is None else _id(query.marker, "marker"),
+    )
+
+
+def _found(kept: KeptDecisions, name: str) -> KeptDecision | None:
+    from scheduler_worker.service.decisions.kept import DecisionQuery
+
+    if "@" in name:
+        return kept.get(_id(name, "id"))
+    newest = kept.page(DecisionQuery(instance=name), 1).decisions
+    return kept.get(newest[0].id) if newest else None
+
+
+def _id(text: str, field: str) -> DecisionId:
+    try:
+        return DecisionId.parse(text)
+    except ValueError as error:
+        raise RequestError(field, str(error)) from None
+
+
+def _outline(found: KeptDecision) -> dict[str, Any]:
+    fields = structs.asdict(found.outline)
+    del fields["lead"]
+    decided_at = when(fields.pop("decided_at_s"))
+    return {
+        **fields,
+        "id": str(found.id),
+        "decided_at": decided_at,
+        "instances": list(found.outline.instances),
+        "hosts": list(found.outline.hosts),
+    }
+
+
+def _set_fields(value: Any) -> Any:
+    """A struct as a dict of its fields that differ from their defaults, also of those in it."""
+    if isinstance(value, (list, tuple)):
+        return [_set_fields(each) for each in value]
+    if not isinstance(value, msgspec.Struct):
+        return value
+    return {
+        field.encode_name: _set_fields(item)
+        for field in structs.fields(value)
+        if (item := getattr(value, field.name)) != field.default
+        and (field.default_factory is msgspec.NODEFAULT or item != field.default_factory())
+    }

@@ -1,0 +1,330 @@
+"""Hosts: what they have, what is used, and what is reserved beside that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from scheduler_worker.errors import Ambiguous, NotFound
+from scheduler_worker.model.aggregates import zones
+from scheduler_worker.model.host_records import (
+    HostRecord,
+    HostState,
+    compute_reported_at_s,
+    limits_of,
+    out_of_service,
+    reported_use,
+    state_of,
+)
+from scheduler_worker.model.topology import NUMACell, PCIPools, numbers, read_pci_pools
+from scheduler_worker.operations.operation import Call, Page, PageQuery, moment, operation
+
+if TYPE_CHECKING:
+    from scheduler_worker.model.hosts import ClaimOrReservation
+    from scheduler_worker.operations.services import Services
+    from scheduler_worker.service.state.replica import ClusterReplica
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """An amount of a host: in all, used by its own report, and held by reservations.
+
+    `limit`: how much may be used, that is, what is not kept for the host itself, times its
+    allocation ratio.
+    """
+
+    total: int
+    used: int
+    reserved: int
+    limit: int
+
+
+class NumaPages(msgspec.Struct, frozen=True):
+    """The pages of one size of a NUMA cell; `used` has reservations as well."""
+
+    size_kb: int
+    total: int
+    used: int
+
+
+class NumaCell(msgspec.Struct, frozen=True, kw_only=True):
+    """A NUMA cell of a host, less all reservations: CPUs by number, memory in MiB."""
+
+    id: int
+    socket: int | None
+    memory_mb: int
+    memory_used_mb: int
+    shared_cpus: list[int]
+    dedicated_cpus: list[int]
+    pinned_cpus: list[int]
+    cores: list[list[int]]
+    """The CPUs of each core."""
+    pages: list[NumaPages]
+
+
+class Devices(msgspec.Struct, frozen=True, kw_only=True):
+    """PCI devices of one kind that the host reports as free; `free` is less all reservations."""
+
+    vendor_id: str
+    product_id: str
+    numa_node: int | None
+    reported: int
+    free: int
+    tags: dict[str, str | None]
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """A compute node. `down`: forced down, asleep, or without a heartbeat for `service_down_time`.
+
+    Asleep is a host in maintenance, or switched off.
+    """
+
+    uuid: str
+    name: str
+    nodename: str
+    cluster: str
+    zones: list[str]
+    state: HostState
+    reason: str | None
+    reported_at: datetime | None
+    vcpus: Amount
+    memory_mb: Amount
+    disk_mb: Amount
+    aggregates: list[str]
+    instances: int
+    reservations: int
+
+
+class HostDetails(Host, frozen=True, kw_only=True):
+    """A compute node, with its instances and everything that was reported of it."""
+
+    instance_uuids: list[str]
+    numa_cells: list[NumaCell]
+    devices: list[Devices]
+    record: dict[str, Any]
+
+
+class HostQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which hosts are listed; several conditions must all hold."""
+
+    cluster: Annotated[str | None, Meta(description="Only hosts of this cluster.")] = None
+    name: Annotated[
+        str | None, Meta(description="Only hosts whose name or node name fits this shell pattern.")
+    ] = None
+    state: Annotated[HostState | None, Meta(description="Only hosts in this state.")] = None
+    aggregate: Annotated[str | None, Meta(description="Only hosts of this aggregate.")] = None
+
+
+class OneHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A host."""
+
+    name: Annotated[str, Meta(description="Its name, node name or uuid.")]
+
+
+@operation(
+    "GET",
+    "/hosts",
+    command="host list",
+    columns={
+        "Host": "name",
+        "Cluster": "cluster",
+        "State": "state",
+        "VCPUs": "vcpus.total",
+        "VCPUs Used": "vcpus.used",
+        "VCPUs Reserved": "vcpus.reserved",
+        "Memory MB": "memory_mb.total",
+        "Memory MB Used": "memory_mb.used",
+        "Memory MB Reserved": "memory_mb.reserved",
+        "Instances": "instances",
+        "Reservations": "reservations",
+    },
+    long={
+        "UUID": "uuid",
+        "Node": "nodename",
+        "Aggregates": "aggregates",
+        "Disk MB": "disk_mb.total",
+        "Disk MB Used": "disk_mb.used",
+    },
+)
+def list_hosts(call: Call, query: HostQuery) -> Page[Host]:
+    """List hosts by uuid, with what they have, what is used, and what is reserved beside that.
+
+    The state is up, down (no heartbeat, forced down, or asleep) or disabled.
+
+      scheduler-workerctl host list --cluster east --state down
+      scheduler-workerctl host list --name 'compute-1*' --sort-column 'VCPUs Used'
+    """
+    from scheduler_worker.service.inventory import listing
+
+    services = call.services
+
+    def is_wanted(replica: ClusterReplica, uuid: str) -> bool:
+        record = listing.record_of(replica, uuid)
+        if query.name is not None and not any(
+            fnmatchcase(each, query.name) for each in (record.host, record.nodename)
+        ):
+            return False
+        if query.aggregate is not None:
+            aggregates = services.fleet.prepare(replica).aggregates_of(record.host)
+            if query.aggregate not in {each.name for each in aggregates}:
+                return False
+        state = state_of(record, replica.table.now_s, services.down_after_s)
+        return query.state in {None, state}
+
+    has_conditions = any((query.name, query.state, query.aggregate))
+    return Page(
+        *listing.page(
+            services.fleet,
+            listing.hosts_of,
+            lambda replica, uuid: _host(services, replica, uuid),
+            cluster=query.cluster,
+            marker=query.marker,
+            limit=query.limit,
+            where=is_wanted if has_conditions else None,
+        )
+    )
+
+
+@operation("GET", "/hosts/{name}", command="host show")
+def get_host(call: Call, wanted: OneHost) -> HostDetails:
+    """Show all that is known of a host."""
+    from scheduler_worker.service.inventory import listing
+
+    name, services = wanted.name, call.services
+
+    def called(replica: ClusterReplica) -> Iterable[str]:
+        table = replica.table
+        is_uuid = table.row_of(name) is not None
+        return [name] if is_uuid else [each.uuid for each in table.find(name)]
+
+    def is_node(replica: ClusterReplica, uuid: str) -> bool:
+        return listing.record_of(replica, uuid).nodename == name
+
+    # Names of nodes have no index; few differ from the name of their host.
+    for keys_of, where in (called, None), (listing.hosts_of, is_node):
+        found, _ = listing.page(
+            services.fleet,
+            keys_of,
+            lambda replica, uuid: _details(services, replica, uuid),
+            limit=MOST_OF_A_NAME,
+            where=where,
+        )
+        if found:
+            break
+    return only_one(found, name, "host")
+
+
+MOST_OF_A_NAME = 20
+"""Hosts of one name that an error lists."""
+
+
+class _Identified(Protocol):
+    @property
+    def uuid(self) -> str: ...
+
+
+AnyHost = TypeVar("AnyHost", bound=_Identified)
+
+
+def only_one(found: Sequence[AnyHost], name: str, what: str) -> AnyHost:
+    """The host that a name means, of all that have it; one of this uuid comes first.
+
+    Raises NotFound, and Ambiguous.
+    """
+    exact = [each for each in found if each.uuid == name] or found
+    if not exact:
+        raise NotFound(what, name)
+    if len(exact) > 1:
+        raise Ambiguous(what, name, [each.uuid for each in exact])
+    return exact[0]
+
+
+def amounts_of(
+    hosts: Iterable[tuple[HostRecord, Sequence[ClaimOrReservation]]],
+) -> dict[str, Amount]:
+    """The amounts of hosts together, by name; each host comes with what is reserved on it."""
+    sums = {name: [0, 0, 0, 0] for name in ("vcpus", "memory_mb", "disk_mb")}
+    for record, held in hosts:
+        used, limit = reported_use(record), limits_of(record)
+        totals = {"vcpus": record.vcpus, "memory_mb": record.memory_mb}
+        for name, amounts in sums.items():
+            amounts[0] += totals.get(name, 1024 * record.local_gb)
+            amounts[1] += getattr(used, name)
+            amounts[2] += sum(getattr(each.resources, name) for each in held)
+            amounts[3] += getattr(limit, name)
+    return {name: Amount(*each) for name, each in sums.items()}
+
+
+def _host(services: Services, replica: ClusterReplica, uuid: str) -> Host:
+    from scheduler_worker.service.inventory import listing
+
+    table, record = services.fleet.prepare(replica), listing.record_of(replica, uuid)
+    held = table.reservations_of_host(uuid)
+    state = state_of(record, table.now_s, services.down_after_s)
+    aggregates = table.aggregates_of(record.host)
+    reason = out_of_service(record)
+    if state == "down" and reason is None:
+        reason = f"it has not been heard of within {services.down_after_s:g} s"
+    return Host(
+        uuid=uuid,
+        name=record.host,
+        nodename=record.nodename,
+        cluster=replica.scope,
+        zones=sorted(zones(aggregates)),
+        state=state,
+        reason=reason,
+        reported_at=moment(compute_reported_at_s(record)),
+        **amounts_of([(record, held)]),
+        aggregates=sorted(each.name for each in aggregates),
+        instances=len(table.reported_instances(record.host)),
+        reservations=len(held),
+    )
+
+
+def _details(services: Services, replica: ClusterReplica, uuid: str) -> HostDetails:
+    row = replica.table.row_of(uuid)
+    assert row is not None  # noqa: S101 - listed under the same lock
+    record, host = replica.table.records[row], replica.table.state(row)
+    topology = host.numa_topology
+    return HostDetails(
+        **msgspec.structs.asdict(_host(services, replica, uuid)),
+        instance_uuids=sorted(replica.table.reported_instances(record.host)),
+        numa_cells=[_cell(each) for each in topology.cells] if topology else [],
+        devices=_devices(record, host.pci_pools),
+        record=msgspec.to_builtins(record),
+    )
+
+
+def _cell(cell: NUMACell) -> NumaCell:
+    return NumaCell(
+        id=cell.id,
+        socket=cell.socket,
+        memory_mb=cell.memory,
+        memory_used_mb=cell.memory_usage,
+        shared_cpus=list(numbers(cell.cpuset)),
+        dedicated_cpus=list(numbers(cell.pcpuset)),
+        pinned_cpus=list(numbers(cell.pcpuset & ~cell.free_pcpus)),
+        cores=[list(numbers(each)) for each in cell.siblings],
+        pages=[
+            NumaPages(each.size_kb, each.total, each.used + each.reserved) for each in cell.mempages
+        ],
+    )
+
+
+def _devices(record: HostRecord, free: PCIPools) -> list[Devices]:
+    """The pools as reported, each with what reservations leave of it."""
+    return [
+        Devices(
+            vendor_id=pool.vendor_id,
+            product_id=pool.product_id,
+            numa_node=pool.numa_node,
+            reported=pool.count,
+            free=sum(each.count for each in free if each.is_of(pool)),
+            tags=pool.tags,
+        )
+        for pool in read_pci_pools(record.pci_device_pools)
+    ]

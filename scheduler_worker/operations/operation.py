@@ -1,0 +1,257 @@
+"""What an operation is: RPC, REST, the client, the command line and the reference follow from it.
+
+::
+
+    @operation("GET", "/reservations", columns={"Instance": "instance_uuid", "Host": "host"})
+    def list_reservations(call: Call, query: ReservationQuery) -> Page[Reservation]:
+        \"\"\"List the live reservations.\"\"\"
+
+Its name, parameters, answer and description are those of the function. No edge names a resource,
+and a resource knows no edge: what belongs to HTTP alone is in ``api/bind.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from scheduler_worker.errors import RequestError
+from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.callers import Caller
+
+if TYPE_CHECKING:
+    from scheduler_worker.operations.access import Access
+    from scheduler_worker.operations.services import OneWorker, Services, StoreServices
+    from scheduler_worker.service.policies.audit import Actor, Audit
+
+Item = TypeVar("Item")
+Parameters = TypeVar("Parameters", bound=msgspec.Struct)
+Answer = TypeVar("Answer")
+Moment = Annotated[datetime, Meta(tz=True)]
+Home = Literal["fleet", "store", "worker"]
+"""Who serves an operation: every worker and API process, by the shared state; API processes alone,
+which have the SQL store; or the one worker that the parameter ``worker`` names."""
+Column = str | tuple[str, str]
+"""The path of a field, such as ``vcpus.used``; with ``age`` or ``left``: a time as a duration."""
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The parameters of an operation that takes none."""
+
+
+class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The parameters of every list."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000, description="Items of a page at most.")] = 100
+    marker: Annotated[
+        str | None, Meta(description="Where the page begins: `next` of the page before it.")
+    ] = None
+
+
+class Page(msgspec.Struct, Generic[Item], frozen=True):
+    """A part of a list."""
+
+    items: list[Item]
+    next: str | None = None
+    """The marker of the next page, over REST its path; null: there is none."""
+
+
+class Operation(msgspec.Struct, Generic[Parameters, Answer], frozen=True, kw_only=True, eq=False):
+    """One thing that operators ask for; ``serve`` gets the call and its converted parameters."""
+
+    name: str
+    """Unique among all."""
+    text: str
+    """The description: a sentence, then what else there is to know."""
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str | None
+    """Over HTTP, with arguments as ``{name}``; None: it is served over RPC alone."""
+    parameters: type[Parameters]
+    answer: Any
+    """The type; None: nothing is answered."""
+    serve: Callable[[Call, Parameters], Answer]
+    right: Action | None = Action.READ
+    """What the caller must have a right to, somewhere; :meth:`Call.allow` narrows it. None: nothing
+    is needed."""
+    home: Home = "fleet"
+    columns: Mapping[str, Column] = {}
+    """Header -> field, of the tables of the command line; empty: all fields."""
+    long: Mapping[str, Column] = {}
+    """Further ones, with ``--long``."""
+    command: str | None = None
+    """Its name on the command line, such as ``host list``; None: it is none, or written by hand."""
+    most: int | None = None
+    """Rows that the command prints unless it is asked for others; None: all."""
+    done: str = ""
+    """What the command says of each thing that it was done to, such as ``released: {}``."""
+    status: HTTPStatus = HTTPStatus.OK
+    has_condition: bool = False
+    """Whether it heeds ``If-Match``: a change of a resource that others may have changed."""
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the description."""
+        return " ".join(self.text.split("\n\n")[0].split())
+
+    @property
+    def description(self) -> str:
+        """What follows the first sentence."""
+        return self.text.partition("\n\n")[2]
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it answers pages."""
+        return typing.get_origin(self.answer) is Page
+
+    @property
+    def noun(self) -> str:
+        """What a list calls its items over RPC: ``hosts`` of ``list_hosts``."""
+        return self.name.partition("_")[2]
+
+    @property
+    def fields(self) -> Sequence[msgspec.structs.FieldInfo]:
+        """The parameters."""
+        return msgspec.structs.fields(self.parameters)
+
+
+class Call:
+    """A request for an operation, over whichever edge it came."""
+
+    def __init__(
+        self,
+        operation: Operation[Any, Any],
+        services: Services,
+        caller: Caller,
+        access: Access,
+        *,
+        request_id: str = "",
+        subject: str = "",
+        check_match: Callable[[object, bool], None] = lambda _resource, _is_needed: None,
+    ) -> None:
+        """``subject`` is what the request is about, for the audit.
+
+        ``check_match`` checks the preconditions of HTTP for a resource as it is now, or None.
+        """
+        self.services = services
+        self.caller = caller
+        self.request_id = request_id
+        self.is_new = False
+        """Whether what is answered was made by this call, where it might have been there."""
+        self._operation = operation
+        self._access = access
+        self._subject = subject
+        self._check_match = check_match
+
+    @property
+    def store(self) -> StoreServices:
+        """What has the SQL store; for operations whose home it is."""
+        assert self.services.store is not None  # noqa: S101 - else the operation is not bound
+        return self.services.store
+
+    @property
+    def worker(self) -> OneWorker:
+        """The worker that serves; for operations of one."""
+        assert self.services.worker is not None  # noqa: S101 - else the operation is not bound
+        return self.services.worker
+
+    @property
+    def actor(self) -> Actor:
+        """Who is named in the audit."""
+        return self._access.actor(self.caller)
+
+    def check(self) -> None:
+        """Raises Forbidden for a caller who has the operation's right nowhere."""
+        self.allow()
+
+    def allow(self, *clusters: str) -> None:
+        """Raises Forbidden unless the caller has the right in each of these; none: anywhere."""
+        if (right := self._operation.right) is not None:
+            self._access.check(self.caller, right, self._subject, clusters)
+
+    def check_match(self, resource: object, *, is_needed: bool = True) -> None:
+        """Check that the caller has seen the resource as it is now; None: there is none.
+
+        Over HTTP raises Failed: 412 for another state, 428 where the caller names none.
+        """
+        self._check_match(resource, is_needed)
+
+    def changing(
+        self, action: str, subject: str, *, before: object = None, after: object = None
+    ) -> contextlib.AbstractContextManager[None]:
+        """Record a change of the shared state in the audit; the block makes it.
+
+        ``before`` and ``after`` are values that JSON can hold; None: there is nothing.
+        """
+        audit: Audit = self._access.audit
+        return audit.changing(self.actor, action, subject, before=_json(before), after=_json(after))
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()
+
+
+def operation(
+    method: Literal["GET", "POST", "PUT", "DELETE"], path: str | None, **details: Any
+) -> Callable[[Callable[[Call, Parameters], Answer]], Operation[Parameters, Answer]]:
+    """Make an operation of the function that serves it; ``details`` are the fields of Operation."""
+
+    def made(serve: Callable[[Call, Parameters], Answer]) -> Operation[Parameters, Answer]:
+        types = typing.get_type_hints(serve, include_extras=True)
+        answer = types["return"]
+        _, parameters = (each for name, each in types.items() if name != "return")
+        return Operation(
+            name=serve.__name__,
+            text=inspect.getdoc(serve) or "",
+            method=method,
+            path=path,
+            parameters=parameters,
+            answer=None if answer is type(None) else answer,
+            serve=serve,
+            **details,
+        )
+
+    return made
+
+
+def page_of(
+    rows: Iterable[tuple[str, Item]], query: PageQuery, view: Callable[[Item], Answer]
+) -> Page[Answer]:
+    """The page of rows by key that a query asks for: those after its marker."""
+    after = query.marker or ""
+    found = sorted((each for each in rows if each[0] > after), key=lambda each: each[0])
+    here = found[: query.limit]
+    return Page([view(row) for _, row in here], here[-1][0] if len(found) > len(here) else None)
+
+
+def moment(seconds: float | None) -> datetime | None:
+    """A time of the epoch; None where there is none: never, or for ever."""
+    if seconds is None or not 0 < seconds < 1e11 or not math.isfinite(seconds):
+        return None
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def when(seconds: float) -> datetime:
+    """A time of the epoch that is one."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def seconds_of(time: datetime | None) -> float | None:
+    """A time as seconds of the epoch."""
+    return None if time is None else time.timestamp()
+
+
+def unique(found: Sequence[Item], names: Callable[[Item], str], what: str) -> Item:
+    """The only one of those that have a name. Raises RequestError where there are several."""
+    if len(found) > 1:
+        listed = ", ".join(map(names, found))
+        raise RequestError("name", f"several {what} have it; use a uuid: {listed}")
+    return found[0]

@@ -1,0 +1,186 @@
+"""Rehearsals: what kept decisions would be under another policy, or on other hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta, structs
+
+from scheduler_worker.errors import Invalid, NotFound, RequestError
+from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.model.rehearsals import (
+    Asked,
+    RehearsalRecord,
+    RehearsalState,
+    RehearsalSummary,
+)
+from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.operation import (
+    Call,
+    Moment,
+    Page,
+    PageQuery,
+    operation,
+    when,
+)
+from scheduler_worker.operations.policies import PolicyText
+
+if TYPE_CHECKING:
+    from scheduler_worker.model.host_records import HostReport
+
+DEFAULT_SPAN_S = 86_400.0
+MAX_HOSTS = 1000
+_DRAFT = "00000000-0000-0000-0000-000000000000"
+"""The id of a policy that is tried and not stored."""
+
+
+class RehearsalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which decisions are made again, and under what. Nothing that is in force is touched."""
+
+    since: Moment | None = None
+    """Those from this time on; null: of the last day."""
+    until: Moment | None = None
+    """Those before this time; null: all until now."""
+    cluster: str | None = None
+    """Only those of this cluster, which `policy` is tried in; null: of all, and in all."""
+    project: str | None = None
+    policy: PolicyText | None = None
+    """The policy that is tried, stored or not; null: those in force."""
+    drained: Annotated[list[str], Meta(max_length=MAX_HOSTS)] = []
+    """Hosts, by name, that take no more instances."""
+    added: Annotated[list[dict[str, Any]], Meta(max_length=MAX_HOSTS)] = []
+    """Reports of further hosts, as the RPC method `update_hosts` takes them."""
+
+
+class RehearsalOutline(msgspec.Struct, frozen=True, kw_only=True):
+    """A rehearsal, and how far it is."""
+
+    id: str
+    user: str
+    begun_at: datetime
+    since: datetime
+    until: datetime
+    cluster: str | None
+    project: str | None
+    policy: str | None
+    """The name of the policy that is tried; null: those in force."""
+    drained: list[str]
+    added: list[str]
+    """The names of the further hosts."""
+    state: RehearsalState
+    read: int
+    """Decisions that were read."""
+    done: int
+    """Decisions that were made again, of `total`."""
+    total: int
+    problem: str | None
+    """Why it failed, or who cancelled it."""
+
+
+class RehearsalResult(RehearsalOutline, frozen=True, kw_only=True):
+    """A rehearsal with its result; null: it has none, or not yet."""
+
+    result: RehearsalSummary | None
+
+
+class OneRehearsal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rehearsal."""
+
+    id: Annotated[str, Meta(description="The id of a rehearsal.")]
+
+
+@operation("GET", "/rehearsals", home="store")
+def list_rehearsals(call: Call, query: PageQuery) -> Page[RehearsalOutline]:
+    """List the rehearsals of the last day, the latest first."""
+    found = call.store.rehearsals.records.all()
+    ids = [each.id for each in found]
+    begin = ids.index(query.marker) + 1 if query.marker in ids else 0
+    shown = found[begin : begin + query.limit]
+    is_last = begin + len(shown) == len(found)
+    outlines = [RehearsalOutline(**_fields(each)) for each in shown]
+    return Page(outlines, None if is_last else shown[-1].id)
+
+
+@operation("POST", "/rehearsals", home="store", right=Action.REHEARSE, status=HTTPStatus.ACCEPTED)
+def begin_rehearsal(call: Call, asked: RehearsalRequest) -> RehearsalResult:
+    """Begin to decide kept decisions again; ask for the rehearsal until it is done."""
+    from scheduler_worker import codec
+
+    policy = None
+    if asked.policy is not None:
+        policy = ClusterPolicy(id=_DRAFT, version=1, **structs.asdict(asked.policy))
+        _check(call, policy)
+    added = codec.decode_host_reports(asked.added, "added") if asked.added else ()
+    wanted = _asked(call, asked, added)
+    record = call.store.rehearsals.begin(wanted, policy, added, call.caller.name)
+    return RehearsalResult(**_fields(record), result=None)
+
+
+@operation("GET", "/rehearsals/{id}", home="store")
+def get_rehearsal(call: Call, wanted: OneRehearsal) -> RehearsalResult:
+    """Show a rehearsal: how far it is, and its result."""
+    record, result = _found(call, wanted.id)
+    return RehearsalResult(**_fields(record), result=result)
+
+
+@operation("DELETE", "/rehearsals/{id}", home="store", right=Action.REHEARSE)
+def remove_rehearsal(call: Call, wanted: OneRehearsal) -> None:
+    """Cancel a rehearsal that runs, or forget one that has ended."""
+    _found(call, wanted.id)
+    call.store.rehearsals.end(wanted.id, call.caller.name)
+
+
+def _found(call: Call, id: str) -> tuple[RehearsalRecord, RehearsalSummary | None]:
+    found = call.store.rehearsals.records.find(id)
+    if found is None:
+        raise NotFound("rehearsal", id)
+    return found
+
+
+def _asked(call: Call, asked: RehearsalRequest, added: Sequence[HostReport]) -> Asked:
+    now_s = call.store.rehearsals.records.now_s()
+    since_s = now_s - DEFAULT_SPAN_S if asked.since is None else asked.since.timestamp()
+    until_s = now_s if asked.until is None else asked.until.timestamp()
+    if since_s >= until_s:
+        raise RequestError("since", "it is not before until")
+    return Asked(
+        since_s=since_s,
+        until_s=until_s,
+        cluster=asked.cluster,
+        project=asked.project,
+        policy=None if asked.policy is None else asked.policy.name,
+        drained=tuple(asked.drained),
+        added=tuple(each.host for each in added),
+    )
+
+
+def _check(call: Call, policy: ClusterPolicy) -> None:
+    try:
+        call.store.administration.check_trial(policy)
+    except Invalid as error:
+        raise RequestError(f"policy.{error.field}", error.problem) from None
+
+
+def _fields(record: RehearsalRecord) -> dict[str, Any]:
+    asked = record.asked
+    return {
+        "id": record.id,
+        "user": record.user,
+        "begun_at": when(record.begun_at_s),
+        "since": when(asked.since_s),
+        "until": when(asked.until_s),
+        "cluster": asked.cluster,
+        "project": asked.project,
+        "policy": asked.policy,
+        "drained": list(asked.drained),
+        "added": list(asked.added),
+        "state": record.state,
+        "read": record.read,
+        "done": record.done,
+        "total": record.total,
+        "problem": record.problem,
+    }

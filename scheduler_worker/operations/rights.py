@@ -1,0 +1,130 @@
+"""Who may do what: oslo.policy rules over the roles that a caller has in a cluster or the system.
+
+=======================  =========================================================================
+``api:read``             a role anywhere
+``policy:create``        policy editor of a cluster, or of the system
+``policy:edit``,         policy editor of *every* cluster that the policy is attached to, or of the
+``policy:delete``        system; of any cluster where it is attached to none
+``cluster:attach``       policy editor of that cluster, or of the system
+``rehearsal:run``        policy editor of a cluster, or of the system
+``unit:delete``,         administrator of the system
+``unit:switch``
+``reservation:release``  administrator of the reservation's cluster, or of the system
+``balancing:switch``     administrator of that cluster, or of the system
+``tuning:edit``          policy editor of the system: a tuning policy is for all clusters
+``worker:drain``,        administrator of the system
+``audit:read``
+=======================  =========================================================================
+
+A rule sees ``role`` (a role with all that it includes), ``system_scope`` (``all`` for a role of the
+system), ``cluster`` (of a role in a cluster) and ``user``; ``%(cluster)s`` is the cluster that
+the action is about. Of a Keystone token it sees ``role``, ``user``, and ``user_id``,
+``system_scope``, ``project_id``, ``project_name`` and ``domain_id``, as far as the token has them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from oslo_config import cfg
+from oslo_policy import policy
+
+from scheduler_worker.errors import ConfigError
+from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.callers import ROLES, Caller
+from scheduler_worker.operations.reread import RereadFile
+
+LOG = logging.getLogger(__name__)
+
+
+_EDITOR = "rule:policy_editor"
+_ADMINISTRATOR = "role:administrator and rule:in_scope"
+_RULES = [
+    policy.RuleDefault("in_scope", "system_scope:all or cluster:%(cluster)s"),
+    policy.RuleDefault("reader", "role:reader and rule:in_scope"),
+    policy.RuleDefault("policy_editor", "role:policy_editor and rule:in_scope"),
+    policy.RuleDefault("system_administrator", "role:administrator and system_scope:all"),
+    policy.RuleDefault(Action.READ.value, "rule:reader", "Read units, policies and clusters"),
+    policy.RuleDefault(Action.CREATE.value, _EDITOR, "Create a policy"),
+    policy.RuleDefault(Action.EDIT.value, _EDITOR, "Edit a policy, for each of its clusters"),
+    policy.RuleDefault(Action.DELETE.value, _EDITOR, "Delete a policy"),
+    policy.RuleDefault(Action.ATTACH.value, _EDITOR, "Attach a policy to a cluster"),
+    policy.RuleDefault(Action.REHEARSE.value, _EDITOR, "Begin and cancel rehearsals"),
+    policy.RuleDefault(
+        Action.DELETE_UNIT.value, "rule:system_administrator", "Delete an external unit"
+    ),
+    policy.RuleDefault(
+        Action.SWITCH_UNIT.value,
+        "rule:system_administrator",
+        "Enable and disable an external unit",
+    ),
+    policy.RuleDefault(Action.RELEASE.value, _ADMINISTRATOR, "Release a reservation"),
+    policy.RuleDefault(
+        Action.SWITCH_BALANCING.value, _ADMINISTRATOR, "Set the mode of a cluster's balance"
+    ),
+    policy.RuleDefault(
+        Action.EDIT_TUNING.value,
+        "role:policy_editor and system_scope:all",
+        "Set and withdraw tuning policies",
+    ),
+    policy.RuleDefault(Action.DRAIN.value, "rule:system_administrator", "Drain and resume workers"),
+    policy.RuleDefault(Action.READ_AUDIT.value, "rule:system_administrator", "Read the audit"),
+]
+
+
+class Rights:
+    """Evaluates the rules; an operator's file, read again when it changes, may replace some."""
+
+    def __init__(self, policy_file: str | None = None) -> None:
+        """Raises ConfigError where the file cannot be read or has a rule that is no rule."""
+        if policy_file:
+            self._enforcer = RereadFile(Path(policy_file), _enforcer, LOG.error).current
+        else:
+            default = _enforcer(None)
+            self._enforcer = lambda: default
+
+    def may(self, caller: Caller, action: Action, clusters: Collection[str] | None = None) -> bool:
+        """Whether the caller may do it in each of these clusters; None or none: anywhere."""
+        held = list(_held(caller))
+        if not clusters:
+            return any(self._permits(each, action, each.get("cluster")) for each in held)
+        return all(
+            any(self._permits(each, action, cluster) for each in held) for cluster in clusters
+        )
+
+    def _permits(self, credentials: Mapping[str, Any], action: Action, cluster: str | None) -> bool:
+        target = {} if cluster is None else {"cluster": cluster}
+        return bool(self._enforcer().enforce(action.value, target, dict(credentials)))
+
+
+def _enforcer(policy_file: Path | None) -> policy.Enforcer:
+    """The default rules, and those of the file. Raises ConfigError."""
+    conf = cfg.ConfigOpts()
+    conf([], project="scheduler_worker", default_config_files=[], default_config_dirs=[])
+    # A path without a file means: the default rules alone.
+    path = str(policy_file or "/nonexistent")
+    found = policy.Enforcer(conf, policy_file=path, fallback_to_json_file=False)
+    found.suppress_deprecation_warnings = True
+    found.register_defaults(_RULES)
+    try:
+        found.load_rules(force_reload=True)
+        found.check_rules(raise_on_violation=True)
+    except Exception as error:  # whatever the parser of the file raises
+        raise ConfigError(f"[api] policy_file: {policy_file}: {error}") from None
+    if policy_file and not found.policy_path:
+        raise ConfigError(f"[api] policy_file: {policy_file}: there is no such file")
+    found.use_conf = False  # else it reads a changed file unchecked, and a lost one as empty
+    return found
+
+
+def _held(caller: Caller) -> Iterator[dict[str, Any]]:
+    """The credentials of a caller: those of each role, in its scope, or those of a token."""
+    if caller.scope:
+        yield dict(caller.scope)
+    for grant in caller.grants:
+        where = {"system_scope": "all"} if grant.cluster is None else {"cluster": grant.cluster}
+        roles = list(ROLES[: ROLES.index(grant.role) + 1])
+        yield {"user": caller.name, "roles": roles, **where}

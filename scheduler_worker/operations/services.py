@@ -1,0 +1,88 @@
+"""What operations are served with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from scheduler_worker.model.host_records import HostReport
+    from scheduler_worker.model.policies import ClusterPolicy
+    from scheduler_worker.model.rehearsals import Asked, RehearsalRecord
+    from scheduler_worker.service.balancing.administration import BalancingAdministration
+    from scheduler_worker.service.decisions.kept import KeptDecisions
+    from scheduler_worker.service.health.reported import ReportedWorkers
+    from scheduler_worker.service.inventory.inventory import Inventory
+    from scheduler_worker.service.placement.capacity import Capacity
+    from scheduler_worker.service.placement.scheduler import Scheduler
+    from scheduler_worker.service.policies.administration import PolicyAdministration
+    from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
+    from scheduler_worker.service.replay.records import RehearsalRecords
+    from scheduler_worker.service.state.presence import WorkerFacts
+    from scheduler_worker.service.state.replica import Fleet
+    from scheduler_worker.service.tuning.policies import TuningPolicies
+    from scheduler_worker.service.tuning.tuned_hosts import TunedHosts
+    from scheduler_worker.service.tuning.tuner import Tuner
+
+
+class OneWorker(Protocol):
+    """The worker that serves; nothing here may take a lock that requests may hold."""
+
+    @property
+    def facts(self) -> WorkerFacts: ...
+
+    @property
+    def tuner(self) -> Tuner: ...
+
+    def status(self) -> Mapping[str, Any]:
+        """Its uptime, problems, load, and what it holds, in plain values and without secrets."""
+
+    def drain(self) -> None:
+        """Take no more requests off the topic's queue. Raises RequestError where it cannot."""
+
+    def resume(self) -> None:
+        """Undo :meth:`drain`."""
+
+
+class Rehearse(Protocol):
+    """Starts rehearsals and ends them; see :class:`scheduler_worker.rehearsals.Rehearsals`."""
+
+    @property
+    def records(self) -> RehearsalRecords: ...
+
+    def begin(
+        self, asked: Asked, policy: ClusterPolicy | None, added: Sequence[HostReport], user: str
+    ) -> RehearsalRecord: ...
+
+    def end(self, id: str, user: str) -> None: ...
+
+
+class StoreServices(NamedTuple):
+    """Those of an API process, which has the SQL store."""
+
+    administration: PolicyAdministration
+    rehearsals: Rehearse
+    problems: Callable[[], Mapping[str, Sequence[str]]]
+    """Why each of what this process needs cannot be used, if so; takes two seconds at most."""
+
+
+class Services(NamedTuple):
+    """The use cases of a process, which share a fleet."""
+
+    fleet: Fleet
+    scheduler: Scheduler
+    inventory: Inventory
+    capacity: Capacity
+    tuning: TuningPolicies
+    tuned_hosts: TunedHosts
+    balancing: BalancingAdministration
+    policies: ClusterPolicies
+    workers: ReportedWorkers
+    decisions: KeptDecisions | None
+    """None: no records of decisions are kept."""
+    clusters: Callable[[], Collection[str]]
+    """The names of all clusters, also of those without hosts."""
+    down_after_s: float
+    """A host without a heartbeat for so long counts as down."""
+    store: StoreServices | None = None
+    worker: OneWorker | None = None

@@ -1,0 +1,368 @@
+"""Workers as they reported last, and what is wrong with how to mend it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from scheduler_worker.errors import RequestError, StateUnavailable
+from scheduler_worker.model.findings import Finding, Status, failed
+from scheduler_worker.model.spreads import Spread
+from scheduler_worker.model.worker_reports import (
+    ClusterReport,
+    Holds,
+    PartReport,
+    WorkerReport,
+    WorkerState,
+)
+from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.operation import (
+    Call,
+    Nothing,
+    Page,
+    PageQuery,
+    operation,
+    page_of,
+)
+from scheduler_worker.redaction import redacted
+
+if TYPE_CHECKING:
+    from scheduler_worker.service.health.reported import Reported
+
+STATE, POLICY_STORE = "state", "policy store"
+"""What an API process needs, by name."""
+
+
+class Times(msgspec.Struct, frozen=True):
+    """Durations of the last minutes, in seconds: at most 26 % above the real ones, never below.
+
+    Null: there were none.
+    """
+
+    count: int
+    median_s: float | None
+    p99_s: float | None
+
+    @classmethod
+    def of(cls, spread: Spread) -> Times:
+        """What most of them do not exceed."""
+        return cls(spread.total, spread.reached(0.5), spread.reached(0.99))
+
+
+class Requests(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests for destinations of the last minutes, waits for clusters' locks, and errors."""
+
+    over_s: float
+    """For how many seconds they are counted."""
+    placed: int
+    refused: int
+    failed: int
+    duration: Times
+    lock_wait: Times
+    lock_hold: Times
+    errors: dict[str, int]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker is; durations in seconds. The fields are those of `get_worker` over RPC."""
+
+    uptime_s: float
+    missing: list[str]
+    """What keeps it from serving."""
+    is_consuming: bool
+    slots: int | None
+    """Null: its server does not say."""
+    running: int
+    waiting: int
+    lag_s: float | None
+    """How long requests wait in the topic's queue before it gets them; null: it is not known."""
+    waiting_for_pending: int
+    waiting_for_feed: int
+    unwritten_decisions: int
+    holds: Holds
+    feed: dict[str, PartReport]
+    requests: Requests
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker, and what it reported last."""
+
+    name: str
+    version: str
+    topic: str
+    state: WorkerState
+    is_claiming: bool
+    is_feeding: bool
+    is_dry_run: bool
+    is_drained: bool
+    age_s: float | None
+    """How old the report is; null: there is none."""
+    report: Report | None
+
+
+class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster's queue and lock, of all workers together."""
+
+    cluster: str
+    in_line: int
+    oldest_s: float
+    waiting_for_pending: int
+    reservations: int
+    holder: str | None
+    """The worker that had the lock when it reported."""
+    held_s: float | None
+    lock_wait: Times
+    lock_hold: Times
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """How the workers and this process are."""
+
+    status: Status
+    """The worst of the findings, else ok."""
+    findings: list[Finding]
+    """What is wrong, the worst first."""
+    workers: int
+    serving: int
+    requests: Requests
+    clusters: list[ClusterQueue]
+    """The busiest of each worker, by name."""
+    feed: dict[str, PartReport]
+    """Cells by name; empty where hosts do not come from Nova's databases."""
+
+
+class OneWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A worker."""
+
+    worker: Annotated[str, Meta(description="Its [DEFAULT] host.")]
+
+
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a worker at this moment, as it says itself."""
+
+    name: str
+    version: str
+    topic: str
+    state: WorkerState
+    is_claiming: bool
+    is_feeding: bool
+    is_dry_run: bool
+    is_drained: bool
+    uptime_s: float
+    missing: list[str]
+    holds: Holds
+    bus: dict[str, Any]
+    clusters: dict[str, Any]
+    feed_lag_s: dict[str, float | None]
+
+
+@operation(
+    "GET",
+    "/workers",
+    command="worker list",
+    columns={
+        "Worker": "name",
+        "State": "state",
+        "Version": "version",
+        "Uptime": "report.uptime_s",
+        "Lag": "report.lag_s",
+        "Slots": "report.slots",
+        "Running": "report.running",
+        "Waiting": "report.waiting",
+        "Holds": "report.holds.names",
+    },
+)
+def list_workers(call: Call, query: PageQuery) -> Page[Worker]:
+    """List the workers by name, as each reported last.
+
+    State: serving; drained, or draining while requests are in hand; not ready, `worker show` says
+    why; dry run; silent: killed less than 30 s ago, stuck or cut off; no report yet. Lag is how
+    long requests wait in the topic's queue before this worker gets them; 0 while it has free slots.
+    Holds: leases of clusters' locks, and the turns of feed, tuning and balancing.
+    """
+    found = ((each.name, each) for each in call.services.workers.read())
+    return page_of(found, query, _worker)
+
+
+@operation(
+    "GET",
+    None,
+    home="worker",
+    command="worker show",
+    columns={
+        "Worker": "name",
+        "State": "state",
+        "Version": "version",
+        "Topic": "topic",
+        "Uptime": "uptime_s",
+        "Missing": "missing",
+        "Lag": "bus.queue_delay_s",
+        "Slots": "bus.slots",
+        "Running": "bus.running",
+        "Waiting": "bus.waiting",
+        "Holds": "holds.names",
+        "Claims in Placement": "is_claiming",
+        "Hosts from Nova": "is_feeding",
+        "Feed Lag": "feed_lag_s",
+        "Bus": "bus",
+        "Clusters": "clusters",
+    },
+)
+def get_worker(call: Call, wanted: OneWorker) -> WorkerStatus:
+    """Show the state of a worker: what it is doing, what it holds, and what is missing.
+
+    It answers however busy it is, and while it is drained.
+    """
+    return _status(call, wanted)
+
+
+@operation("POST", None, home="worker", right=Action.DRAIN)
+def drain_worker(call: Call, wanted: OneWorker) -> WorkerStatus:
+    """Have a worker take no more requests off the topic's queue; it finishes what it has."""
+    _check_named(call, wanted)
+    call.worker.drain()
+    return _status(call, wanted)
+
+
+@operation("POST", None, home="worker", right=Action.DRAIN)
+def resume_worker(call: Call, wanted: OneWorker) -> WorkerStatus:
+    """Have a drained worker take requests again."""
+    _check_named(call, wanted)
+    call.worker.resume()
+    return _status(call, wanted)
+
+
+def _check_named(call: Call, wanted: OneWorker) -> None:
+    facts = call.worker.facts
+    if wanted.worker != facts.name:
+        raise RequestError(
+            "worker",
+            f"this is {facts.name}; send it to {facts.topic}.{wanted.worker} instead",
+        )
+
+
+def _status(call: Call, wanted: OneWorker) -> WorkerStatus:
+    _check_named(call, wanted)
+    from scheduler_worker.service.health.reported import state_of
+
+    facts, status = call.worker.facts, call.worker.status()
+    in_hand = status["bus"]["running"] + status["bus"]["waiting"]
+    return WorkerStatus(
+        **msgspec.structs.asdict(facts),
+        **{**status, "holds": msgspec.convert(status["holds"], Holds)},
+        state=state_of(facts, status["missing"], in_hand),
+    )
+
+
+@operation("GET", "/health", home="store")
+def get_health(call: Call, _: Nothing) -> Health:
+    """Show what is wrong, and how to mend it."""
+    from scheduler_worker.service.health import rules
+
+    problems = call.store.problems()
+    found = [
+        failed(f"the {name}, from this API process", text, _mend_of(name, text))
+        for name, texts in problems.items()
+        for text in texts
+    ]
+    workers: list[Reported] = []
+    try:
+        workers = call.services.workers.read()
+        found += rules.findings(workers)
+    except StateUnavailable as error:
+        if not problems.get(STATE):
+            text = str(error)
+            found.append(failed(f"the {STATE}, from this API process", text, _mend_of(STATE, text)))
+    reports = [each.report for each in workers if each.report is not None]
+    found.sort(key=lambda each: each.status is not Status.FAILED)
+    return Health(
+        status=found[0].status if found else Status.OK,
+        findings=[
+            msgspec.structs.replace(each, message=redacted(each.message), fix=redacted(each.fix))
+            for each in found
+        ],
+        workers=len(workers),
+        serving=sum(each.state == "serving" for each in workers),
+        requests=_requests(reports),
+        clusters=list(_clusters(workers)),
+        feed=rules.parts_of(reports),
+    )
+
+
+def _mend_of(name: str, problem: str) -> str:
+    from scheduler_worker.service.health import mends
+
+    return mends.of_state(problem) if name == STATE else mends.POLICY_STORE
+
+
+def _worker(found: Reported) -> Worker:
+    return Worker(
+        **msgspec.structs.asdict(found.facts),
+        state=found.state,
+        age_s=None if found.report is None else round(found.age_s, 1),
+        report=None if found.report is None else _report(found.report),
+    )
+
+
+def _report(found: WorkerReport) -> Report:
+    return Report(
+        uptime_s=found.uptime_s,
+        missing=list(found.missing),
+        is_consuming=found.is_consuming,
+        slots=found.slots,
+        running=found.running,
+        waiting=found.waiting,
+        lag_s=found.lag_s,
+        waiting_for_pending=found.waiting_for_pending,
+        waiting_for_feed=found.waiting_for_feed,
+        unwritten_decisions=found.unwritten_decisions,
+        holds=found.holds,
+        feed=dict(found.feed),
+        requests=_requests([found]),
+    )
+
+
+def _requests(reports: Sequence[WorkerReport]) -> Requests:
+    lately = [each.lately for each in reports]
+    times = [cluster.times for each in reports for cluster in each.clusters]
+    errors: Counter[str] = Counter()
+    for each in lately:
+        errors.update(each.errors)
+    return Requests(
+        over_s=max((each.over_s for each in lately), default=0.0),
+        placed=sum(each.placed for each in lately),
+        refused=sum(each.refused for each in lately),
+        failed=sum(each.failed for each in lately),
+        duration=Times.of(Spread.summed(each.durations for each in lately)),
+        lock_wait=Times.of(Spread.summed(each.wait for each in times)),
+        lock_hold=Times.of(Spread.summed(each.hold for each in times)),
+        errors=dict(errors.most_common()),
+    )
+
+
+def _clusters(workers: Sequence[Reported]) -> Iterator[ClusterQueue]:
+    by_name: dict[str, list[tuple[str, ClusterReport]]] = {}
+    for each in workers:
+        for cluster in each.report.clusters if each.report else ():
+            by_name.setdefault(cluster.name, []).append((each.name, cluster))
+    for name, found in sorted(by_name.items()):
+        clusters = [cluster for _, cluster in found]
+        held_s, holder = min(  # who has it since the shortest time: others have handed it on
+            ((each.held_s, worker) for worker, each in found if each.held_s is not None),
+            default=(None, None),
+        )
+        yield ClusterQueue(
+            cluster=name,
+            in_line=sum(each.in_line for each in clusters),
+            oldest_s=max(each.oldest_s for each in clusters),
+            waiting_for_pending=sum(each.waiting_for_pending for each in clusters),
+            reservations=max(each.reservations for each in clusters),
+            holder=holder,
+            held_s=held_s,
+            lock_wait=Times.of(Spread.summed(each.times.wait for each in clusters)),
+            lock_hold=Times.of(Spread.summed(each.times.hold for each in clusters)),
+        )

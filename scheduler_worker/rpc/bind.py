@@ -1,0 +1,70 @@
+"""Operations over RPC: each is a method of namespace ``scheduler_worker``, by its name.
+
+Its arguments are its parameters. Who calls is what the context of the message says, which nobody
+has checked: whoever reaches the bus may write one. So rights guard against mistakes here, and
+accounts of the broker against strangers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from scheduler_worker.operations.access import Access
+from scheduler_worker.operations.callers import ROLES, Caller, Grant, Role, included
+from scheduler_worker.operations.forms import parsed, plain
+from scheduler_worker.operations.operation import Call, Operation
+from scheduler_worker.operations.services import Services
+from scheduler_worker.rpc.contract import Context, Endpoint
+from scheduler_worker.rpc.worker import NAMESPACE, VERSION
+
+
+class Callers:
+    """Finds out who calls, and what they may do."""
+
+    def __init__(self, role: Role | None, roles: Mapping[str, Role]) -> None:
+        """``role`` is that of a context without roles, None: it may do nothing.
+
+        ``roles`` are ours by those of Keystone, which the contexts of OpenStack's services have.
+        """
+        self._role = role
+        self._roles = roles
+
+    def caller(self, context: Context) -> Caller:
+        """Who sent a message."""
+        role = self._role
+        if context.roles:
+            meant = included(context.roles, self._roles)
+            role = ROLES[len(meant) - 1] if meant else None
+        where = f"RPC, project {context.project_id}" if context.project_id else "RPC"
+        grants = () if role is None else (Grant(role),)
+        return Caller(context.user_id or "a client of the bus", grants, where)
+
+
+def endpoint(
+    operations: Iterable[Operation[Any, Any]], services: Services, access: Access, callers: Callers
+) -> Endpoint:
+    """The operations that a worker serves; those of one worker never block."""
+    found = [each for each in operations if each.home != "store"]
+
+    def method(operation: Operation[Any, Any]) -> Callable[..., Any]:
+        def serve(context: Context, **arguments: Any) -> Any:
+            call = Call(
+                operation,
+                services,
+                callers.caller(context),
+                access,
+                request_id=context.request_id,
+                subject=str(next(iter(arguments.values()), "")),
+            )
+            call.check()
+            return plain(operation, operation.serve(call, parsed(operation, arguments)))
+
+        return serve
+
+    return Endpoint(
+        NAMESPACE,
+        VERSION,
+        {each.name: method(each) for each in found},
+        non_blocking=frozenset(each.name for each in found if each.home == "worker"),
+    )

@@ -1,0 +1,171 @@
+"""The tables of operations in the pages about RPC, REST and the command line."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import re
+import sys
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from scheduler_worker.operations import OPERATIONS
+from scheduler_worker.operations.forms import choices, description
+from scheduler_worker.operations.operation import Operation, Page, PageQuery
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+_BEGIN = "<!-- made of the operations by `make reference`: do not edit -->"
+_END = "<!-- end -->"
+AnyOperation = Operation[Any, Any]
+
+
+def with_operations() -> dict[Path, str]:
+    """The pages with their blocks made anew."""
+    blocks = {"rpc.md": [_rpc()], "rest-v1.md": [_rest(), _types()]}
+    blocks["scheduler-workerctl.md"] = [_commands()]
+    return {DOCS / name: _filled((DOCS / name).read_text(), some) for name, some in blocks.items()}
+
+
+def _filled(text: str, blocks: list[str]) -> str:
+    pattern = re.compile(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", re.DOTALL)
+    left = iter(blocks)
+    return pattern.sub(lambda _: f"{_BEGIN}\n\n{next(left)}\n\n{_END}", text)
+
+
+def _rpc() -> str:
+    lines = ["| method | arguments | answer | |", "|---|---|---|---|"]
+    for each in OPERATIONS:
+        if each.home != "store":
+            given = ", ".join(f"`{name}`" for name in _parameters(each))
+            to = "call to `topic.NAME`: " if each.home == "worker" else ""
+            lines.append(f"| `{each.name}` | {given} | {_answer(each)} | {to}{each.summary} |")
+    return "\n".join(lines)
+
+
+def _rest() -> str:
+    lines = ["| path | | right |", "|---|---|---|"]
+    for each in OPERATIONS:
+        if each.path is not None:
+            path = re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), f"/v1{each.path}")
+            what = f"{each.method}: {each.summary}"
+            if each.answer is not None:
+                what += f" Answers {_answer(each)}."
+            given = [name for name in _parameters(each) if f"{{{name}}}" not in each.path]
+            if given:
+                what += f" Takes {', '.join(f'`{name}`' for name in given)}."
+            lines.append(f"| `{path}` | {what} | `{each.right}` |")
+    return "\n".join(lines)
+
+
+def _parameters(operation: AnyOperation) -> list[str]:
+    return [each.name if each.required else f"{each.name}?" for each in operation.fields]
+
+
+def _answer(operation: AnyOperation) -> str:
+    if operation.is_list:
+        [item] = typing.get_args(operation.answer)
+        return f"a page of `{item.__name__}`"
+    return f"`{_name(operation.answer)}`" if operation.answer is not None else "null"
+
+
+# Types
+
+
+def _types() -> str:
+    kinds: dict[str, type[msgspec.Struct]] = {}
+    for each in OPERATIONS:
+        for kind in (each.parameters, each.answer):
+            _collect(kind, kinds)
+    return "\n\n".join("\n".join(_type(kinds[name])) for name in sorted(kinds))
+
+
+def _collect(kind: Any, found: dict[str, type[msgspec.Struct]]) -> None:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind is not Page:
+        if kind.__name__ in found or not structs.fields(kind):
+            return
+        found[kind.__name__] = kind
+        for each in structs.fields(kind):
+            _collect(each.type, found)
+    for each in typing.get_args(kind):
+        _collect(each, found)
+
+
+def _type(kind: type[msgspec.Struct]) -> Iterator[str]:
+    yield f"**{kind.__name__}**: {' '.join(inspect.cleandoc(kind.__doc__ or '').split())}"
+    yield ""
+    yield "| field | type | |"
+    yield "|---|---|---|"
+    texts = {name: text for base in reversed(kind.__mro__) for name, text in _texts(base).items()}
+    for each in structs.fields(kind):
+        text = description(each) or texts.get(each.name, "")
+        shown = _name(each.type).replace("|", "or")
+        yield f"| `{each.name}` | {shown} | {text.replace('|', 'or')} |"
+
+
+def _texts(kind: type) -> dict[str, str]:
+    """The strings behind the fields of a class, by field."""
+    module = sys.modules.get(kind.__module__)
+    if module is None or not kind.__module__.startswith("scheduler_worker"):
+        return {}
+    [body] = [
+        node.body
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+    ]
+    found = {}
+    for field, text in itertools.pairwise(body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=said)):
+                found[name] = " ".join(str(said).split())
+    return found
+
+
+def _name(kind: Any) -> str:
+    """A type, as people write it."""
+    if typing.get_origin(kind) is typing.Annotated:
+        return _name(typing.get_args(kind)[0])
+    text = kind.__name__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind)
+    text = re.sub(r"Annotated\[(.*?), msgspec\.Meta\(.*?\)\]", r"\1", text)
+    text = re.sub(r"(?:\w+\.)+(\w+)", r"\1", text)
+    return (
+        re.sub(r"Literal\[(.*?)\]", r"\1", text).replace("NoneType", "null").replace("None", "null")
+    )
+
+
+# Commands
+
+
+def _commands() -> str:
+    found = sorted((each.command, each) for each in OPERATIONS if each.command is not None)
+    return "\n\n".join("\n".join(_command(name, each)) for name, each in found)
+
+
+def _command(name: str, operation: AnyOperation) -> Iterator[str]:
+    yield f"### {name}"
+    yield ""
+    words = [each.name.upper() for each in operation.fields if each.required]
+    more = "..." if operation.done else ""
+    yield f"`{' '.join([name, *words])}{more}`: {operation.text}"
+    rows = [
+        (each.name.upper() if each.required else f"`--{each.name.replace('_', '-')}`", each)
+        for each in operation.fields
+        if each.name not in PageQuery.__struct_fields__
+    ]
+    if rows:
+        yield ""
+        yield "| argument | |"
+        yield "|---|---|"
+    for shown, each in rows:
+        of = f" One of {', '.join(f'`{text}`' for text in choices(each.type))}."
+        yield f"| {shown} | {description(each)}{of if choices(each.type) else ''} |"
+    if operation.columns:
+        yield ""
+        yield f"Columns: {', '.join(operation.columns)}."
+    if operation.long:
+        yield f"With `--long` also {', '.join(operation.long)}."
