@@ -9,13 +9,12 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_worker.cli.manage import GROUPS, main, parser
+from scheduler_worker.cli.manage import main
 from scheduler_worker.cli.policy_texts import read_policies, write_policies
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.policies import (
@@ -254,17 +253,6 @@ def test_a_written_policy_is_read_as_it_was(policy):
 
 
 # The manual
-
-
-def test_every_command_is_explained_in_the_help_and_in_the_manual():
-    groups: Any = parser()._subparsers._group_actions[0].choices
-    assert len(groups) == len(GROUPS)
-    for group, made in groups.items():
-        for name, command in made._subparsers._group_actions[0].choices.items():
-            assert f"### {group} {name}\n" in MANUAL.read_text()
-            assert len(command.description) > 100
-            options = re.findall(r"--[a-z]+", command.format_help())
-            assert all(each in MANUAL.read_text() for each in options if each != "--help")
 
 
 def test_the_manuals_session_has_the_output_shown_there(desk, monkeypatch, tmp_path):
