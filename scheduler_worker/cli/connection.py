@@ -56,14 +56,6 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def config_arguments(arguments: argparse.Namespace) -> list[str]:
-    """The files and directories that were given, as arguments of ``scheduler-worker``."""
-    return [
-        *(f"--config-file={each}" for each in arguments.config_file),
-        *(f"--config-dir={each}" for each in arguments.config_dir),
-    ]
-
-
 def configuration_of(
     arguments: argparse.Namespace, *, prog: str = "scheduler-worker", more: Sequence[str] = ()
 ) -> Configuration:
@@ -75,7 +67,9 @@ def configuration_of(
 
     from scheduler_worker import conf
 
-    files = [*config_arguments(arguments), *(f"--config-file={each}" for each in more)]
+    files = [f"--config-file={each}" for each in arguments.config_file]
+    files += [f"--config-dir={each}" for each in arguments.config_dir]
+    files += [f"--config-file={each}" for each in more]
     try:
         return conf.load(files, prog=prog)
     except (cfg.Error, OSError, ValueError) as error:

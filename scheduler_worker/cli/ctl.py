@@ -54,6 +54,7 @@ exit status:
         "decision list": "fleet.decisions:ListDecisions",
         "decision show": "fleet.decisions:ShowDecision",
         "decision tail": "fleet.decisions:TailDecisions",
+        "doctor": "doctor:Doctor",
         "host list": "fleet.hosts:ListHosts",
         "host remove": "fleet.hosts:RemoveHosts",
         "host report": "fleet.hosts:ReportHosts",
@@ -66,9 +67,14 @@ exit status:
         "policy import": "fleet.policies:ImportPolicies",
         "policy list": "fleet.policies:ListPolicies",
         "policy show": "fleet.policies:ShowPolicy",
+        "rehearse": "rehearse:Rehearse",
         "reservation list": "fleet.reservations:ListReservations",
         "reservation release": "fleet.reservations:ReleaseReservations",
         "reservation show": "fleet.reservations:ShowReservation",
+        "tuning check": "tuning:Check",
+        "tuning explain": "tuning:Explain",
+        "tuning run": "tuning:Run",
+        "tuning schema": "tuning:Schema",
         "worker drain": "fleet.workers:DrainWorkers",
         "worker list": "fleet.workers:ListWorkers",
         "worker resume": "fleet.workers:ResumeWorkers",
@@ -90,10 +96,7 @@ exit status:
 _OF_ARGPARSE = {
     "balance": [f"balance {each}" for each in ("default", "dry-run", "off", "on", "show")],
     "capacity": ["capacity"],
-    "doctor": ["doctor"],
     "explain": ["explain"],
-    "rehearse": ["rehearse"],
-    "tuning": [f"tuning {each}" for each in ("check", "explain", "run", "schema")],
 }
 """Modules with commands that are written for argparse."""
 
