@@ -6,7 +6,6 @@ return.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,11 +14,6 @@ from scheduler_worker.cli.program import REFUSED, Program
 from scheduler_worker.errors import BackendError, ConfigError, SchedulerWorkerError
 
 UNREACHABLE = 3
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status, as the help lists them."""
-    return Ctl().main(arguments)
 
 
 class Ctl(Program):
@@ -109,3 +103,6 @@ class _OfArgparse(NamedTuple):
         from scheduler_worker.cli.argparse_groups import commands_of
 
         return commands_of([import_module(f"{__package__}.{self.module}")])[self.name]
+
+
+main = Ctl.main

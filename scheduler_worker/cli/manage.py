@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
 
 from scheduler_worker.cli import UNUSABLE
@@ -16,11 +15,6 @@ from scheduler_worker.errors import AdministrationError, SchedulerWorkerError
 if TYPE_CHECKING:
     from scheduler_worker.conf import Settings
     from scheduler_worker.service.policies.administration import PolicyAdministration
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status, as the help lists them."""
-    return Manage().main(arguments)
 
 
 class Manage(Program):
@@ -72,6 +66,9 @@ exit status:
         return parser
 
 
+main = Manage.main
+
+
 class ManageCommand(PlainCommand):
     """A command of the program."""
 
@@ -81,10 +78,8 @@ class ManageCommand(PlainCommand):
 
         return conf.settings(configuration_of(self.app.options, prog=Manage.NAME))
 
-    @contextlib.contextmanager
-    def administration(self) -> Iterator[PolicyAdministration]:
+    def administration(self) -> AbstractContextManager[PolicyAdministration]:
         """The use cases of administrators. Raises ConfigError, PolicyStoreUnavailable."""
         from scheduler_worker.factories import policy_administration
 
-        with policy_administration(self.settings()) as administration:
-            yield administration
+        return policy_administration(self.settings())

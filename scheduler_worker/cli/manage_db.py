@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from scheduler_worker.cli.commands import confirmed, say
@@ -76,12 +75,10 @@ class Version(ManageCommand):
                 say(f"{'->' if each.partition(' ')[0] == now else '  '} {each}")
 
 
-@contextlib.contextmanager
-def _schema(command: ManageCommand) -> Iterator[PolicySchema]:
+def _schema(command: ManageCommand) -> closing[PolicySchema]:
     from scheduler_worker.factories import open_policy_schema
 
-    with contextlib.closing(open_policy_schema(command.settings().policy_store)) as schema:
-        yield schema
+    return closing(open_policy_schema(command.settings().policy_store))
 
 
 def _say_versions(before: str, after: str) -> None:

@@ -54,18 +54,19 @@ class Program(App):
             commands.commands[name] = EntryPoint(name, f"{__package__}.{place}", self.NAME)
         super().__init__(self.DESCRIPTION, __version__, commands, deferred_help=True)
 
-    def main(self, arguments: Sequence[str] | None) -> int:
+    @classmethod
+    def main(cls, arguments: Sequence[str] | None = None) -> int:
         """Run a command and return its exit status; ``arguments``: default those of the process.
 
         Raises:
             SystemExit: from the parser, with 2 on wrong arguments and 0 after ``--help``.
         """
         try:
-            status = self.run(list(sys.argv[1:] if arguments is None else arguments))
+            status = cls().run(list(sys.argv[1:] if arguments is None else arguments))
             sys.stdout.flush()
-            if status == _SIGPIPE:
-                raise BrokenPipeError
-        except BrokenPipeError:  # the reader, such as head, has closed the pipe
+        except BrokenPipeError:
+            status = _SIGPIPE
+        if status == _SIGPIPE:  # the reader, such as head, has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         return status
