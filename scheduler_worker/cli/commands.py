@@ -66,6 +66,7 @@ def say_table(rows: Sequence[Sequence[str]]) -> None:
 
 def confirmed(question: str) -> bool:
     """Ask on the terminal; without one the answer is no, and a message names ``--yes``."""
+    sys.stdout.flush()  # the question is about what was printed
     if not sys.stdin.isatty():
         sys.stderr.write(f"{question} There is no terminal to ask on; pass --yes to do so.\n")
         return False

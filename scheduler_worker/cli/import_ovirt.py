@@ -70,7 +70,6 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
         if arguments.dry_run:
             say("Nothing was changed: this was a dry run.")
             return 0
-        sys.stdout.flush()
         question = (
             f"Change {len(plan.changes)} policies and attach {len(plan.attachments)} clusters?"
         )

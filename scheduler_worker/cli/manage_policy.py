@@ -91,7 +91,6 @@ class ImportPolicies(ManageCommand):
             if not changes:
                 say("The store has these policies already; there is nothing to change.")
                 return 0
-            sys.stdout.flush()
             question = f"Change {len(changes)} of {len(given)} policies in the store?"
             if not parsed_args.yes and not confirmed(question):
                 return 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
 import shlex
@@ -14,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_worker.cli.manage import main
 from scheduler_worker.cli.policy_texts import read_policies, write_policies
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.policies import (
@@ -24,6 +22,7 @@ from scheduler_worker.model.policies import (
     SelectorUse,
     WeightUse,
 )
+from tests.support.desk import Desk
 
 ROOT = Path(__file__).resolve().parents[2]
 MANUAL = ROOT / "docs" / "scheduler-worker-manage.md"
@@ -37,32 +36,6 @@ policies:
   - {unit: RAMWeigher, factor: 2.0}
   selector: {unit: RankSum}
 """
-
-
-class Desk:
-    """Runs commands on a SQLite file in a folder of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._config = folder / "worker.conf"
-        self._folder = folder
-        self.connect(f"sqlite:///{folder / 'policies.sqlite'}")
-
-    def connect(self, url: str) -> None:
-        self._config.write_text(f"[policy_store]\nconnection = {url}\n")
-
-    def run(self, *arguments: str) -> tuple[int, str]:
-        """The exit status and the output."""
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            status = main(["--config-file", str(self._config), *arguments])
-        return status, out.getvalue()
-
-    def file(self, text: str) -> str:
-        path = self._folder / "policies.yaml"
-        path.write_text(text)
-        return str(path)
-
-    def stored(self) -> str:
-        return self.run("policy", "export")[1]
 
 
 @pytest.fixture
