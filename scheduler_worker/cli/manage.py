@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
 
@@ -57,6 +58,7 @@ exit status:
         SchedulerWorkerError: UNUSABLE,
         ValueError: UNUSABLE,
     }
+    SILENCED = logging.INFO  # a warning names a file of units that is left out, and why
 
     def build_option_parser(
         self, description: str | None, version: str | None, argparse_kwargs: object = None

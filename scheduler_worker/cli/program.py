@@ -46,6 +46,9 @@ class Program(App):
     """Name -> module in this package and class in it, such as ``manage_db:Upgrade``."""
     STATUSES: ClassVar[Mapping[type[Exception], int]]
     """The exit statuses of expected errors; of the classes that an error has the first counts."""
+    SILENCED: ClassVar[int] = logging.CRITICAL
+    """The level up to which nothing is logged without ``--debug``."""
+    LOG = logging.getLogger("cliff")
 
     def __init__(self) -> None:
         self._failure: BaseException | None = None
@@ -99,7 +102,7 @@ class Program(App):
         return parser
 
     def configure_logging(self) -> None:
-        """Libraries say nothing: what is wrong is in the error."""
+        self.LOG.propagate = self.options.debug  # cliff logs errors, which are reported here
         if self.options.debug:
             from scheduler_worker.monitoring import protect
 
@@ -117,7 +120,7 @@ class Program(App):
             self.parser.error(self._unknown(argv))
         silenced = logging.root.manager.disable
         if not self.options.debug:
-            logging.disable()
+            logging.disable(self.SILENCED)
         try:
             status = super().run_subcommand(argv)
         finally:

@@ -168,7 +168,7 @@ def test_a_file_that_cannot_be_used_is_named_with_the_field(text, problem):
         read_policies(text, "policies.yaml")
 
 
-def test_errors_have_a_status_and_no_secret(desk, capsys):
+def test_errors_have_a_status_and_no_secret(desk, capsys, caplog):
     assert desk.run("policy", "export", "gone")[0] == 1
     assert desk.run("policy", "import", "/gone.yaml")[0] == 2
     desk.connect("postgresql://anna:secret@127.0.0.1:1/policies")
@@ -181,6 +181,7 @@ def test_errors_have_a_status_and_no_secret(desk, capsys):
     assert "127.0.0.1" in said
     assert "'oracle' is not supported" in said
     assert "secret" not in said
+    assert caplog.text == ""  # they are said once
 
 
 def test_tables_of_another_version_are_refused_with_the_command(desk, capsys):
