@@ -6,7 +6,6 @@ The users file is read again by itself; other options need a restart.
 
 from __future__ import annotations
 
-import faulthandler
 import logging
 import os
 import secrets
@@ -20,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from oslo_config import cfg
 
-from scheduler_worker.cli import UNUSABLE, signals, systemd
+from scheduler_worker.cli import signals, systemd
+from scheduler_worker.cli.worker import opened, run
 from scheduler_worker.errors import SchedulerWorkerError
-from scheduler_worker.redaction import redacted
 
 if TYPE_CHECKING:
     from scheduler_worker.api_process import ApiProcess
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
+PROGRAM = "scheduler-worker-api"
 _TICK_S = 0.5
 _SAME_SIGNAL_S = 1.0
 """A signal to a process group may arrive twice, from the sender and from a parent such as make."""
@@ -55,27 +55,17 @@ _CLI_OPTS = [
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if stopped, 1 if failed, 2 for wrong arguments or options."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    signals.block()
-    faulthandler.enable()
-    from scheduler_worker import conf as configuration
-    from scheduler_worker.cli.worker import open_log
-    from scheduler_worker.monitoring import protect
+    return run(PROGRAM, arguments, _CLI_OPTS, _serve)
 
-    try:
-        conf = configuration.load(arguments, cli_opts=_CLI_OPTS, prog="scheduler-worker-api")
-        settings = configuration.settings(conf)
-        if conf.demo:
-            conf.set_default("use_stderr", True)  # the standard output has one line
-        open_log(conf, program="scheduler-worker-api")
-        protect(settings.monitoring.max_log_line)
-        LOG.info("Configuration: %s", ", ".join(conf.files) or "no file")
-        if conf.demo:
-            with tempfile.TemporaryDirectory(prefix="scheduler-worker-api-") as directory:
-                return _demo(conf, Path(directory))
-        return serve(_build(conf))
-    except (SchedulerWorkerError, cfg.Error, ValueError) as error:
-        sys.stderr.write(f"scheduler-worker-api: {redacted(str(error))}\n")
-        return UNUSABLE
+
+def _serve(conf: Configuration) -> int:
+    if conf.demo:
+        conf.set_default("use_stderr", True)  # the standard output has one line
+    opened(conf, PROGRAM)
+    if conf.demo:
+        with tempfile.TemporaryDirectory(prefix=f"{PROGRAM}-") as directory:
+            return _demo(conf, Path(directory))
+    return serve(_build(conf))
 
 
 def _build(conf: Configuration) -> ApiProcess:

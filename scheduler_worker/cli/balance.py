@@ -7,8 +7,6 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from cliff.command import Command
-
 from scheduler_worker.cli.bind import FleetCommand, json_of
 from scheduler_worker.model.balancing import Considered, Mode
 from scheduler_worker.model.host_power import phrase
@@ -111,15 +109,6 @@ class Show(FleetCommand):
         by_cluster = {each.cluster: each for each in found}
         sys.stdout.write(json_of(by_cluster) if arguments.json else text_of(found))
         return 0
-
-
-COMMANDS: dict[str, type[Command]] = {
-    "balance on": On,
-    "balance off": Off,
-    "balance dry-run": DryRun,
-    "balance default": Default,
-    "balance show": Show,
-}
 
 
 def text_of(found: Iterable[Balancing]) -> str:

@@ -19,6 +19,7 @@ from cliff.command import Command
 from cliff.lister import Lister
 from cliff.show import ShowOne
 
+from scheduler_worker.cli.commands import PlainCommand
 from scheduler_worker.cli.connection import add_connection, connected
 from scheduler_worker.errors import ConfigError, NotFound
 from scheduler_worker.operations import OPERATIONS
@@ -34,18 +35,13 @@ _LENGTHS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _TIME = "30m, 2h, 7d ago, or such as 2026-01-31T12:00"
 
 
-class FleetCommand(Command):
+class FleetCommand(PlainCommand):
     """A command that asks the workers; its docstring is its help."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        self.add_arguments(parser)
         add_connection(parser)
         return parser
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's own arguments."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
         with connected(parsed_args) as client:

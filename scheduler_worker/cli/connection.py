@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from oslo_config import cfg
-
-from scheduler_worker import conf as configuration
-from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import CallTimeout, ConfigError, NotServed
-from scheduler_worker.rpc.transport import Bus, register_opts
+
+if TYPE_CHECKING:
+    from scheduler_worker.client import SchedulerClient
+    from scheduler_worker.conf import Configuration
 
 TIMEOUT_S, LONGEST_S = 10.0, 3600.0
 _NOWHERE = (
@@ -57,12 +56,24 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def config_arguments(arguments: argparse.Namespace) -> list[str]:
-    """The files and directories that were given, as arguments of ``scheduler-worker``."""
-    return [
-        *(f"--config-file={each}" for each in arguments.config_file),
-        *(f"--config-dir={each}" for each in arguments.config_dir),
-    ]
+def configuration_of(
+    arguments: argparse.Namespace, *, prog: str = "scheduler-worker", more: Sequence[str] = ()
+) -> Configuration:
+    """What the files and directories say that were given, and ``more`` files.
+
+    Raises ConfigError for one that cannot be read.
+    """
+    from oslo_config import cfg
+
+    from scheduler_worker import conf
+
+    files = [f"--config-file={each}" for each in arguments.config_file]
+    files += [f"--config-dir={each}" for each in arguments.config_dir]
+    files += [f"--config-file={each}" for each in more]
+    try:
+        return conf.load(files, prog=prog)
+    except (cfg.Error, OSError, ValueError) as error:
+        raise ConfigError(str(error)) from None
 
 
 @contextlib.contextmanager
@@ -74,8 +85,13 @@ def connected(arguments: argparse.Namespace) -> Iterator[SchedulerClient]:
         CallTimeout: a call in the block had no answer; says who was asked for how long.
         NotServed: another service answered; says where, and what to do.
     """
+    from oslo_config import cfg
+
+    from scheduler_worker.client import SchedulerClient
+    from scheduler_worker.rpc.transport import Bus, register_opts
+
+    conf = configuration_of(arguments)
     try:
-        conf = configuration.load(config_arguments(arguments))
         register_opts(conf)
         if not arguments.url and conf.get_location("transport_url").location.name in _UNSET:
             raise ConfigError(_NOWHERE)

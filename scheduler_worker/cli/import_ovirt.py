@@ -10,7 +10,7 @@ import getpass
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -19,7 +19,7 @@ from scheduler_worker.api.engine_client import Engine, EngineClient
 from scheduler_worker.api.engine_policies import EngineUnits, Imported, imported
 from scheduler_worker.api.presentation import parameters_of
 from scheduler_worker.cli import policy_changes
-from scheduler_worker.cli.commands import actor, add_command, confirmed
+from scheduler_worker.cli.commands import actor, confirmed, say
 from scheduler_worker.cli.dry_run_files import read_text
 from scheduler_worker.cli.policy_changes import PolicyChange
 from scheduler_worker.cli.policy_texts import Given
@@ -30,25 +30,6 @@ from scheduler_worker.model.policies import NOVA, ClusterPolicy
 from scheduler_worker.service.policies.administration import PolicyAdministration
 from scheduler_worker.service.policies.policy_rules import check_parameters, cluster_parameters
 from scheduler_worker.wording import listed
-
-_TEXT = """\
-Store the policies of an oVirt engine, with their filters, positions, weights, factors, balance and
-properties, under the same ids. The engine is only read, with the rights of the user that is named.
-Policies that come with the worker, such as none and power_saving, are compared and not stored.
-
-What would change is shown first, as a diff, and done after a question; a second run finds nothing
-to change. Units that are not known here, such as external ones, are named, and nothing is changed
-unless --skip-unknown-units leaves them out.
-
-examples:
-  scheduler-worker-manage policy import-ovirt --url https://engine.example.com/ovirt-engine/api \\
-      --user admin@internal --ca-file engine-ca.pem --dry-run
-  scheduler-worker-manage policy import-ovirt --url https://engine.example.com/ovirt-engine/api \\
-      --user admin@internal --ca-file engine-ca.pem --cluster-map Default=rack-1
-
-A cluster of the engine that --cluster-map names is attached here to the policy that it has there,
-with its own properties. Clusters that it does not name are listed, and not attached.
-"""
 
 
 class Attachment(NamedTuple):
@@ -70,45 +51,8 @@ class Plan(NamedTuple):
     notes: list[str]
 
 
-def add_to(commands: Any) -> None:
-    """Add the command to those of the group ``policy``."""
-    command = add_command(commands, "import-ovirt", _TEXT, "store the policies of an oVirt engine")
-    command.add_argument("--url", required=True, help="of the engine's API, .../ovirt-engine/api")
-    command.add_argument("--user", required=True, help="of the engine, such as admin@internal")
-    command.add_argument(
-        "--password-file",
-        type=Path,
-        metavar="FILE",
-        help="whose first line is the password; default: it is asked for",
-    )
-    command.add_argument(
-        "--ca-file",
-        metavar="FILE",
-        help="certificates that the engine's is verified by; default: those of the system",
-    )
-    command.add_argument(
-        "--cluster-map",
-        action="append",
-        default=[],
-        metavar="THEIRS=OURS",
-        help="attach our cluster as that of the engine; NAME alone where both have the name. "
-        "May be given several times",
-    )
-    command.add_argument(
-        "--skip-unknown-units", action="store_true", help="leave out units that are not known here"
-    )
-    command.add_argument("--dry-run", action="store_true", help="show what would change, no more")
-    command.add_argument("--yes", action="store_true", help="change it without a question")
-    command.add_argument(
-        "--as",
-        dest="author",
-        metavar="NAME",
-        help="who makes the change, for the audit; default: the user of this system",
-    )
-    command.set_defaults(run=_run)
-
-
-def _run(arguments: argparse.Namespace, settings: Settings) -> int:
+def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    """Do what the command says; returns the exit status."""
     wanted = _cluster_map(arguments.cluster_map)
     password = _password(arguments.password_file, arguments.user)
     client = EngineClient(arguments.url, arguments.user, password, ca_file=arguments.ca_file)
@@ -116,18 +60,16 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> int:
         engine = client.read()
     with policy_administration(settings) as administration:
         plan = _plan(engine, administration, wanted, skip=arguments.skip_unknown_units)
-        for note in plan.notes:
-            _say(note)
+        say(*plan.notes)
         policy_changes.show(administration, plan.changes)
         for each in plan.attachments:
-            _say(f"cluster {each.cluster}: {each.before} -> {_described(each)}")
+            say(f"cluster {each.cluster}: {each.before} -> {_described(each)}")
         if not plan.changes and not plan.attachments:
-            _say("The store has all of this already; there is nothing to change.")
+            say("The store has all of this already; there is nothing to change.")
             return 0
         if arguments.dry_run:
-            _say("Nothing was changed: this was a dry run.")
+            say("Nothing was changed: this was a dry run.")
             return 0
-        sys.stdout.flush()
         question = (
             f"Change {len(plan.changes)} policies and attach {len(plan.attachments)} clusters?"
         )
@@ -145,7 +87,7 @@ def _apply(plan: Plan, administration: PolicyAdministration, author: str | None)
         administration.attachments.attach(
             each.cluster, who, policy=each.policy.id, parameters=each.parameters, is_new=True
         )
-        _say(f"attached: {each.cluster}")
+        say(f"attached: {each.cluster}")
 
 
 # The plan
@@ -288,7 +230,3 @@ def _password(file: Path | None, user: str) -> str:
     if not sys.stdin.isatty():
         raise ConfigError("There is no terminal to ask for the password on; pass --password-file")
     return getpass.getpass(f"Password of {user}: ")
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")

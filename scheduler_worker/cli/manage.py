@@ -1,28 +1,28 @@
-"""``scheduler-worker-manage``: the policy store, its policies, and the users of the REST API.
-
-A group of subcommands is a module with ``add_to``, listed in ``GROUPS``. Each subcommand sets
-``run``: a function of the parsed arguments and the settings that returns the exit status.
-"""
+"""``scheduler-worker-manage``: the policy store, its policies, and the users of the REST API."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-from collections.abc import Sequence
+import logging
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, ClassVar
 
-from oslo_config import cfg
-
-from scheduler_worker import conf as configuration
-from scheduler_worker.cli import UNUSABLE, manage_db, manage_policy, manage_unit, manage_user
-from scheduler_worker.conf import Settings
+from scheduler_worker.cli import UNUSABLE
+from scheduler_worker.cli.commands import PlainCommand
+from scheduler_worker.cli.connection import add_config, configuration_of
+from scheduler_worker.cli.program import REFUSED, Program
 from scheduler_worker.errors import AdministrationError, SchedulerWorkerError
-from scheduler_worker.redaction import redacted
 
-PROGRAM = "scheduler-worker-manage"
-GROUPS = (manage_db, manage_policy, manage_unit, manage_user)
-REFUSED = 1
-_DESCRIPTION = """\
+if TYPE_CHECKING:
+    from scheduler_worker.conf import Settings
+    from scheduler_worker.service.policies.administration import PolicyAdministration
+
+
+class Manage(Program):
+    """The program."""
+
+    NAME = "scheduler-worker-manage"
+    DESCRIPTION = """\
 Manage the policy store: the SQL database with the policies that administrators make. It reads the
 worker's configuration files, of which [policy_store] connection names the database.
 
@@ -32,68 +32,56 @@ worker's configuration files, of which [policy_store] connection names the datab
   scheduler-worker-manage unit enable NAME              let policies use a unit from a file
   scheduler-worker-manage user add NAME --role ROLE     add a user of the REST API
 """
-_EPILOG = """\
+    EPILOG = """\
 exit status:
   0  done, or there was nothing to do
   1  refused: a policy is invalid, was changed meanwhile, or the question was answered with no
   2  wrong arguments or configuration, or the database or the shared state cannot be reached
 """
+    COMMANDS: ClassVar = {
+        "db upgrade": "manage_db:Upgrade",
+        "db downgrade": "manage_db:Downgrade",
+        "db version": "manage_db:Version",
+        "policy list": "manage_policy:ListPolicies",
+        "policy export": "manage_policy:ExportPolicies",
+        "policy import": "manage_policy:ImportPolicies",
+        "policy import-ovirt": "manage_policy:ImportOvirt",
+        "unit list": "manage_unit:ListUnits",
+        "unit enable": "manage_unit:EnableUnit",
+        "unit disable": "manage_unit:DisableUnit",
+        "user add": "manage_user:AddUser",
+        "user remove": "manage_user:RemoveUser",
+        "user list": "manage_user:ListUsers",
+    }
+    STATUSES: ClassVar = {
+        AdministrationError: REFUSED,
+        SchedulerWorkerError: UNUSABLE,
+        ValueError: UNUSABLE,
+    }
+    SILENCED = logging.INFO  # a warning names a file of units that is left out, and why
+
+    def build_option_parser(
+        self, description: str | None, version: str | None, argparse_kwargs: object = None
+    ) -> argparse.ArgumentParser:
+        parser = super().build_option_parser(description, version)
+        add_config(parser)
+        return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status, as :data:`_EPILOG` lists them.
-
-    Raises:
-        SystemExit: from the parser, with 2 on wrong arguments and 0 after ``--help``.
-    """
-    try:
-        parsed = parser().parse_args(arguments)
-        status = int(parsed.run(parsed, _settings(parsed)))
-        sys.stdout.flush()
-    except AdministrationError as error:
-        return _failed(error, REFUSED)
-    except (SchedulerWorkerError, cfg.Error, ValueError) as error:
-        return _failed(error, UNUSABLE)
-    except BrokenPipeError:  # the reader, such as head, has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    return status
+main = Manage.main
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of all groups."""
-    found = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    found.add_argument(
-        "--config-file",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="a configuration file of the worker; default: those that a worker reads",
-    )
-    found.add_argument(
-        "--config-dir",
-        action="append",
-        default=[],
-        metavar="DIRECTORY",
-        help="a directory whose *.conf files are read after them",
-    )
-    groups = found.add_subparsers(required=True, metavar="GROUP", title="groups")
-    for group in GROUPS:
-        group.add_to(groups)
-    return found
+class ManageCommand(PlainCommand):
+    """A command of the program."""
 
+    def settings(self) -> Settings:
+        """Those of the files that were named before the command. Raises ConfigError."""
+        from scheduler_worker import conf
 
-def _settings(parsed: argparse.Namespace) -> Settings:
-    files = [text for each in parsed.config_file for text in ("--config-file", each)]
-    folders = [text for each in parsed.config_dir for text in ("--config-dir", each)]
-    return configuration.settings(configuration.load([*files, *folders], prog=PROGRAM))
+        return conf.settings(configuration_of(self.app.options, prog=Manage.NAME))
 
+    def administration(self) -> AbstractContextManager[PolicyAdministration]:
+        """The use cases of administrators. Raises ConfigError, PolicyStoreUnavailable."""
+        from scheduler_worker.factories import policy_administration
 
-def _failed(error: Exception, status: int) -> int:
-    sys.stderr.write(f"{PROGRAM}: {redacted(str(error))}\n")
-    return status
+        return policy_administration(self.settings())

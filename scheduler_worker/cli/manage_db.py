@@ -3,86 +3,84 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING
 
-from scheduler_worker.cli.commands import add_command, confirmed
-from scheduler_worker.conf import Settings
-from scheduler_worker.factories import open_policy_schema
+from scheduler_worker.cli.commands import confirmed, say
+from scheduler_worker.cli.manage import ManageCommand
 
-_UPGRADE = """\
-Make the tables of the policy store, or bring them up to the version that this program needs. Back
-up the database first. Nothing happens when it is at that version already. Stop the programs that
-use the database, such as the API; workers do not.
-"""
-_DOWNGRADE = """\
-Bring the tables of the policy store down to a version, for an older program. What only the newer
-tables can hold is lost: `scheduler-worker-manage db version` lists what each version adds. `base`
-drops all tables, with all policies.
-"""
-_VERSION = """\
-Print the version of the policy store's tables, and all versions with what each of them adds. The
-one that the tables are at is marked with an arrow.
-"""
+if TYPE_CHECKING:
+    from scheduler_worker.backends.sql.migrate import PolicySchema
 
 
-def add_to(groups: Any) -> None:
-    """Add the group to the parsers of all groups."""
-    group = groups.add_parser("db", help="the tables of the policy store")
-    commands = group.add_subparsers(required=True, metavar="COMMAND", title="commands")
-    upgrade = add_command(
-        commands, "upgrade", _UPGRADE, "make the tables, or bring them up to date"
-    )
-    upgrade.add_argument(
-        "version", nargs="?", default="head", metavar="VERSION", help="default: the newest"
-    )
-    upgrade.set_defaults(run=_upgrade)
-    downgrade = add_command(
-        commands, "downgrade", _DOWNGRADE, "bring the tables to an older version"
-    )
-    downgrade.add_argument("version", metavar="VERSION", help="such as 0001, or base")
-    downgrade.add_argument(
-        "--yes",
-        action="store_true",
-        help="lose what only newer tables can hold, without a question",
-    )
-    downgrade.set_defaults(run=_downgrade)
-    version = add_command(commands, "version", _VERSION, "print the version of the tables")
-    version.set_defaults(run=_version)
+class Upgrade(ManageCommand):
+    """Make the tables of the policy store, or bring them up to date.
+
+    They get the version that this program needs. Back up the database first. Nothing happens when
+    it is at that version already. Stop the programs that use the database, such as the API; workers
+    do not.
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "version", nargs="?", default="head", metavar="VERSION", help="default: the newest"
+        )
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        with _schema(self) as schema:
+            before = schema.current()
+            schema.upgrade(parsed_args.version)
+            _say_versions(before, schema.current())
 
 
-def _upgrade(arguments: argparse.Namespace, settings: Settings) -> int:
-    with closing(open_policy_schema(settings.policy_store)) as schema:
-        before = schema.current()
-        schema.upgrade(arguments.version)
-        _say_versions(before, schema.current())
-    return 0
+class Downgrade(ManageCommand):
+    """Bring the tables of the policy store down to a version, for an older program.
+
+    What only the newer tables can hold is lost: `scheduler-worker-manage db version` lists what
+    each version adds. `base` drops all tables, with all policies.
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("version", metavar="VERSION", help="such as 0001, or base")
+        parser.add_argument(
+            "--yes",
+            action="store_true",
+            help="lose what only newer tables can hold, without a question",
+        )
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        with _schema(self) as schema:
+            before = schema.current()
+            if not parsed_args.yes and not confirmed(
+                f"Bring the tables of {schema.name} from version {before} down to "
+                f"{parsed_args.version}, and lose what only the newer ones can hold?"
+            ):
+                return 1
+            schema.downgrade(parsed_args.version)
+            _say_versions(before, schema.current())
+        return 0
 
 
-def _downgrade(arguments: argparse.Namespace, settings: Settings) -> int:
-    with closing(open_policy_schema(settings.policy_store)) as schema:
-        before = schema.current()
-        if not arguments.yes and not confirmed(
-            f"Bring the tables of {schema.name} from version {before} down to "
-            f"{arguments.version}, and lose what only the newer ones can hold?"
-        ):
-            return 1
-        schema.downgrade(arguments.version)
-        _say_versions(before, schema.current())
-    return 0
+class Version(ManageCommand):
+    """Print the version of the policy store's tables, and all versions with what each adds.
+
+    The one that the tables are at is marked with an arrow.
+    """
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        with _schema(self) as schema:
+            now = schema.current()
+            say(schema.name)
+            for each in ("base no tables", *schema.versions()):
+                say(f"{'->' if each.partition(' ')[0] == now else '  '} {each}")
 
 
-def _version(_arguments: argparse.Namespace, settings: Settings) -> int:
-    with closing(open_policy_schema(settings.policy_store)) as schema:
-        now = schema.current()
-        sys.stdout.write(f"{schema.name}\n")
-        for each in ("base no tables", *schema.versions()):
-            arrow = "->" if each.partition(" ")[0] == now else "  "
-            sys.stdout.write(f"{arrow} {each}\n")
-    return 0
+def _schema(command: ManageCommand) -> closing[PolicySchema]:
+    from scheduler_worker.factories import open_policy_schema
+
+    return closing(open_policy_schema(command.settings().policy_store))
 
 
 def _say_versions(before: str, after: str) -> None:
     text = f"at version {after} already" if before == after else f"from version {before} to {after}"
-    sys.stdout.write(f"The tables are {text}.\n")
+    say(f"The tables are {text}.")

@@ -5,87 +5,159 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from scheduler_worker.cli import import_ovirt, policy_changes
-from scheduler_worker.cli.commands import actor, add_command, confirmed
-from scheduler_worker.cli.dry_run_files import read_text
-from scheduler_worker.cli.policy_texts import read_policies, write_policies
-from scheduler_worker.conf import Settings
-from scheduler_worker.factories import policy_administration
-from scheduler_worker.policy_store import StoredPolicy
+from scheduler_worker.cli.commands import actor, add_author, confirmed, say, say_table
+from scheduler_worker.cli.manage import ManageCommand
 
-_LIST = """\
-List all policies, the built-in ones first: name, id, version, who changed it last, and the clusters
-that are attached to it. A locked one cannot be changed; clusters that are attached to none have the
-policy nova.
-"""
-_EXPORT = """\
-Print policies as YAML, for a repository or another policy store: all that are stored, or those that
-are named. What is printed can be imported again, and then changes nothing. Versions and attachments
-to clusters are the store's own and are not part of it.
-"""
-_IMPORT = """\
-Make the policies of a YAML file those of the store. A policy is found by its id, or by its name if
-the file gives no id; one that the store does not have is created. Policies that the file does not
-name stay as they are.
-
-What would change is shown first, as a diff, and done after a question: all of the file is checked
-before anything is changed, and a policy that somebody else changes in between is refused. Clusters
-that are attached to a changed policy decide by it from then on.
-
-  policies:
-    - name: packing
-      filters:
-        - unit: RamFilter
-      weights:
-        - {unit: RAMWeigher, factor: 2.0}
-      parameters: {}
-"""
+if TYPE_CHECKING:
+    from scheduler_worker.policy_store import StoredPolicy
 
 
-def add_to(groups: Any) -> None:
-    """Add the group to the parsers of all groups."""
-    group = groups.add_parser("policy", help="the policies that administrators make")
-    commands = group.add_subparsers(required=True, metavar="COMMAND", title="commands")
+class ListPolicies(ManageCommand):
+    """List all policies, the built-in ones first.
 
-    listing = add_command(commands, "list", _LIST, "list all policies")
-    listing.set_defaults(run=_list)
+    Each has its name, id, version, who changed it last, and the clusters that are attached to it. A
+    locked one cannot be changed; clusters that are attached to none have the policy nova.
+    """
 
-    export = add_command(commands, "export", _EXPORT, "print policies as YAML")
-    export.add_argument(
-        "names", nargs="*", metavar="POLICY", help="name or id of a policy; default: all stored"
-    )
-    export.set_defaults(run=_export)
-
-    importing = add_command(commands, "import", _IMPORT, "store the policies of a YAML file")
-    importing.add_argument("file", type=Path, metavar="FILE", help="as `export` prints it")
-    importing.add_argument("--yes", action="store_true", help="change it without a question")
-    importing.add_argument(
-        "--user",
-        default=None,
-        metavar="NAME",
-        help="who makes the change, for the audit; default: the user of this system",
-    )
-    importing.set_defaults(run=_import)
-    import_ovirt.add_to(commands)
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        with self.administration() as administration:
+            clusters: dict[str, list[str]] = {}
+            for each in administration.attachments.all():
+                clusters.setdefault(each.policy_id, []).append(each.cluster)
+            rows = [_row(each, clusters) for each in administration.library.policies()]
+        say_table([("name", "id", "version", "changed by", "clusters"), *rows])
 
 
-# Commands
+class ExportPolicies(ManageCommand):
+    """Print policies as YAML, for a repository or another policy store.
+
+    They are all that are stored, or those that are named. What is printed can be imported again,
+    and then changes nothing. Versions and attachments to clusters are the store's own and are not
+    part of it.
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "names", nargs="*", metavar="POLICY", help="name or id of a policy; default: all stored"
+        )
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        from scheduler_worker.cli.policy_texts import write_policies
+
+        with self.administration() as administration:
+            library = administration.library
+            if parsed_args.names:
+                found = [library.policy_called(each) for each in parsed_args.names]
+            else:
+                found = [each for each in library.policies() if not each.is_locked]
+        sys.stdout.write(write_policies([each.document for each in found]))
 
 
-def _list(_arguments: argparse.Namespace, settings: Settings) -> int:
-    with policy_administration(settings) as administration:
-        clusters: dict[str, list[str]] = {}
-        for each in administration.attachments.all():
-            clusters.setdefault(each.policy_id, []).append(each.cluster)
-        rows: list[tuple[str, ...]] = [("name", "id", "version", "changed by", "clusters")]
-        rows += [_row(each, clusters) for each in administration.library.policies()]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        sys.stdout.write(f"{'  '.join(cells).rstrip()}\n")
-    return 0
+class ImportPolicies(ManageCommand):
+    """Make the policies of a YAML file those of the store.
+
+    A policy is found by its id, or by its name if the file gives no id; one that the store does not
+    have is created. Policies that the file does not name stay as they are.
+
+    What would change is shown first, as a diff, and done after a question: all of the file is
+    checked before anything is changed, and a policy that somebody else changes in between is
+    refused. Clusters that are attached to a changed policy decide by it from then on.
+
+      policies:
+        - name: packing
+          filters:
+            - unit: RamFilter
+          weights:
+            - {unit: RAMWeigher, factor: 2.0}
+          parameters: {}
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("file", type=Path, metavar="FILE", help="as `export` prints it")
+        parser.add_argument("--yes", action="store_true", help="change it without a question")
+        add_author(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from scheduler_worker.cli import policy_changes
+        from scheduler_worker.cli.dry_run_files import read_text
+        from scheduler_worker.cli.policy_texts import read_policies
+
+        given = read_policies(read_text(parsed_args.file), str(parsed_args.file))
+        with self.administration() as administration:
+            changes = policy_changes.between(administration.library.policies(), given)
+            policy_changes.show(administration, changes)
+            if not changes:
+                say("The store has these policies already; there is nothing to change.")
+                return 0
+            question = f"Change {len(changes)} of {len(given)} policies in the store?"
+            if not parsed_args.yes and not confirmed(question):
+                return 1
+            policy_changes.make(administration, changes, actor(parsed_args.author))
+        return 0
+
+
+class ImportOvirt(ManageCommand):
+    r"""Store the policies of an oVirt engine.
+
+    They keep their filters, positions, weights, factors, balance, properties and ids. The engine is
+    only read, with the rights of the user that is named. Policies that come with the worker, such
+    as none and power_saving, are compared and not stored.
+
+    What would change is shown first, as a diff, and done after a question; a second run finds
+    nothing to change. Units that are not known here, such as external ones, are named, and nothing
+    is changed unless --skip-unknown-units leaves them out.
+
+    For example:
+      scheduler-worker-manage policy import-ovirt --user admin@internal --ca-file engine-ca.pem \
+          --url https://engine.example.com/ovirt-engine/api --dry-run
+      scheduler-worker-manage policy import-ovirt --user admin@internal --ca-file engine-ca.pem \
+          --url https://engine.example.com/ovirt-engine/api --cluster-map Default=rack-1
+
+    A cluster of the engine that --cluster-map names is attached here to the policy that it has
+    there, with its own properties. Clusters that it does not name are listed, and not attached.
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--url", required=True, help="of the engine's API, .../ovirt-engine/api"
+        )
+        parser.add_argument("--user", required=True, help="of the engine, such as admin@internal")
+        parser.add_argument(
+            "--password-file",
+            type=Path,
+            metavar="FILE",
+            help="whose first line is the password; default: it is asked for",
+        )
+        parser.add_argument(
+            "--ca-file",
+            metavar="FILE",
+            help="certificates that the engine's is verified by; default: those of the system",
+        )
+        parser.add_argument(
+            "--cluster-map",
+            action="append",
+            default=[],
+            metavar="THEIRS=OURS",
+            help="attach our cluster as that of the engine; NAME alone where both have the name. "
+            "May be given several times",
+        )
+        parser.add_argument(
+            "--skip-unknown-units",
+            action="store_true",
+            help="leave out units that are not known here",
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="show what would change, no more"
+        )
+        parser.add_argument("--yes", action="store_true", help="change it without a question")
+        add_author(parser, "--as")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from scheduler_worker.cli import import_ovirt
+
+        return import_ovirt.run(parsed_args, self.settings())
 
 
 def _row(policy: StoredPolicy, clusters: dict[str, list[str]]) -> tuple[str, ...]:
@@ -93,29 +165,3 @@ def _row(policy: StoredPolicy, clusters: dict[str, list[str]]) -> tuple[str, ...
     by = "built in, locked" if policy.is_locked else policy.changed_by
     attached = ", ".join(clusters.get(document.id, []))
     return document.name, document.id, str(document.version), by, attached or "-"
-
-
-def _export(arguments: argparse.Namespace, settings: Settings) -> int:
-    with policy_administration(settings) as administration:
-        if arguments.names:
-            found = [administration.library.policy_called(each) for each in arguments.names]
-        else:
-            found = [each for each in administration.library.policies() if not each.is_locked]
-    sys.stdout.write(write_policies([each.document for each in found]))
-    return 0
-
-
-def _import(arguments: argparse.Namespace, settings: Settings) -> int:
-    given = read_policies(read_text(arguments.file), str(arguments.file))
-    with policy_administration(settings) as administration:
-        changes = policy_changes.between(administration.library.policies(), given)
-        policy_changes.show(administration, changes)
-        if not changes:
-            sys.stdout.write("The store has these policies already; there is nothing to change.\n")
-            return 0
-        sys.stdout.flush()
-        question = f"Change {len(changes)} of {len(given)} policies in the store?"
-        if not arguments.yes and not confirmed(question):
-            return 1
-        policy_changes.make(administration, changes, actor(arguments.user))
-    return 0

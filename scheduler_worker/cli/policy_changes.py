@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
 
@@ -13,8 +13,10 @@ from scheduler_worker.cli.policy_texts import Given, write_policies
 from scheduler_worker.errors import Invalid
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.policy_store import StoredPolicy
-from scheduler_worker.service.policies.administration import PolicyAdministration
-from scheduler_worker.service.policies.audit import Actor
+
+if TYPE_CHECKING:
+    from scheduler_worker.service.policies.administration import PolicyAdministration
+    from scheduler_worker.service.policies.audit import Actor
 
 
 class PolicyChange(NamedTuple):

@@ -9,42 +9,21 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from scheduler_worker import codec, copies
-from scheduler_worker import conf as configuration
 from scheduler_worker.cli.bind import moment
-from scheduler_worker.cli.commands import add_command
-from scheduler_worker.cli.connection import add_connection, config_arguments, connected
-from scheduler_worker.cli.fleet.hosts import read_reports
-from scheduler_worker.cli.fleet.policies import read_one
-from scheduler_worker.model.kept_decisions import KeptDecision
-from scheduler_worker.model.rehearsals import Change, ChangedDecision, RehearsalSummary
+from scheduler_worker.cli.commands import PlainCommand, say
+from scheduler_worker.cli.connection import add_connection, configuration_of, connected
 from scheduler_worker.operations.decisions import DecisionsQuery
-from scheduler_worker.rehearsal import Rehearsal, policies_of
-from scheduler_worker.service.replay.packing import AMOUNTS
-from scheduler_worker.service.replay.replay import Rehearsed
-from scheduler_worker.service.replay.snapshot import Snapshot
 
-_TEXT = """\
-Decide the kept decisions of a time span again under other conditions, and compare: what would be
-refused, placed or put elsewhere, and how full the hosts would be. It works on copies, in this
-program alone; nothing is reserved, and the workers serve on.
+if TYPE_CHECKING:
+    from scheduler_worker.model.kept_decisions import KeptDecision
+    from scheduler_worker.model.rehearsals import Change, ChangedDecision, RehearsalSummary
+    from scheduler_worker.service.replay.replay import Rehearsed
+    from scheduler_worker.service.replay.snapshot import Snapshot
 
-  scheduler-workerctl rehearse --config FILE --since 1d --policy strict.yaml --cluster east
-  scheduler-workerctl rehearse --config FILE --since 2h --drain cmp7 --drain cmp8
-  scheduler-workerctl rehearse --config FILE --since 7d --options packing.conf --json
-
-The options are those of the workers' configuration, which --config names, and of --options files
-after it; the policies are those in force, but for --policy.
-
-Instances that came in the span and are still there are taken away first, and decided anew in the
-order of their decisions. An instance that is gone counts only at the moment of its decision: nobody
-knows for how long it stayed. One that takes NUMA cells, devices or other providers of its host
-stays where it is. Resources that providers share are not known here, and no host is attested.
-"""
 _SAID: dict[Change, str] = {
     "refused": "would be refused",
     "placed": "would be placed",
@@ -53,49 +32,79 @@ _SAID: dict[Change, str] = {
 _PROGRESS_S = 0.5
 
 
-def add_to(groups: Any) -> None:
-    """Add the command to the parsers of all groups."""
-    brief = "what decisions of the past would be under another policy"
-    command = add_command(groups, "rehearse", _TEXT, brief)
-    span = command.add_argument_group("which decisions")
-    for name, default, text in (
-        ("--since", "1d", "from this time on: 30m, 2h, 7d ago, or a time; default: 1d"),
-        ("--until", None, "before this time"),
-    ):
-        span.add_argument(name, type=moment, default=default, metavar="TIME", help=text)
-    span.add_argument("--cluster", help="only those of this cluster, which --policy is for")
-    span.add_argument("--project", help="only those of this project")
-    tried = command.add_argument_group("what is tried")
-    tried.add_argument(
-        "--policy", type=Path, metavar="FILE", help="as `policy export` prints it, for --cluster, "
-        "or for all",
-    )  # fmt: skip
-    tried.add_argument("--policy-name", metavar="NAME", help="which of the file's policies")
-    tried.add_argument(
-        "--options", action="append", default=[], metavar="FILE",
-        help="a configuration file whose options are tried; may be repeated",
-    )  # fmt: skip
-    tried.add_argument(
-        "--drain", action="append", default=[], metavar="HOST",
-        help="a host that takes no more instances; may be repeated",
-    )  # fmt: skip
-    tried.add_argument(
-        "--add-hosts", type=Path, metavar="FILE", help="more hosts, as `host report` reads them"
-    )
-    copied = command.add_argument_group("copies, to rehearse again without asking the workers")
-    copied.add_argument("--save", type=Path, metavar="FILE", help="write what was copied")
-    copied.add_argument("--from", dest="saved", type=Path, metavar="FILE", help="use such a file")
-    command.add_argument(
-        "--limit", type=int, default=20, metavar="N", help="changes of each kind; default: 20"
-    )
-    command.add_argument("--json", action="store_true", help="print every change, as JSON")
-    add_connection(command)
-    command.set_defaults(run=_run)
+class Rehearse(PlainCommand):
+    """Decide the kept decisions of a time span again under other conditions, and compare.
+
+    What would be refused, placed or put elsewhere, and how full would the hosts be? It works on
+    copies, in this program alone; nothing is reserved, and the workers serve on.
+
+      scheduler-workerctl rehearse --config FILE --since 1d --policy strict.yaml --cluster east
+      scheduler-workerctl rehearse --config FILE --since 2h --drain cmp7 --drain cmp8
+      scheduler-workerctl rehearse --config FILE --since 7d --options packing.conf --json
+
+    The options are those of the workers' configuration, which --config names, and of --options
+    files after it; the policies are those in force, but for --policy.
+
+    Instances that came in the span and are still there are taken away first, and decided anew in
+    the order of their decisions. An instance that is gone counts only at the moment of its
+    decision: nobody knows for how long it stayed. One that takes NUMA cells, devices or other
+    providers of its host stays where it is. Resources that providers share are not known here, and
+    no host is attested.
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        span = parser.add_argument_group("which decisions")
+        for name, default, text in (
+            ("--since", "1d", "from this time on: 30m, 2h, 7d ago, or a time; default: 1d"),
+            ("--until", None, "before this time"),
+        ):
+            span.add_argument(name, type=moment, default=default, metavar="TIME", help=text)
+        span.add_argument("--cluster", help="only those of this cluster, which --policy is for")
+        span.add_argument("--project", help="only those of this project")
+        tried = parser.add_argument_group("what is tried")
+        tried.add_argument(
+            "--policy", type=Path, metavar="FILE",
+            help="as `policy export` prints it, for --cluster, or for all",
+        )  # fmt: skip
+        tried.add_argument("--policy-name", metavar="NAME", help="which of the file's policies")
+        tried.add_argument(
+            "--options", action="append", default=[], metavar="FILE",
+            help="a configuration file whose options are tried; may be repeated",
+        )  # fmt: skip
+        tried.add_argument(
+            "--drain", action="append", default=[], metavar="HOST",
+            help="a host that takes no more instances; may be repeated",
+        )  # fmt: skip
+        tried.add_argument(
+            "--add-hosts", type=Path, metavar="FILE", help="more hosts, as `host report` reads them"
+        )
+        copied = parser.add_argument_group("copies, to rehearse again without asking the workers")
+        copied.add_argument("--save", type=Path, metavar="FILE", help="write what was copied")
+        copied.add_argument(
+            "--from", dest="saved", type=Path, metavar="FILE", help="use such a file"
+        )
+        parser.add_argument(
+            "--limit", type=int, default=20, metavar="N", help="changes of each kind; default: 20"
+        )
+        parser.add_argument("--json", action="store_true", help="print every change, as JSON")
+        add_connection(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        summary = _summary(parsed_args)
+        if parsed_args.json:
+            json.dump(msgspec.to_builtins(summary), sys.stdout, indent=2)
+            sys.stdout.write("\n")
+        else:
+            say(*_lines(summary, parsed_args.limit))
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    files = [*config_arguments(arguments), *(f"--config-file={each}" for each in arguments.options)]
-    settings = configuration.settings(configuration.load(files))
+def _summary(arguments: argparse.Namespace) -> RehearsalSummary:
+    from scheduler_worker import codec, conf
+    from scheduler_worker.cli.fleet.hosts import read_reports
+    from scheduler_worker.cli.fleet.policies import read_one
+    from scheduler_worker.rehearsal import Rehearsal, policies_of
+
+    settings = conf.settings(configuration_of(arguments, more=arguments.options))
     policy = read_one(arguments.policy, arguments.policy_name) if arguments.policy else None
     reports = read_reports(arguments.add_hosts) if arguments.add_hosts else []
     added = codec.decode_host_reports(reports) if reports else []
@@ -110,16 +119,12 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     with contextlib.closing(rehearsal):
         found = list(_watched(rehearsal.run(), len(rehearsal.plan.decisions)))
-        summary = rehearsal.summary(found)
-    if arguments.json:
-        json.dump(msgspec.to_builtins(summary), sys.stdout, indent=2)
-        sys.stdout.write("\n")
-    else:
-        sys.stdout.writelines(f"{each}\n" for each in _lines(summary, arguments.limit))
-    return 0
+        return rehearsal.summary(found)
 
 
 def _copied(arguments: argparse.Namespace) -> tuple[Snapshot, list[KeptDecision]]:
+    from scheduler_worker import copies
+
     if arguments.saved:
         return copies.read(arguments.saved)
     names = ("cluster", "project", "since", "until")
@@ -174,6 +179,8 @@ class _Progress:
 
 
 def _lines(found: RehearsalSummary, limit: int) -> Iterator[str]:
+    from scheduler_worker.service.replay.packing import AMOUNTS
+
     yield f"{found.rehearsed:,} decisions rehearsed"
     for why, count in found.left_out.items():
         yield f"  {count:,} left out: {why}"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import faulthandler
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from oslo_config import cfg
 from oslo_log import log
 
+from scheduler_worker import __version__
 from scheduler_worker.cli import UNUSABLE, signals
 from scheduler_worker.errors import ConfigError, SchedulerWorkerError
 from scheduler_worker.redaction import redacted
@@ -63,34 +65,66 @@ _CLI_OPTS = [
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if stopped, 1 if failed, 2 for wrong arguments or options."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    return run("scheduler-worker", arguments, _CLI_OPTS, partial(_serve, arguments))
+
+
+def run(
+    program: str,
+    arguments: Sequence[str],
+    cli_opts: Sequence[Any],
+    serve: Callable[[Configuration], int],
+) -> int:
+    """Serve with a configuration, and return the status; 2 for one that cannot be used."""
     signals.block()
     faulthandler.enable()  # prints all stacks after a crash or the watchdog's SIGABRT
-    # Imported only now: numpy starts threads when it is imported, and the kernel may deliver a
-    # signal to a thread that does not block it, which would end the process.
+    try:
+        _answer_help(program, arguments, cli_opts)
+        # Imported only now: numpy starts threads when it is imported, and the kernel may deliver a
+        # signal to a thread that does not block it, which would end the process.
+        from scheduler_worker import conf
+
+        return serve(conf.load(arguments, cli_opts=cli_opts, prog=program))
+    except (SchedulerWorkerError, cfg.Error, ValueError) as error:
+        sys.stderr.write(f"{program}: {redacted(str(error))}\n")
+        return UNUSABLE
+
+
+def _answer_help(program: str, arguments: Sequence[str], cli_opts: Sequence[Any]) -> None:
+    """Answer ``--help`` and ``--version``, and exit: that needs no options of files."""
+    if {"-h", "--help", "--version"}.isdisjoint(arguments):
+        return
+    conf = cfg.ConfigOpts()
+    log.register_options(conf)
+    conf.register_cli_opts(cli_opts)
+    conf(list(arguments), project="scheduler_worker", prog=program, version=__version__)
+
+
+def _serve(arguments: Sequence[str], conf: Configuration) -> int:
+    if conf.check_config or conf.check_connections:
+        from scheduler_worker.cli import check
+
+        return check.run(conf)
+    settings = opened(conf)
+    _check(conf, settings)
+    if conf.workers > 1 and conf.lifeline is None:
+        return _supervise(conf, arguments, settings)
+    if conf.instance is not None:
+        _number(conf, settings)
+    from scheduler_worker.cli import daemon
+
+    return daemon.run(conf, lifeline_fd=conf.lifeline)
+
+
+def opened(conf: Configuration, program: str | None = None) -> Settings:
+    """Open the log, which names the files that were read, and return the settings."""
     from scheduler_worker import conf as configuration
     from scheduler_worker.monitoring import protect
 
-    try:
-        conf = configuration.load(arguments, cli_opts=_CLI_OPTS)
-        if conf.check_config or conf.check_connections:
-            from scheduler_worker.cli import check
-
-            return check.run(conf)
-        settings = configuration.settings(conf)
-        open_log(conf)
-        protect(settings.monitoring.max_log_line)
-        LOG.info("Configuration: %s", ", ".join(conf.files) or "no file")
-        _check(conf, settings)
-        if conf.workers > 1 and conf.lifeline is None:
-            return _supervise(conf, arguments, settings)
-        if conf.instance is not None:
-            _number(conf, settings)
-        from scheduler_worker.cli import daemon
-
-        return daemon.run(conf, lifeline_fd=conf.lifeline)
-    except (SchedulerWorkerError, cfg.Error, ValueError) as error:
-        sys.stderr.write(f"scheduler-worker: {redacted(str(error))}\n")
-        return UNUSABLE
+    settings = configuration.settings(conf)
+    open_log(conf, program)
+    protect(settings.monitoring.max_log_line)
+    LOG.info("Configuration: %s", ", ".join(conf.files) or "no file")
+    return settings
 
 
 def _check(conf: Configuration, settings: Settings) -> None:

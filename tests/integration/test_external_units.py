@@ -65,6 +65,15 @@ def manage(config, *words):
     return status, out.getvalue()
 
 
+def test_a_directory_that_is_away_is_named(place, caplog):
+    folder, config = place
+    shutil.rmtree(folder)
+    assert manage(config, "unit", "list")[0] == 0
+    assert (
+        f"directory cannot be read: [Errno 2] No such file or directory: '{folder}'" in caplog.text
+    )
+
+
 def listed(api):
     asked = urllib.request.Request(f"{api.url}/schedulingpolicyunits")
     login = base64.b64encode(b"anna:secret word").decode()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +13,7 @@ from scheduler_worker.cli.manage import main
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.service.policies.audit import Actor
 from tests.support.certificates import Authority
+from tests.support.desk import Desk
 from tests.support.engine import API, PASSWORD, USER, running_engine
 from tests.support.servers import free_port
 from tests.support.workers import write_config
@@ -49,37 +48,18 @@ policies:
 SKIP = "--skip-unknown-units"
 
 
-class Desk:
-    """Runs commands on a SQLite store in a folder of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._config = write_config(
-            folder / "worker.conf",
-            policy_store={"connection": f"sqlite:///{folder / 'policies.sqlite'}"},
-        )
-
-    def run(self, *arguments: str) -> tuple[int, str]:
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            status = main(["--config-file", str(self._config), *arguments])
-        return status, out.getvalue()
-
-    def import_from(
-        self, url: str, *options: str, user: str = USER, password: str = PASSWORD
-    ) -> tuple[int, str]:
-        file = self._folder / "password"
-        file.write_text(f"{password}\n")
-        names = ["--url", url, "--user", user, "--password-file", str(file)]
-        return self.run("policy", "import-ovirt", *names, *options)
-
-    def stored(self, *names: str) -> str:
-        return self.run("policy", "export", *names)[1]
-
-
 @pytest.fixture
 def desk(tmp_path):
     (tmp_path / "desk").mkdir()
     return Desk(tmp_path / "desk")
+
+
+def import_from(
+    desk: Desk, url: str, *options: str, user: str = USER, password: str = PASSWORD
+) -> tuple[int, str]:
+    file = desk.file(f"{password}\n", "password")
+    names = ["--url", url, "--user", user, "--password-file", file]
+    return desk.run("policy", "import-ovirt", *names, *options)
 
 
 @pytest.fixture
@@ -89,7 +69,7 @@ def engine():
 
 
 def test_a_dry_run_shows_everything_and_changes_nothing(desk, engine):
-    status, output = desk.import_from(engine.url, SKIP, "--dry-run", "--cluster-map", "Rack-1=r1")
+    status, output = import_from(desk, engine.url, SKIP, "--dry-run", "--cluster-map", "Rack-1=r1")
     assert status == 0
     assert "--- not stored\n+++ packing\n" in output
     assert "+  - {unit: CPU, position: first}\n" in output
@@ -102,7 +82,7 @@ def test_a_dry_run_shows_everything_and_changes_nothing(desk, engine):
 
 
 def test_policies_arrive_with_factors_positions_and_properties(desk, engine):
-    status, output = desk.import_from(engine.url, SKIP, "--yes", "--as", "anna")
+    status, output = import_from(desk, engine.url, SKIP, "--yes", "--as", "anna")
     assert status == 0
     assert output.endswith("created: packing\ncreated: limited\n")
     assert desk.stored("packing") == PACKING
@@ -111,7 +91,7 @@ def test_policies_arrive_with_factors_positions_and_properties(desk, engine):
 
 
 def test_unknown_units_are_named_and_left_out_only_when_that_is_asked_for(desk, engine, capsys):
-    assert desk.import_from(engine.url, "--yes")[0] == 1
+    assert import_from(desk, engine.url, "--yes")[0] == 1
     said = capsys.readouterr().err
     assert (
         "policy limited uses the external filter max_vms (0c5e2b52-6f6a-4c4e-9a1d-7f1f0f2d9a11)"
@@ -120,18 +100,18 @@ def test_unknown_units_are_named_and_left_out_only_when_that_is_asked_for(desk, 
     assert "packing uses" not in said
     assert SKIP in said
     assert desk.stored() == "policies: []\n"
-    output = desk.import_from(engine.url, SKIP, "--dry-run")[1]
+    output = import_from(desk, engine.url, SKIP, "--dry-run")[1]
     assert "limited: left out is the external filter max_vms (" in output
     assert "limited: left out is the property maximum_vm_count: no unit" in output
     assert "438b052c-90ab-40e8-9be0-a22560202ea6): is evaluated under every policy" in output
 
 
 def test_a_second_run_finds_nothing_to_change_in_whatever_order_the_engine_answers(desk, engine):
-    assert desk.import_from(engine.url, SKIP, "--yes", "--cluster-map", "Rack-1")[0] == 0
+    assert import_from(desk, engine.url, SKIP, "--yes", "--cluster-map", "Rack-1")[0] == 0
     name = "schedulingpolicies/3f6a1f54-1f5f-4c8e-9a51-0d6a2a8f7e01/filters"
     head, *members, tail = engine.answer(API + name)[1].splitlines()[1:]
     engine.replaced[name] = 200, "\n".join([head, *reversed(members), tail])
-    status, output = desk.import_from(engine.url, SKIP, "--cluster-map", "Rack-1")
+    status, output = import_from(desk, engine.url, SKIP, "--cluster-map", "Rack-1")
     assert (status, output.splitlines()[-1]) == (
         0,
         "The store has all of this already; there is nothing to change.",
@@ -139,11 +119,11 @@ def test_a_second_run_finds_nothing_to_change_in_whatever_order_the_engine_answe
 
 
 def test_a_change_in_the_engine_is_shown_and_stored(desk, engine):
-    desk.import_from(engine.url, SKIP, "--yes")
+    import_from(desk, engine.url, SKIP, "--yes")
     name = "schedulingpolicies/3f6a1f54-1f5f-4c8e-9a51-0d6a2a8f7e01/weights"
     weights = engine.answer(API + name)[1]
     engine.replaced[name] = 200, weights.replace("<factor>3</factor>", "<factor>7</factor>")
-    status, output = desk.import_from(engine.url, SKIP, "--yes")
+    status, output = import_from(desk, engine.url, SKIP, "--yes")
     assert status == 0
     assert "--- packing, version 1\n+++ packing\n" in output
     assert output.endswith("changed: packing\n")
@@ -152,7 +132,7 @@ def test_a_change_in_the_engine_is_shown_and_stored(desk, engine):
 
 def test_clusters_are_attached_with_their_own_properties(desk, engine):
     mapped = ["--cluster-map", "Rack-1=r1", "--cluster-map", "Default"]
-    status, output = desk.import_from(engine.url, SKIP, "--yes", *mapped)
+    status, output = import_from(desk, engine.url, SKIP, "--yes", *mapped)
     assert status == 0
     assert output.endswith("attached: Default\nattached: r1\n")
     listing = desk.run("policy", "list")[1]
@@ -161,12 +141,12 @@ def test_clusters_are_attached_with_their_own_properties(desk, engine):
 
 
 def test_a_built_in_policy_that_differs_is_compared_and_not_stored(desk, engine):
-    _, output = desk.import_from(engine.url, SKIP, "--dry-run")
+    _, output = import_from(desk, engine.url, SKIP, "--dry-run")
     assert "comes with the worker, and differs" not in output
     text = engine.answer(f"{API}schedulingpolicies")[1]
     lower = text.replace("<value>80</value>", "<value>75</value>")
     engine.replaced["schedulingpolicies"] = 200, lower
-    _, output = desk.import_from(engine.url, SKIP, "--dry-run")
+    _, output = import_from(desk, engine.url, SKIP, "--dry-run")
     assert "none comes with the worker, and differs from the engine's:\n--- none here" in output
     assert "HighUtilization: '75'" in output
     assert "+++ none\n" not in output
@@ -176,7 +156,7 @@ def test_the_question_is_asked(desk, engine, monkeypatch):
     terminal = io.StringIO("n\n")
     terminal.isatty = lambda: True
     monkeypatch.setattr("sys.stdin", terminal)
-    assert desk.import_from(engine.url, SKIP)[0] == 1
+    assert import_from(desk, engine.url, SKIP)[0] == 1
     assert desk.stored() == "policies: []\n"
 
 
@@ -192,7 +172,7 @@ def test_the_question_is_asked(desk, engine, monkeypatch):
     ],
 )
 def test_wrong_cluster_maps(desk, engine, capsys, options, problem):
-    assert desk.import_from(engine.url, SKIP, "--yes", *options)[0] == 2
+    assert import_from(desk, engine.url, SKIP, "--yes", *options)[0] == 2
     assert problem in capsys.readouterr().err
     assert desk.stored() == "policies: []\n"
 
@@ -210,7 +190,7 @@ def test_answers_that_no_engine_gives_change_nothing(
     desk, engine, capsys, name, status, text, problem
 ):
     engine.replaced[name] = status, text
-    assert desk.import_from(engine.url, SKIP, "--yes")[0] == 2
+    assert import_from(desk, engine.url, SKIP, "--yes")[0] == 2
     assert problem in capsys.readouterr().err
     assert desk.stored() == "policies: []\n"
 
@@ -219,7 +199,7 @@ def test_a_policy_that_breaks_a_rule_here_changes_nothing(desk, engine, capsys):
     text = engine.answer(f"{API}schedulingpolicies")[1]
     wrong = text.replace("<value>2048</value>", "<value>much</value>")
     engine.replaced["schedulingpolicies"] = 200, wrong
-    assert desk.import_from(engine.url, SKIP, "--yes")[0] == 1
+    assert import_from(desk, engine.url, SKIP, "--yes")[0] == 1
     assert (
         "properties.MaxFreeMemoryForOverUtilized: 'much' does not match" in capsys.readouterr().err
     )
@@ -227,10 +207,10 @@ def test_a_policy_that_breaks_a_rule_here_changes_nothing(desk, engine, capsys):
 
 
 def test_log_ins_that_fail_and_engines_that_are_away(desk, engine, capsys):
-    assert desk.import_from(engine.url, password="wrong")[0] == 2
-    assert desk.import_from(f"http://127.0.0.1:{free_port()}/ovirt-engine/api")[0] == 2
-    assert desk.import_from("ftp://engine/api")[0] == 2
-    assert desk.import_from("https://admin:secret@engine/api")[0] == 2
+    assert import_from(desk, engine.url, password="wrong")[0] == 2
+    assert import_from(desk, f"http://127.0.0.1:{free_port()}/ovirt-engine/api")[0] == 2
+    assert import_from(desk, "ftp://engine/api")[0] == 2
+    assert import_from(desk, "https://admin:secret@engine/api")[0] == 2
     said = capsys.readouterr().err
     assert f"refuses the log-in of {USER}: Cannot authenticate" in said
     assert "Connection refused" in said
@@ -241,10 +221,10 @@ def test_log_ins_that_fail_and_engines_that_are_away(desk, engine, capsys):
 def test_the_certificate_is_verified(desk, tmp_path, capsys):
     authority = Authority(tmp_path)
     with running_engine(authority.issue("engine")) as engine:
-        assert desk.import_from(engine.url, SKIP, "--yes")[0] == 2
+        assert import_from(desk, engine.url, SKIP, "--yes")[0] == 2
         assert "certificate verify failed" in capsys.readouterr().err
         trusted = ["--ca-file", str(authority.path)]
-        assert desk.import_from(engine.url, SKIP, "--yes", *trusted)[0] == 0
+        assert import_from(desk, engine.url, SKIP, "--yes", *trusted)[0] == 0
     assert desk.stored("packing") == PACKING
 
 
@@ -269,9 +249,9 @@ def test_our_own_api_is_an_engine_too(desk, tmp_path):
             "default", Actor("anna"), policy="packing", is_new=True
         )
         mapped = ["--cluster-map", "default=west"]
-        status, output = desk.import_from(api.url, "--yes", *mapped, user="anna")
+        status, output = import_from(desk, api.url, "--yes", *mapped, user="anna")
         assert (status, output.splitlines()[-1]) == (0, "attached: west")
         assert desk.stored() == ordered
-        status, output = desk.import_from(api.url, *mapped, user="anna")
+        status, output = import_from(desk, api.url, *mapped, user="anna")
         assert status == 0
         assert "nothing to change" in output

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_worker.cli.manage import GROUPS, main, parser
 from scheduler_worker.cli.policy_texts import read_policies, write_policies
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.policies import (
@@ -25,6 +22,7 @@ from scheduler_worker.model.policies import (
     SelectorUse,
     WeightUse,
 )
+from tests.support.desk import Desk
 
 ROOT = Path(__file__).resolve().parents[2]
 MANUAL = ROOT / "docs" / "scheduler-worker-manage.md"
@@ -38,32 +36,6 @@ policies:
   - {unit: RAMWeigher, factor: 2.0}
   selector: {unit: RankSum}
 """
-
-
-class Desk:
-    """Runs commands on a SQLite file in a folder of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._config = folder / "worker.conf"
-        self._folder = folder
-        self.connect(f"sqlite:///{folder / 'policies.sqlite'}")
-
-    def connect(self, url: str) -> None:
-        self._config.write_text(f"[policy_store]\nconnection = {url}\n")
-
-    def run(self, *arguments: str) -> tuple[int, str]:
-        """The exit status and the output."""
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            status = main(["--config-file", str(self._config), *arguments])
-        return status, out.getvalue()
-
-    def file(self, text: str) -> str:
-        path = self._folder / "policies.yaml"
-        path.write_text(text)
-        return str(path)
-
-    def stored(self) -> str:
-        return self.run("policy", "export")[1]
 
 
 @pytest.fixture
@@ -196,7 +168,7 @@ def test_a_file_that_cannot_be_used_is_named_with_the_field(text, problem):
         read_policies(text, "policies.yaml")
 
 
-def test_errors_have_a_status_and_no_secret(desk, capsys):
+def test_errors_have_a_status_and_no_secret(desk, capsys, caplog):
     assert desk.run("policy", "export", "gone")[0] == 1
     assert desk.run("policy", "import", "/gone.yaml")[0] == 2
     desk.connect("postgresql://anna:secret@127.0.0.1:1/policies")
@@ -209,6 +181,7 @@ def test_errors_have_a_status_and_no_secret(desk, capsys):
     assert "127.0.0.1" in said
     assert "'oracle' is not supported" in said
     assert "secret" not in said
+    assert caplog.text == ""  # they are said once
 
 
 def test_tables_of_another_version_are_refused_with_the_command(desk, capsys):
@@ -254,17 +227,6 @@ def test_a_written_policy_is_read_as_it_was(policy):
 
 
 # The manual
-
-
-def test_every_command_is_explained_in_the_help_and_in_the_manual():
-    groups: Any = parser()._subparsers._group_actions[0].choices
-    assert len(groups) == len(GROUPS)
-    for group, made in groups.items():
-        for name, command in made._subparsers._group_actions[0].choices.items():
-            assert f"### {group} {name}\n" in MANUAL.read_text()
-            assert len(command.description) > 100
-            options = re.findall(r"--[a-z]+", command.format_help())
-            assert all(each in MANUAL.read_text() for each in options if each != "--help")
 
 
 def test_the_manuals_session_has_the_output_shown_there(desk, monkeypatch, tmp_path):

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from scheduler_worker.cli.ctl import Ctl
+from scheduler_worker.cli.manage import Manage
 from tests.support import commands
 from tests.support.archives import ROOT, build, checkout
 from tests.support.engine import PASSWORD, USER, running_engine
@@ -64,8 +66,8 @@ MISSED = [
 
 
 def test_every_command_has_an_example() -> None:
-    assert set(commands.CTL) == commands.of_ctl()
-    assert set(commands.MANAGE) == commands.of_manage()
+    assert set(commands.CTL) == commands.of(Ctl())
+    assert set(commands.MANAGE) == commands.of(Manage())
 
 
 def test_every_extra_of_operators_has_an_example() -> None:

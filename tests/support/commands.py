@@ -8,10 +8,9 @@ the API of an oVirt engine, whose password is in the file ``password``.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from scheduler_worker.cli import ctl, manage
+from scheduler_worker.cli.program import Program
 
 CTL: Mapping[str, str] = {
     "complete": "",
@@ -57,6 +56,8 @@ CTL: Mapping[str, str] = {
 """``scheduler-workerctl``."""
 
 MANAGE: Mapping[str, str] = {
+    "complete": "",
+    "help": "policy import",
     "db upgrade": "",
     "db version": "",
     "policy import-ovirt": "--url {engine} --user {user} --password-file password "
@@ -75,20 +76,6 @@ MANAGE: Mapping[str, str] = {
 """``scheduler-worker-manage``."""
 
 
-def of_ctl() -> set[str]:
-    """The names of the commands of ``scheduler-workerctl``, as it has them."""
-    return {name for name, _ in ctl.Ctl().command_manager}
-
-
-def of_manage() -> set[str]:
-    """Those of ``scheduler-worker-manage``."""
-    return set(_leaves(manage.parser(), ""))
-
-
-def _leaves(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
-    found = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
-    for each in found:
-        for word, inner in each.choices.items():
-            yield from _leaves(inner, f"{name} {word}".strip())
-    if not found:
-        yield name
+def of(program: Program) -> set[str]:
+    """The names of a program's commands, as it has them."""
+    return {name for name, _ in program.command_manager}

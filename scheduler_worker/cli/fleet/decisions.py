@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
-from cliff.command import Command
 from msgspec import structs
 
 from scheduler_worker.cli.bind import FleetCommand
@@ -94,6 +93,3 @@ def _line(found: DecisionOutline) -> str:
 def _id(found: DecisionOutline) -> DecisionId:
     """The later of two is the larger."""
     return DecisionId.parse(found.id)
-
-
-COMMANDS: dict[str, type[Command]] = {"decision tail": TailDecisions}

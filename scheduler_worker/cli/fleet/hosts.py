@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from cliff.command import Command
 
 from scheduler_worker.cli.bind import FleetCommand
 from scheduler_worker.cli.connection import seconds
@@ -101,10 +100,4 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 _Loader.yaml_implicit_resolvers = {
     first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
-COMMANDS: dict[str, type[Command]] = {
-    "host report": ReportHosts,
-    "host remove": RemoveHosts,
 }

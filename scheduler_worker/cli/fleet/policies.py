@@ -207,14 +207,3 @@ def attach(client: SchedulerClient, policy: ClusterPolicy, clusters: Sequence[st
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("cluster", metavar="CLUSTER")
-
-
-COMMANDS: dict[str, type[Command]] = {
-    "policy list": ListPolicies,
-    "policy show": ShowPolicy,
-    "policy diff": DiffPolicies,
-    "policy export": ExportPolicies,
-    "policy attach": AttachPolicy,
-    "policy import": ImportPolicies,
-    "policy edit": EditPolicy,
-}

@@ -8,8 +8,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cliff.command import Command
-
 from scheduler_worker.cli.bind import FleetCommand
 from scheduler_worker.cli.connection import seconds
 from scheduler_worker.errors import RequestError
@@ -112,9 +110,3 @@ def _await_idle(client: SchedulerClient, names: Sequence[str], timeout_s: float)
 
 def _in_hand(found: WorkerStatus) -> int:
     return int(found.bus["running"]) + int(found.bus["waiting"])
-
-
-COMMANDS: dict[str, type[Command]] = {
-    "worker drain": DrainWorkers,
-    "worker resume": ResumeWorkers,
-}

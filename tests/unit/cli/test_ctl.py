@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scheduler_worker.cli.ctl import Ctl, main
+from scheduler_worker.cli.manage import Manage
 
 ROOT = Path(__file__).resolve().parents[3]
 MANUAL = ROOT / "docs" / "scheduler-workerctl.md"
@@ -76,11 +77,11 @@ def test_the_schema_is_that_of_the_stock_policies():
     assert run("tuning", "schema") == (0, kept), "run: make sample"
 
 
-def test_every_command_has_a_description_and_is_in_the_manual():
-    manual = MANUAL.read_text()
-    app = Ctl()
+@pytest.mark.parametrize("program", [Ctl, Manage])
+def test_every_command_has_a_description_and_is_in_the_manual(program):
+    app = program()
+    manual = (ROOT / "docs" / f"{app.NAME}.md").read_text()
     found = dict(app.command_manager)
-    assert {name.split()[0] for name in found} > {"tuning", "balance", "doctor", "worker", "host"}
     for name in found.keys() - {"help", "complete"}:
         assert f"## {name}\n" in manual  # of any level
         parser = found[name].load()(app, None).get_parser(name)

@@ -1,0 +1,167 @@
+"""What ``scheduler-workerctl`` and ``scheduler-worker-manage`` are: programs of cliff.
+
+A program names its commands in a table. Their modules are imported when they are needed, so that
+``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint
+from itertools import takewhile
+from typing import Any, ClassVar
+
+import cliff.command
+from cliff.app import App
+from cliff.commandmanager import CommandManager
+
+from scheduler_worker import __version__
+from scheduler_worker.errors import TuningPolicyError
+from scheduler_worker.redaction import redacted
+
+# cliff reads all that is installed to say which distribution a command is of: all are of ours.
+cliff.command._dists_by_mods = {}  # type: ignore[assignment]
+
+REFUSED = 1
+_COMPLETION = """\
+completion for bash:
+  source <({} complete)
+"""
+_LONGEST_LINE = 16_384
+_SIGPIPE = 141
+"""What cliff returns where the reader of the output has closed the pipe."""
+
+
+class Program(App):
+    """A program of commands; its subclass says which, and what their errors mean."""
+
+    DESCRIPTION: ClassVar[str]
+    EPILOG: ClassVar[str]
+    COMMANDS: ClassVar[Mapping[str, str]]
+    """Name -> module in this package and class in it, such as ``manage_db:Upgrade``."""
+    STATUSES: ClassVar[Mapping[type[Exception], int]]
+    """The exit statuses of expected errors; of the classes that an error has the first counts."""
+    SILENCED: ClassVar[int] = logging.CRITICAL
+    """The level up to which nothing is logged without ``--debug``."""
+    LOG = logging.getLogger("cliff")
+
+    def __init__(self) -> None:
+        self._failure: BaseException | None = None
+        commands = CommandManager()
+        for name, place in self.COMMANDS.items():
+            commands.commands[name] = EntryPoint(name, f"{__package__}.{place}", self.NAME)
+        super().__init__(self.DESCRIPTION, __version__, commands, deferred_help=True)
+
+    @classmethod
+    def main(cls, arguments: Sequence[str] | None = None) -> int:
+        """Run a command and return its exit status; ``arguments``: default those of the process.
+
+        Raises:
+            SystemExit: from the parser, with 2 on wrong arguments and 0 after ``--help``.
+        """
+        try:
+            status = cls().run(list(sys.argv[1:] if arguments is None else arguments))
+            sys.stdout.flush()
+        except BrokenPipeError:
+            status = _SIGPIPE
+        if status == _SIGPIPE:  # the reader, such as head, has closed the pipe
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return status
+
+    def build_option_parser(
+        self,
+        description: str | None,
+        version: str | None,
+        argparse_kwargs: object = None,
+    ) -> argparse.ArgumentParser:
+        parser = argparse.ArgumentParser(
+            prog=self.NAME,
+            usage="%(prog)s [OPTIONS] COMMAND [ARGUMENTS]",
+            description=description,
+            epilog=f"{self.EPILOG}\n{_COMPLETION.format(self.NAME)}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            add_help=False,
+            allow_abbrev=False,
+        )
+        parser.add_argument("--version", action="version", version=f"%(prog)s {version}")
+        parser.add_argument(
+            *("-h", "--help"),
+            dest="deferred_help",
+            action="store_true",
+            help="this help, or that of the command",
+        )
+        parser.add_argument(
+            "--debug", action="store_true", help="show the traceback of an error, and the log"
+        )
+        return parser
+
+    def configure_logging(self) -> None:
+        self.LOG.disabled = not self.options.debug  # cliff logs errors, which are reported here
+        if self.options.debug:
+            from scheduler_worker.monitoring import protect
+
+            logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+            protect(_LONGEST_LINE)  # libraries log URLs with passwords
+
+    def interact(self) -> None:
+        self.parser.error("name a command; --help lists them")
+
+    def run_subcommand(self, argv: list[str]) -> int:
+        """Run a command; its errors become a sentence and a status."""
+        if argv[0] == "help":  # cliff's form of --help after other options
+            argv = list(takewhile(lambda each: not each.startswith("-"), argv))
+        if not self._is_known(argv):
+            self.parser.error(self._unknown(argv))
+        silenced = logging.root.manager.disable
+        if not self.options.debug:
+            logging.disable(self.SILENCED)
+        try:
+            status = super().run_subcommand(argv)
+        finally:
+            logging.disable(silenced)
+        return status if self._failure is None else self._report(self._failure)
+
+    def clean_up(self, cmd: Any, result: int, err: BaseException | None) -> None:
+        """Keep the error, which cliff logs, and forgets."""
+        self._failure = err
+
+    def _is_known(self, argv: list[str]) -> bool:
+        """Whether it names a command, or help for one or for a group."""
+        if argv[0] == "help":
+            asked = " ".join(argv[1:])
+            return any(
+                f"{name} ".startswith(f"{asked} ".lstrip()) for name, _ in self.command_manager
+            )
+        try:
+            self.command_manager.find_command(argv)
+        except ValueError:
+            return False
+        return True
+
+    def _unknown(self, argv: Sequence[str]) -> str:
+        words = [each for each in argv if not each.startswith("-") and each != "help"]
+        given, names = " ".join(words[:2]), sorted(name for name, _ in self.command_manager)
+        near = [each for each in names if words and each.startswith(f"{words[0]} ")]
+        near = near or difflib.get_close_matches(given, names)
+        return f"{given!r} is no command; " + (
+            f"there are: {', '.join(near)}" if near else "--help lists them"
+        )
+
+    def _report(self, error: BaseException) -> int:
+        """Write the error as a sentence on stderr; returns the exit status that stands for it."""
+        if isinstance(error, TuningPolicyError):
+            sys.stderr.write(f"{error}\n")  # each issue begins with its place, for editors
+            return REFUSED
+        text = redacted(str(error))
+        found = (status for kind, status in self.STATUSES.items() if isinstance(error, kind))
+        if (status := next(found, None)) is None:
+            status = REFUSED
+            text = f"unexpected {type(error).__name__}: {text}; --debug shows where"
+        sys.stderr.write(f"{self.NAME}: {text}\n")
+        return status

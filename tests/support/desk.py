@@ -1,0 +1,36 @@
+"""An administrator's desk: commands on a policy store."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+
+from scheduler_worker.cli.manage import main
+
+
+class Desk:
+    """Runs ``scheduler-worker-manage`` on a SQLite file in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._config = folder / "worker.conf"
+        self._folder = folder
+        self.connect(f"sqlite:///{folder / 'policies.sqlite'}")
+
+    def connect(self, url: str) -> None:
+        self._config.write_text(f"[policy_store]\nconnection = {url}\n")
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """The exit status and the output."""
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            status = main(["--config-file", str(self._config), *arguments])
+        return status, out.getvalue()
+
+    def file(self, text: str, name: str = "policies.yaml") -> str:
+        """A file in the folder; returns its path."""
+        path = self._folder / name
+        path.write_text(text)
+        return str(path)
+
+    def stored(self, *names: str) -> str:
+        return self.run("policy", "export", *names)[1]
