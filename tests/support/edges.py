@@ -1,0 +1,141 @@
+"""Every edge over one world: RPC, the client, REST and the command line, without a server."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler_worker.cli import bind as commands
+from scheduler_worker.cli.ctl import main
+from scheduler_worker.client import SchedulerClient
+from scheduler_worker.errors import RemoteFailure, Undeliverable
+from scheduler_worker.operations import OPERATIONS
+from scheduler_worker.operations.access import Access
+from scheduler_worker.operations.callers import Role
+from scheduler_worker.operations.operation import Operation
+from scheduler_worker.operations.rights import Rights
+from scheduler_worker.rpc import bind
+from scheduler_worker.rpc.dispatcher import Dispatcher, Message
+from scheduler_worker.rpc.wire_errors import to_wire
+from scheduler_worker.service.policies.shared_audit import SharedAudit
+from scheduler_worker.service.state.presence import WorkerFacts
+from tests.support.rest import Rest
+from tests.support.tuners import Scenario
+
+AnyOperation = Operation[Any, Any]
+JSON = {"Content-Type": "application/json"}
+ROLES: Mapping[str, Role] = {"admin": "administrator", "auditor": "reader"}
+
+
+class OneWorker:
+    """A worker without a server."""
+
+    facts = WorkerFacts(name="w1", version="1", topic="scheduler")
+
+    def __init__(self, tuner: Any) -> None:
+        self.tuner = tuner
+        self.calls: list[str] = []
+
+    def status(self) -> Mapping[str, Any]:
+        return {
+            "uptime_s": 1.0, "missing": [], "holds": {"leases": ["east"]}, "feed_lag_s": {},
+            "bus": {"running": 0, "waiting": 0, "queue_delay_s": None, "slots": 1}, "clusters": {},
+        }  # fmt: skip
+
+    def drain(self) -> None:
+        self.calls.append("drain")
+
+    def resume(self) -> None:
+        self.calls.append("resume")
+
+
+class Edges:
+    """The edges of one world."""
+
+    def __init__(self, rest: Rest, role: Role | None = "administrator") -> None:
+        self.rest = rest
+        world = rest.world
+        self.worker = OneWorker(Scenario().tuner)
+        services = rest.services._replace(store=None, worker=self.worker)
+        access = Access(Rights(), SharedAudit(world.fleet.store, world.clock))
+        callers = bind.Callers(role, ROLES)
+        self._dispatcher = Dispatcher(
+            [bind.endpoint(OPERATIONS, services, access, callers)], to_wire
+        )
+        bus: Any = self
+        self.client_of_it = SchedulerClient(bus)
+
+    # As a bus
+
+    def client(self, topic: str, *, server: str | None = None, **target: Any) -> Any:
+        return _Client(self._dispatcher, server, target)
+
+    # The edges
+
+    def rpc(self, operation: AnyOperation, given: Mapping[str, Any], **context: Any) -> Any:
+        """The plain answer; raises RemoteFailure."""
+        return self.client("scheduler", namespace="scheduler_worker", version="1.5").call(
+            operation.name, context, **given
+        )
+
+    def http(
+        self, operation: AnyOperation, given: Mapping[str, Any], *, user: str = "admin@internal",
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:  # fmt: skip
+        """The response."""
+        path = f"/v1{operation.path}".format(**given)
+        rest = {
+            name: value for name, value in given.items() if f"{{{name}}}" not in str(operation.path)
+        }
+        body, query = b"", {}
+        if operation.method in {"POST", "PUT"}:
+            body = msgspec.json.encode(rest)
+        else:
+            query = {name: value for name, value in rest.items() if value is not None}
+        return self.rest.request(
+            operation.method, path, body, user=user, query_string=query,
+            headers={**(JSON if body else {}), **(headers or {})},
+        )  # fmt: skip
+
+    @contextlib.contextmanager
+    def _connected(self, _: argparse.Namespace) -> Iterator[SchedulerClient]:
+        yield self.client_of_it
+
+    def run(self, capsys: Any, *words: str) -> tuple[int, str, str]:
+        """The exit status of a command, its output and what it says is wrong."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(commands, "connected", self._connected)
+            status = main(list(words))
+        return status, *capsys.readouterr()
+
+
+class _Client:
+    """One interface on one topic."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, server: str | None, target: Mapping[str, Any]
+    ) -> None:
+        self._dispatcher, self._server, self._target = dispatcher, server, target
+
+    def call(self, method: str, context: Mapping[str, Any], /, **arguments: Any) -> Any:
+        if self._server not in {None, OneWorker.facts.name}:
+            raise Undeliverable(f"Nobody listens to scheduler.{self._server}")
+        message = Message(
+            method=method,
+            namespace=self._target["namespace"],
+            version=self._target["version"],
+            args=json.loads(json.dumps(arguments)),
+            context=context,
+            is_call=True,
+        )
+        found = self._dispatcher.serve(message)
+        if found.failure is not None:
+            failure = found.failure
+            raise RemoteFailure(failure.module, failure.class_name, failure.message)
+        return json.loads(json.dumps(found.value))
