@@ -53,13 +53,13 @@ from scheduler_worker.service.dry_run.dry_run import DryRun
 from scheduler_worker.service.health import mends
 from scheduler_worker.service.inventory.listing import Listing
 from scheduler_worker.service.placement.capacity import Capacity
+from scheduler_worker.service.placement.dependencies import Limits
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.external_units import watch
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.replay.snapshot import Snapshots
 from scheduler_worker.service.state import presence
-from scheduler_worker.service.state.dependencies import Limits
 from scheduler_worker.service.state.presence import Presence, WorkerFacts
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.tuning.tuner import Tuner

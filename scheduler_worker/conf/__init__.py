@@ -48,8 +48,8 @@ from scheduler_worker.service.dry_run.settings import DryRunSettings
 from scheduler_worker.service.inventory.settings import InventorySettings
 from scheduler_worker.service.placement.asking import AskingSettings
 from scheduler_worker.service.placement.claim_pool import ClaimSettings
+from scheduler_worker.service.placement.dependencies import Limits
 from scheduler_worker.service.policies.trust import AttestationService
-from scheduler_worker.service.state.dependencies import Limits
 from scheduler_worker.service.tuning.cycle import TuningSettings
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Any
 from oslo_config import cfg
 
 from scheduler_worker.backends.settings import StateSettings
-from scheduler_worker.service.state.dependencies import Limits
+from scheduler_worker.service.placement.dependencies import Limits
 
 STATE_OPTS = [
     cfg.StrOpt(

@@ -26,12 +26,12 @@ from scheduler_worker.service.inventory.listing import Listing
 from scheduler_worker.service.inventory.reports import Ratios
 from scheduler_worker.service.placement.asking import AskingPorts
 from scheduler_worker.service.placement.claiming import PlacementPorts
+from scheduler_worker.service.placement.dependencies import Limits
 from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.placement.verifying import VerifyingPorts
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.units import unit_catalogue
-from scheduler_worker.service.state.dependencies import Limits
 from scheduler_worker.service.state.replica import Fleet
 from tests.support.clock import ManualClock
 

@@ -23,9 +23,9 @@ from scheduler_worker.rpc import codec
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
 from scheduler_worker.service.decisions.recorder import Recorder
+from scheduler_worker.service.placement.dependencies import Limits
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.replay.snapshot import Snapshot, Snapshots
-from scheduler_worker.service.state.dependencies import Limits
 from scheduler_worker.service.state.replica import Fleet
 
 FOR_EVER_S = 1e9

@@ -9,8 +9,8 @@ from msgspec import structs
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.service.state.dependencies import Dependencies
-from scheduler_worker.service.state.lease import ClusterView
+from scheduler_worker.service.placement.dependencies import Dependencies
+from scheduler_worker.service.placement.lease import ClusterView
 
 
 def are_short(decision: Decision, request: Request) -> bool:

@@ -39,8 +39,8 @@ from scheduler_worker.scheduling.prefilters.candidates_query import (
     rooms,
 )
 from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
+from scheduler_worker.service.placement.dependencies import Dependencies
 from scheduler_worker.service.placement.question_pool import Question, QuestionPool
-from scheduler_worker.service.state.dependencies import Dependencies
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
 _FOR_THE_DECISION = 0.2

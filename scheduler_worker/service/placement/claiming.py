@@ -25,7 +25,7 @@ from scheduler_worker.service.placement.claim_pool import (
     ClaimRefused,
     ClaimSettings,
 )
-from scheduler_worker.service.state.dependencies import Dependencies
+from scheduler_worker.service.placement.dependencies import Dependencies
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
 _FOR_THE_ANSWER = 0.1

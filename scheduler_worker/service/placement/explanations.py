@@ -9,7 +9,7 @@ from scheduler_worker.model.decisions import Diagnosis, Explanation
 from scheduler_worker.scheduling.explain import explain
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.service.placement.candidates import ClusterChoice, refusal
-from scheduler_worker.service.state.dependencies import Dependencies
+from scheduler_worker.service.placement.dependencies import Dependencies
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.state.seeded_random import random_source
 from scheduler_worker.service.state.white_list import narrowed

@@ -7,8 +7,8 @@ from functools import partial
 
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.model.claims import Reservation
+from scheduler_worker.service.placement.dependencies import Dependencies
 from scheduler_worker.service.state import reservations
-from scheduler_worker.service.state.dependencies import Dependencies
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.routing import Routing
 from scheduler_worker.service.state.writing import Plan

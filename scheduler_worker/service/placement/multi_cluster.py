@@ -30,10 +30,10 @@ from scheduler_worker.scheduling.pipeline import (
     with_group_host,
 )
 from scheduler_worker.service.placement.cluster_order import in_order
+from scheduler_worker.service.placement.dependencies import Dependencies
 from scheduler_worker.service.placement.give_back import take_back
-from scheduler_worker.service.state.dependencies import Dependencies
+from scheduler_worker.service.placement.lease import ClusterView, Lease, Placement
 from scheduler_worker.service.state.intents import DecidedElsewhere, Intent
-from scheduler_worker.service.state.lease import ClusterView, Lease, Placement
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.routing import Routing
 from scheduler_worker.service.state.trace import RequestTrace

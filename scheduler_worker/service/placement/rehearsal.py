@@ -10,9 +10,9 @@ from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.decisions import Explanation
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.placement.candidates import ClusterChoice
+from scheduler_worker.service.placement.dependencies import Dependencies
 from scheduler_worker.service.placement.explanations import explain_request
-from scheduler_worker.service.state.dependencies import Dependencies
-from scheduler_worker.service.state.lease import ClusterView
+from scheduler_worker.service.placement.lease import ClusterView
 from scheduler_worker.service.state.replica import ClusterReplica
 
 

@@ -23,8 +23,8 @@ from scheduler_worker.placement import ProviderTrees
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
 from scheduler_worker.scheduling.prefilters.traits import DISABLED
+from scheduler_worker.service.placement.dependencies import Dependencies
 from scheduler_worker.service.placement.question_pool import Question, QuestionPool
-from scheduler_worker.service.state.dependencies import Dependencies
 
 LOG = logging.getLogger(__name__)
 

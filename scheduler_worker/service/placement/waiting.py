@@ -16,8 +16,8 @@ from scheduler_worker.errors import NoValidHost, WorkerStops
 from scheduler_worker.ports import Seen
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.placement import multi_cluster
-from scheduler_worker.service.state.dependencies import Dependencies
-from scheduler_worker.service.state.lease import ClusterView
+from scheduler_worker.service.placement.dependencies import Dependencies
+from scheduler_worker.service.placement.lease import ClusterView
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.routing import Routing
 from scheduler_worker.service.state.trace import RequestTrace

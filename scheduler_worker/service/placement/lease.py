@@ -18,8 +18,8 @@ from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.ports import Grant, Guard, Seen, Transaction
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
+from scheduler_worker.service.placement.dependencies import Dependencies
 from scheduler_worker.service.state import records, reservations
-from scheduler_worker.service.state.dependencies import Dependencies
 from scheduler_worker.service.state.idempotency import given_up, reserved_rows
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.seeded_random import random_source
