@@ -394,12 +394,12 @@ class BrokerConnection:
                     self._settle(each, "acknowledges")
             case Requeue(tag):
                 self._broker.give_back(*self._settle(tag, "gives back"))
-            case Republish(tag, queue, deliveries):
-                message = self.unacknowledged[tag][1]
+            case Republish(tag, deliveries):
+                consumer, message = self.unacknowledged[tag]
                 self._broker.history.add(self.server, "counts", message=message.name)
-                self._broker.publish(queue, message.copy(deliveries))
+                self._broker.publish(consumer.queue, message.copy(deliveries))
                 self.bring(partial(self.on_copied, command, None))
-            case DeadLetter(tag, _, why):
+            case DeadLetter(tag, why):
                 message = self.unacknowledged[tag][1]
                 self._broker.dead.append((message, why))
                 self._broker.history.add(self.server, "dead-letters", message=message.name, why=why)

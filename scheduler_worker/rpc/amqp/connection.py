@@ -20,6 +20,7 @@ from scheduler_worker.rpc.amqp import contents, envelope, frames, properties
 from scheduler_worker.rpc.amqp.contents import Content, Signature
 from scheduler_worker.rpc.amqp.deliveries import (
     Ack,
+    Arrival,
     Command,
     Copy,
     DeadLetter,
@@ -49,15 +50,11 @@ _FIRST, _LAST = 1, -1
 """Priorities of our consumers of the topic's queue; that of others is 0."""
 
 
-class IncomingMessage(NamedTuple):
+class IncomingMessage(Arrival, frozen=True, kw_only=True):
     """A message as it was delivered."""
 
-    tag: int
-    queue: str
     body: bytes
     expiration: str | None
-    deliveries: int
-    is_counted: bool
     compression: object = None
     traceparent: str | None = None
 
@@ -72,6 +69,7 @@ class Answer(NamedTuple):
 class _Unacknowledged(NamedTuple):
     """A message that is not acknowledged."""
 
+    queue: str
     content: Content
     properties: Properties
     since_s: float
@@ -258,7 +256,7 @@ class BrokerConnection:
         queue = self._consumed[delivery.consumer]
         read = properties.read(content.properties)
         since_s = time.monotonic() - self._waited_s(queue)
-        self._unacknowledged[delivery.tag] = _Unacknowledged(content, read, since_s)
+        self._unacknowledged[delivery.tag] = _Unacknowledged(queue, content, read, since_s)
         is_quorum = self._settings.is_quorum(fanout=queue == self._names.fanout_queue)
         deliveries, is_counted = read.deliveries(broker_counts=is_quorum)
         self._on_message(
@@ -298,13 +296,15 @@ class BrokerConnection:
             case Requeue(tag):
                 self._unacknowledged.pop(tag, None)
                 self._send_method(spec.Basic.Reject, "Lb", (tag, True))
-            case Republish(tag, queue, deliveries):
-                left_ms, header = self._expiry(self._unacknowledged[tag])
-                self._copy(command, queue, {DELIVERIES: deliveries, **header}, left_ms)
-            case DeadLetter(tag, queue, why):
-                sender = self._unacknowledged[tag].properties.values.get("user_id")
+            case Republish(tag, deliveries):
+                message = self._unacknowledged[tag]
+                left_ms, header = self._expiry(message)
+                self._copy(command, message.queue, {DELIVERIES: deliveries, **header}, left_ms)
+            case DeadLetter(tag, why):
+                message = self._unacknowledged[tag]
+                sender = message.properties.values.get("user_id")
                 headers = {
-                    "x-scheduler-worker-queue": queue,
+                    "x-scheduler-worker-queue": message.queue,
                     "x-scheduler-worker-reason": why[:_REASON],
                     **({SENDER: sender} if sender else {}),
                 }

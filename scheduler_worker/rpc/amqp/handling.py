@@ -162,21 +162,15 @@ class MessageHandler:
         try:
             body = decompressed(message.body, message.compression, max_bytes)
         except DecompressionError as error:
-            self._deliveries.refuse(message.tag, message.queue, str(error))
+            self._deliveries.refuse(message.tag, str(error))
             return
         # Reading it may be what kills workers: only its id is read before it is known to be safe.
         is_first = message.is_counted and not message.deliveries
-        if not self._deliveries.accept(
-            "" if is_first else envelope.peek_id(body),
-            message.tag,
-            message.queue,
-            message.deliveries,
-            is_counted=message.is_counted,
-        ):
+        if not self._deliveries.accept("" if is_first else envelope.peek_id(body), message):
             return
         request = envelope.read(body, message.expiration, max_bytes)
         if isinstance(request, envelope.MalformedError):
-            self._deliveries.refuse(message.tag, message.queue, str(request))
+            self._deliveries.refuse(message.tag, str(request))
             return
         if message.traceparent is not None:
             request = envelope.traced(request, message.traceparent)

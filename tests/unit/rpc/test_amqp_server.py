@@ -9,6 +9,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from scheduler_worker.observer import Observer
@@ -136,7 +137,7 @@ def make(observer: Observer | None = None, **methods: Any) -> AmqpServer:
 def message(tag: int, method: str, **content: Any) -> IncomingMessage:
     inner = {"method": method, "args": {}, "_unique_id": f"id-{tag}", **content}
     body = json.dumps({"oslo.version": "2.0", "oslo.message": json.dumps(inner)}).encode()
-    return IncomingMessage(tag, "topic", body, None, 0, True)
+    return IncomingMessage(tag=tag, queue="topic", body=body, expiration=None)
 
 
 def await_rounds(server: AmqpServer) -> None:
@@ -193,7 +194,7 @@ def test_a_redelivered_call_gets_a_heartbeat_at_once(connections: list[ScriptedC
     call = {"_msg_id": "call", "_timeout": NEVER_S}
     connection.deliver(message(1, "wait", _reply_q="new", **call))
     again = message(2, "wait", _reply_q="redelivered", **call)
-    connection.deliver(again._replace(deliveries=1))
+    connection.deliver(msgspec.structs.replace(again, deliveries=1))
     gate.wait_for(2)
     await_rounds(server)
     assert connection.heartbeats == ["redelivered"]
