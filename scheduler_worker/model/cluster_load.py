@@ -84,14 +84,19 @@ class ClusterLoad(msgspec.Struct, frozen=True, kw_only=True):
         return [each for each in self.hosts if each.state == "up" and each.is_settled]
 
 
-class Migration(msgspec.Struct, frozen=True, kw_only=True):
-    """A proposal to move a VM."""
+class ProposedMigration(msgspec.Struct, frozen=True, kw_only=True):
+    """Which VM may go where, and why."""
 
     vm: str
     source: str
     destinations: tuple[str, ...]
     """The hosts that may take it."""
     reason: str
+
+
+class Migration(ProposedMigration, frozen=True, kw_only=True):
+    """A proposal to move a VM."""
+
     empties: bool = False
     """Whether the source is to be empty in the end, so that it can be switched off."""
 

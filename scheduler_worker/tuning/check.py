@@ -240,7 +240,7 @@ class _Planner:
             return self._name(str(step.value), expr, origin)
         if step.op == "property":
             return self._property(str(step.value), expr.scalar, step.at)
-        return self._add(step.op, args, expr.scalar, step.at)
+        return self._add(step.op, args, (expr.scalar, step.at))
 
     def _name(self, name: str, expr: Expr, origin: int) -> int:
         if name not in self._policy.names and self._policy.complete:
@@ -253,7 +253,7 @@ class _Planner:
 
     def _property(self, name: str, scalar: Scalar, at: int) -> int:
         parts = tuple(name.split("."))
-        made = Operation("property", name=parts, scalar=scalar, at=at)
+        made = Operation("property", name=parts, origin=(scalar, at))
         return self._once(("property", name), made)
 
     def _constant(self, value: float | str) -> int:
@@ -267,11 +267,9 @@ class _Planner:
             result = self._add(op, (result, each))
         return result
 
-    def _add(
-        self, op: str, args: tuple[int, ...], scalar: Scalar | None = None, at: int = 0
-    ) -> int:
+    def _add(self, op: str, args: tuple[int, ...], origin: tuple[Scalar, int] | None = None) -> int:
         column = self._computed(op, args)
-        return self._once((op, args), Operation(op, args, (), column, scalar, at))
+        return self._once((op, args), Operation(op, args, (), column, origin))
 
     def _computed(self, op: str, args: tuple[int, ...]) -> Column | None:
         # Constant folding: as soon as all arguments are constants, so is the result.

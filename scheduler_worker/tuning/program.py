@@ -25,13 +25,12 @@ class Operation(msgspec.Struct, frozen=True):
     """The property that ``property`` looks up."""
     column: Column | None = None
     """The value of a constant."""
-    scalar: Scalar | None = None
-    at: int = 0
+    origin: tuple[Scalar, int] | None = None
+    """The text that has it first, with the offset; None for a step that no policy has."""
 
     @property
     def place(self) -> Place | None:
-        """Where the policies have it first; None for a step that none of them has."""
-        return self.scalar.place_of(self.at) if self.scalar else None
+        return self.origin[0].place_of(self.origin[1]) if self.origin else None
 
 
 class Movement(msgspec.Struct, frozen=True, kw_only=True):

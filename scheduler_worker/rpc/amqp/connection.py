@@ -54,7 +54,7 @@ class IncomingMessage(Arrival, frozen=True, kw_only=True):
     """A message as it was delivered."""
 
     body: bytes
-    expiration: str | None
+    expiration: str | None = None
     compression: object = None
     traceparent: str | None = None
 

@@ -9,7 +9,6 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from scheduler_worker.observer import Observer
@@ -134,10 +133,10 @@ def make(observer: Observer | None = None, **methods: Any) -> AmqpServer:
     )
 
 
-def message(tag: int, method: str, **content: Any) -> IncomingMessage:
+def message(tag: int, method: str, deliveries: int = 0, **content: Any) -> IncomingMessage:
     inner = {"method": method, "args": {}, "_unique_id": f"id-{tag}", **content}
     body = json.dumps({"oslo.version": "2.0", "oslo.message": json.dumps(inner)}).encode()
-    return IncomingMessage(tag=tag, queue="topic", body=body, expiration=None)
+    return IncomingMessage(tag=tag, queue="topic", body=body, deliveries=deliveries)
 
 
 def await_rounds(server: AmqpServer) -> None:
@@ -191,10 +190,9 @@ def test_a_redelivered_call_gets_a_heartbeat_at_once(connections: list[ScriptedC
     server = make(wait=gate)
     server.start()
     [connection] = connections
-    call = {"_msg_id": "call", "_timeout": NEVER_S}
+    call: dict[str, Any] = {"_msg_id": "call", "_timeout": NEVER_S}
     connection.deliver(message(1, "wait", _reply_q="new", **call))
-    again = message(2, "wait", _reply_q="redelivered", **call)
-    connection.deliver(msgspec.structs.replace(again, deliveries=1))
+    connection.deliver(message(2, "wait", deliveries=1, _reply_q="redelivered", **call))
     gate.wait_for(2)
     await_rounds(server)
     assert connection.heartbeats == ["redelivered"]
