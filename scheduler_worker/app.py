@@ -53,7 +53,7 @@ from scheduler_worker.service.dry_run.dry_run import DryRun
 from scheduler_worker.service.health import mends
 from scheduler_worker.service.inventory.listing import Listing
 from scheduler_worker.service.placement.capacity import Capacity
-from scheduler_worker.service.placement.dependencies import Limits
+from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.external_units import watch
@@ -548,7 +548,7 @@ def build(conf: Configuration, *, clock: Clock | None = None) -> Worker:
         raise
 
 
-def _stuck_after_s(limits: Limits) -> float:
+def _stuck_after_s(limits: PlacementLimits) -> float:
     """When a request counts as stuck: after twice its longest waits, and a margin."""
     waits_s = limits.acquire_timeout_s + limits.hold_timeout_s + limits.wait_timeout_s
     return 60.0 + 2 * waits_s

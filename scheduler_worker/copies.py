@@ -14,7 +14,7 @@ import msgspec
 
 from scheduler_worker.client import SchedulerClient, pages
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.model.kept_decisions import DecisionId, Details, KeptDecision, Outline
+from scheduler_worker.model.kept_decisions import DecisionId, DecisionSummary, Details, KeptDecision
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.service.replay.snapshot import Snapshot
 
@@ -60,7 +60,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     """Each further line: a decision."""
 
     id: str
-    outline: Outline
+    outline: DecisionSummary
     details: Details | None
 
 
@@ -130,4 +130,4 @@ def _kept(plain: dict[str, Any]) -> KeptDecision:
     fields = {**plain, "instances": tuple(plain["instances"]), "hosts": tuple(plain["hosts"])}
     id, stored = DecisionId.parse(fields.pop("id")), fields.pop("details")
     details = None if stored is None else Details.decoded(stored.encode())
-    return KeptDecision(id, Outline(**fields), details)
+    return KeptDecision(id, DecisionSummary(**fields), details)

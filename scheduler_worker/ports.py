@@ -119,7 +119,7 @@ class Written(NamedTuple):
     """Whether a commit kept the lease, which permits another commit with the next ``turn``."""
 
 
-class Characteristics(msgspec.Struct, frozen=True, gc=False):
+class EngineGuarantees(msgspec.Struct, frozen=True, gc=False):
     """What an engine guarantees; a worker refuses to start with one that does not suffice."""
 
     spans_processes: bool
@@ -165,7 +165,7 @@ class Store(Protocol):
     """The versioned records of a scope, readable and writable without its lock."""
 
     @property
-    def characteristics(self) -> Characteristics: ...
+    def characteristics(self) -> EngineGuarantees: ...
 
     def changes(self, scope: str, seen: Seen) -> Changes:
         """Every change after ``seen``; the first call returns everything.

@@ -15,7 +15,7 @@ from scheduler_worker.conf import Settings
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.kept_decisions import KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy
-from scheduler_worker.service.placement.dependencies import Limits
+from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.replay.alterations import drained, with_policies
 from scheduler_worker.service.replay.packing import packing_of
@@ -78,7 +78,7 @@ class Rehearsal:
             lock=self._state,
             pipelines=lambda: self._pipelines,
             clock=self._clock,
-            limits=Limits(
+            limits=PlacementLimits(
                 hold_timeout_s=_FOR_EVER_S,
                 reservation_ttl_s=_FOR_EVER_S,
                 wait_timeout_s=0.0,

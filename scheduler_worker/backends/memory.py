@@ -19,8 +19,8 @@ from scheduler_worker.ports import (
     ABSENT,
     Change,
     Changes,
-    Characteristics,
     Clock,
+    EngineGuarantees,
     Grant,
     Guard,
     Put,
@@ -55,7 +55,7 @@ class MemoryState:
     caller that has missed older ones gets everything.
     """
 
-    characteristics = Characteristics(spans_processes=False, survives_restart=False)
+    characteristics = EngineGuarantees(spans_processes=False, survives_restart=False)
 
     def __init__(
         self,

@@ -17,8 +17,8 @@ from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.ports import (
     GLOBAL,
     Changes,
-    Characteristics,
     Clock,
+    EngineGuarantees,
     Grant,
     Seen,
     State,
@@ -59,7 +59,7 @@ class WatchedState:
         self._is_closed = False
 
     @property
-    def characteristics(self) -> Characteristics:
+    def characteristics(self) -> EngineGuarantees:
         return self._state.characteristics
 
     def problem(self) -> str | None:

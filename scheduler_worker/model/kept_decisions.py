@@ -1,7 +1,7 @@
 """Records of decisions: what was asked, what was decided, and why.
 
-A record has two parts. :class:`Outline` is what lists show and filter by; :class:`Details` is the
-rest, the request's specification included, so that it can be decided again.
+A record has two parts. :class:`DecisionSummary` is what lists show and filter by;
+:class:`Details` is the rest, the request's specification included, so that it can be decided again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Lead(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The host of the highest weight, if it is another."""
 
 
-class Outline(msgspec.Struct, frozen=True, gc=False, array_like=True, kw_only=True):
+class DecisionSummary(msgspec.Struct, frozen=True, gc=False, array_like=True, kw_only=True):
     """What lists show. Stored as an array: fields are only ever added, at the end."""
 
     decided_at_s: float
@@ -103,7 +103,7 @@ class Outline(msgspec.Struct, frozen=True, gc=False, array_like=True, kw_only=Tr
         return () if name is None else (name, *name.split("+"))
 
 
-class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class ComputeNode(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A compute node."""
 
     host: str
@@ -137,7 +137,7 @@ class Details(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
     rejections: tuple[tuple[str, int], ...] = ()
     """How many hosts each filter rejected, in order."""
     ranked: Ranked = Ranked()
-    selections: tuple[tuple[Place, ...], ...] = ()
+    selections: tuple[tuple[ComputeNode, ...], ...] = ()
     """For each instance the chosen host, then its alternates."""
     repeated: int = 0
     """Instances that had a reservation already, from an earlier delivery of the request."""
@@ -167,7 +167,7 @@ class KeptDecision(NamedTuple):
     """A record as it is read."""
 
     id: DecisionId
-    outline: Outline
+    outline: DecisionSummary
     details: Details | None = None
     """None: only the outline was asked for, or the details are gone already."""
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta, structs
 
-from scheduler_worker.model.cluster_load import BalanceMemory, Migration, Move
+from scheduler_worker.model.cluster_load import BalanceMemory, BegunMigration, Migration
 
 Seconds = Annotated[float, Meta(gt=0)]
 _MOST_DOUBLINGS = 30
@@ -107,7 +107,7 @@ class MigrationLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """By VM."""
     setbacks: Mapping[str, Setback] = {}
     """By VM."""
-    moves: Mapping[str, Move] = {}
+    moves: Mapping[str, BegunMigration] = {}
     """The last begun migration of each VM, as far back as the balance remembers."""
 
     def find(self, migration_id: str) -> AskedMigration | None:
@@ -238,7 +238,7 @@ class MigrationLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     def _moved(
         self, asked: AskedMigration, destination: str | None, now_s: float
     ) -> MigrationLedger:
-        move = Move(asked.source, destination or "", now_s)
+        move = BegunMigration(asked.source, destination or "", now_s)
         return structs.replace(self, moves={**self.moves, asked.vm: move})
 
 

@@ -16,7 +16,7 @@ Name = tuple[str, ...]
 """The parts of a dotted name."""
 
 
-class Operation(msgspec.Struct, frozen=True):
+class PlanStep(msgspec.Struct, frozen=True):
     """One step of a plan; its arguments are numbers of earlier steps."""
 
     op: str
@@ -76,10 +76,10 @@ class OutputPlan(msgspec.Struct, frozen=True):
     rules: tuple[RulePlan, ...]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class TuningPlan(msgspec.Struct, frozen=True):
     """The evaluation of one scope."""
 
-    steps: tuple[Operation, ...]
+    steps: tuple[PlanStep, ...]
     live: tuple[int, ...]
     """The steps that some rule needs, in the order of their evaluation."""
     outputs: tuple[OutputPlan, ...]
@@ -88,4 +88,4 @@ class Plan(msgspec.Struct, frozen=True):
 class Program(msgspec.Struct, frozen=True):
     """Checked policies, compiled together. Only :mod:`~.check` makes one."""
 
-    plans: dict[Scope, Plan]
+    plans: dict[Scope, TuningPlan]

@@ -18,7 +18,7 @@ from redis import exceptions
 
 from scheduler_worker.backends.redis import engine
 from scheduler_worker.backends.redis.engine import MICRO, RedisState
-from scheduler_worker.backends.redis.nodes import OneNode, Reply, Script
+from scheduler_worker.backends.redis.nodes import OneNode, Script, ScriptReply
 from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.ports import (
     Change,
@@ -102,7 +102,7 @@ class Store:
 
     def run(
         self, who: str, name: str, script: Script, call: Call, keys: Sequence[str], args: Any
-    ) -> Reply:
+    ) -> ScriptReply:
         """Run a script, record its effect in the history, and return its reply."""
         find = self.keyspace.find
         before = dict(find(keys[0]) or {})
@@ -124,7 +124,7 @@ class Store:
         if ended := self.changed(run.scope):
             self.history.add(who, "finds ended", scope=run.scope, changed=ended)
         self._serve_blocked()
-        return Reply(value, str(self.life))
+        return ScriptReply(value, str(self.life))
 
     def command(self, *words: Any) -> Any:
         reply = self.keyspace.execute(*words)
@@ -379,13 +379,13 @@ class Node:
 
     def run(
         self, script: Script, keys: Sequence[str], args: Sequence[Any], wait_replicas: int = 0
-    ) -> Reply:
+    ) -> ScriptReply:
         name, call = self._scripts[id(script)], self._called()
 
         def serve(reply: _Reply) -> None:
             reply.do(lambda: self._store.run(self._who, name, script, call, keys, args))
 
-        answer: Reply = self._ask(serve)
+        answer: ScriptReply = self._ask(serve)
         return answer
 
     def command(self, *words: Any) -> Any:

@@ -23,10 +23,10 @@ from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.scheduling.weighers.figures import CPUWeigher, RAMWeigher
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.inventory.listing import Listing
-from scheduler_worker.service.inventory.reports import Ratios
+from scheduler_worker.service.inventory.reports import DefaultRatios
 from scheduler_worker.service.placement.asking import AskingPorts
 from scheduler_worker.service.placement.claiming import PlacementPorts
-from scheduler_worker.service.placement.dependencies import Limits
+from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.placement.verifying import VerifyingPorts
@@ -107,7 +107,7 @@ class World:
         **limits: Any,
     ) -> None:
         self.clock = clock or ManualClock()
-        self.limits = Limits(**{"wait_timeout_s": 0.0} | limits)
+        self.limits = PlacementLimits(**{"wait_timeout_s": 0.0} | limits)
         self.state = state or MemoryState(self.clock, hold_timeout_s=self.limits.hold_timeout_s)
         self.options = options or Options.of(
             claims_in_placement=placement is not None, ranked_hosts=5
@@ -130,7 +130,7 @@ class World:
         self.scheduler = self._scheduler()
         self.inventory = Inventory(
             fleet=self.fleet,
-            ratios=Ratios(1.0, 1.0, 1.0),
+            ratios=DefaultRatios(1.0, 1.0, 1.0),
             reservation_ttl_s=self.limits.reservation_ttl_s,
             remember_answers_s=self.limits.remember_answers_s,
             observer=self.observed,

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from scheduler_worker.rpc.amqp.envelope import Request
+from scheduler_worker.rpc.amqp.envelope import WireRequest
 
 MAX_ANSWERS = 1_000
 MAX_ANSWER_BYTES = 16 * 2**20
@@ -43,7 +43,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 class Delivery(Arrival, frozen=True, kw_only=True):
     """One delivery of a message that was read."""
 
-    request: Request
+    request: WireRequest
     size: int = 0
     """Bytes of its body."""
 
@@ -64,7 +64,7 @@ class Work:
         """How often it failed for a reason that may pass."""
 
     @property
-    def request(self) -> Request:
+    def request(self) -> WireRequest:
         return self.delivery.request
 
 
@@ -243,7 +243,7 @@ class DeliveryTracker:
         """The work was not begun, and its message went to another worker."""
         self._drop(work)
 
-    def _publish(self, request: Request, answer: bytes | None) -> None:
+    def _publish(self, request: WireRequest, answer: bytes | None) -> None:
         if answer is not None and request.call_id is not None:
             self._due.append(Publish(request.reply_queue, answer))
 

@@ -16,7 +16,7 @@ from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostReport, Text, seconds
 from scheduler_worker.model.sizes import Size
 from scheduler_worker.rpc.codec import kinds
-from scheduler_worker.rpc.codec.primitives import Kind, members, plain
+from scheduler_worker.rpc.codec.primitives import ObjectKind, members, plain
 from scheduler_worker.rpc.codec.providers import reshape_providers
 from scheduler_worker.rpc.codec.typed import typed, wrong
 
@@ -231,7 +231,7 @@ _RESHAPED: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
-def _members(value: Any, path: str, kind: Kind, limit: int) -> list[tuple[Any, str]]:
+def _members(value: Any, path: str, kind: ObjectKind, limit: int) -> list[tuple[Any, str]]:
     found = members(value, path, kind)
     if len(found) > limit:
         raise RequestError(path, f"at most {limit} in one message, got {len(found)}")

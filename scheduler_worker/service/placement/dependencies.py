@@ -16,7 +16,7 @@ from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.state.writing import Writer
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class PlacementLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Timeouts, in seconds, and bounds of placement."""
 
     acquire_timeout_s: float = 30.0
@@ -40,14 +40,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         return self.acquire_timeout_s + 2 * self.hold_timeout_s
 
 
-class Dependencies(NamedTuple):
+class PlacementDependencies(NamedTuple):
     """The collaborators of the placement use cases."""
 
     fleet: Fleet
     lock: ClusterLock
     pipelines: Callable[[], Pipelines]
     clock: Clock
-    limits: Limits
+    limits: PlacementLimits
     observer: Observer
     grants: dict[str, Grant]
     """Cluster -> the grant this process holds now; for status reports only."""

@@ -20,7 +20,7 @@ from scheduler_worker.scheduling.queue_priority import priority_boost_s
 from scheduler_worker.service.placement import alternates, multi_cluster
 from scheduler_worker.service.placement.asking import Asking
 from scheduler_worker.service.placement.candidates import Candidates, ClusterChoice, refusal
-from scheduler_worker.service.placement.dependencies import Dependencies
+from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.give_back import take_back
 from scheduler_worker.service.placement.lease import ClusterView
@@ -48,7 +48,7 @@ class Reserving:
 
     def __init__(
         self,
-        deps: Dependencies,
+        deps: PlacementDependencies,
         choice: ClusterChoice,
         asking: Asking | None,
         freshness: Freshness | None,

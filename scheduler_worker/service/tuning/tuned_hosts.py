@@ -12,7 +12,7 @@ from typing import NamedTuple
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.service.inventory.listing import Listing, hosts_of, record_of
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-from scheduler_worker.service.tuning.host_states import HostState, StoredHostStates
+from scheduler_worker.service.tuning.host_states import StoredHostStates, TunedHostState
 from scheduler_worker.service.tuning.policies import TuningPolicies
 from scheduler_worker.service.tuning.records import TuningTurn
 
@@ -21,7 +21,7 @@ class TunedHost(NamedTuple):
     """A host that was tuned, with its state."""
 
     record: HostRecord
-    state: HostState
+    state: TunedHostState
     turn: TuningTurn | None
     """The last cycle of its cluster; None: there was none within a day."""
 

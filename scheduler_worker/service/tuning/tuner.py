@@ -18,7 +18,7 @@ from scheduler_worker.ports import Clock, Publisher, TuningPolicySource
 from scheduler_worker.service.inventory.listing import Listing, Page, Row, hosts_of, record_of
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.state.turns import ClusterTurns
-from scheduler_worker.service.tuning.cycle import ClusterTuning, Dependencies, TuningSettings
+from scheduler_worker.service.tuning.cycle import ClusterTuning, TuningDependencies, TuningSettings
 from scheduler_worker.service.tuning.policies import TuningPolicies
 from scheduler_worker.service.tuning.records import TuningTurn
 from scheduler_worker.tuning.evaluate import Diagnostic
@@ -47,7 +47,7 @@ class Tuner:
         self._fleet = fleet
         self._listing = Listing(fleet)
         self._observer = observer or Observer()
-        self._deps = Dependencies(fleet, publisher, clock, self._observer, settings)
+        self._deps = TuningDependencies(fleet, publisher, clock, self._observer, settings)
         self._clusters: dict[str, ClusterTuning] = {}
         self._diagnostics = DiagnosticLog(self._observer)
         self.task = ClusterTurns(

@@ -4,9 +4,9 @@ import pytest
 
 from scheduler_worker.model.decisions import Ranked, RankedHost
 from scheduler_worker.model.kept_decisions import (
+    ComputeNode,
     DecisionId,
     Details,
-    Place,
     Position,
     Waits,
     to_keep,
@@ -41,7 +41,7 @@ def test_details_are_read_back():
         candidates=10,
         rejections=(("RamFilter", 4), ("CoreFilter", 0)),
         ranked=Ranked(("RAMWeigher",), ("h",), ("n",), (1.5,), ((1.5,),)),
-        selections=((Place("h", "n"), Place("i", "n")),),
+        selections=((ComputeNode("h", "n"), ComputeNode("i", "n")),),
         waits=Waits(lock_s=0.25),
     )
     found = Details.decoded(details.encoded())

@@ -10,12 +10,12 @@ from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.model.requests import Destination
 from scheduler_worker.rpc import codec
 from scheduler_worker.rpc.codec import kinds
-from scheduler_worker.rpc.codec.primitives import Kind
+from scheduler_worker.rpc.codec.primitives import ObjectKind
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "samples" / "nova" / "object_schema.json").read_text()
 )
-KINDS = [kind for kind in vars(kinds).values() if isinstance(kind, Kind) and kind.name]
+KINDS = [kind for kind in vars(kinds).values() if isinstance(kind, ObjectKind) and kind.name]
 
 
 def with_parts(known):

@@ -19,7 +19,7 @@ from scheduler_worker.rpc.amqp.deliveries import (
     Requeue,
     Work,
 )
-from scheduler_worker.rpc.amqp.envelope import Request
+from scheduler_worker.rpc.amqp.envelope import WireRequest
 from scheduler_worker.rpc.dispatcher import Message
 
 
@@ -30,7 +30,7 @@ def tracker() -> DeliveryTracker:
 
 def delivery(tag: int, name: str = "", *, call: bool = True, **fields: Any) -> Delivery:
     name = name or f"message {tag}"
-    request = Request(
+    request = WireRequest(
         message=Message(method="do", id=name, is_call=call),
         call_id=f"call {name}" if call else None,
         reply_queue="caller" if call else "",
