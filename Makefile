@@ -42,6 +42,7 @@ lint: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/sizes
+	$(BIN)/python tools/declared
 
 unit: .venv/installed-dev
 	$(BIN)/pytest tests/unit tests/architecture

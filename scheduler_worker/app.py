@@ -25,14 +25,14 @@ from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.errors import ConfigError, SchedulerWorkerError
 from scheduler_worker.factories import FILTERS, WEIGHERS, open_bus, open_state, registered
-from scheduler_worker.model.worker_reports import WorkerReport
+from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.monitoring import FeedLoad, Load, Monitor, log_config, stalled
 from scheduler_worker.monitoring.advice import Advice
 from scheduler_worker.monitoring.reports import report_of
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.access import Access
 from scheduler_worker.operations.rights import Rights
-from scheduler_worker.operations.services import Services
+from scheduler_worker.operations.services import UseCases
 from scheduler_worker.ports import Clock
 from scheduler_worker.rpc import bind, transport
 from scheduler_worker.rpc.contract import Endpoint
@@ -49,12 +49,12 @@ from scheduler_worker.service.balancing.balancer import Balancer
 from scheduler_worker.service.dry_run.dry_run import DryRun
 from scheduler_worker.service.health import mends
 from scheduler_worker.service.placement.capacity import Capacity
+from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.external_units import watch
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.shared_audit import SharedAudit
-from scheduler_worker.service.state.dependencies import Limits
-from scheduler_worker.service.state.presence import Presence, WorkerFacts
+from scheduler_worker.service.state.presence import Presence
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.tuning.tuner import Tuner
 
@@ -150,7 +150,7 @@ class Worker:
             keep=self.decisions.recorder.keep if self.decisions else None,
         )
 
-    def _build_services(self) -> Services:
+    def _build_services(self) -> UseCases:
         """What operations are served with."""
         return factories.build_services(
             self.fleet,
@@ -554,7 +554,7 @@ def build(conf: Configuration, *, clock: Clock | None = None) -> Worker:
         raise
 
 
-def _stuck_after_s(limits: Limits) -> float:
+def _stuck_after_s(limits: PlacementLimits) -> float:
     """When a request counts as stuck: after twice its longest waits, and a margin."""
     waits_s = limits.acquire_timeout_s + limits.hold_timeout_s + limits.wait_timeout_s
     return 60.0 + 2 * waits_s

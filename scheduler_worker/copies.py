@@ -13,7 +13,7 @@ import msgspec
 
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.model.kept_decisions import DecisionId, Details, KeptDecision, Outline
+from scheduler_worker.model.kept_decisions import DecisionId, DecisionSummary, Details, KeptDecision
 from scheduler_worker.operations.clusters import list_clusters
 from scheduler_worker.operations.decisions import DecisionsQuery, list_stored_decisions
 from scheduler_worker.operations.operation import PageQuery
@@ -46,7 +46,7 @@ def snapshot_of(client: SchedulerClient) -> Snapshot:
 def decisions_of(client: SchedulerClient, query: DecisionsQuery) -> Iterator[KeptDecision]:
     """Decisions with their details, the newest first; one whose details are gone has none."""
     for each in client.every(list_stored_decisions, query):
-        outline = msgspec.convert(each.outline, Outline)
+        outline = msgspec.convert(each.outline, DecisionSummary)
         details = None if each.details is None else Details.decoded(each.details.encode())
         yield KeptDecision(DecisionId.parse(each.id), outline, details)
 
@@ -62,7 +62,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     """Each further line: a decision."""
 
     id: str
-    outline: Outline
+    outline: DecisionSummary
     details: Details | None
 
 

@@ -33,7 +33,7 @@ class Why(StrEnum):
     """Other writers were always faster; the same may be accepted now."""
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """Placement's answer to a write of several consumers, of which it wrote none."""
 
     why: Why
@@ -45,7 +45,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 class Allocations(Protocol):
     """The consumers of Placement."""
 
-    def write(self, consumers: Sequence[Consumer], *, timeout_s: float) -> Refusal | None:
+    def write(self, consumers: Sequence[Consumer], *, timeout_s: float) -> ClaimRefusal | None:
         """Replace the records of all these consumers; None: it was done. All of it, or nothing.
 
         Raises:

@@ -18,6 +18,7 @@ import msgspec
 
 from scheduler_worker.errors import Invalid
 from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.model.unit_facts import UnitFacts
 from scheduler_worker.wording import cut
 
 MAX_MARKER = 2**63 - 1
@@ -39,16 +40,11 @@ class StoredPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the epoch."""
 
 
-class StoredUnit(msgspec.Struct, frozen=True, kw_only=True):
-    """A unit that users installed, in one of its kinds."""
+class StoredUnit(UnitFacts, frozen=True, kw_only=True):
+    """A unit that users installed, in one of its kinds; disabled once it is not installed."""
 
-    id: str
-    name: str
     kind: str
     """A value of ``UnitKind``."""
-    description: str = ""
-    is_enabled: bool = True
-    """False when it is not installed any more."""
     parameters: Mapping[str, str] = {}
     """Parameter name -> regex of its values; empty where any text is one."""
 

@@ -70,7 +70,7 @@ class Seen(NamedTuple):
     version: int = 0
 
 
-class Grant(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class LockGrant(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A lease of one cluster's lock, until ``ends_at_s`` of the caller's monotonic clock."""
 
     scope: str
@@ -119,7 +119,7 @@ class Written(NamedTuple):
     """Whether a commit kept the lease, which permits another commit with the next ``turn``."""
 
 
-class Characteristics(msgspec.Struct, frozen=True, gc=False):
+class EngineGuarantees(msgspec.Struct, frozen=True, gc=False):
     """What an engine guarantees; a worker refuses to start with one that does not suffice."""
 
     spans_processes: bool
@@ -131,7 +131,7 @@ class ClusterLock(Protocol):
 
     def acquire(
         self, scope: str, *, timeout_s: float, seen: Seen, priority_boost_s: float = 0.0
-    ) -> Grant:
+    ) -> LockGrant:
         """Wait for the cluster's lock; at most ``timeout_s``.
 
         Waiters are served in the order of their arrival; one with a priority boost counts as if it
@@ -144,7 +144,7 @@ class ClusterLock(Protocol):
         """
 
     def commit(
-        self, grant: Grant, transactions: Sequence[Transaction], *, keep_at: int | None = None
+        self, grant: LockGrant, transactions: Sequence[Transaction], *, keep_at: int | None = None
     ) -> Written:
         """Write under the token and hand the lock to the next waiter, in one atomic step.
 
@@ -157,7 +157,7 @@ class ClusterLock(Protocol):
 
         """
 
-    def release(self, grant: Grant) -> None:
+    def release(self, grant: LockGrant) -> None:
         """Hand the lock on without writing; has no effect when the lease has ended."""
 
 
@@ -165,7 +165,7 @@ class Store(Protocol):
     """The versioned records of a scope, readable and writable without its lock."""
 
     @property
-    def characteristics(self) -> Characteristics: ...
+    def characteristics(self) -> EngineGuarantees: ...
 
     def changes(self, scope: str, seen: Seen) -> Changes:
         """Every change after ``seen``; the first call returns everything.

@@ -16,13 +16,13 @@ from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.kept_decisions import KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.rehearsals import PackingChange, RehearsalSummary
+from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.replay.alterations import drained, with_policies
 from scheduler_worker.service.replay.packing import packing_of
 from scheduler_worker.service.replay.replay import Rehearsed, Replay, planned
 from scheduler_worker.service.replay.snapshot import Snapshot, Snapshots
 from scheduler_worker.service.replay.summary import summarized
-from scheduler_worker.service.state.dependencies import Limits
 from scheduler_worker.service.state.replica import Fleet
 
 _FOR_EVER_S = 10.0 * 365 * 86_400
@@ -79,7 +79,7 @@ class Rehearsal:
             lock=self._state,
             pipelines=lambda: self._pipelines,
             clock=self._clock,
-            limits=Limits(
+            limits=PlacementLimits(
                 hold_timeout_s=_FOR_EVER_S,
                 reservation_ttl_s=_FOR_EVER_S,
                 wait_timeout_s=0.0,

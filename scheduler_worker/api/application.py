@@ -25,7 +25,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.wrappers import Request, Response
 
 from scheduler_worker.api.bind import V1
-from scheduler_worker.api.calls import ROUTE, Call
+from scheduler_worker.api.calls import ROUTE, WebCall
 from scheduler_worker.api.codec import Form, write
 from scheduler_worker.api.console.console import Console
 from scheduler_worker.api.faults import BodyTooLarge, Refusal, refusal_of
@@ -163,7 +163,7 @@ class Application:
             raise Refusal(404, f"[There is nothing at {path}; the API is at /ovirt-engine/api]")
         caller = self._caller(request, who)
         answer = _wanted_form(request)
-        call = Call(
+        call = WebCall(
             caller=caller,
             version=_version(request, found["version"]),
             base=found["base"],

@@ -29,7 +29,7 @@ from scheduler_worker.operations.access import Access
 from scheduler_worker.operations.callers import Caller
 from scheduler_worker.operations.forms import from_text, parsed
 from scheduler_worker.operations.operation import Call, Nothing, Operation, Page
-from scheduler_worker.operations.services import Services
+from scheduler_worker.operations.services import UseCases
 
 _JSON = "application/json"
 _ARGUMENT = re.compile(r"\{(\w+)\}")
@@ -47,7 +47,7 @@ class V1:
     """Serves operations, and describes them."""
 
     def __init__(
-        self, operations: Sequence[Operation[Any, Any]], services: Services, access: Access
+        self, operations: Sequence[Operation[Any, Any]], services: UseCases, access: Access
     ) -> None:
         self._services = services
         self._access = access

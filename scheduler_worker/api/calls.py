@@ -28,7 +28,7 @@ class Reply(NamedTuple):
     location: str | None = None
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class WebCall(msgspec.Struct, frozen=True, kw_only=True):
     """A request, after authentication."""
 
     caller: Caller

@@ -17,7 +17,7 @@ from msgspec import structs
 import scheduler_worker
 from scheduler_worker.api import codec
 from scheduler_worker.api import resource_types as types
-from scheduler_worker.api.calls import COMPLETE, Call, Reply
+from scheduler_worker.api.calls import COMPLETE, Reply, WebCall
 from scheduler_worker.api.faults import IMMUTABLE, Refusal, refusal_of
 from scheduler_worker.api.presentation import (
     POSITIONS,
@@ -78,7 +78,7 @@ class OvirtApi:
         self._clusters = clusters
         self._clock = clock
 
-    def root(self, call: Call) -> Reply:
+    def root(self, call: WebCall) -> Reply:
         """The entry: links to the collections, and what serves them."""
         names = ("clusters", "schedulingpolicyunits", "schedulingpolicies")
         now = datetime.fromtimestamp(self._clock.time_s(), UTC)
@@ -103,17 +103,17 @@ class OvirtApi:
 
     # Units
 
-    def list_units(self, call: Call) -> Reply:
+    def list_units(self, call: WebCall) -> Reply:
         self._check_reader(call)
         present = self._presentation(call)
         found = [present.unit(each) for each in self._admin.library.units()]
         return Reply(call.page(codec.Collection(types.Unit, found)))
 
-    def get_unit(self, call: Call, unit_id: str) -> Reply:
+    def get_unit(self, call: WebCall, unit_id: str) -> Reply:
         self._check_reader(call)
         return Reply(self._presentation(call).unit(self._admin.library.unit(unit_id)))
 
-    def remove_unit(self, call: Call, unit_id: str) -> Reply:
+    def remove_unit(self, call: WebCall, unit_id: str) -> Reply:
         self._check(call, Action.DELETE_UNIT, unit_id)
         unit = self._admin.library.unit(unit_id)
         users = [
@@ -129,16 +129,16 @@ class OvirtApi:
 
     # Policies
 
-    def list_policies(self, call: Call) -> Reply:
+    def list_policies(self, call: WebCall) -> Reply:
         self._check_reader(call)
         found = [self._policy(call, each) for each in self._admin.library.policies()]
         return Reply(call.page(codec.Collection(types.Policy, found)))
 
-    def get_policy(self, call: Call, policy_id: str) -> Reply:
+    def get_policy(self, call: WebCall, policy_id: str) -> Reply:
         self._check_reader(call)
         return Reply(self._policy(call, self._admin.library.policy(policy_id)))
 
-    def add_policy(self, call: Call) -> Reply:
+    def add_policy(self, call: WebCall) -> Reply:
         self._check(call, Action.CREATE, "")
         given = call.read(types.Policy)
         if not given.name:
@@ -148,7 +148,7 @@ class OvirtApi:
             made = self._admin.create(_fields(given), call.actor)
         return self._created(call, made)
 
-    def clone_policy(self, call: Call, policy_id: str) -> Reply:
+    def clone_policy(self, call: WebCall, policy_id: str) -> Reply:
         """A copy under another name, also of a locked policy."""
         self._check(call, Action.CREATE, policy_id)
         given = call.read(types.Action).scheduling_policy or types.Policy()
@@ -167,11 +167,11 @@ class OvirtApi:
             body=types.Action(status="complete", scheduling_policy=copied), status=200
         )
 
-    def _created(self, call: Call, made: StoredPolicy) -> Reply:
+    def _created(self, call: WebCall, made: StoredPolicy) -> Reply:
         policy = self._presentation(call).policy(made)
         return Reply(policy, status=201, location=policy.href)
 
-    def update_policy(self, call: Call, policy_id: str) -> Reply:
+    def update_policy(self, call: WebCall, policy_id: str) -> Reply:
         self._check_edit(call, Action.EDIT, policy_id)
         given = call.read(types.Policy)
         _check_same_id(given, policy_id)
@@ -180,7 +180,7 @@ class OvirtApi:
             changed = self._admin.update(policy_id, _fields(given), call.actor)
         return Reply(self._policy(call, changed))
 
-    def remove_policy(self, call: Call, policy_id: str) -> Reply:
+    def remove_policy(self, call: WebCall, policy_id: str) -> Reply:
         self._check_edit(call, Action.DELETE, policy_id)
         with _doing("Cannot remove Scheduling Policy."):
             try:
@@ -193,7 +193,7 @@ class OvirtApi:
                 ) from None
         return Reply(COMPLETE)
 
-    def _full(self, call: Call, stored: StoredPolicy) -> types.Policy:
+    def _full(self, call: WebCall, stored: StoredPolicy) -> types.Policy:
         """All that a policy says, with its filters, weights and balances."""
         present = self._presentation(call)
         return structs.replace(
@@ -205,7 +205,7 @@ class OvirtApi:
             balances=present.balances(stored),
         )
 
-    def _policy(self, call: Call, stored: StoredPolicy) -> types.Policy:
+    def _policy(self, call: WebCall, stored: StoredPolicy) -> types.Policy:
         present = self._presentation(call)
         policy = present.policy(stored)
         follow = call.follows(_POLICY_LINKS)
@@ -223,16 +223,16 @@ class OvirtApi:
 
     # Filters, weights and balances of a policy
 
-    def list_members(self, call: Call, policy_id: str, kind: UnitKind) -> Reply:
+    def list_members(self, call: WebCall, policy_id: str, kind: UnitKind) -> Reply:
         self._check_reader(call)
         members = self._members(call, self._admin.library.policy(policy_id), kind)
         return Reply(call.page(codec.Collection(_MEMBERS[kind], members)))
 
-    def get_member(self, call: Call, policy_id: str, kind: UnitKind, unit_id: str) -> Reply:
+    def get_member(self, call: WebCall, policy_id: str, kind: UnitKind, unit_id: str) -> Reply:
         self._check_reader(call)
         return Reply(self._member(call, self._admin.library.policy(policy_id), kind, unit_id))
 
-    def add_filter(self, call: Call, policy_id: str) -> Reply:
+    def add_filter(self, call: WebCall, policy_id: str) -> Reply:
         self._check_edit(call, Action.EDIT, policy_id)
         given = call.read(types.Filter)
         unit_id = _unit_id(given, "Filter")
@@ -243,7 +243,7 @@ class OvirtApi:
             made = self._admin.add_filter(policy_id, unit_id, call.actor, position=position)
         return Reply(self._member(call, made, UnitKind.FILTER, unit_id))
 
-    def add_weight(self, call: Call, policy_id: str) -> Reply:
+    def add_weight(self, call: WebCall, policy_id: str) -> Reply:
         self._check_edit(call, Action.EDIT, policy_id)
         given = call.read(types.Weight)
         unit_id = _unit_id(given, "Weight")
@@ -252,21 +252,21 @@ class OvirtApi:
             made = self._admin.add_weight(policy_id, unit_id, call.actor, factor=factor)
         return Reply(self._member(call, made, UnitKind.WEIGHT, unit_id))
 
-    def add_balance(self, call: Call, policy_id: str) -> Reply:
+    def add_balance(self, call: WebCall, policy_id: str) -> Reply:
         self._check_edit(call, Action.EDIT, policy_id)
         unit_id = _unit_id(call.read(types.Balance), "Balance")
         with _doing("Cannot edit Scheduling Policy."):
             made = self._admin.set_balance(policy_id, unit_id, call.actor)
         return Reply(self._member(call, made, UnitKind.BALANCE, unit_id))
 
-    def remove_member(self, call: Call, policy_id: str, kind: UnitKind, unit_id: str) -> Reply:
+    def remove_member(self, call: WebCall, policy_id: str, kind: UnitKind, unit_id: str) -> Reply:
         self._check_edit(call, Action.EDIT, policy_id)
         with _doing("Cannot edit Scheduling Policy."):
             self._admin.remove_unit_use(policy_id, kind, unit_id, call.actor)
         return Reply(COMPLETE)
 
     def _member(
-        self, call: Call, stored: StoredPolicy, kind: UnitKind, unit_id: str
+        self, call: WebCall, stored: StoredPolicy, kind: UnitKind, unit_id: str
     ) -> types.Identified:
         for each in self._members(call, stored, kind):
             if each.id == unit_id:
@@ -274,7 +274,7 @@ class OvirtApi:
         raise NotFound(kind, unit_id)
 
     def _members(
-        self, call: Call, stored: StoredPolicy, kind: UnitKind
+        self, call: WebCall, stored: StoredPolicy, kind: UnitKind
     ) -> Sequence[types.Identified]:
         present = self._presentation(call)
         inline = bool(call.follows(["scheduling_policy_unit"]))
@@ -286,7 +286,7 @@ class OvirtApi:
 
     # Clusters
 
-    def list_clusters(self, call: Call) -> Reply:
+    def list_clusters(self, call: WebCall) -> Reply:
         self._check_reader(call)
         found = [
             self._cluster(call, each)
@@ -295,7 +295,7 @@ class OvirtApi:
         ]
         return Reply(call.page(codec.Collection(types.Cluster, found)))
 
-    def list_clusters_of(self, call: Call, policy_id: str) -> Reply:
+    def list_clusters_of(self, call: WebCall, policy_id: str) -> Reply:
         """The clusters that are attached to a policy."""
         self._check_reader(call)
         self._admin.library.policy(policy_id)
@@ -306,11 +306,11 @@ class OvirtApi:
         ]
         return Reply(call.page(codec.Collection(types.Cluster, found)))
 
-    def get_cluster(self, call: Call, cluster: str) -> Reply:
+    def get_cluster(self, call: WebCall, cluster: str) -> Reply:
         self._check_reader(call)
         return Reply(self._cluster(call, self._view(cluster)))
 
-    def add_cluster(self, call: Call) -> Reply:
+    def add_cluster(self, call: WebCall) -> Reply:
         """Clusters are made by the reports of their hosts."""
         given = call.read(types.Cluster)
         self._check(call, Action.ATTACH, given.name or "", [given.name or ""])
@@ -318,7 +318,7 @@ class OvirtApi:
             409, "[Cannot add Cluster. A cluster appears with the first report of one of its hosts]"
         )
 
-    def update_cluster(self, call: Call, cluster: str) -> Reply:
+    def update_cluster(self, call: WebCall, cluster: str) -> Reply:
         view = self._view(cluster)
         self._check(call, Action.ATTACH, view.name, [view.name])
         given = call.read(types.Cluster)
@@ -332,7 +332,11 @@ class OvirtApi:
         return Reply(self._cluster(call, self._view(cluster)))
 
     def _attach(
-        self, call: Call, view: ClusterView, policy: str | None, parameters: dict[str, str] | None
+        self,
+        call: WebCall,
+        view: ClusterView,
+        policy: str | None,
+        parameters: dict[str, str] | None,
     ) -> None:
         if parameters is None and view.attachment is not None:
             # As in oVirt, a cluster keeps its own values where the next policy knows them.
@@ -361,7 +365,7 @@ class OvirtApi:
                 return each
         raise NotFound("cluster", cluster)
 
-    def _cluster(self, call: Call, view: ClusterView) -> types.Cluster:
+    def _cluster(self, call: WebCall, view: ClusterView) -> types.Cluster:
         cluster = self._presentation(call).cluster(view)
         if "scheduling_policy" in call.follows(["scheduling_policy"]) and call.version != 3:
             policy = self._presentation(call).policy(view.policy)
@@ -370,20 +374,20 @@ class OvirtApi:
 
     # Parts
 
-    def _presentation(self, call: Call) -> Presentation:
+    def _presentation(self, call: WebCall) -> Presentation:
         return Presentation(call.base, call.version, self._admin.library.units)
 
-    def _check_reader(self, call: Call) -> None:
+    def _check_reader(self, call: WebCall) -> None:
         self._check(call, Action.READ, "")
 
-    def _check_edit(self, call: Call, action: Action, policy_id: str) -> None:
+    def _check_edit(self, call: WebCall, action: Action, policy_id: str) -> None:
         attached = [
             each.cluster for each in self._admin.attachments.all() if each.policy_id == policy_id
         ]
         self._check(call, action, policy_id, attached)
 
     def _check(
-        self, call: Call, action: Action, subject: str, clusters: Collection[str] | None = None
+        self, call: WebCall, action: Action, subject: str, clusters: Collection[str] | None = None
     ) -> None:
         self._access.check(call.caller, action, subject, clusters)
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from werkzeug.routing import Map, Rule
 
-from scheduler_worker.api.calls import Call, Reply
+from scheduler_worker.api.calls import Reply, WebCall
 from scheduler_worker.api.ovirt import OvirtApi
 from scheduler_worker.scheduling.catalogue import UnitKind
 
@@ -24,7 +24,7 @@ class Route(NamedTuple):
     method: str
     kind: UnitKind | None = None
 
-    def serve(self, api: OvirtApi, call: Call, arguments: dict[str, Any]) -> Reply:
+    def serve(self, api: OvirtApi, call: WebCall, arguments: dict[str, Any]) -> Reply:
         """The reply to a call of this route."""
         if self.kind is not None:
             arguments = {**arguments, "kind": self.kind}

@@ -18,7 +18,7 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.access import Access
 from scheduler_worker.operations.rights import Rights
-from scheduler_worker.operations.services import Services
+from scheduler_worker.operations.services import UseCases
 from scheduler_worker.ports import ApiTokens, Clock
 from scheduler_worker.service.policies.api_tokens import SharedApiTokens
 
@@ -32,7 +32,7 @@ class Api:
     def __init__(
         self,
         settings: ApiSettings,
-        services: Services,
+        services: UseCases,
         *,
         users: Callable[[], Users],
         clock: Clock,

@@ -22,7 +22,7 @@ from scheduler_worker.errors import PolicyStoreUnavailable
 from scheduler_worker.monitoring.api import ApiMonitor
 from scheduler_worker.monitoring.health import Dependencies
 from scheduler_worker.operations.reread import RereadFile
-from scheduler_worker.operations.services import Services, StoreServices
+from scheduler_worker.operations.services import StoreUseCases, UseCases
 from scheduler_worker.operations.workers import POLICY_STORE, STATE
 from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import Clock
@@ -47,7 +47,7 @@ class ApiProcess:
         self,
         settings: Settings,
         *,
-        services: Services,
+        services: UseCases,
         pipelines: Callable[[], Pipelines],
         store: PolicyStore,
         state: WatchedState,
@@ -91,7 +91,7 @@ class ApiProcess:
         self.monitor = None if worker else self._build_monitor()
         self.services = services._replace(
             clusters=self._clusters,
-            store=StoreServices(self.administration, self._rehearsals, self._needed.problems),
+            store=StoreUseCases(self.administration, self._rehearsals, self._needed.problems),
         )
         self.api = Api(
             settings.api,

@@ -19,10 +19,10 @@ from scheduler_worker.ports import (
     ABSENT,
     Change,
     Changes,
-    Characteristics,
     Clock,
-    Grant,
+    EngineGuarantees,
     Guard,
+    LockGrant,
     Put,
     Seen,
     Transaction,
@@ -55,7 +55,7 @@ class MemoryState:
     caller that has missed older ones gets everything.
     """
 
-    characteristics = Characteristics(spans_processes=False, survives_restart=False)
+    characteristics = EngineGuarantees(spans_processes=False, survives_restart=False)
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class MemoryState:
 
     def acquire(
         self, scope: str, *, timeout_s: float, seen: Seen, priority_boost_s: float = 0.0
-    ) -> Grant:
+    ) -> LockGrant:
         started_s = self._clock.monotonic_s()
         owner = uuid.uuid4().hex
         with self._opened(scope) as state:
@@ -90,7 +90,7 @@ class MemoryState:
             return self._grant(scope, state, owner, started_s, seen)
 
     def commit(
-        self, grant: Grant, transactions: Sequence[Transaction], *, keep_at: int | None = None
+        self, grant: LockGrant, transactions: Sequence[Transaction], *, keep_at: int | None = None
     ) -> Written:
         with self._opened(grant.scope) as state:
             now_s = self._clock.monotonic_s()
@@ -111,7 +111,7 @@ class MemoryState:
             self._condition.notify_all()
             return written
 
-    def release(self, grant: Grant) -> None:
+    def release(self, grant: LockGrant) -> None:
         with self._opened(grant.scope) as state:
             if state.holder == grant.owner:
                 state.holder = None
@@ -206,12 +206,14 @@ class MemoryState:
             self._condition.wait(min(left_s, POLL_S))
             self._check_open()
 
-    def _grant(self, scope: str, state: _Scope, owner: str, started_s: float, seen: Seen) -> Grant:
+    def _grant(
+        self, scope: str, state: _Scope, owner: str, started_s: float, seen: Seen
+    ) -> LockGrant:
         now_s = self._clock.monotonic_s()
         state.delete_expired(self._expiry_time_s())
         state.token += 1
         state.holder, state.deadline_s = owner, now_s + self._hold_timeout_s
-        return Grant(
+        return LockGrant(
             scope=scope,
             owner=owner,
             token=FencingToken(state.token, self._epoch),

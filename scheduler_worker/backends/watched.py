@@ -17,9 +17,9 @@ from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.ports import (
     GLOBAL,
     Changes,
-    Characteristics,
     Clock,
-    Grant,
+    EngineGuarantees,
+    LockGrant,
     Seen,
     State,
     Transaction,
@@ -59,7 +59,7 @@ class WatchedState:
         self._is_closed = False
 
     @property
-    def characteristics(self) -> Characteristics:
+    def characteristics(self) -> EngineGuarantees:
         return self._state.characteristics
 
     def problem(self) -> str | None:
@@ -86,7 +86,7 @@ class WatchedState:
 
     def acquire(
         self, scope: str, *, timeout_s: float, seen: Seen, priority_boost_s: float = 0.0
-    ) -> Grant:
+    ) -> LockGrant:
         return self._used(
             scope,
             lambda: self._state.acquire(
@@ -95,13 +95,13 @@ class WatchedState:
         )
 
     def commit(
-        self, grant: Grant, transactions: Sequence[Transaction], *, keep_at: int | None = None
+        self, grant: LockGrant, transactions: Sequence[Transaction], *, keep_at: int | None = None
     ) -> Written:
         return self._written(
             grant.scope, lambda: self._state.commit(grant, transactions, keep_at=keep_at)
         )
 
-    def release(self, grant: Grant) -> None:
+    def release(self, grant: LockGrant) -> None:
         self._used(grant.scope, lambda: self._state.release(grant))
 
     def changes(self, scope: str, seen: Seen) -> Changes:

@@ -43,7 +43,7 @@ class _Switch(FleetCommand):
         return 0
 
 
-class On(_Switch):
+class SwitchOn(_Switch):
     """Let the balance of a cluster's policy act.
 
     Its proposals are asked for, as `show` and the workers' logs show them in a dry run. This holds
@@ -54,7 +54,7 @@ class On(_Switch):
     mode = "on"
 
 
-class Off(_Switch):
+class SwitchOff(_Switch):
     """Stop the balance of a cluster.
 
     Once this returns nothing more is asked for; migrations that are under way go on. It holds until
@@ -64,7 +64,7 @@ class Off(_Switch):
     mode = "off"
 
 
-class DryRun(_Switch):
+class SwitchToDryRun(_Switch):
     """Let the balance of a cluster say what it would do, in the workers' logs and in `show`, and do
     nothing.
 
@@ -74,7 +74,7 @@ class DryRun(_Switch):
     mode = "dry_run"
 
 
-class Default(_Switch):
+class WithdrawMode(_Switch):
     """Withdraw the mode that was set for a cluster.
 
     The workers' own applies again, [balancing] mode, which is dry_run unless their configuration
@@ -84,7 +84,7 @@ class Default(_Switch):
     mode = None
 
 
-class Show(FleetCommand):
+class ShowBalances(FleetCommand):
     """Show for each cluster, or for one, what its balance does.
 
     The mode, what the last round proposed and why, or why nothing; the migrations and the power

@@ -231,13 +231,13 @@ def cell(value: Any) -> Any:
     if isinstance(value, datetime):
         return Time(value)
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return Listed(value)
+        return ListColumn(value)
     if isinstance(value, msgspec.Struct | list | dict):
         return Document(value)
     return Optional(value)
 
 
-class Listed(FormattableColumn[list[str]]):
+class ListColumn(FormattableColumn[list[str]]):
     """A list of texts: with commas for people, a list for programs."""
 
     def human_readable(self) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scheduler_worker.client import SchedulerClient
 
 
-class Capacity(FleetCommand):
+class CountCapacity(FleetCommand):
     """Count how many more instances of each of some flavors fit, by cluster and zone.
 
     Says which resource runs out first. The count is that of placing instances one by one until one

@@ -9,6 +9,10 @@ from scheduler_worker.errors import ConfigError
 from scheduler_worker.extras import needing_extra
 
 SUFFIXES = (".png", ".svg")
+TERMINAL, NONE = "terminal", "none"
+"""The other places of a chart."""
+MAX_CYCLES = 10_000
+"""The longest run."""
 Series = Mapping[str, Sequence[float | None]]
 """``entity output`` -> its value in each cycle; None while it is unknown."""
 

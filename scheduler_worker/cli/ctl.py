@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from scheduler_worker.cli import UNUSABLE, bind
-from scheduler_worker.cli.program import REFUSED, Program
+from scheduler_worker.cli.program import REFUSED, CommandProgram
 from scheduler_worker.errors import BackendError, ConfigError, SchedulerWorkerError
 
 UNREACHABLE = 3
 
 
-class Ctl(Program):
+class Ctl(CommandProgram):
     """The program."""
 
     NAME = "scheduler-workerctl"
@@ -41,15 +41,15 @@ exit status:
   3  no answer: the bus, or all workers, or the one asked for, or their shared state is away
 """
     COMMANDS: ClassVar = {
-        "balance default": "balance:Default",
-        "balance dry-run": "balance:DryRun",
-        "balance off": "balance:Off",
-        "balance on": "balance:On",
-        "balance show": "balance:Show",
-        "capacity": "capacity:Capacity",
+        "balance default": "balance:WithdrawMode",
+        "balance dry-run": "balance:SwitchToDryRun",
+        "balance off": "balance:SwitchOff",
+        "balance on": "balance:SwitchOn",
+        "balance show": "balance:ShowBalances",
+        "capacity": "capacity:CountCapacity",
         "decision tail": "fleet.decisions:TailDecisions",
         "doctor": "doctor:Doctor",
-        "explain": "explain:Explain",
+        "explain": "explain:ExplainPlacement",
         "host remove": "fleet.hosts:RemoveHosts",
         "host report": "fleet.hosts:ReportHosts",
         "policy attach": "fleet.policies:AttachPolicy",
@@ -59,9 +59,9 @@ exit status:
         "policy import": "fleet.policies:ImportPolicies",
         "policy list": "fleet.policies:ListPolicies",
         "policy show": "fleet.policies:ShowPolicy",
-        "rehearse": "rehearse:Rehearse",
+        "rehearse": "rehearse:RehearseDecisions",
         "tuning check": "tuning:Check",
-        "tuning explain": "tuning:Explain",
+        "tuning explain": "tuning:ExplainTuning",
         "tuning run": "tuning:Run",
         "tuning schema": "tuning:Schema",
         "worker drain": "fleet.workers:DrainWorkers",

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from scheduler_worker.cli import requests
 from scheduler_worker.cli.bind import FleetCommand, json_of
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.model.decisions import HostVerdict
 from scheduler_worker.operations.explain import (
     ClusterExplanation,
     ExplainRequest,
-    Explanation,
-    HostVerdict,
+    ExplanationView,
     explain,
 )
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scheduler_worker.client import SchedulerClient
 
 
-class Explain(FleetCommand):
+class ExplainPlacement(FleetCommand):
     """Say where an instance would be placed now and why, or why nowhere; reserve nothing.
 
     In one sentence for a ticket, by the filters, and by host.
@@ -71,7 +71,7 @@ class Explain(FleetCommand):
         return 0
 
 
-def text_of(found: Explanation) -> str:
+def text_of(found: ExplanationView) -> str:
     """The answer of ``explain`` for a terminal."""
     lines = [found.sentence or ""]
     for part in (found, *found.others):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from scheduler_worker.cli import UNUSABLE
 from scheduler_worker.cli.commands import PlainCommand
 from scheduler_worker.cli.connection import add_config, configuration_of
-from scheduler_worker.cli.program import REFUSED, Program
+from scheduler_worker.cli.program import REFUSED, CommandProgram
 from scheduler_worker.errors import AdministrationError, SchedulerWorkerError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scheduler_worker.service.policies.administration import PolicyAdministration
 
 
-class Manage(Program):
+class Manage(CommandProgram):
     """The program."""
 
     NAME = "scheduler-worker-manage"
@@ -41,10 +41,10 @@ exit status:
     COMMANDS: ClassVar = {
         "db upgrade": "manage_db:Upgrade",
         "db downgrade": "manage_db:Downgrade",
-        "db version": "manage_db:Version",
-        "policy list": "manage_policy:ListPolicies",
-        "policy export": "manage_policy:ExportPolicies",
-        "policy import": "manage_policy:ImportPolicies",
+        "db version": "manage_db:ShowVersion",
+        "policy list": "manage_policy:ListStored",
+        "policy export": "manage_policy:ExportStored",
+        "policy import": "manage_policy:ImportStored",
         "policy import-ovirt": "manage_policy:ImportOvirt",
         "unit list": "manage_unit:ListUnits",
         "unit enable": "manage_unit:EnableUnit",

@@ -61,7 +61,7 @@ class Downgrade(ManageCommand):
         return 0
 
 
-class Version(ManageCommand):
+class ShowVersion(ManageCommand):
     """Print the version of the policy store's tables, and all versions with what each adds.
 
     The one that the tables are at is marked with an arrow.

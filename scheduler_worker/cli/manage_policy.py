@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scheduler_worker.policy_store import StoredPolicy
 
 
-class ListPolicies(ManageCommand):
+class ListStored(ManageCommand):
     """List all policies, the built-in ones first.
 
     Each has its name, id, version, who changed it last, and the clusters that are attached to it. A
@@ -30,7 +30,7 @@ class ListPolicies(ManageCommand):
         say_table([("name", "id", "version", "changed by", "clusters"), *rows])
 
 
-class ExportPolicies(ManageCommand):
+class ExportStored(ManageCommand):
     """Print policies as YAML, for a repository or another policy store.
 
     They are all that are stored, or those that are named. What is printed can be imported again,
@@ -55,7 +55,7 @@ class ExportPolicies(ManageCommand):
         sys.stdout.write(write_policies([each.document for each in found]))
 
 
-class ImportPolicies(ManageCommand):
+class ImportStored(ManageCommand):
     """Make the policies of a YAML file those of the store.
 
     A policy is found by its id, or by its name if the file gives no id; one that the store does not

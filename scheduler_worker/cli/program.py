@@ -37,7 +37,7 @@ _SIGPIPE = 141
 """What cliff returns where the reader of the output has closed the pipe."""
 
 
-class Program(App):
+class CommandProgram(App):
     """A program of commands; its subclass says which, and what their errors mean."""
 
     DESCRIPTION: ClassVar[str]

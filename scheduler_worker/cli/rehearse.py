@@ -32,7 +32,7 @@ _SAID: dict[Change, str] = {
 _PROGRESS_S = 0.5
 
 
-class Rehearse(PlainCommand):
+class RehearseDecisions(PlainCommand):
     """Decide the kept decisions of a time span again under other conditions, and compare.
 
     What would be refused, placed or put elsewhere, and how full would the hosts be? It works on

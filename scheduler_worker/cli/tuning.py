@@ -8,10 +8,8 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
+from scheduler_worker.cli import charts
 from scheduler_worker.cli.commands import PlainCommand
-
-MAX_CYCLES = 10_000
-TERMINAL, NONE = "terminal", "none"
 
 
 class _OfPolicies(PlainCommand):
@@ -89,7 +87,7 @@ class Run(_DryRun):
         parser.add_argument(
             "--chart",
             type=_chart,
-            default=TERMINAL,
+            default=charts.TERMINAL,
             metavar="WHERE",
             help="'terminal' (default), 'none', or a FILE.png or FILE.svg, which needs "
             "the extra scheduler_worker[chart]",
@@ -101,7 +99,7 @@ class Run(_DryRun):
         tuning_runs.run(parsed_args)
 
 
-class Explain(_DryRun):
+class ExplainTuning(_DryRun):
     """Explain the values of outputs, which `tuning run` prints.
 
     For each cycle, entity and output: which rules voted, their weights and targets, what limited or
@@ -141,8 +139,9 @@ class Schema(PlainCommand):
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_CYCLES:
-        raise argparse.ArgumentTypeError(f"{text!r}: write a whole number from 1 to {MAX_CYCLES}")
+    if not text.isdecimal() or not 1 <= int(text) <= charts.MAX_CYCLES:
+        most = charts.MAX_CYCLES
+        raise argparse.ArgumentTypeError(f"{text!r}: write a whole number from 1 to {most}")
     return int(text)
 
 
@@ -164,10 +163,9 @@ def _interval(text: str) -> float:
 
 
 def _chart(text: str) -> str:
-    from scheduler_worker.cli import charts
-
-    if text in {TERMINAL, NONE} or Path(text).suffix in charts.SUFFIXES:
+    if text in {charts.TERMINAL, charts.NONE} or Path(text).suffix in charts.SUFFIXES:
         return text
     raise argparse.ArgumentTypeError(
-        f"{text!r}: write {TERMINAL}, {NONE}, or a file that ends in {' or '.join(charts.SUFFIXES)}"
+        f"{text!r}: write {charts.TERMINAL}, {charts.NONE}, or a file that ends in "
+        f"{' or '.join(charts.SUFFIXES)}"
     )

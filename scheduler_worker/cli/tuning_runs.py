@@ -13,7 +13,6 @@ from pathlib import Path
 from scheduler_worker.cli import charts
 from scheduler_worker.cli.commands import say
 from scheduler_worker.cli.dry_run_files import read_parameters, read_samples, read_text
-from scheduler_worker.cli.tuning import MAX_CYCLES, NONE, TERMINAL
 from scheduler_worker.errors import ConfigError, TuningPolicyError
 from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.dry_run import dry_run, outputs_over_time, repeated, table
@@ -47,10 +46,10 @@ def run(arguments: argparse.Namespace) -> None:
     if series:
         say(table(cycles, interval_s=arguments.interval))
     say(*_diagnosed(cycles, arguments.interval), *_missing_scopes(program, cycles))
-    if arguments.chart == TERMINAL:
+    if arguments.chart == charts.TERMINAL:
         width = shutil.get_terminal_size().columns
         say(*charts.in_terminal(series, interval_s=arguments.interval, width=width))
-    elif arguments.chart != NONE:
+    elif arguments.chart != charts.NONE:
         charts.in_file(series, interval_s=arguments.interval, path=Path(arguments.chart))
 
 
@@ -96,7 +95,7 @@ def _program(paths: Sequence[Path]) -> Program:
 def _dry_run(arguments: argparse.Namespace) -> tuple[Program, list[Cycle]]:
     program = _program(arguments.files)
     parameters = read_parameters(arguments.parameters) if arguments.parameters else {}
-    samples = read_samples(arguments.samples, parameters, at_most=MAX_CYCLES)
+    samples = read_samples(arguments.samples, parameters, at_most=charts.MAX_CYCLES)
     cycles = repeated(samples, arguments.cycles or len(samples))
     return program, dry_run(program, cycles, interval_s=arguments.interval)
 

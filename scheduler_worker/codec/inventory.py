@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from scheduler_worker.codec import kinds
-from scheduler_worker.codec.primitives import Kind, members, plain
+from scheduler_worker.codec.primitives import ObjectKind, members, plain
 from scheduler_worker.codec.providers import reshape_providers
 from scheduler_worker.codec.typed import typed, wrong
 from scheduler_worker.errors import RequestError
@@ -231,7 +231,7 @@ _RESHAPED: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
-def _members(value: Any, path: str, kind: Kind, limit: int) -> list[tuple[Any, str]]:
+def _members(value: Any, path: str, kind: ObjectKind, limit: int) -> list[tuple[Any, str]]:
     found = members(value, path, kind)
     if len(found) > limit:
         raise RequestError(path, f"at most {limit} in one message, got {len(found)}")

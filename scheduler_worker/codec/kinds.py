@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler_worker.codec.primitives import Kind
+from scheduler_worker.codec.primitives import ObjectKind
 from scheduler_worker.model import requests
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.decisions import Selection
@@ -29,82 +29,82 @@ def _fields(struct: type[msgspec.Struct]) -> frozenset[str]:
 
 # In requests
 
-FLAVOR = Kind(
+FLAVOR = ObjectKind(
     name="Flavor",
     version="1.2",
     read=_fields(requests.Flavor),
     ignored=_STAMPS,
     never_null=frozenset({"id", "flavorid"}),
 )
-IMAGE_PROPERTIES = Kind(name="ImageMetaProps", version="1.44")
-IMAGE = Kind(
+IMAGE_PROPERTIES = ObjectKind(name="ImageMetaProps", version="1.44")
+IMAGE = ObjectKind(
     name="ImageMeta",
     version="1.8",
     read=_fields(requests.ImageMeta),
     parts={"properties": IMAGE_PROPERTIES},
     never_null=_fields(requests.ImageMeta) - _STAMPS,
 )
-INSTANCE_GROUP = Kind(
+INSTANCE_GROUP = ObjectKind(
     name="InstanceGroup",
     version="1.11",
     read=_fields(requests.InstanceGroup) | {"policies", "rules"},
     ignored=_STAMPS,
     never_null=frozenset({"id", "uuid"}),
 )
-NUMA_CELL = Kind(
+NUMA_CELL = ObjectKind(
     name="InstanceNUMACell",
     version="1.6",
-    parts={"cpu_topology": Kind(name="VirtCPUTopology", version="1.0")},
+    parts={"cpu_topology": ObjectKind(name="VirtCPUTopology", version="1.0")},
 )
-NUMA_TOPOLOGY = Kind(name="InstanceNUMATopology", version="1.3", parts={"cells": NUMA_CELL})
-PCI_REQUESTS = Kind(
+NUMA_TOPOLOGY = ObjectKind(name="InstanceNUMATopology", version="1.3", parts={"cells": NUMA_CELL})
+PCI_REQUESTS = ObjectKind(
     name="InstancePCIRequests",
     version="1.1",
-    parts={"requests": Kind(name="InstancePCIRequest", version="1.4")},
+    parts={"requests": ObjectKind(name="InstancePCIRequest", version="1.4")},
 )
-NETWORK_METADATA = Kind(
+NETWORK_METADATA = ObjectKind(
     name="NetworkMetadata", version="1.0", read=_fields(requests.NetworkMetadata)
 )
-NUMA_LIMITS = Kind(
+NUMA_LIMITS = ObjectKind(
     name="NUMATopologyLimits", version="1.1", parts={"network_metadata": NETWORK_METADATA}
 )
-LIMITS = Kind(
+LIMITS = ObjectKind(
     name="SchedulerLimits",
     version="1.0",
     read=_fields(requests.SchedulerLimits),
     parts={"numa_topology": NUMA_LIMITS},
 )
-CELL_MAPPING = Kind(name="CellMapping", version="1.1")
-DESTINATION = Kind(
+CELL_MAPPING = ObjectKind(name="CellMapping", version="1.1")
+DESTINATION = ObjectKind(
     name="Destination",
     version="1.4",
     read=_fields(requests.Destination),
     parts={"cell": CELL_MAPPING},
     never_null=frozenset({"host"}),
 )
-RETRIED_HOST = Kind(
+RETRIED_HOST = ObjectKind(
     name="ComputeNode",
     version="1.19",
     list_version="1.17",
     read=_fields(requests.RetriedHost),
     ignored=_fields(HostReport) | _OF_COMPUTE_NODE,
 )
-RETRIES = Kind(
+RETRIES = ObjectKind(
     name="SchedulerRetries",
     version="1.1",
     read=_fields(requests.SchedulerRetries),
     parts={"hosts": RETRIED_HOST},
     lists=frozenset({"hosts"}),
 )
-REQUEST_GROUP = Kind(name="RequestGroup", version="1.3", read=_fields(requests.RequestGroup))
-REQUEST_LEVEL_PARAMS = Kind(
+REQUEST_GROUP = ObjectKind(name="RequestGroup", version="1.3", read=_fields(requests.RequestGroup))
+REQUEST_LEVEL_PARAMS = ObjectKind(
     name="RequestLevelParams", version="1.1", read=_fields(requests.RequestLevelParams)
 )
-NETWORK_REQUEST = Kind(
+NETWORK_REQUEST = ObjectKind(
     name="NetworkRequest", version="1.3", list_version="1.1", read=_fields(requests.NetworkRequest)
 )
-SECURITY_GROUP = Kind(name="SecurityGroup", version="1.2", list_version="1.1")
-REQUEST_SPEC = Kind(
+SECURITY_GROUP = ObjectKind(name="SecurityGroup", version="1.2", list_version="1.1")
+REQUEST_SPEC = ObjectKind(
     name="RequestSpec",
     version="1.15",
     read=_fields(requests.RequestSpec),
@@ -130,11 +130,11 @@ REQUEST_SPEC = Kind(
     ),
 )
 
-LEGACY_REQUEST = Kind(
+LEGACY_REQUEST = ObjectKind(
     parts={
         "image": IMAGE,
         "instance_type": FLAVOR,
-        "instance_properties": Kind(
+        "instance_properties": ObjectKind(
             parts={
                 "numa_topology": NUMA_TOPOLOGY,
                 "pci_requests": PCI_REQUESTS,
@@ -143,13 +143,13 @@ LEGACY_REQUEST = Kind(
         ),
     }
 )
-LEGACY_PROPERTIES = Kind(
+LEGACY_PROPERTIES = ObjectKind(
     parts={"limits": LIMITS, "requested_destination": DESTINATION, "retry": RETRIES}
 )
 
 # In answers
 
-SELECTION = Kind(
+SELECTION = ObjectKind(
     name="Selection",
     version="1.1",
     read=(_fields(Selection) - {"allocation"})
@@ -160,7 +160,7 @@ SELECTION = Kind(
 
 # In reports of hosts and announcements of Nova's services
 
-AGGREGATE = Kind(
+AGGREGATE = ObjectKind(
     name="Aggregate",
     version="1.3",
     list_version="1.3",
@@ -174,7 +174,7 @@ INSTANCE_FIELDS = frozenset(
         *("memory_mb", "vcpus", "root_gb", "ephemeral_gb"),
     }
 )
-INSTANCE = Kind(
+INSTANCE = ObjectKind(
     name="Instance",
     version="2.8",
     list_version="2.6",
@@ -195,7 +195,7 @@ INSTANCE = Kind(
     },
     parts={"flavor": FLAVOR},
 )
-SERVICE = Kind(
+SERVICE = ObjectKind(
     name="Service",
     version="1.22",
     read=frozenset(
@@ -211,19 +211,19 @@ SERVICE = Kind(
         }
     ),
 )
-COMPUTE_NODE = Kind(
+COMPUTE_NODE = ObjectKind(
     name="ComputeNode",
     version="1.19",
     list_version="1.17",
     read=_fields(HostReport),
     ignored=_OF_COMPUTE_NODE,
     parts={
-        "supported_hv_specs": Kind(name="HVSpec", version="1.2"),
-        "pci_device_pools": Kind(name="PciDevicePool", version="1.1", list_version="1.1"),
-        "metrics": Kind(name="MonitorMetric", version="1.1", list_version="1.1"),
+        "supported_hv_specs": ObjectKind(name="HVSpec", version="1.2"),
+        "pci_device_pools": ObjectKind(name="PciDevicePool", version="1.1", list_version="1.1"),
+        "metrics": ObjectKind(name="MonitorMetric", version="1.1", list_version="1.1"),
         "service": SERVICE,
         "instances": INSTANCE,
-        "numa_topology": Kind(name="NUMATopology", version="1.2"),
+        "numa_topology": ObjectKind(name="NUMATopology", version="1.2"),
     },
     keeps_null=_fields(HostReport),
 )

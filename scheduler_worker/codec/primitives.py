@@ -1,8 +1,8 @@
 """Unwraps Nova's object primitives to plain values, and wraps them again.
 
 A primitive is ``{"nova_object.name", "nova_object.namespace", "nova_object.version",
-"nova_object.data"}``; it may be anywhere in a message. A :class:`Kind` describes one object: which
-of its fields are read, which are ignored, and which objects are in them.
+"nova_object.data"}``; it may be anywhere in a message. An :class:`ObjectKind` describes one object:
+which of its fields are read, which are ignored, and which objects are in them.
 
 Senders may be newer or older than the versions named here: another minor version is read as far as
 it is known, another major version is refused. Unknown fields are ignored, and logged once.
@@ -39,7 +39,7 @@ _MAX_LOGGED = 1000
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class ObjectKind(msgspec.Struct, frozen=True, kw_only=True):
     """Describes one kind of object."""
 
     name: str = ""
@@ -51,7 +51,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """The fields that are read; None: all."""
     ignored: Collection[str] = frozenset()
     """Fields that are known and not needed here."""
-    parts: Mapping[str, Kind] = {}
+    parts: Mapping[str, ObjectKind] = {}
     """The kind of object in a field, or in the list in it."""
     lists: Collection[str] = frozenset()
     """Fields with a list object rather than a plain list."""
@@ -66,10 +66,10 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name}List"
 
 
-ANYTHING = Kind()
+ANYTHING = ObjectKind()
 
 
-def plain(value: Any, path: str, kind: Kind = ANYTHING, *, is_strict: bool = False) -> Any:
+def plain(value: Any, path: str, kind: ObjectKind = ANYTHING, *, is_strict: bool = False) -> Any:
     """Unwrap every object primitive in a value to a dict (a list object to a list).
 
     Drops fields that ``kind`` does not read; ``is_strict``: a plain dict must not have others.
@@ -87,7 +87,7 @@ def is_primitive(value: Any) -> bool:
     return isinstance(value, dict) and (NAME in value or DATA in value)
 
 
-def members(value: Any, path: str, kind: Kind) -> list[tuple[Any, str]]:
+def members(value: Any, path: str, kind: ObjectKind) -> list[tuple[Any, str]]:
     """The elements, each with its path, of a list, a list object, or a single object."""
     if is_primitive(value) and value.get(NAME) == kind.list_name:
         value = _opened(value, path, kind)
@@ -107,7 +107,7 @@ class _Unwrapping:
         self.left = MAX_VALUES
         self.is_strict = is_strict
 
-    def value(self, value: Any, path: str, kind: Kind, depth: int) -> Any:
+    def value(self, value: Any, path: str, kind: ObjectKind, depth: int) -> Any:
         version = ""
         if isinstance(value, dict) and (NAME in value or DATA in value):
             version = value.get(VERSION, "")
@@ -139,7 +139,7 @@ class _Unwrapping:
         if self.left < 0:
             raise RequestError(cut(path), f"more than {MAX_VALUES} values came with it")
 
-    def _everything(self, value: dict[Any, Any], path: str, kind: Kind, depth: int) -> Any:
+    def _everything(self, value: dict[Any, Any], path: str, kind: ObjectKind, depth: int) -> Any:
         parts = kind.parts
         return {
             key: item
@@ -152,7 +152,7 @@ class _Unwrapping:
         self,
         value: dict[Any, Any],
         path: str,
-        kind: Kind,
+        kind: ObjectKind,
         read: Collection[str],
         depth: int,
     ) -> tuple[dict[str, Any], list[str]]:
@@ -171,7 +171,7 @@ class _Unwrapping:
         return found, unknown
 
 
-def _opened(value: dict[str, Any], path: str, kind: Kind) -> dict[Any, Any] | list[Any]:
+def _opened(value: dict[str, Any], path: str, kind: ObjectKind) -> dict[Any, Any] | list[Any]:
     """The fields of a primitive, or the elements of a list object."""
     name, version, data = value.get(NAME), value.get(VERSION), value.get(DATA)
     if not (isinstance(name, str) and isinstance(version, str) and isinstance(data, dict)):
@@ -214,7 +214,7 @@ def _first_time(kind: str, subject: str) -> bool:
     return first
 
 
-def _log_unknown(kind: Kind, version: str, unknown: list[str]) -> None:
+def _log_unknown(kind: ObjectKind, version: str, unknown: list[str]) -> None:
     """Log once per object and version; for plain dicts, which have no version, once per field."""
     if version:
         is_new = _first_time(kind.name, version[:64])
@@ -231,22 +231,22 @@ def _log_unknown(kind: Kind, version: str, unknown: list[str]) -> None:
         )
 
 
-def _with_nearest(field: str, kind: Kind) -> str:
+def _with_nearest(field: str, kind: ObjectKind) -> str:
     near = _nearest(field, kind)
     return f"{cut(field)!r}" + (f" (the nearest known is {near!r})" if near else "")
 
 
-def _not_known(field: str, kind: Kind) -> str:
+def _not_known(field: str, kind: ObjectKind) -> str:
     near = _nearest(field, kind)
     return "is not known here" + (f"; the nearest known is {near!r}" if near else "")
 
 
-def _nearest(field: str, kind: Kind) -> str | None:
+def _nearest(field: str, kind: ObjectKind) -> str | None:
     known = [*(kind.read or ()), *kind.ignored]
     return next(iter(difflib.get_close_matches(field[:64], known, 1)), None)
 
 
-def wrapped(value: Any, kind: Kind) -> Any:
+def wrapped(value: Any, kind: ObjectKind) -> Any:
     """Wrap a plain dict, and the objects in it, as a primitive of ``kind``; other values stay."""
     if not isinstance(value, dict):
         return value
@@ -258,7 +258,7 @@ def wrapped(value: Any, kind: Kind) -> Any:
     return _primitive(kind.name, kind.version, data)
 
 
-def _wrapped_part(value: Any, key: str, kind: Kind) -> Any:
+def _wrapped_part(value: Any, key: str, kind: ObjectKind) -> Any:
     part = kind.parts.get(key)
     if part is None or not part.name:
         return value

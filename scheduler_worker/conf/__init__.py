@@ -48,8 +48,8 @@ from scheduler_worker.service.dry_run.settings import DryRunSettings
 from scheduler_worker.service.inventory.settings import InventorySettings
 from scheduler_worker.service.placement.asking import AskingSettings
 from scheduler_worker.service.placement.claim_pool import ClaimSettings
+from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.policies.trust import AttestationService
-from scheduler_worker.service.state.dependencies import Limits
 from scheduler_worker.service.tuning.cycle import TuningSettings
 
 __all__ = [
@@ -105,7 +105,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rpc: RpcSettings
     state: StateSettings
     policy_store: PolicyStoreSettings
-    placement: Limits
+    placement: PlacementLimits
     inventory: InventorySettings
     monitoring: MonitoringSettings
     attestation: AttestationService | None

@@ -7,7 +7,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from scheduler_worker.service.inventory.reports import Ratios
+from scheduler_worker.service.inventory.reports import DefaultRatios
 from scheduler_worker.service.inventory.settings import InventorySettings
 
 GROUP = None
@@ -101,7 +101,7 @@ def inventory(conf: Any) -> InventorySettings:
         )
 
     return InventorySettings(
-        ratios=Ratios(cpu=ratio("cpu"), ram=ratio("ram"), disk=ratio("disk")),
+        ratios=DefaultRatios(cpu=ratio("cpu"), ram=ratio("ram"), disk=ratio("disk")),
         clusters=tuple(conf.clusters),
         reservation_ttl_s=conf.pending.ttl,
         remember_answers_s=conf.pending.remember_answers,

@@ -7,7 +7,7 @@ from typing import Any
 from oslo_config import cfg
 
 from scheduler_worker.backends.settings import StateSettings
-from scheduler_worker.service.state.dependencies import Limits
+from scheduler_worker.service.placement.dependencies import PlacementLimits
 
 STATE_OPTS = [
     cfg.StrOpt(
@@ -151,10 +151,10 @@ def settings(conf: Any) -> StateSettings:
     )
 
 
-def limits(conf: Any, *, max_attempts: int) -> Limits:
+def limits(conf: Any, *, max_attempts: int) -> PlacementLimits:
     """Bounds and timeouts of placement."""
     lock, pending = conf.cluster_lock, conf.pending
-    return Limits(
+    return PlacementLimits(
         acquire_timeout_s=lock.acquire_timeout,
         hold_timeout_s=lock.hold_timeout,
         max_batch=lock.max_batch,

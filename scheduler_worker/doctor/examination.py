@@ -24,13 +24,13 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.model.feed import Part
 from scheduler_worker.model.findings import Finding, Status, failed, ok, warning
+from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.ports import Seen
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.amqp.check import QueueUse
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.service.health import mends
 from scheduler_worker.service.state import presence
-from scheduler_worker.service.state.presence import WorkerFacts
 
 _FILES = "the configuration"
 _STATE = "the shared state's clock"

@@ -5,7 +5,7 @@ The only package, beside ``app``, that names concrete engines.
 
 from scheduler_worker.factories.bus import build_balancer, build_balancing, open_bus, open_tracing
 from scheduler_worker.factories.nova import (
-    Feed,
+    FeedParts,
     build_feed,
     nova_target,
     open_asking,
@@ -45,7 +45,7 @@ from scheduler_worker.factories.units import (
 __all__ = [
     "Decisions",
     "FILTERS",
-    "Feed",
+    "FeedParts",
     "POLICY_UNITS",
     "WEIGHERS",
     "build_administration",

@@ -107,7 +107,7 @@ def open_nova_databases(settings: NovaDatabasesSettings) -> NovaDatabases:
     return NovaDatabases(settings, codec.decode_host_reports)
 
 
-class Feed(NamedTuple):
+class FeedParts(NamedTuple):
     """What brings hosts out of Nova, not started."""
 
     feeder: Feeder | None
@@ -144,10 +144,10 @@ def build_feed(
     fleet: Fleet,
     clock: Clock,
     observer: Observer,
-) -> Feed:
+) -> FeedParts:
     """The feed, connected to nothing yet. Raises ConfigError."""
     if settings.nova_feed is None:
-        return Feed(None, None, None, None, None)
+        return FeedParts(None, None, None, None, None)
     nova = settings.nova_feed
     providers = None
     if nova.providers is not None:
@@ -193,4 +193,4 @@ def build_feed(
         ready_timeout_s=nova.feed.ready_timeout_s,
         look_timeout_s=nova.feed.look_timeout_s,
     )
-    return Feed(feeder, providers, looker, freshness, VerifyingPorts(services, providers))
+    return FeedParts(feeder, providers, looker, freshness, VerifyingPorts(services, providers))

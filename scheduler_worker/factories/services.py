@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scheduler_worker.observer import Observer
-from scheduler_worker.operations.services import OneWorker, Services
+from scheduler_worker.operations.services import OneWorker, UseCases
 from scheduler_worker.service.balancing.administration import BalancingAdministration
 from scheduler_worker.service.decisions.kept import KeptDecisions
 from scheduler_worker.service.health.reported import ReportedWorkers
@@ -32,14 +32,14 @@ def build_services(
     decisions: KeptDecisions | None = None,
     worker: OneWorker | None = None,
     observer: Observer | None = None,
-) -> Services:
+) -> UseCases:
     """The services of one process; those of a worker have the ``worker``."""
 
     def clusters() -> list[str]:
         fleet.refresh_globals()
         return list(fleet.names())
 
-    return Services(
+    return UseCases(
         fleet=fleet,
         scheduler=scheduler,
         inventory=inventory,

@@ -14,13 +14,13 @@ from scheduler_worker.backends.settings import StateSettings
 from scheduler_worker.conf import Settings
 from scheduler_worker.decision_log import Bounds, DecisionLog
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import GLOBAL, Clock, State
 from scheduler_worker.service.decisions.kept import KeptDecisions
 from scheduler_worker.service.decisions.recorder import Recorder
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.policies.pipelines import Pipelines
-from scheduler_worker.service.state.presence import WorkerFacts
 from scheduler_worker.service.state.replica import Fleet
 
 _REDIS = {"redis", "rediss", "unix"} | {

@@ -28,7 +28,7 @@ class SharingProvider(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     aggregates: frozenset[str] = frozenset()
 
 
-class Room(NamedTuple):
+class ProviderRoom(NamedTuple):
     """How much of a resource class a provider has and gives already."""
 
     capacity: int
@@ -58,7 +58,7 @@ class AllocationCandidates(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     by_root: Mapping[str, tuple[AllocationCandidate, ...]] = {}
     """The uuid of a host's compute node -> its candidates, in Placement's order."""
-    rooms: Mapping[str, Mapping[str, Room]] = {}
+    rooms: Mapping[str, Mapping[str, ProviderRoom]] = {}
     """Provider uuid -> resource class -> its room as of the answer."""
     sharing: tuple[SharingProvider, ...] = ()
     """All sharing providers, for explanations."""
@@ -88,7 +88,7 @@ class ProviderSummary(msgspec.Struct, frozen=True, gc=False):
     root: str
     """The uuid of the root of its tree."""
     shares: bool
-    rooms: Mapping[str, Room]
+    rooms: Mapping[str, ProviderRoom]
     """By resource class."""
 
 

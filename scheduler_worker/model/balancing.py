@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from scheduler_worker.model.host_power import PowerState
+from scheduler_worker.model.cluster_load import PowerAction, ProposedMigration
 
 Mode = Literal["off", "dry_run", "on"]
 """``off``: the balance is not asked; ``dry_run``: it says what it would do; ``on``: it does it."""
@@ -31,26 +31,18 @@ def mode_in_force(switch: BalancingSwitch | None, policy_id: str, default: Mode)
     return switch.mode if switch is not None and switch.applies(policy_id) else default
 
 
-class Considered(msgspec.Struct, frozen=True, kw_only=True):
-    """A proposed migration, and what became of it."""
+class Considered(ProposedMigration, frozen=True, kw_only=True):
+    """A proposed migration with the first destinations, and what became of it."""
 
-    vm: str
-    source: str
-    destinations: tuple[str, ...]
-    """The first of the hosts that may take it."""
     more_destinations: int = 0
     """How many more there are."""
-    reason: str
     outcome: str
     """``asked for``, ``would be asked for``, or why not."""
 
 
-class ConsideredPower(msgspec.Struct, frozen=True, kw_only=True):
+class ConsideredPower(PowerAction, frozen=True, kw_only=True):
     """A proposed power action, and what became of it."""
 
-    host: str
-    to: PowerState
-    reason: str
     outcome: str
     """As that of a migration."""
 

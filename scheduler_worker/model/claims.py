@@ -69,22 +69,32 @@ def reservation_id(instance_uuid: str, host_uuid: str) -> str:
     return f"{instance_uuid}@{host_uuid}"
 
 
-class Claim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A decided host for an instance, not stored; ``host_version`` of its record was looked at."""
+class ForInstance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A host for an instance, and the request that it was chosen for."""
 
     instance_uuid: str
     host_uuid: str
     host: str
     nodename: str
-    resources: Resources
-    host_version: int
     request_id: str = ""
     project_id: str | None = None
 
+
+class ChosenHost(ForInstance, frozen=True, gc=False, kw_only=True):
+    """A host for an instance, with what the instance takes of it."""
+
+    resources: Resources
+
     @property
     def id(self) -> str:
-        """The id of the reservation it becomes."""
+        """One for each instance and host; reserving the same again replaces it."""
         return reservation_id(self.instance_uuid, self.host_uuid)
+
+
+class Claim(ChosenHost, frozen=True, gc=False, kw_only=True):
+    """A decided host for an instance, not stored; ``host_version`` of its record was looked at."""
+
+    host_version: int
 
     @property
     def is_unannounced(self) -> bool:
@@ -97,19 +107,12 @@ class Claim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return math.inf
 
 
-class Reservation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Reservation(ChosenHost, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A stored claim that expires. All times are seconds of the *store's* clock."""
 
-    instance_uuid: str
-    host_uuid: str
-    host: str
-    nodename: str
-    resources: Resources
     created_at_s: float
     expires_at_s: float
     token: int
-    request_id: str = ""
-    project_id: str | None = None
     state: Literal["held", "confirmed"] = "held"
     announced_at_s: float | None = None
     """When the instance was announced or confirmed; use measured later includes it."""
@@ -136,11 +139,6 @@ class Reservation(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
             return self
         requests = (*self.repeated_for, request_id)[-MAX_REPEATED_FOR:]
         return msgspec.structs.replace(self, repeated_for=requests)
-
-    @property
-    def id(self) -> str:
-        """One for each instance and host; reserving the same again replaces it."""
-        return reservation_id(self.instance_uuid, self.host_uuid)
 
     @property
     def is_unannounced(self) -> bool:

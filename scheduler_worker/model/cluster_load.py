@@ -84,14 +84,19 @@ class ClusterLoad(msgspec.Struct, frozen=True, kw_only=True):
         return [each for each in self.hosts if each.state == "up" and each.is_settled]
 
 
-class Migration(msgspec.Struct, frozen=True, kw_only=True):
-    """A proposal to move a VM."""
+class ProposedMigration(msgspec.Struct, frozen=True, kw_only=True):
+    """Which VM may go where, and why."""
 
     vm: str
     source: str
     destinations: tuple[str, ...]
     """The hosts that may take it."""
     reason: str
+
+
+class Migration(ProposedMigration, frozen=True, kw_only=True):
+    """A proposal to move a VM."""
+
     empties: bool = False
     """Whether the source is to be empty in the end, so that it can be switched off."""
 
@@ -109,7 +114,7 @@ class PowerAction(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Move(msgspec.Struct, frozen=True):
+class BegunMigration(msgspec.Struct, frozen=True):
     """A migration that was begun."""
 
     source: str
@@ -120,14 +125,14 @@ class Move(msgspec.Struct, frozen=True):
 class BalanceMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What a balance has to remember of a cluster from one run to the next."""
 
-    moves: Mapping[str, Move] = {}
+    moves: Mapping[str, BegunMigration] = {}
     """The latest begun migration of each VM, by its id."""
     seen_since_s: Mapping[str, float] = {}
     """Since when each host has been up without interruption, as far as the balance remembers."""
 
     def with_move(self, vm: str, source: str, destination: str, now_s: float) -> BalanceMemory:
         """After a migration has begun."""
-        moves = {**self.moves, vm: Move(source, destination, now_s)}
+        moves = {**self.moves, vm: BegunMigration(source, destination, now_s)}
         return structs.replace(self, moves=moves)
 
     def without_moves_before(self, begun_at_s: float) -> BalanceMemory:

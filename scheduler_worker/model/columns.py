@@ -28,7 +28,7 @@ Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 
 
-class Column(NamedTuple):
+class HostColumn(NamedTuple):
     """One numeric host fact and how to read it off a record."""
 
     name: str
@@ -43,37 +43,37 @@ def provider_tree(record: HostRecord) -> ProviderTree:
 
 
 COLUMNS = (
-    Column("total_usable_ram_mb", "i8", "MiB", lambda r: r.memory_mb),
-    Column("free_ram_mb", "i8", "MiB", host_records.free_ram_mb),
-    Column("total_usable_disk_gb", "i8", "GiB", lambda r: r.local_gb),
-    Column("disk_mb_used", "i8", "MiB", lambda r: 1024 * r.local_gb_used),
-    Column("free_disk_mb", "i8", "MiB", host_records.free_disk_mb),
-    Column("vcpus_total", "i8", "vCPU", lambda r: r.vcpus),
-    Column("vcpus_used", "i8", "vCPU", lambda r: r.vcpus_used),
-    Column("cpu_allocation_ratio", "f8", "", lambda r: r.cpu_allocation_ratio),
-    Column("ram_allocation_ratio", "f8", "", lambda r: r.ram_allocation_ratio),
-    Column("disk_allocation_ratio", "f8", "", lambda r: r.disk_allocation_ratio),
-    Column("reserved_host_cpus", "i8", "vCPU", lambda r: r.reserved_host_cpus),
-    Column("reserved_host_memory_mb", "i8", "MiB", lambda r: r.reserved_host_memory_mb),
-    Column("reserved_host_disk_mb", "i8", "MiB", lambda r: r.reserved_host_disk_mb),
-    Column("num_instances", "i8", "", lambda r: host_records.stat(r, "num_instances")),
-    Column("num_io_ops", "i8", "", lambda r: host_records.stat(r, "io_workload")),
-    Column("failed_builds", "i8", "", lambda r: host_records.stat(r, "failed_builds")),
-    Column("hypervisor_version", "i8", "", lambda r: r.hypervisor_version),
-    Column("has_inventories", "?", "", has_inventories),
-    Column("unused_vcpu", "i8", "vCPU", partial(unused, resource_class="VCPU")),
-    Column("unused_pcpu", "i8", "CPU", partial(unused, resource_class="PCPU")),
-    Column("unused_memory_mb", "i8", "MiB", partial(unused, resource_class="MEMORY_MB")),
-    Column("unused_disk_gb", "i8", "GiB", partial(unused, resource_class="DISK_GB")),
-    Column("provider_tree", "O", "", provider_tree),
-    Column("numa_topology", "O", "", lambda r: read_numa_topology(r.numa_topology)),
-    Column("pci_pools", "O", "", lambda r: read_pci_pools(r.pci_device_pools)),
-    Column("free_pci_devices", "i8", "", host_records.free_pci_devices),
-    Column("virt_use", "O", "", lambda _: NO_USE),
-    Column("exclusive_vcpus", "i8", "vCPU", lambda _: 0),
-    Column("heartbeat_s", "f8", "s", host_records.heartbeat_s),
-    Column("service_disabled", "?", "", lambda r: bool(r.service.get("disabled"))),
-    Column("service_forced_down", "?", "", host_records.is_forced_down),
+    HostColumn("total_usable_ram_mb", "i8", "MiB", lambda r: r.memory_mb),
+    HostColumn("free_ram_mb", "i8", "MiB", host_records.free_ram_mb),
+    HostColumn("total_usable_disk_gb", "i8", "GiB", lambda r: r.local_gb),
+    HostColumn("disk_mb_used", "i8", "MiB", lambda r: 1024 * r.local_gb_used),
+    HostColumn("free_disk_mb", "i8", "MiB", host_records.free_disk_mb),
+    HostColumn("vcpus_total", "i8", "vCPU", lambda r: r.vcpus),
+    HostColumn("vcpus_used", "i8", "vCPU", lambda r: r.vcpus_used),
+    HostColumn("cpu_allocation_ratio", "f8", "", lambda r: r.cpu_allocation_ratio),
+    HostColumn("ram_allocation_ratio", "f8", "", lambda r: r.ram_allocation_ratio),
+    HostColumn("disk_allocation_ratio", "f8", "", lambda r: r.disk_allocation_ratio),
+    HostColumn("reserved_host_cpus", "i8", "vCPU", lambda r: r.reserved_host_cpus),
+    HostColumn("reserved_host_memory_mb", "i8", "MiB", lambda r: r.reserved_host_memory_mb),
+    HostColumn("reserved_host_disk_mb", "i8", "MiB", lambda r: r.reserved_host_disk_mb),
+    HostColumn("num_instances", "i8", "", lambda r: host_records.stat(r, "num_instances")),
+    HostColumn("num_io_ops", "i8", "", lambda r: host_records.stat(r, "io_workload")),
+    HostColumn("failed_builds", "i8", "", lambda r: host_records.stat(r, "failed_builds")),
+    HostColumn("hypervisor_version", "i8", "", lambda r: r.hypervisor_version),
+    HostColumn("has_inventories", "?", "", has_inventories),
+    HostColumn("unused_vcpu", "i8", "vCPU", partial(unused, resource_class="VCPU")),
+    HostColumn("unused_pcpu", "i8", "CPU", partial(unused, resource_class="PCPU")),
+    HostColumn("unused_memory_mb", "i8", "MiB", partial(unused, resource_class="MEMORY_MB")),
+    HostColumn("unused_disk_gb", "i8", "GiB", partial(unused, resource_class="DISK_GB")),
+    HostColumn("provider_tree", "O", "", provider_tree),
+    HostColumn("numa_topology", "O", "", lambda r: read_numa_topology(r.numa_topology)),
+    HostColumn("pci_pools", "O", "", lambda r: read_pci_pools(r.pci_device_pools)),
+    HostColumn("free_pci_devices", "i8", "", host_records.free_pci_devices),
+    HostColumn("virt_use", "O", "", lambda _: NO_USE),
+    HostColumn("exclusive_vcpus", "i8", "vCPU", lambda _: 0),
+    HostColumn("heartbeat_s", "f8", "s", host_records.heartbeat_s),
+    HostColumn("service_disabled", "?", "", lambda r: bool(r.service.get("disabled"))),
+    HostColumn("service_forced_down", "?", "", host_records.is_forced_down),
 )
 """Every numeric host fact. A name without a docstring elsewhere is Nova's ``HostState`` name."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -51,26 +51,38 @@ class FilterStep(msgspec.Struct, frozen=True, gc=False):
 
 
 class WeightPart(msgspec.Struct, frozen=True, gc=False):
-    """What one weigher adds to a host's weight: ``product`` = ``multiplier`` * ``normalized``."""
+    """What one weigher adds to a host's weight: `product` = `multiplier` * `normalized`.
+
+    Null: not a finite number.
+    """
 
     name: str
-    raw: float
-    normalized: float
-    multiplier: float
-    product: float
+    raw: float | None
+    normalized: float | None
+    multiplier: float | None
+    product: float | None
 
 
-class RankedHost(NamedTuple):
-    """A host that passed all filters, with its total and what it consists of.
+class RankedHost(msgspec.Struct, frozen=True, gc=False):
+    """A host that passed all filters; `shares` is what each weigher added to its total.
 
-    A number that is not finite is None in what was stored.
+    Null: not a finite number.
     """
 
     host: str
     nodename: str
     total: float | None
-    shares: tuple[float | None, ...] = ()
-    """Of each weigher its factor times the host's score."""
+    shares: dict[str, float | None] = {}
+    """By weigher, its factor times the host's score."""
+
+    def __str__(self) -> str:
+        shares = [f"{name} {_figure(share)}" for name, share in self.shares.items()]
+        parts = f" = {' + '.join(shares)}" if shares else ""
+        return f"{self.host}  {_figure(self.total)}{parts}"
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
 
 
 class Ranked(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -94,7 +106,10 @@ class Ranked(msgspec.Struct, frozen=True, gc=False, array_like=True):
         columns = [each or nothing for each in self.shares]
         by_host = zip(*columns, strict=True) if columns else [()] * len(self.names)
         rows = zip(self.names, self.nodenames, self.totals, by_host, strict=True)
-        return tuple(RankedHost(*each) for each in rows)
+        return tuple(
+            RankedHost(host, nodename, total, dict(zip(self.weighers, shares, strict=True)))
+            for host, nodename, total, shares in rows
+        )
 
 
 class HostVerdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):

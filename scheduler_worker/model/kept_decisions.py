@@ -1,7 +1,7 @@
 """Records of decisions: what was asked, what was decided, and why.
 
-A record has two parts. :class:`Outline` is what lists show and filter by; :class:`Details` is the
-rest, the request's specification included, so that it can be decided again.
+A record has two parts. :class:`DecisionSummary` is what lists show and filter by;
+:class:`Details` is the rest, the request's specification included, so that it can be decided again.
 """
 
 from __future__ import annotations
@@ -67,32 +67,37 @@ class Lead(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The host of the highest weight, if it is another."""
 
 
-class Outline(msgspec.Struct, frozen=True, gc=False, array_like=True, kw_only=True):
-    """What lists show. Stored as an array: fields are only ever added, at the end."""
+class DecisionFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What is said of a decision everywhere."""
 
-    decided_at_s: float
-    """By the clock of the worker."""
     worker: str
     result: Result
+    reason: str = ""
+    """One sentence. Of most that are placed it is stored as `lead`, which takes a fraction of the
+    time, and made when it is read."""
     request_id: str = ""
     global_request_id: str | None = None
     project_id: str | None = None
     cluster: str | None = None
-    """That of the hosts, or the first one that refused it; names joined by ``+`` for one decided
-    over several; None: it did not get that far."""
-    instances: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    """The chosen hosts, one for each instance."""
+    """That of the hosts, or the first one that refused it; names joined by `+` for one decided
+    over several; null: it did not get that far."""
     flavor: str | None = None
     availability_zone: str | None = None
     policy: str | None = None
-    """Name and version, as ``name@version``."""
+    """Name and version, as `name@version`."""
     error: str | None = None
     """The class of the error that was answered."""
-    reason: str = ""
-    """One sentence. Of most that are placed it is stored as :attr:`lead`, which takes a fraction of
-    the time, and made when it is read."""
     duration_s: float = 0.0
+
+
+class DecisionSummary(DecisionFacts, frozen=True, gc=False, array_like=True, kw_only=True):
+    """What lists show. Stored as an array: fields are only ever added, at the end of this class."""
+
+    decided_at_s: float
+    """By the clock of the worker."""
+    instances: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    """The chosen hosts, one for each instance."""
     lead: Lead | None = None
     """Of the last instance."""
 
@@ -103,7 +108,7 @@ class Outline(msgspec.Struct, frozen=True, gc=False, array_like=True, kw_only=Tr
         return () if name is None else (name, *name.split("+"))
 
 
-class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class ComputeNode(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A compute node."""
 
     host: str
@@ -137,7 +142,7 @@ class Details(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
     rejections: tuple[tuple[str, int], ...] = ()
     """How many hosts each filter rejected, in order."""
     ranked: Ranked = Ranked()
-    selections: tuple[tuple[Place, ...], ...] = ()
+    selections: tuple[tuple[ComputeNode, ...], ...] = ()
     """For each instance the chosen host, then its alternates."""
     repeated: int = 0
     """Instances that had a reservation already, from an earlier delivery of the request."""
@@ -167,7 +172,7 @@ class KeptDecision(NamedTuple):
     """A record as it is read."""
 
     id: DecisionId
-    outline: Outline
+    outline: DecisionSummary
     details: Details | None = None
     """None: only the outline was asked for, or the details are gone already."""
 

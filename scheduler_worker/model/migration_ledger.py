@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta, structs
 
-from scheduler_worker.model.cluster_load import BalanceMemory, Migration, Move
+from scheduler_worker.model.cluster_load import BalanceMemory, BegunMigration, Migration
 
 Seconds = Annotated[float, Meta(gt=0)]
 _MOST_DOUBLINGS = 30
@@ -42,15 +42,11 @@ class MigrationLimits(msgspec.Struct, frozen=True, kw_only=True):
         return min(float(doubled), self.longest_wait_s)
 
 
-class AskedMigration(msgspec.Struct, frozen=True, kw_only=True):
-    """A migration that was asked for and has not ended."""
+class AskedAction(msgspec.Struct, frozen=True, kw_only=True):
+    """What a balance has asked for, until it ends."""
 
     id: str
-    """Never used again: an answer to another migration of the VM is recognised by it."""
-    vm: str
-    source: str
-    candidates: tuple[str, ...]
-    """The hosts to choose from. The source is one: the VM may stay after all."""
+    """Never used again: an answer to an earlier action is recognised by it."""
     reason: str
     policy: str
     """Name and version of the policy, as ``name@version``."""
@@ -58,6 +54,15 @@ class AskedMigration(msgspec.Struct, frozen=True, kw_only=True):
     overdue_at_s: float
     """When it counts as failed unless it goes on before."""
     begun_at_s: float | None = None
+
+
+class AskedMigration(AskedAction, frozen=True, kw_only=True):
+    """A migration that was asked for and has not ended."""
+
+    vm: str
+    source: str
+    candidates: tuple[str, ...]
+    """The hosts to choose from. The source is one: the VM may stay after all."""
     destination: str | None = None
     """Where it goes, once it has begun."""
 
@@ -102,7 +107,7 @@ class MigrationLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """By VM."""
     setbacks: Mapping[str, Setback] = {}
     """By VM."""
-    moves: Mapping[str, Move] = {}
+    moves: Mapping[str, BegunMigration] = {}
     """The last begun migration of each VM, as far back as the balance remembers."""
 
     def find(self, migration_id: str) -> AskedMigration | None:
@@ -233,7 +238,7 @@ class MigrationLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     def _moved(
         self, asked: AskedMigration, destination: str | None, now_s: float
     ) -> MigrationLedger:
-        move = Move(asked.source, destination or "", now_s)
+        move = BegunMigration(asked.source, destination or "", now_s)
         return structs.replace(self, moves={**self.moves, asked.vm: move})
 
 

@@ -13,26 +13,17 @@ from msgspec import structs
 
 from scheduler_worker.model.cluster_load import PowerAction
 from scheduler_worker.model.host_power import PowerState, phrase
-from scheduler_worker.model.migration_ledger import MigrationLimits, Progress, Setback
+from scheduler_worker.model.migration_ledger import AskedAction, MigrationLimits, Progress, Setback
 
 _NOT_SHOWN = "it is said to be done, and no report shows it"
 _SILENCE = "nothing was heard of it in time"
 
 
-class AskedPower(msgspec.Struct, frozen=True, kw_only=True):
+class AskedPower(AskedAction, frozen=True, kw_only=True):
     """A power action that was asked for and has not ended."""
 
-    id: str
-    """Never used again: an answer to another action on the host is recognised by it."""
     host: str
     to: PowerState
-    reason: str
-    policy: str
-    """Name and version of the policy, as ``name@version``."""
-    asked_at_s: float
-    overdue_at_s: float
-    """When it counts as failed unless it goes on before."""
-    begun_at_s: float | None = None
     is_said_done: bool = False
     """Whether it was answered that it is done; then it waits for a report that shows it."""
 

@@ -26,22 +26,27 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Further hosts."""
 
 
-class RehearsalRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A rehearsal, and how far it is."""
+class RehearsalProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose rehearsal it is, and how far it is."""
 
     id: str
     user: str
-    begun_at_s: float
-    """By the store's clock."""
-    asked: Asked
     state: RehearsalState = "reading"
     read: int = 0
     """Decisions that were read."""
     done: int = 0
-    """Decisions that were made again, of ``total``."""
+    """Decisions that were made again, of `total`."""
     total: int = 0
     problem: str | None = None
     """Why it failed, or who cancelled it."""
+
+
+class RehearsalRecord(RehearsalProgress, frozen=True, kw_only=True):
+    """A rehearsal as it is stored."""
+
+    begun_at_s: float
+    """By the store's clock."""
+    asked: Asked
     renewed_at_s: float = 0.0
     """When it was stored, by the store's clock."""
 

@@ -221,15 +221,20 @@ class InstanceNUMATopology(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     emulator_threads_policy: Literal["share", "isolate"] | None = None
 
 
-class PCIPool(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The devices of a host that are equal in everything; ``tags`` are their further properties."""
+class PCIDevice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What PCI devices are that are equal in everything; `tags` are their further properties."""
 
     vendor_id: str
     product_id: str
     numa_node: int | None = None
+    tags: dict[str, str | None] = {}
+
+
+class PCIPool(PCIDevice, frozen=True, gc=False, kw_only=True):
+    """The devices of a host that are equal in everything."""
+
     count: Annotated[int, Meta(ge=-(2**40), le=2**40)] = 0
     """Negative for a while when the host reports a device as taken that is still reserved, too."""
-    tags: dict[str, str | None] = {}
 
     def __hash__(self) -> int:
         return hash((self.vendor_id, self.product_id, self.numa_node, self.count, len(self.tags)))

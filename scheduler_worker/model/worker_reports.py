@@ -41,6 +41,23 @@ class Trouble(StrEnum):
     RECORDS_DROPPED = "records of decisions dropped"
 
 
+class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says of itself."""
+
+    name: str
+    """``[DEFAULT] host``, unique among the workers of a topic."""
+    version: str
+    topic: str
+    is_claiming: bool = False
+    """Whether it claims in Placement."""
+    is_feeding: bool = False
+    """Whether its hosts come from Nova's databases."""
+    is_dry_run: bool = False
+    """Whether it decides on copies of requests, and answers none."""
+    is_drained: bool = False
+    """Whether it takes no more requests from the topic's queue, until it is resumed."""
+
+
 class LockTimes(msgspec.Struct, frozen=True):
     """Waiting for a cluster's lock, and holding it."""
 
@@ -85,20 +102,24 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
         return [*found, *(f"balancing {each}" for each in self.balancing)]
 
 
-class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster as one worker sees it."""
+class ClusterLine(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue of a cluster, and its lock."""
 
-    name: str
     in_line: int = 0
-    """Requests of this worker that wait for their turn or for the cluster's lock, or are being
-    decided."""
+    """Requests that wait for their turn or for the cluster's lock, or are being decided."""
     oldest_s: float = 0.0
     """For how long the first of them has waited."""
     waiting_for_pending: int = 0
     """Requests that wait for reserved resources to be released."""
     reservations: int = 0
     held_s: float | None = None
-    """For how long this worker has held the cluster's lock; None: it does not."""
+    """For how long the cluster's lock has been held; null: it is not, or by another worker."""
+
+
+class ClusterReport(ClusterLine, frozen=True, kw_only=True):
+    """A cluster as one worker sees it."""
+
+    name: str
     times: LockTimes = LockTimes()
 
 
@@ -111,31 +132,36 @@ class PartReport(msgspec.Struct, frozen=True, kw_only=True):
     hosts: int = 0
 
 
-class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker is; durations in seconds."""
+class WorkerLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker does and holds; durations in seconds."""
 
-    at_s: float = 0.0
-    """When it was written, by the store's clock."""
     uptime_s: float = 0.0
     missing: tuple[str, ...] = ()
     """What keeps it from serving."""
     is_consuming: bool = True
     """Whether it is connected to the bus, and gets messages."""
     slots: int | None = None
-    """How many requests it serves at a time; None: its server does not say."""
+    """How many requests it serves at a time; null: its server does not say."""
     running: int = 0
     waiting: int = 0
     """Requests that it has received and not begun."""
     lag_s: float | None = None
-    """How long requests wait in the topic's queue before it gets them; None: it is not known."""
+    """How long requests wait in the topic's queue before it gets them; null: it is not known."""
     waiting_for_pending: int = 0
     waiting_for_feed: int = 0
     unwritten_decisions: int = 0
-    tuning_alarms: tuple[str, ...] = ()
     holds: Holds = Holds()
+    feed: Mapping[str, PartReport] = {}
+
+
+class WorkerReport(WorkerLoad, frozen=True, kw_only=True):
+    """How a worker is."""
+
+    at_s: float = 0.0
+    """When it was written, by the store's clock."""
+    tuning_alarms: tuple[str, ...] = ()
     clusters: tuple[ClusterReport, ...] = ()
     """The busiest ones."""
-    feed: Mapping[str, PartReport] = {}
     hosts: Mapping[str, HostCounts] | None = None
     """Of clusters that this worker balances, those with most hosts down first; None: it has not
     counted them yet."""

@@ -99,7 +99,7 @@ class Monitor(Recent):
         """The last result of :meth:`missing`, without waiting for a new one."""
         return self._readiness.last()
 
-    def dump(self, options: dump.Options, directory: str | None = None) -> None:
+    def dump(self, options: dump.LoggedOptions, directory: str | None = None) -> None:
         """Write the process's state into the log, and into a file in the directory."""
         dump.write(dump.lines(self._health.describe, options), directory)
 

@@ -29,13 +29,13 @@ _TIMEOUT_S = 2.0
 _LIBRARIES = ("oslo.config", "oslo.log", "oslo.messaging", "kombu", "amqp", "redis", "numpy")
 
 
-class Options(Protocol):
+class LoggedOptions(Protocol):
     """The part of an oslo.config ``ConfigOpts`` that a dump needs."""
 
     def log_opt_values(self, logger: Any, lvl: int) -> None: ...
 
 
-def lines(describe: Callable[[], Mapping[str, Any]], options: Options) -> Iterator[str]:
+def lines(describe: Callable[[], Mapping[str, Any]], options: LoggedOptions) -> Iterator[str]:
     """The lines of the dump; the section that may hang is the last."""
     for title, section in (
         ("Versions", versions),
@@ -93,7 +93,7 @@ def stacks() -> Iterator[str]:
             yield f"{entry.filename}:{entry.lineno} {entry.name}: {entry.line}"
 
 
-def settings(options: Options) -> list[str]:
+def settings(options: LoggedOptions) -> list[str]:
     """All options; secret ones are masked."""
     found: list[str] = []
 

@@ -22,7 +22,7 @@ _READ_S = 5.0
 _MAX_CLIENTS = 16
 
 
-class Page(NamedTuple):
+class HttpPage(NamedTuple):
     """The response for a path."""
 
     body: bytes
@@ -30,7 +30,7 @@ class Page(NamedTuple):
     content_type: str = _TEXT
 
 
-Pages = Mapping[str, Callable[[str], Page]]
+Pages = Mapping[str, Callable[[str], HttpPage]]
 """Path -> a function from the client's ``Accept`` header to the page."""
 
 
@@ -109,23 +109,23 @@ class _Handler(BaseHTTPRequestHandler):
         make = self.server.pages.get(path)
         if make is None:
             known = ", ".join(self.server.pages)
-            self._send(Page(f"No such page; there are {known}\n".encode(), 404))
+            self._send(HttpPage(f"No such page; there are {known}\n".encode(), 404))
             return
         try:
             page = make(self.headers.get("Accept", ""))
         except Exception:
             LOG.exception("The page %s cannot be made", path)
-            page = Page(b"The page cannot be made; the worker's log has the reason\n", 500)
+            page = HttpPage(b"The page cannot be made; the worker's log has the reason\n", 500)
         self._send(page)
 
     do_HEAD = do_GET  # noqa: N815 - names of the base class
 
     def _refuse(self) -> None:
-        self._send(Page(b"Only GET and HEAD are served\n", 405))
+        self._send(HttpPage(b"Only GET and HEAD are served\n", 405))
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refuse  # noqa: N815
 
-    def _send(self, page: Page) -> None:
+    def _send(self, page: HttpPage) -> None:
         self.send_response_only(page.status)
         self.send_header("Content-Type", page.content_type)
         self.send_header("Content-Length", str(len(page.body)))

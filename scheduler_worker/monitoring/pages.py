@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from scheduler_worker.monitoring.http import HttpServer, Page
+from scheduler_worker.monitoring.http import HttpPage, HttpServer
 
 
 class MonitoringPages:
@@ -51,22 +51,22 @@ class MonitoringPages:
             self._http.stop()
             self._http = None
 
-    def _metrics(self, accept: str) -> Page:
+    def _metrics(self, accept: str) -> HttpPage:
         content_type, text = self._exposition(accept)
-        return Page(text, content_type=content_type)
+        return HttpPage(text, content_type=content_type)
 
-    def _livez(self, accept: str) -> Page:
+    def _livez(self, accept: str) -> HttpPage:
         problem = self._is_alive()
         return _page("alive", [problem] if problem else [], accept)
 
-    def _readyz(self, accept: str) -> Page:
+    def _readyz(self, accept: str) -> HttpPage:
         return _page("ready", self._missing(), accept)
 
 
-def _page(what: str, missing: list[str], accept: str) -> Page:
+def _page(what: str, missing: list[str], accept: str) -> HttpPage:
     status = 503 if missing else 200
     if "application/json" in accept:
         state: Mapping[str, Any] = {what: not missing, "missing": missing}
-        return Page(json.dumps(state).encode() + b"\n", status, "application/json")
+        return HttpPage(json.dumps(state).encode() + b"\n", status, "application/json")
     text = "".join(f"{each}\n" for each in missing) or f"{what}\n"
-    return Page(text.encode(), status)
+    return HttpPage(text.encode(), status)

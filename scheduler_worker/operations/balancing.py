@@ -19,7 +19,7 @@ from scheduler_worker.operations.clusters import InCluster
 from scheduler_worker.operations.operation import Call, Page, PageQuery, moment, operation, page_of
 
 if TYPE_CHECKING:
-    from scheduler_worker.model.migration_ledger import AskedMigration, Setback
+    from scheduler_worker.model.migration_ledger import AskedAction, AskedMigration, Setback
     from scheduler_worker.model.power_ledger import AskedPower
     from scheduler_worker.service.balancing.administration import BalancingStatus, ClusterMode
 
@@ -53,50 +53,51 @@ class BalancingRound(msgspec.Struct, frozen=True, kw_only=True):
     unprotected_hosts: list[str]
 
 
-class MigrationUnderWay(msgspec.Struct, frozen=True, kw_only=True):
-    """A migration that was asked for and has not ended; it is given up when it is overdue."""
+class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for and has not ended; it is given up when it is overdue."""
 
     id: str
+    reason: str
+    policy: str
+    asked_at: datetime | None
+    begun_at: datetime | None
+    overdue_at: datetime | None
+
+
+class MigrationUnderWay(UnderWay, frozen=True, kw_only=True):
+    """A migration. `candidates` are the hosts to choose from, `destination` the one that it is."""
+
     vm: str
     source: str
     candidates: list[str]
     destination: str | None
-    reason: str
-    policy: str
-    asked_at: datetime | None
-    begun_at: datetime | None
-    overdue_at: datetime | None
 
 
-class PowerUnderWay(msgspec.Struct, frozen=True, kw_only=True):
-    """A power action that was asked for and has not ended; it is given up when it is overdue."""
+class PowerUnderWay(UnderWay, frozen=True, kw_only=True):
+    """A power action."""
 
-    id: str
     host: str
     to: PowerState
-    reason: str
-    policy: str
-    asked_at: datetime | None
-    begun_at: datetime | None
-    overdue_at: datetime | None
 
 
-class WaitingVm(msgspec.Struct, frozen=True, kw_only=True):
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """Left as it is for a while after a failure."""
+
+    failures: int
+    until: datetime | None
+    why: str
+
+
+class WaitingVm(Waiting, frozen=True, kw_only=True):
     """A VM that stays for a while after its migration failed."""
 
     vm: str
-    failures: int
-    until: datetime | None
-    why: str
 
 
-class WaitingHost(msgspec.Struct, frozen=True, kw_only=True):
+class WaitingHost(Waiting, frozen=True, kw_only=True):
     """A host that is left as it is for a while after its power action failed."""
 
     host: str
-    failures: int
-    until: datetime | None
-    why: str
 
 
 class Balancing(BalancingMode, frozen=True, kw_only=True):
@@ -212,30 +213,23 @@ def _round(found: Round) -> BalancingRound:
 
 def _under_way(asked: AskedMigration) -> MigrationUnderWay:
     return MigrationUnderWay(
-        id=asked.id,
         vm=asked.vm,
         source=asked.source,
         candidates=list(asked.candidates),
         destination=asked.destination,
-        reason=asked.reason,
-        policy=asked.policy,
-        **_times(asked),
+        **_asked(asked),
     )
 
 
 def _power(asked: AskedPower) -> PowerUnderWay:
-    return PowerUnderWay(
-        id=asked.id,
-        host=asked.host,
-        to=asked.to,
-        reason=asked.reason,
-        policy=asked.policy,
-        **_times(asked),
-    )
+    return PowerUnderWay(host=asked.host, to=asked.to, **_asked(asked))
 
 
-def _times(asked: AskedMigration | AskedPower) -> dict[str, Any]:
+def _asked(asked: AskedAction) -> dict[str, Any]:
     return {
+        "id": asked.id,
+        "reason": asked.reason,
+        "policy": asked.policy,
         "asked_at": moment(asked.asked_at_s),
         "begun_at": moment(asked.begun_at_s),
         "overdue_at": moment(asked.overdue_at_s),

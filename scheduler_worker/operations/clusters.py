@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scheduler_worker.service.state.replica import ClusterReplica
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+class ListedCluster(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster; `version` grows with each change of its hosts, reservations or policy."""
 
     name: str
@@ -31,7 +31,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     version: int
 
 
-class ClusterDetails(Cluster, frozen=True, kw_only=True):
+class ClusterDetails(ListedCluster, frozen=True, kw_only=True):
     """A cluster with its hosts by state, what these have, and the document of its policy."""
 
     states: dict[HostState, int]
@@ -76,7 +76,7 @@ class DocumentInForce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     },
     long={"Policy": "policy.name", "Policy Version": "policy.version"},
 )
-def list_clusters(call: Call, query: PageQuery) -> Page[Cluster]:
+def list_clusters(call: Call, query: PageQuery) -> Page[ListedCluster]:
     """List the clusters by name, with their hosts and live reservations."""
     names = ((each, each) for each in call.services.clusters())
     return page_of(names, query, lambda name: _cluster(call, name)[0])
@@ -138,13 +138,13 @@ def get_cluster(call: Call, wanted: ClusterName) -> ClusterDetails:
     )
 
 
-def _cluster(call: Call, name: str) -> tuple[Cluster, ClusterPolicy, ClusterReplica]:
+def _cluster(call: Call, name: str) -> tuple[ListedCluster, ClusterPolicy, ClusterReplica]:
     fleet = call.services.fleet
     replica = fleet.cluster(name)
     with replica.lock:
         replica.refresh(fleet.store)
         policy = replica.policy or call.services.policies.nova
-        cluster = Cluster(
+        cluster = ListedCluster(
             name=name,
             policy=policy.reference,
             hosts=len(replica.table),

@@ -9,8 +9,14 @@ import msgspec
 from msgspec import Meta, structs
 
 from scheduler_worker.errors import Disabled, NotFound, RequestError
-from scheduler_worker.model.decisions import FilterStep
-from scheduler_worker.model.kept_decisions import DecisionId, KeptDecision, Result
+from scheduler_worker.model.decisions import FilterStep, RankedHost
+from scheduler_worker.model.kept_decisions import (
+    DecisionFacts,
+    DecisionId,
+    KeptDecision,
+    Result,
+    Waits,
+)
 from scheduler_worker.operations.operation import (
     Call,
     Moment,
@@ -25,69 +31,30 @@ if TYPE_CHECKING:
     from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
 
 
-class DecisionOutline(msgspec.Struct, frozen=True, kw_only=True):
+class DecisionOutline(DecisionFacts, frozen=True, kw_only=True):
     """How a request ended.
 
     placed: all instances got a host. refused: no host passed. failed: any other error was answered.
     """
 
     id: str
-    result: Result
-    reason: str
     decided_at: datetime
-    worker: str
-    request_id: str
-    global_request_id: str | None
-    project_id: str | None
-    cluster: str | None
     instances: list[str]
     hosts: list[str]
-    flavor: str | None
-    availability_zone: str | None
-    policy: str | None
-    error: str | None
-    duration_s: float
 
 
-class Place(msgspec.Struct, frozen=True):
+class ChosenNode(msgspec.Struct, frozen=True):
     """A compute node."""
 
     host: str
     nodename: str
 
 
-class RankedHost(msgspec.Struct, frozen=True):
-    """A host that passed all filters; `shares` is what each weigher added to its total.
-
-    Null: not a finite number.
-    """
-
-    host: str
-    nodename: str
-    total: float | None
-    shares: dict[str, float | None]
-
-    def __str__(self) -> str:
-        shares = [f"{name} {_figure(share)}" for name, share in self.shares.items()]
-        parts = f" = {' + '.join(shares)}" if shares else ""
-        return f"{self.host}  {_figure(self.total)}{parts}"
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
-
-
-class Waits(msgspec.Struct, frozen=True):
+class DecisionWaits(Waits, frozen=True, omit_defaults=False):
     """What the request waited for, in seconds."""
 
-    lock_s: float
-    hold_s: float
-    look_s: float
-    pending_s: float
-    claim_s: float
 
-
-class Decision(DecisionOutline, frozen=True, kw_only=True):
+class DecisionView(DecisionOutline, frozen=True, kw_only=True):
     """A decision with its request, and what was known of the hosts."""
 
     spec: dict[str, Any]
@@ -96,11 +63,11 @@ class Decision(DecisionOutline, frozen=True, kw_only=True):
     candidates: int
     filters: list[FilterStep]
     ranked: list[RankedHost]
-    selections: list[list[Place]]
+    selections: list[list[ChosenNode]]
     repeated: int
     attempts: int
     token: int | None
-    waits: Waits
+    waits: DecisionWaits
 
 
 class StoredDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,29 +134,23 @@ def list_decisions(call: Call, query: DecisionsQuery) -> Page[DecisionOutline]:
 
 
 @operation("GET", "/decisions/{id}", command="decision show")
-def get_decision(call: Call, wanted: OneDecision) -> Decision:
+def get_decision(call: Call, wanted: OneDecision) -> DecisionView:
     """Show a decision: why in one sentence, its request, filters, ranking and waits."""
     found = _found(_kept(call), wanted.id)
     if found is None or found.details is None:
         raise NotFound("kept decision", wanted.id)
     details = found.details
-    weighers = details.ranked.weighers
     same = ("num_alternates", "priority", "candidates", "repeated", "attempts", "token")
-    return Decision(
+    return DecisionView(
         **_outline(found),
         **{name: getattr(details, name) for name in same},
         spec=_set_fields(details.spec),
         filters=list(details.filters),
-        ranked=[
-            RankedHost(
-                each.host, each.nodename, each.total, dict(zip(weighers, each.shares, strict=True))
-            )
-            for each in details.ranked.hosts
-        ],
+        ranked=list(details.ranked.hosts),
         selections=[
-            [Place(each.host, each.nodename) for each in some] for some in details.selections
+            [ChosenNode(each.host, each.nodename) for each in some] for some in details.selections
         ],
-        waits=Waits(**structs.asdict(details.waits)),
+        waits=DecisionWaits(**structs.asdict(details.waits)),
     )
 
 
@@ -248,15 +209,13 @@ def _id(text: str, field: str) -> DecisionId:
 
 
 def _outline(found: KeptDecision) -> dict[str, Any]:
-    fields = structs.asdict(found.outline)
-    del fields["lead"]
-    decided_at = when(fields.pop("decided_at_s"))
+    outline = found.outline
     return {
-        **fields,
+        **{name: getattr(outline, name) for name in DecisionFacts.__struct_fields__},
         "id": str(found.id),
-        "decided_at": decided_at,
-        "instances": list(found.outline.instances),
-        "hosts": list(found.outline.hosts),
+        "decided_at": when(outline.decided_at_s),
+        "instances": list(outline.instances),
+        "hosts": list(outline.hosts),
     }
 
 

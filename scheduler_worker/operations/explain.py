@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from scheduler_worker.model.decisions import Diagnosis, FilterStep, nearness
+from scheduler_worker.model.decisions import Diagnosis, FilterStep, HostVerdict, nearness
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.operations.operation import Call, operation
 
@@ -37,27 +37,6 @@ class ExplainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 100
 
 
-class WeightPart(msgspec.Struct, frozen=True):
-    """What one weigher adds to a host's weight; null: not a finite number."""
-
-    name: str
-    raw: float | None
-    normalized: float | None
-    multiplier: float | None
-    product: float | None
-
-
-class HostVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome for one host: rejected by a filter with a reason, or weighed."""
-
-    host: str
-    nodename: str
-    rejected_by: str | None
-    reason: str | None
-    weight: float | None
-    weights: list[WeightPart]
-
-
 class ClusterExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why the hosts of one cluster would be chosen or not, in the order of filters and weights."""
 
@@ -75,7 +54,7 @@ class ClusterExplanation(msgspec.Struct, frozen=True, kw_only=True):
     policy: PolicyReference | None
 
 
-class Explanation(ClusterExplanation, frozen=True, kw_only=True):
+class ExplanationView(ClusterExplanation, frozen=True, kw_only=True):
     """The cluster that would be chosen; `others` are the further clusters that may serve it."""
 
     others: list[ClusterExplanation]
@@ -84,7 +63,7 @@ class Explanation(ClusterExplanation, frozen=True, kw_only=True):
 
 
 @operation("POST", "/explain")
-def explain(call: Call, asked: ExplainRequest) -> Explanation:
+def explain(call: Call, asked: ExplainRequest) -> ExplanationView:
     """Say which filter removes which host, and the weights of the others; reserve nothing."""
     from scheduler_worker import codec
     from scheduler_worker.scheduling.pipeline import Request
@@ -97,7 +76,7 @@ def explain(call: Call, asked: ExplainRequest) -> Explanation:
     request = Request(spec=spec, instance_uuids=uuids, request_id=call.request_id)
     names = codec.decode_names(asked.hosts, "hosts")
     found = call.services.scheduler.explain(request, hosts=names, limit=asked.limit)
-    return msgspec.convert(_plain(found), Explanation)
+    return msgspec.convert(_plain(found), ExplanationView)
 
 
 def _plain(found: Found) -> dict[str, Any]:

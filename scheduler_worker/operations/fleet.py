@@ -14,11 +14,11 @@ from scheduler_worker.operations.hosts import Amount, amounts_of
 from scheduler_worker.operations.operation import Call, operation
 
 if TYPE_CHECKING:
-    from scheduler_worker.operations.services import Services
+    from scheduler_worker.operations.services import UseCases
     from scheduler_worker.service.state.replica import ClusterReplica
 
 
-class Use(msgspec.Struct, frozen=True):
+class ResourceUse(msgspec.Struct, frozen=True):
     """An amount of each host: the limit of its use, its use as reported, and what is reserved."""
 
     limit: list[int] = []
@@ -45,9 +45,9 @@ class FleetColumns(msgspec.Struct, frozen=True):
     """Seconds since the last report of its compute service; null: there was none."""
     instances: list[int] = []
     reservations: list[int] = []
-    vcpus: Use = msgspec.field(default_factory=Use)
-    memory_mb: Use = msgspec.field(default_factory=Use)
-    disk_mb: Use = msgspec.field(default_factory=Use)
+    vcpus: ResourceUse = msgspec.field(default_factory=ResourceUse)
+    memory_mb: ResourceUse = msgspec.field(default_factory=ResourceUse)
+    disk_mb: ResourceUse = msgspec.field(default_factory=ResourceUse)
 
 
 class FleetQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,7 +72,7 @@ def get_fleet(call: Call, query: FleetQuery) -> FleetColumns:
     return columns
 
 
-def _add(columns: FleetColumns, services: Services, replica: ClusterReplica) -> None:
+def _add(columns: FleetColumns, services: UseCases, replica: ClusterReplica) -> None:
     with replica.lock:  # decisions need it: nothing is computed of the records meanwhile
         replica.refresh(services.fleet.store)
         table = services.fleet.prepare(replica)

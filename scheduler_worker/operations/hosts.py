@@ -21,12 +21,12 @@ from scheduler_worker.model.host_records import (
     reported_use,
     state_of,
 )
-from scheduler_worker.model.topology import NUMACell, PCIPools, numbers, read_pci_pools
+from scheduler_worker.model.topology import NUMACell, PCIDevice, PCIPools, numbers, read_pci_pools
 from scheduler_worker.operations.operation import Call, Page, PageQuery, moment, operation
 
 if TYPE_CHECKING:
     from scheduler_worker.model.hosts import ClaimOrReservation
-    from scheduler_worker.operations.services import Services
+    from scheduler_worker.operations.services import UseCases
     from scheduler_worker.service.state.replica import ClusterReplica
 
 
@@ -66,15 +66,11 @@ class NumaCell(msgspec.Struct, frozen=True, kw_only=True):
     pages: list[NumaPages]
 
 
-class Devices(msgspec.Struct, frozen=True, kw_only=True):
+class Devices(PCIDevice, frozen=True, kw_only=True):
     """PCI devices of one kind that the host reports as free; `free` is less all reservations."""
 
-    vendor_id: str
-    product_id: str
-    numa_node: int | None
     reported: int
     free: int
-    tags: dict[str, str | None]
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,7 +255,7 @@ def amounts_of(
     return {name: Amount(*each) for name, each in sums.items()}
 
 
-def _host(services: Services, replica: ClusterReplica, uuid: str) -> Host:
+def _host(services: UseCases, replica: ClusterReplica, uuid: str) -> Host:
     from scheduler_worker.service.inventory import listing
 
     table, record = services.fleet.prepare(replica), listing.record_of(replica, uuid)
@@ -285,7 +281,7 @@ def _host(services: Services, replica: ClusterReplica, uuid: str) -> Host:
     )
 
 
-def _details(services: Services, replica: ClusterReplica, uuid: str) -> HostDetails:
+def _details(services: UseCases, replica: ClusterReplica, uuid: str) -> HostDetails:
     row = replica.table.row_of(uuid)
     assert row is not None  # noqa: S101 - listed under the same lock
     record, host = replica.table.records[row], replica.table.state(row)

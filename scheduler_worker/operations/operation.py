@@ -30,7 +30,7 @@ from scheduler_worker.operations.callers import Caller
 
 if TYPE_CHECKING:
     from scheduler_worker.operations.access import Access
-    from scheduler_worker.operations.services import OneWorker, Services, StoreServices
+    from scheduler_worker.operations.services import OneWorker, StoreUseCases, UseCases
     from scheduler_worker.service.policies.audit import Actor, Audit
 
 Item = TypeVar("Item")
@@ -129,7 +129,7 @@ class Call:
     def __init__(
         self,
         operation: Operation[Any, Any],
-        services: Services,
+        services: UseCases,
         caller: Caller,
         access: Access,
         *,
@@ -152,7 +152,7 @@ class Call:
         self._check_match = check_match
 
     @property
-    def store(self) -> StoreServices:
+    def store(self) -> StoreUseCases:
         """What has the SQL store; for operations whose home it is."""
         assert self.services.store is not None  # noqa: S101 - else the operation is not bound
         return self.services.store

@@ -54,7 +54,7 @@ class PolicyText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     parameters: Parameters = {}
 
 
-class Policy(PolicyText, frozen=True, kw_only=True):
+class PolicyView(PolicyText, frozen=True, kw_only=True):
     """A policy; a locked one is built in, and the default one is that of new clusters."""
 
     id: str
@@ -73,7 +73,7 @@ class PolicyCheck(msgspec.Struct, frozen=True):
     problem: str | None
 
 
-class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyEdit(msgspec.Struct, frozen=True, kw_only=True):
     """A change of a policy; `policy` is what it was changed to, null: it was removed."""
 
     at: datetime
@@ -124,7 +124,7 @@ class NewAttachment(ClusterName, frozen=True, kw_only=True, forbid_unknown_field
 
 
 @operation("GET", "/policies", home="store")
-def list_policies(call: Call, query: PageQuery) -> Page[Policy]:
+def list_policies(call: Call, query: PageQuery) -> Page[PolicyView]:
     """List the cluster policies by id."""
     administration = call.store.administration
     found = ((each.document.id, each) for each in administration.library.policies())
@@ -133,20 +133,20 @@ def list_policies(call: Call, query: PageQuery) -> Page[Policy]:
 
 
 @operation("GET", "/policies/{id}", home="store")
-def get_policy(call: Call, wanted: OnePolicy) -> Policy:
+def get_policy(call: Call, wanted: OnePolicy) -> PolicyView:
     """Show a cluster policy."""
     return _shown(call, wanted.id)
 
 
 @operation("POST", "/policies", home="store", right=Action.CREATE, status=HTTPStatus.CREATED)
-def create_policy(call: Call, text: PolicyText) -> Policy:
+def create_policy(call: Call, text: PolicyText) -> PolicyView:
     """Store a new cluster policy."""
     policy = ClusterPolicy(id=str(uuid.uuid4()), version=1, **structs.asdict(text))
     return _policy(call.store.administration.add(policy, call.actor), [])
 
 
 @operation("PUT", "/policies/{id}", home="store", right=Action.EDIT, has_condition=True)
-def put_policy(call: Call, text: ChangedText) -> Policy:
+def put_policy(call: Call, text: ChangedText) -> PolicyView:
     """Replace a cluster policy; its clusters get it in the same call."""
     now = _checked(call, text.id)
     policy = text.document(now.version)
@@ -174,7 +174,7 @@ def check_policy(call: Call, text: ChangedText) -> PolicyCheck:
 
 
 @operation("GET", "/policies/{id}/history", home="store")
-def list_policy_history(call: Call, query: HistoryQuery) -> Page[PolicyChange]:
+def list_policy_history(call: Call, query: HistoryQuery) -> Page[PolicyEdit]:
     """List the changes of a policy, oldest first, as far back as the audit goes."""
     marker, limit = query.marker, query.limit
     found: list[AuditEntry] = []
@@ -213,12 +213,12 @@ def attach_cluster(call: Call, asked: NewAttachment) -> ClusterAttachment:
     return _attachment(asked.name, made)
 
 
-def _shown(call: Call, id: str) -> Policy:
+def _shown(call: Call, id: str) -> PolicyView:
     administration = call.store.administration
     return _policy(administration.library.policy(id), administration.attachments.all())
 
 
-def _checked(call: Call, id: str) -> Policy:
+def _checked(call: Call, id: str) -> PolicyView:
     """The policy as it is now, which the caller may change. Raises Forbidden."""
     attachments = call.store.administration.attachments
     call.allow(*(each.cluster for each in attachments.of(id)))
@@ -234,9 +234,9 @@ def _attached(call: Call, cluster: str) -> Attachment | None:
     return next((each for each in attachments.all() if each.cluster == cluster), None)
 
 
-def _policy(stored: StoredPolicy, attached: Sequence[Attachment]) -> Policy:
+def _policy(stored: StoredPolicy, attached: Sequence[Attachment]) -> PolicyView:
     document = stored.document
-    return Policy(
+    return PolicyView(
         **{name: getattr(document, name) for name in document.__struct_fields__},
         is_locked=stored.is_locked,
         is_default=stored.is_default,
@@ -246,14 +246,14 @@ def _policy(stored: StoredPolicy, attached: Sequence[Attachment]) -> Policy:
     )
 
 
-def _change(entry: AuditEntry) -> PolicyChange:
+def _change(entry: AuditEntry) -> PolicyEdit:
     document = None if entry.after is None else read_policy(entry.after)
     text = None
     if document is not None:
         fields = PolicyText.__struct_fields__
         text = PolicyText(**{name: getattr(document, name) for name in fields})
     action: Any = entry.action.removeprefix("policy.")
-    return PolicyChange(
+    return PolicyEdit(
         at=when(entry.at_s),
         user=entry.user,
         action=action,

@@ -14,8 +14,8 @@ from scheduler_worker.errors import Invalid, NotFound, RequestError
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.rehearsals import (
     Asked,
+    RehearsalProgress,
     RehearsalRecord,
-    RehearsalState,
     RehearsalSummary,
 )
 from scheduler_worker.operations.actions import Action
@@ -56,11 +56,9 @@ class RehearsalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Reports of further hosts, as the RPC method `update_hosts` takes them."""
 
 
-class RehearsalOutline(msgspec.Struct, frozen=True, kw_only=True):
+class RehearsalOutline(RehearsalProgress, frozen=True, kw_only=True):
     """A rehearsal, and how far it is."""
 
-    id: str
-    user: str
     begun_at: datetime
     since: datetime
     until: datetime
@@ -71,14 +69,6 @@ class RehearsalOutline(msgspec.Struct, frozen=True, kw_only=True):
     drained: list[str]
     added: list[str]
     """The names of the further hosts."""
-    state: RehearsalState
-    read: int
-    """Decisions that were read."""
-    done: int
-    """Decisions that were made again, of `total`."""
-    total: int
-    problem: str | None
-    """Why it failed, or who cancelled it."""
 
 
 class RehearsalResult(RehearsalOutline, frozen=True, kw_only=True):
@@ -168,8 +158,7 @@ def _check(call: Call, policy: ClusterPolicy) -> None:
 def _fields(record: RehearsalRecord) -> dict[str, Any]:
     asked = record.asked
     return {
-        "id": record.id,
-        "user": record.user,
+        **{name: getattr(record, name) for name in RehearsalProgress.__struct_fields__},
         "begun_at": when(record.begun_at_s),
         "since": when(asked.since_s),
         "until": when(asked.until_s),
@@ -178,9 +167,4 @@ def _fields(record: RehearsalRecord) -> dict[str, Any]:
         "policy": asked.policy,
         "drained": list(asked.drained),
         "added": list(asked.added),
-        "state": record.state,
-        "read": record.read,
-        "done": record.done,
-        "total": record.total,
-        "problem": record.problem,
     }

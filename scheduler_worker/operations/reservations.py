@@ -9,30 +9,26 @@ import msgspec
 from msgspec import Meta
 
 from scheduler_worker.errors import NotFound
+from scheduler_worker.model.claims import ForInstance
 from scheduler_worker.operations.actions import Action
 from scheduler_worker.operations.operation import Call, Page, PageQuery, moment, operation
 
 if TYPE_CHECKING:
-    from scheduler_worker.model.claims import Reservation as Stored
+    from scheduler_worker.model.claims import Reservation
     from scheduler_worker.service.state.replica import ClusterReplica
 
 
-class Reservation(msgspec.Struct, frozen=True, kw_only=True):
+class ReservationView(ForInstance, frozen=True, kw_only=True):
     """Resources that are held for an instance, until its host's report includes it."""
 
     id: str
     cluster: str
-    instance_uuid: str
-    host: str
-    host_uuid: str
     state: Literal["held", "confirmed"]
     created_at: datetime | None
     expires_at: datetime | None
     vcpus: int
     memory_mb: int
     disk_mb: int
-    request_id: str
-    project_id: str | None
 
 
 class ReservationQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +63,7 @@ class OneReservation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "Expires In": ("left", "expires_at"),
     },
 )
-def list_reservations(call: Call, query: ReservationQuery) -> Page[Reservation]:
+def list_reservations(call: Call, query: ReservationQuery) -> Page[ReservationView]:
     """List the live reservations, by id.
 
     A reservation is held, or confirmed: its instance was announced. It ends when its host's report
@@ -94,7 +90,7 @@ def list_reservations(call: Call, query: ReservationQuery) -> Page[Reservation]:
 
 
 @operation("GET", "/reservations/{id}", command="reservation show")
-def get_reservation(call: Call, wanted: OneReservation) -> Reservation:
+def get_reservation(call: Call, wanted: OneReservation) -> ReservationView:
     """Show what is reserved for an instance."""
     return _view(*_found(call, wanted.id))
 
@@ -121,11 +117,11 @@ def release_reservation(call: Call, wanted: OneReservation) -> None:
         call.services.inventory.release_one(cluster, stored)
 
 
-def _found(call: Call, name: str) -> tuple[str, Stored]:
+def _found(call: Call, name: str) -> tuple[str, Reservation]:
     """The reservation of this id, else the first one of an instance of this uuid."""
     fleet = call.services.fleet
     fleet.refresh_globals()
-    of_instance: tuple[str, Stored] | None = None
+    of_instance: tuple[str, Reservation] | None = None
     for replica in fleet.clusters():
         with replica.lock:
             replica.refresh(fleet.store)
@@ -138,19 +134,16 @@ def _found(call: Call, name: str) -> tuple[str, Stored]:
     return of_instance
 
 
-def _view(cluster: str, found: Stored) -> Reservation:
-    return Reservation(
+def _view(cluster: str, found: Reservation) -> ReservationView:
+    same = {name: getattr(found, name) for name in ForInstance.__struct_fields__}
+    return ReservationView(
+        **same,
         id=found.id,
         cluster=cluster,
-        instance_uuid=found.instance_uuid,
-        host=found.host,
-        host_uuid=found.host_uuid,
         state=found.state,
         created_at=moment(found.created_at_s),
         expires_at=moment(found.expires_at_s),
         vcpus=found.resources.vcpus,
         memory_mb=found.resources.memory_mb,
         disk_mb=found.resources.disk_mb,
-        request_id=found.request_id,
-        project_id=found.project_id,
     )

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from scheduler_worker.model.host_records import HostReport
     from scheduler_worker.model.policies import ClusterPolicy
     from scheduler_worker.model.rehearsals import Asked, RehearsalRecord
+    from scheduler_worker.model.worker_reports import WorkerFacts
     from scheduler_worker.service.balancing.administration import BalancingAdministration
     from scheduler_worker.service.decisions.kept import KeptDecisions
     from scheduler_worker.service.health.reported import ReportedWorkers
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from scheduler_worker.service.policies.administration import PolicyAdministration
     from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
     from scheduler_worker.service.replay.records import RehearsalRecords
-    from scheduler_worker.service.state.presence import WorkerFacts
     from scheduler_worker.service.state.replica import Fleet
     from scheduler_worker.service.tuning.policies import TuningPolicies
     from scheduler_worker.service.tuning.tuned_hosts import TunedHosts
@@ -44,7 +44,7 @@ class OneWorker(Protocol):
         """Undo :meth:`drain`."""
 
 
-class Rehearse(Protocol):
+class RehearsalRunner(Protocol):
     """Starts rehearsals and ends them; see :class:`scheduler_worker.rehearsals.Rehearsals`."""
 
     @property
@@ -57,16 +57,16 @@ class Rehearse(Protocol):
     def end(self, id: str, user: str) -> None: ...
 
 
-class StoreServices(NamedTuple):
+class StoreUseCases(NamedTuple):
     """Those of an API process, which has the SQL store."""
 
     administration: PolicyAdministration
-    rehearsals: Rehearse
+    rehearsals: RehearsalRunner
     problems: Callable[[], Mapping[str, Sequence[str]]]
     """Why each of what this process needs cannot be used, if so; takes two seconds at most."""
 
 
-class Services(NamedTuple):
+class UseCases(NamedTuple):
     """The use cases of a process, which share a fleet."""
 
     fleet: Fleet
@@ -84,5 +84,5 @@ class Services(NamedTuple):
     """The names of all clusters, also of those without hosts."""
     down_after_s: float
     """A host without a heartbeat for so long counts as down."""
-    store: StoreServices | None = None
+    store: StoreUseCases | None = None
     worker: OneWorker | None = None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scheduler_worker.service.tuning.host_states import EntityState
 
 
-class TunedHost(msgspec.Struct, frozen=True, kw_only=True):
+class TunedHostView(msgspec.Struct, frozen=True, kw_only=True):
     """A host that was tuned: how many outputs were set on it and on what runs there.
 
     `cycle` is the last one of its cluster, which `worker` ran at `cycle_at`.
@@ -56,7 +56,7 @@ class TunedOutput(msgspec.Struct, frozen=True, kw_only=True):
     set_at: datetime | None
 
 
-class HeldChange(msgspec.Struct, frozen=True, kw_only=True):
+class HeldChangeView(msgspec.Struct, frozen=True, kw_only=True):
     """A change that a rule holds back, because it is too small yet.
 
     `output` is null where the process that answers does not know the rule.
@@ -79,10 +79,10 @@ class TunedEntity(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None
     evaluated_at: datetime | None
     outputs: list[TunedOutput]
-    held: list[HeldChange]
+    held: list[HeldChangeView]
 
 
-class TunedHostDetails(TunedHost, frozen=True, kw_only=True):
+class TunedHostDetails(TunedHostView, frozen=True, kw_only=True):
     """A host that was tuned, with everything on it."""
 
     entities: list[TunedEntity]
@@ -112,7 +112,7 @@ class TunedHostsQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_field
         "Worker": "worker",
     },
 )
-def list_tuned_hosts(call: Call, query: TunedHostsQuery) -> Page[TunedHost]:
+def list_tuned_hosts(call: Call, query: TunedHostsQuery) -> Page[TunedHostView]:
     """List the hosts that were tuned, by uuid."""
     part = (query.search or "").lower()
     hosts, following = call.services.tuned_hosts.page(
@@ -141,11 +141,11 @@ def get_tuned_host(call: Call, wanted: OneHost) -> TunedHostDetails:
     return TunedHostDetails(**msgspec.structs.asdict(outline), entities=entities)
 
 
-def _outline(host: tuned_hosts.TunedHost) -> TunedHost:
+def _outline(host: tuned_hosts.TunedHost) -> TunedHostView:
     record, state, turn = host
     entities = state.entities
     set_at_s = (by.at_s for each in entities for by in each.set_by.values())
-    return TunedHost(
+    return TunedHostView(
         uuid=record.uuid,
         name=record.host,
         cluster=record.cluster,
@@ -169,7 +169,7 @@ def _entity(state: EntityState, record: HostRecord, outputs: Mapping[str, str]) 
         evaluated_at=moment(state.evaluated_at_s or 0.0),
         outputs=[_output(state, output) for output in sorted(state.emitted)],
         held=[
-            HeldChange(
+            HeldChangeView(
                 rule=rule,
                 output=outputs.get(rule),
                 direction="up" if held.direction > 0 else "down",

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from scheduler_worker.errors import Conflict, NotFound
+from scheduler_worker.model.unit_facts import TuningProblem, TuningText
 from scheduler_worker.operations.actions import Action
 from scheduler_worker.operations.operation import (
     Call,
@@ -27,38 +28,34 @@ if TYPE_CHECKING:
     from scheduler_worker.service.tuning.policies import Alarm, CurrentPolicy
 
 
-class TuningPolicy(msgspec.Struct, frozen=True, kw_only=True):
+Origin = Literal["file", "set"]
+
+
+class TuningPolicyView(TuningText, frozen=True, kw_only=True):
     """A tuning policy; `file` is its file where `origin` is `file`."""
 
-    name: str
-    text: str
-    origin: Literal["file", "set"]
-    file: str | None
+    origin: Origin
 
 
-class TuningAlarm(msgspec.Struct, frozen=True, kw_only=True):
+class TuningAlarm(TuningProblem, frozen=True, kw_only=True):
     """Why a policy is not in force as it is written: what was in force before stays so.
 
-    `policy` is null for the clusters file, and for a file that cannot be read; `file` is null for a
-    policy that was set. `line` and `column` count from 1, `text` is the line.
+    `line` and `column` count from 1, `text` is the line.
     """
 
-    policy: str | None
-    origin: Literal["file", "set"]
-    file: str | None
+    origin: Origin
     line: int | None
     column: int | None
-    message: str
     text: str | None
 
 
-class OnePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OneTuningPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A tuning policy."""
 
     name: Annotated[str, Meta(description="The name of a tuning policy.")]
 
 
-class NewText(OnePolicy, frozen=True, forbid_unknown_fields=True):
+class NewText(OneTuningPolicy, frozen=True, forbid_unknown_fields=True):
     """The text of a tuning policy."""
 
     text: Annotated[str, Meta(description="In the language of tuning policies, YAML.")]
@@ -88,20 +85,20 @@ class StatisticsQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_field
     command="tuning-policy list",
     columns={"Name": "name", "Origin": "origin", "File": "file"},
 )
-def list_tuning_policies(call: Call, query: PageQuery) -> Page[TuningPolicy]:
+def list_tuning_policies(call: Call, query: PageQuery) -> Page[TuningPolicyView]:
     """List the tuning policies by name."""
     found = ((each.name, each) for each in call.services.tuning.current())
     return page_of(found, query, _shown)
 
 
 @operation("GET", "/tuning-policies/{name}", command="tuning-policy show")
-def get_tuning_policy(call: Call, wanted: OnePolicy) -> TuningPolicy:
+def get_tuning_policy(call: Call, wanted: OneTuningPolicy) -> TuningPolicyView:
     """Show a tuning policy with its text."""
     return _shown(_existing(call, wanted.name))
 
 
 @operation("PUT", "/tuning-policies/{name}", right=Action.EDIT_TUNING, has_condition=True)
-def set_tuning_policy(call: Call, asked: NewText) -> TuningPolicy:
+def set_tuning_policy(call: Call, asked: NewText) -> TuningPolicyView:
     """Put a tuning policy in force in all workers."""
     from scheduler_worker.ports import ABSENT
     from scheduler_worker.service.tuning.policies import CurrentPolicy
@@ -125,7 +122,7 @@ def set_tuning_policy(call: Call, asked: NewText) -> TuningPolicy:
     right=Action.EDIT_TUNING,
     has_condition=True,
 )
-def withdraw_tuning_policy(call: Call, wanted: OnePolicy) -> None:
+def withdraw_tuning_policy(call: Call, wanted: OneTuningPolicy) -> None:
     """Withdraw a tuning policy that was set; one of a file with its name returns."""
     name, now = wanted.name, _existing(call, wanted.name)
     call.check_match(_shown(now))
@@ -197,17 +194,12 @@ def _alarm(alarm: Alarm) -> TuningAlarm:
     )
 
 
-def _origin(file: str | None) -> Literal["file", "set"]:
+def _origin(file: str | None) -> Origin:
     return "set" if file is None else "file"
 
 
-def _shown(policy: CurrentPolicy) -> TuningPolicy:
-    return TuningPolicy(
-        name=policy.name,
-        text=policy.text,
-        origin=_origin(policy.file),
-        file=policy.file,
-    )
+def _shown(policy: CurrentPolicy) -> TuningPolicyView:
+    return TuningPolicyView(policy.name, policy.text, policy.file, origin=_origin(policy.file))
 
 
 def _texts(*policies: CurrentPolicy | None) -> dict[str, str] | None:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from scheduler_worker.errors import NotFound
+from scheduler_worker.model.unit_facts import ParameterFacts, UnitFacts
 from scheduler_worker.operations.actions import Action
 from scheduler_worker.operations.operation import Call, Page, PageQuery, operation, page_of
 
@@ -16,26 +17,19 @@ if TYPE_CHECKING:
     from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits
 
 
-class UnitParameter(msgspec.Struct, frozen=True, kw_only=True):
+class UnitParameter(ParameterFacts, frozen=True, kw_only=True):
     """A parameter that a unit declares. A value matches the `regex` as a whole."""
 
-    name: str
-    type: str
     default: str
     """As text, like every value."""
-    regex: str | None
 
 
-class Unit(msgspec.Struct, frozen=True, kw_only=True):
+class UnitView(UnitFacts, frozen=True, kw_only=True):
     """A unit in one of its kinds."""
 
-    id: str
-    name: str
-    kind: Literal["filter", "weight", "balance", "selector"]
-    description: str
     is_internal: bool
     """Whether it comes with the worker."""
-    is_enabled: bool
+    kind: Literal["filter", "weight", "balance", "selector"]
     can_be_switched: bool
     """Whether administrators enable and disable it: it comes from a file."""
     is_cost: bool
@@ -56,27 +50,27 @@ class UnitSwitch(OneUnit, frozen=True, forbid_unknown_fields=True):
 
 
 @operation("GET", "/units", home="store")
-def list_units(call: Call, query: PageQuery) -> Page[Unit]:
+def list_units(call: Call, query: PageQuery) -> Page[UnitView]:
     """List the units that policies may use, by id."""
     units = call.store.administration.library.units()
     return page_of(((each.id, each) for each in units), query, lambda each: _unit(each, units))
 
 
 @operation("GET", "/units/{id}", home="store")
-def get_unit(call: Call, wanted: OneUnit) -> Unit:
+def get_unit(call: Call, wanted: OneUnit) -> UnitView:
     """Show a unit."""
     return _found(call, wanted.id)
 
 
 @operation("PUT", "/units/{id}", home="store", right=Action.SWITCH_UNIT, has_condition=True)
-def switch_unit(call: Call, asked: UnitSwitch) -> Unit:
+def switch_unit(call: Call, asked: UnitSwitch) -> UnitView:
     """Enable or disable a unit from a file."""
     call.check_match(_found(call, asked.id))
     call.store.administration.switch_unit(asked.id, call.actor, is_enabled=asked.is_enabled)
     return _found(call, asked.id)
 
 
-def _found(call: Call, id: str) -> Unit:
+def _found(call: Call, id: str) -> UnitView:
     units = call.store.administration.library.units()
     found = units.find(id)
     if found is None:
@@ -84,18 +78,15 @@ def _found(call: Call, id: str) -> Unit:
     return _unit(found, units)
 
 
-def _unit(unit: PolicyUnit, units: PolicyUnits) -> Unit:
+def _unit(unit: PolicyUnit, units: PolicyUnits) -> UnitView:
     from scheduler_worker.scheduling.catalogue import UnitKind
 
     entry = units.catalogue.find(unit.name, unit.kind)
     code = None if entry is None or entry.problem is not None else entry.unit
-    return Unit(
-        id=unit.id,
-        name=unit.name,
-        kind=unit.kind.value,
-        description=unit.description,
+    return UnitView(
+        **{name: getattr(unit, name) for name in UnitFacts.__struct_fields__},
         is_internal=unit.is_internal,
-        is_enabled=unit.is_enabled,
+        kind=unit.kind.value,
         can_be_switched=code is not None and code.needs_enabling,
         is_cost=unit.kind is UnitKind.WEIGHT and bool(getattr(code, "lower_is_better", False)),
         parameters=[

@@ -13,9 +13,12 @@ from scheduler_worker.errors import RequestError, StateUnavailable
 from scheduler_worker.model.findings import Finding, Status, failed
 from scheduler_worker.model.spreads import Spread
 from scheduler_worker.model.worker_reports import (
+    ClusterLine,
     ClusterReport,
     Holds,
     PartReport,
+    WorkerFacts,
+    WorkerLoad,
     WorkerReport,
     WorkerState,
 )
@@ -67,59 +70,32 @@ class Requests(msgspec.Struct, frozen=True, kw_only=True):
     errors: dict[str, int]
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker is; durations in seconds. The fields are those of `get_worker` over RPC."""
+class LoadReport(WorkerLoad, frozen=True, kw_only=True):
+    """What a worker does and holds, and what happened lately."""
 
-    uptime_s: float
-    missing: list[str]
-    """What keeps it from serving."""
-    is_consuming: bool
-    slots: int | None
-    """Null: its server does not say."""
-    running: int
-    waiting: int
-    lag_s: float | None
-    """How long requests wait in the topic's queue before it gets them; null: it is not known."""
-    waiting_for_pending: int
-    waiting_for_feed: int
-    unwritten_decisions: int
-    holds: Holds
-    feed: dict[str, PartReport]
     requests: Requests
 
 
-class Worker(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerView(WorkerFacts, frozen=True, kw_only=True):
     """A worker, and what it reported last."""
 
-    name: str
-    version: str
-    topic: str
     state: WorkerState
-    is_claiming: bool
-    is_feeding: bool
-    is_dry_run: bool
-    is_drained: bool
     age_s: float | None
     """How old the report is; null: there is none."""
-    report: Report | None
+    report: LoadReport | None
 
 
-class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterQueueReport(ClusterLine, frozen=True, kw_only=True):
     """A cluster's queue and lock, of all workers together."""
 
     cluster: str
-    in_line: int
-    oldest_s: float
-    waiting_for_pending: int
-    reservations: int
     holder: str | None
     """The worker that had the lock when it reported."""
-    held_s: float | None
     lock_wait: Times
     lock_hold: Times
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
+class HealthView(msgspec.Struct, frozen=True, kw_only=True):
     """How the workers and this process are."""
 
     status: Status
@@ -129,29 +105,22 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     workers: int
     serving: int
     requests: Requests
-    clusters: list[ClusterQueue]
+    clusters: list[ClusterQueueReport]
     """The busiest of each worker, by name."""
     feed: dict[str, PartReport]
     """Cells by name; empty where hosts do not come from Nova's databases."""
 
 
-class OneWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NamedWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A worker."""
 
     worker: Annotated[str, Meta(description="Its [DEFAULT] host.")]
 
 
-class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerStatus(WorkerFacts, frozen=True, kw_only=True):
     """The state of a worker at this moment, as it says itself."""
 
-    name: str
-    version: str
-    topic: str
     state: WorkerState
-    is_claiming: bool
-    is_feeding: bool
-    is_dry_run: bool
-    is_drained: bool
     uptime_s: float
     missing: list[str]
     holds: Holds
@@ -169,6 +138,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
         "State": "state",
         "Version": "version",
         "Uptime": "report.uptime_s",
+        "Reported": "age_s",
         "Lag": "report.lag_s",
         "Slots": "report.slots",
         "Running": "report.running",
@@ -176,7 +146,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
         "Holds": "report.holds.names",
     },
 )
-def list_workers(call: Call, query: PageQuery) -> Page[Worker]:
+def list_workers(call: Call, query: PageQuery) -> Page[WorkerView]:
     """List the workers by name, as each reported last.
 
     State: serving; drained, or draining while requests are in hand; not ready, `worker show` says
@@ -212,7 +182,7 @@ def list_workers(call: Call, query: PageQuery) -> Page[Worker]:
         "Clusters": "clusters",
     },
 )
-def get_worker(call: Call, wanted: OneWorker) -> WorkerStatus:
+def get_worker(call: Call, wanted: NamedWorker) -> WorkerStatus:
     """Show the state of a worker: what it is doing, what it holds, and what is missing.
 
     It answers however busy it is, and while it is drained.
@@ -221,7 +191,7 @@ def get_worker(call: Call, wanted: OneWorker) -> WorkerStatus:
 
 
 @operation("POST", None, home="worker", right=Action.DRAIN)
-def drain_worker(call: Call, wanted: OneWorker) -> WorkerStatus:
+def drain_worker(call: Call, wanted: NamedWorker) -> WorkerStatus:
     """Have a worker take no more requests off the topic's queue; it finishes what it has."""
     _check_named(call, wanted)
     call.worker.drain()
@@ -229,14 +199,14 @@ def drain_worker(call: Call, wanted: OneWorker) -> WorkerStatus:
 
 
 @operation("POST", None, home="worker", right=Action.DRAIN)
-def resume_worker(call: Call, wanted: OneWorker) -> WorkerStatus:
+def resume_worker(call: Call, wanted: NamedWorker) -> WorkerStatus:
     """Have a drained worker take requests again."""
     _check_named(call, wanted)
     call.worker.resume()
     return _status(call, wanted)
 
 
-def _check_named(call: Call, wanted: OneWorker) -> None:
+def _check_named(call: Call, wanted: NamedWorker) -> None:
     facts = call.worker.facts
     if wanted.worker != facts.name:
         raise RequestError(
@@ -245,7 +215,7 @@ def _check_named(call: Call, wanted: OneWorker) -> None:
         )
 
 
-def _status(call: Call, wanted: OneWorker) -> WorkerStatus:
+def _status(call: Call, wanted: NamedWorker) -> WorkerStatus:
     _check_named(call, wanted)
     from scheduler_worker.service.health.reported import state_of
 
@@ -259,7 +229,7 @@ def _status(call: Call, wanted: OneWorker) -> WorkerStatus:
 
 
 @operation("GET", "/health", home="store")
-def get_health(call: Call, _: Nothing) -> Health:
+def get_health(call: Call, _: Nothing) -> HealthView:
     """Show what is wrong, and how to mend it."""
     from scheduler_worker.service.health import rules
 
@@ -279,7 +249,7 @@ def get_health(call: Call, _: Nothing) -> Health:
             found.append(failed(f"the {STATE}, from this API process", text, _mend_of(STATE, text)))
     reports = [each.report for each in workers if each.report is not None]
     found.sort(key=lambda each: each.status is not Status.FAILED)
-    return Health(
+    return HealthView(
         status=found[0].status if found else Status.OK,
         findings=[
             msgspec.structs.replace(each, message=redacted(each.message), fix=redacted(each.fix))
@@ -299,8 +269,8 @@ def _mend_of(name: str, problem: str) -> str:
     return mends.of_state(problem) if name == STATE else mends.POLICY_STORE
 
 
-def _worker(found: Reported) -> Worker:
-    return Worker(
+def _worker(found: Reported) -> WorkerView:
+    return WorkerView(
         **msgspec.structs.asdict(found.facts),
         state=found.state,
         age_s=None if found.report is None else round(found.age_s, 1),
@@ -308,22 +278,9 @@ def _worker(found: Reported) -> Worker:
     )
 
 
-def _report(found: WorkerReport) -> Report:
-    return Report(
-        uptime_s=found.uptime_s,
-        missing=list(found.missing),
-        is_consuming=found.is_consuming,
-        slots=found.slots,
-        running=found.running,
-        waiting=found.waiting,
-        lag_s=found.lag_s,
-        waiting_for_pending=found.waiting_for_pending,
-        waiting_for_feed=found.waiting_for_feed,
-        unwritten_decisions=found.unwritten_decisions,
-        holds=found.holds,
-        feed=dict(found.feed),
-        requests=_requests([found]),
-    )
+def _report(found: WorkerReport) -> LoadReport:
+    same = {name: getattr(found, name) for name in WorkerLoad.__struct_fields__}
+    return LoadReport(**same, requests=_requests([found]))
 
 
 def _requests(reports: Sequence[WorkerReport]) -> Requests:
@@ -344,7 +301,7 @@ def _requests(reports: Sequence[WorkerReport]) -> Requests:
     )
 
 
-def _clusters(workers: Sequence[Reported]) -> Iterator[ClusterQueue]:
+def _clusters(workers: Sequence[Reported]) -> Iterator[ClusterQueueReport]:
     by_name: dict[str, list[tuple[str, ClusterReport]]] = {}
     for each in workers:
         for cluster in each.report.clusters if each.report else ():
@@ -355,7 +312,7 @@ def _clusters(workers: Sequence[Reported]) -> Iterator[ClusterQueue]:
             ((each.held_s, worker) for worker, each in found if each.held_s is not None),
             default=(None, None),
         )
-        yield ClusterQueue(
+        yield ClusterQueueReport(
             cluster=name,
             in_line=sum(each.in_line for each in clusters),
             oldest_s=max(each.oldest_s for each in clusters),

@@ -14,7 +14,7 @@ from scheduler_worker.operations.access import Access
 from scheduler_worker.operations.callers import ROLES, Caller, Grant, Role, included
 from scheduler_worker.operations.forms import parsed, plain
 from scheduler_worker.operations.operation import Call, Operation
-from scheduler_worker.operations.services import Services
+from scheduler_worker.operations.services import UseCases
 from scheduler_worker.rpc.contract import Context, Endpoint
 from scheduler_worker.rpc.worker import NAMESPACE, VERSION
 
@@ -42,7 +42,7 @@ class Callers:
 
 
 def endpoint(
-    operations: Iterable[Operation[Any, Any]], services: Services, access: Access, callers: Callers
+    operations: Iterable[Operation[Any, Any]], services: UseCases, access: Access, callers: Callers
 ) -> Endpoint:
     """The operations that a worker serves; those of one worker never block."""
     found = [each for each in operations if each.home != "store"]

@@ -30,7 +30,7 @@ NOTHING = "nothing"
 """What limits a host that takes any number."""
 
 
-class Room(NamedTuple):
+class HostRoom(NamedTuple):
     """What each host takes; all arrays are over the rows of the table."""
 
     instances: Values
@@ -109,7 +109,7 @@ class Measurement:
         rows, most = np.flatnonzero(left).tolist(), self._instances
         return [copied(self._hosts, row, int(most[row]), self._to_ask) for row in rows]
 
-    def finish(self, steps: Steps | None = None) -> Room:
+    def finish(self, steps: Steps | None = None) -> HostRoom:
         """Fill the hosts that have to be filled, in so many steps; needs no lock of the table."""
         steps = Steps() if steps is None else steps
         found = fill(self._pipeline, self._hosts, self._to_fill, self._spec, self._to_ask, steps)
@@ -118,7 +118,7 @@ class Measurement:
             self._is_exact &= filled.is_exact
             if filled.refused_by is not None:
                 self._limited_by[row] = self._number(filled.refused_by)
-        return Room(
+        return HostRoom(
             self._instances,
             self._limits,
             self._limited_by,

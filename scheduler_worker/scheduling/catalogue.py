@@ -13,6 +13,7 @@ import msgspec
 from msgspec import inspect as types
 from msgspec import structs
 
+from scheduler_worker.model.unit_facts import ParameterFacts
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
 from scheduler_worker.scheduling.selectors import Selector
 
@@ -38,15 +39,10 @@ _KINDS: tuple[tuple[UnitKind, type[Unit]], ...] = (
 )
 
 
-class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """A parameter that a unit declares."""
+class Parameter(ParameterFacts, frozen=True, kw_only=True):
+    """A parameter that a unit declares, with its default."""
 
-    name: str
-    type: str
-    """``integer``, ``number``, ``boolean``, ``text``, or ``list`` (texts with commas between)."""
     default: Any
-    regex: str | None = None
-    """What the text of a value must match as a whole, where the unit declares one."""
     is_listed: bool = True
     """False for one that the unit only reads: it is another unit's to list and to demand."""
 

@@ -19,10 +19,10 @@ from scheduler_worker.model.cluster_load import (
 from scheduler_worker.model.proposals import Proposals
 from scheduler_worker.scheduling.ovirt.parameters import High, Megabytes, Minutes
 from scheduler_worker.scheduling.ovirt.relief import (
-    Clock,
+    BoundsClock,
     Destinations,
-    Room,
-    Source,
+    Headroom,
+    SourceHost,
     over,
     reasons,
 )
@@ -65,7 +65,7 @@ class EvenLoadBalance(Balance):
     def plan(self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float) -> BalancePlan:
         memory = self._remembered(cluster, memory, now_s)
         hosts = cluster.settled
-        clock = Clock(now_s, 60.0 * int(self.parameters.CpuOverCommitDurationMinutes))
+        clock = BoundsClock(now_s, 60.0 * int(self.parameters.CpuOverCommitDurationMinutes))
         sources = over(hosts, self._high_percent, clock)
         ready = self._ready(hosts, memory, clock)
         destinations = Destinations(ready, self._room)
@@ -87,8 +87,10 @@ class EvenLoadBalance(Balance):
         return self._high_percent - float(self.parameters.Headroom)
 
     @property
-    def _room(self) -> Room:
-        return Room(self._target_percent, float(self.parameters.MaxFreeMemoryForOverUtilized or 0))
+    def _room(self) -> Headroom:
+        return Headroom(
+            self._target_percent, float(self.parameters.MaxFreeMemoryForOverUtilized or 0)
+        )
 
     def _remembered(
         self, cluster: ClusterLoad, memory: BalanceMemory, now_s: float
@@ -105,7 +107,7 @@ class EvenLoadBalance(Balance):
         )
 
     def _ready(
-        self, hosts: Sequence[HostLoad], memory: BalanceMemory, clock: Clock
+        self, hosts: Sequence[HostLoad], memory: BalanceMemory, clock: BoundsClock
     ) -> list[HostLoad]:
         """The hosts whose load tells what they can take: up for a while, and with no new VM."""
         latest = clock.now_s - clock.duration_s
@@ -118,10 +120,10 @@ class EvenLoadBalance(Balance):
 
     def _migrations(
         self,
-        source: Source,
+        source: SourceHost,
         destinations: Destinations,
         resting: Mapping[str, object],
-        clock: Clock,
+        clock: BoundsClock,
     ) -> Iterator[Migration]:
         host = source.host
         load = host.load or 0.0
@@ -140,7 +142,7 @@ class EvenLoadBalance(Balance):
                 )
 
 
-def _share_to_relieve(host: HostLoad, clock: Clock) -> float:
+def _share_to_relieve(host: HostLoad, clock: BoundsClock) -> float:
     """Of the load above the limit, the share that a VM must bring to be worth a move.
 
     All of it at first, less the longer it lasts, since a host may have small VMs only.
@@ -156,7 +158,7 @@ def _smallest_that_suffices_first(vms: Sequence[VmLoad], surplus: float) -> list
     return sorted(vms, key=lambda vm: (vm.load < surplus, abs(vm.load - surplus)))
 
 
-def _why_nothing(sources: Sequence[Source], ready: Sequence[HostLoad]) -> str:
+def _why_nothing(sources: Sequence[SourceHost], ready: Sequence[HostLoad]) -> str:
     if not sources:
         return "no host has had too much load for long enough"
     if not ready:

@@ -68,7 +68,7 @@ def _sentence(
     if first:
         totals = evaluation.totals(hosts, spec)
         best = hosts.records[int(evaluation.rows[totals.argmax()])].host
-        given = [{part.name: part.product for part in each.weights} for each in first[:2]]
+        given = [{part.name: part.product or 0.0 for part in each.weights} for each in first[:2]]
         after = given[1] if len(given) > 1 else {}
         shares = [(name, given[0][name], after[name]) for name in given[0] if name in after]
         return sentence.placement(

@@ -67,7 +67,7 @@ _OPERATORS: dict[str, Operator] = {
 }
 
 
-class Query:
+class JsonQuery:
     """A parsed query."""
 
     def __init__(self, term: Term) -> None:
@@ -82,7 +82,7 @@ class Query:
         return any(result) if isinstance(result, list) else bool(result)
 
 
-def read(text: str) -> Query | None:
+def read(text: str) -> JsonQuery | None:
     """Parses a query; None: every host passes.
 
     Raises:
@@ -94,7 +94,7 @@ def read(text: str) -> Query | None:
         query = json.loads(text or "null", parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise ValueError("is not JSON") from None
-    return Query(_call(query, MAX_DEPTH)) if query else None
+    return JsonQuery(_call(query, MAX_DEPTH)) if query else None
 
 
 def _refuse(constant: str) -> Value:

@@ -9,11 +9,11 @@ import numpy as np
 from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity, Limited, Lost
 from scheduler_worker.model.hosts import Mask
 from scheduler_worker.model.policies import PolicyReference
-from scheduler_worker.scheduling.capacity import NOTHING, Room
+from scheduler_worker.scheduling.capacity import NOTHING, HostRoom
 from scheduler_worker.scheduling.first_refusal import UNBOUNDED
 
 
-def of_cluster(cluster: str, policy: PolicyReference, room: Room) -> ClusterCapacity:
+def of_cluster(cluster: str, policy: PolicyReference, room: HostRoom) -> ClusterCapacity:
     """The capacity of a cluster for one kind of instance."""
     left = room.lost_to < 0
     limited = dict(sorted(_limited(room, left), key=lambda each: -each[1].hosts))
@@ -47,7 +47,7 @@ def of_flavor(name: str, clusters: Sequence[ClusterCapacity]) -> FlavorCapacity:
     )
 
 
-def _limited(room: Room, left: Mask) -> Iterator[tuple[str, Limited]]:
+def _limited(room: HostRoom, left: Mask) -> Iterator[tuple[str, Limited]]:
     for number, name in enumerate(room.limits):
         of_it = left & (room.limited_by == number)
         if of_it.any():
@@ -55,14 +55,14 @@ def _limited(room: Room, left: Mask) -> Iterator[tuple[str, Limited]]:
             yield name, Limited(hosts=int(np.count_nonzero(of_it)), full_hosts=full)
 
 
-def _lost(room: Room) -> Iterator[tuple[str, Lost]]:
+def _lost(room: HostRoom) -> Iterator[tuple[str, Lost]]:
     for number, name in enumerate(room.filters):
         of_it = room.lost_to == number
         if of_it.any():
             yield name, Lost(hosts=int(np.count_nonzero(of_it)), instances=_sum(room, of_it))
 
 
-def _sum(room: Room, rows: Mask) -> int | None:
+def _sum(room: HostRoom, rows: Mask) -> int | None:
     """None: a host among them takes any number."""
     counts = room.instances[rows]
     return None if (counts >= UNBOUNDED).any() else int(counts.sum())
@@ -74,7 +74,7 @@ def _most(counts: Iterable[tuple[str, int]]) -> str | None:
     return max(found, key=lambda each: each[1])[0] if found else None
 
 
-def _by_zone(room: Room, left: Mask) -> dict[str, int | None]:
+def _by_zone(room: HostRoom, left: Mask) -> dict[str, int | None]:
     numbers, zones = room.zones
     hosts = np.bincount(numbers, minlength=len(zones))
     endless = np.bincount(numbers[left & (room.instances >= UNBOUNDED)], minlength=len(zones))

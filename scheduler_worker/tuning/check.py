@@ -15,7 +15,14 @@ from scheduler_worker.tuning.booleans import is_boolean, numeric_uses
 from scheduler_worker.tuning.columns import OPERATIONS, Column, constant
 from scheduler_worker.tuning.expressions import Expr, Step
 from scheduler_worker.tuning.issues import Issues, Kind, closest, hinted, quoted
-from scheduler_worker.tuning.program import Limit, Movement, Operation, OutputPlan, Plan, RulePlan
+from scheduler_worker.tuning.program import (
+    Limit,
+    Movement,
+    OutputPlan,
+    PlanStep,
+    RulePlan,
+    TuningPlan,
+)
 from scheduler_worker.tuning.tuning_policy import (
     All,
     Any,
@@ -43,7 +50,7 @@ def check(policies: Sequence[TuningPolicy], issues: Issues) -> program.Program:
     Raises:
         TuningPolicyError: with all issues, those that ``issues`` held already included.
     """
-    plans: dict[Scope, Plan] = {}
+    plans: dict[Scope, TuningPlan] = {}
     for scope in Scope:
         chosen = [each for each in policies if each.scope is scope]
         if chosen:
@@ -99,7 +106,7 @@ class _Planner:
 
     def __init__(self, issues: Issues) -> None:
         self._issues = issues
-        self._steps: list[Operation] = []
+        self._steps: list[PlanStep] = []
         self._number_of: dict[object, int] = {}
         """What a step computes -> its number, for merging common subexpressions."""
         self._names: dict[str, int] = {}
@@ -107,7 +114,7 @@ class _Planner:
         """The names whose values are not always true or false."""
         self._policy: TuningPolicy
 
-    def plan(self, policies: Sequence[TuningPolicy]) -> Plan:
+    def plan(self, policies: Sequence[TuningPolicy]) -> TuningPlan:
         """Return the plan of the policies of one scope."""
         rules: dict[int, list[RulePlan]] = {}
         for policy in policies:
@@ -126,7 +133,7 @@ class _Planner:
             OutputPlan(".".join(self._steps[output].name), output, tuple(chosen))
             for output, chosen in rules.items()
         )
-        return Plan(tuple(self._steps), self._live(outputs), outputs)
+        return TuningPlan(tuple(self._steps), self._live(outputs), outputs)
 
     def _rule(self, rule: Rule) -> RulePlan:
         lower = self._folded("max", [self._ranged(each) for each in rule.minima])
@@ -240,7 +247,7 @@ class _Planner:
             return self._name(str(step.value), expr, origin)
         if step.op == "property":
             return self._property(str(step.value), expr.scalar, step.at)
-        return self._add(step.op, args, expr.scalar, step.at)
+        return self._add(step.op, args, (expr.scalar, step.at))
 
     def _name(self, name: str, expr: Expr, origin: int) -> int:
         if name not in self._policy.names and self._policy.complete:
@@ -253,11 +260,11 @@ class _Planner:
 
     def _property(self, name: str, scalar: Scalar, at: int) -> int:
         parts = tuple(name.split("."))
-        made = Operation("property", name=parts, scalar=scalar, at=at)
+        made = PlanStep("property", name=parts, origin=(scalar, at))
         return self._once(("property", name), made)
 
     def _constant(self, value: float | str) -> int:
-        return self._once(value, Operation("constant", column=constant(value)))
+        return self._once(value, PlanStep("constant", column=constant(value)))
 
     def _folded(self, op: str, steps: list[int]) -> int | None:
         if not steps:
@@ -267,11 +274,9 @@ class _Planner:
             result = self._add(op, (result, each))
         return result
 
-    def _add(
-        self, op: str, args: tuple[int, ...], scalar: Scalar | None = None, at: int = 0
-    ) -> int:
+    def _add(self, op: str, args: tuple[int, ...], origin: tuple[Scalar, int] | None = None) -> int:
         column = self._computed(op, args)
-        return self._once((op, args), Operation(op, args, (), column, scalar, at))
+        return self._once((op, args), PlanStep(op, args, (), column, origin))
 
     def _computed(self, op: str, args: tuple[int, ...]) -> Column | None:
         # Constant folding: as soon as all arguments are constants, so is the result.
@@ -281,7 +286,7 @@ class _Planner:
         with np.errstate(all="ignore"):
             return OPERATIONS[op](len(self._steps), *known)
 
-    def _once(self, key: object, operation: Operation) -> int:
+    def _once(self, key: object, operation: PlanStep) -> int:
         number = self._number_of.setdefault(key, len(self._steps))
         if number == len(self._steps):
             self._steps.append(operation)

@@ -23,7 +23,7 @@ FaultCodes = NDArray[np.int32]
 Texts = NDArray[np.object_]
 
 
-class Fault(IntEnum):
+class ValueFault(IntEnum):
     """Why there is no value; the rule is skipped for that entity in that cycle."""
 
     MISSING_PROPERTY = 0
@@ -37,13 +37,13 @@ class Fault(IntEnum):
 
     def at(self, step: int) -> int:
         """Return the code of this fault at a step; 0 is no fault."""
-        return 1 + step * len(Fault) + self
+        return 1 + step * len(ValueFault) + self
 
 
-def fault_of(code: int) -> tuple[Fault, int]:
+def fault_of(code: int) -> tuple[ValueFault, int]:
     """Return the fault and the step that a code stands for."""
-    step, fault = divmod(code - 1, len(Fault))
-    return Fault(fault), step
+    step, fault = divmod(code - 1, len(ValueFault))
+    return ValueFault(fault), step
 
 
 class Column(NamedTuple):
@@ -83,7 +83,7 @@ def _column_of_mixed_cells(cells: Sequence[object], step: int) -> Column:
     texts: Texts | None = None
     for index, cell in enumerate(cells):
         value = _value(cell)
-        if isinstance(value, Fault):
+        if isinstance(value, ValueFault):
             faults[index] = value.at(step)
         elif isinstance(value, float):
             values[index] = value
@@ -93,18 +93,18 @@ def _column_of_mixed_cells(cells: Sequence[object], step: int) -> Column:
     return Column(values, faults, texts)
 
 
-def _value(cell: object) -> float | str | Fault:
+def _value(cell: object) -> float | str | ValueFault:
     if cell is None:
-        return Fault.MISSING_PROPERTY
+        return ValueFault.MISSING_PROPERTY
     if isinstance(cell, str):
         return cell
     if not isinstance(cell, int | float):
-        return Fault.TYPE_ERROR
+        return ValueFault.TYPE_ERROR
     try:
         number = float(cell)
     except OverflowError:
-        return Fault.NON_FINITE
-    return number if math.isfinite(number) else Fault.NON_FINITE
+        return ValueFault.NON_FINITE
+    return number if math.isfinite(number) else ValueFault.NON_FINITE
 
 
 def first(*faults: FaultCodes | None) -> FaultCodes | None:
@@ -120,7 +120,7 @@ def numbers(given: Column, step: int) -> Column:
     """Return the column as numbers: texts become type errors."""
     if given.texts is None:
         return given
-    wrong = np.where(_is_text(given), Fault.TYPE_ERROR.at(step), 0).astype(np.int32)
+    wrong = np.where(_is_text(given), ValueFault.TYPE_ERROR.at(step), 0).astype(np.int32)
     return Column(given.values, first(given.faults, wrong))
 
 
@@ -135,7 +135,7 @@ def _checked(values: Floats, step: int, *faults: FaultCodes | None) -> Column:
     finite = np.isfinite(values)
     if finite.all():
         return Column(values, first(*faults))
-    overflow = np.where(finite, 0, Fault.NON_FINITE.at(step)).astype(np.int32)
+    overflow = np.where(finite, 0, ValueFault.NON_FINITE.at(step)).astype(np.int32)
     return Column(values, first(*faults, overflow))
 
 
@@ -161,7 +161,7 @@ def _division(operate: Callable[[Floats, Floats], Floats]) -> Operation:
         left, right = numbers(left, step), numbers(right, step)
         by_zero: FaultCodes | None = None
         if not right.values.all():
-            code = Fault.DIVISION_BY_ZERO.at(step)
+            code = ValueFault.DIVISION_BY_ZERO.at(step)
             by_zero = np.where(right.values == 0, code, 0).astype(np.int32)
         values = operate(left.values, right.values)
         return _checked(values, step, left.faults, right.faults, by_zero)
@@ -187,7 +187,7 @@ def _equality(*, expected: bool) -> Operation:
         mixed: FaultCodes | None = None
         if left.texts is not None or right.texts is not None:
             lefts, rights = _is_text(left), _is_text(right)
-            mixed = np.where(lefts != rights, Fault.TYPE_ERROR.at(step), 0).astype(np.int32)
+            mixed = np.where(lefts != rights, ValueFault.TYPE_ERROR.at(step), 0).astype(np.int32)
             same = np.equal(_texts_of(left), _texts_of(right)).astype(np.bool_)
             equal = np.where(lefts, same, equal)
         values = (equal == expected).astype(np.float64)
@@ -238,8 +238,8 @@ def _texts_of(given: Column) -> Texts:
 def _missing(given: Column) -> Bools:
     if given.faults is None:
         return np.zeros((), bool)
-    kinds = (given.faults - 1) % len(Fault)
-    missing: Bools = (given.faults != 0) & (kinds == Fault.MISSING_PROPERTY)
+    kinds = (given.faults - 1) % len(ValueFault)
+    missing: Bools = (given.faults != 0) & (kinds == ValueFault.MISSING_PROPERTY)
     return missing
 
 

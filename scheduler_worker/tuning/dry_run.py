@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from scheduler_worker.tuning.averages import MovingAverages, Windows
-from scheduler_worker.tuning.evaluate import DEFAULTS, Cycle, Options, evaluate
+from scheduler_worker.tuning.evaluate import DEFAULTS, Cycle, ElapsedOptions, evaluate
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import HOST, Entity, Sample, Value, entity_groups
 from scheduler_worker.tuning.state import EvaluatorState
@@ -21,7 +21,7 @@ def dry_run(
     samples: Iterable[Sample],
     *,
     interval_s: float,
-    options: Options = DEFAULTS,
+    options: ElapsedOptions = DEFAULTS,
     history: int = HISTORY,
 ) -> list[Cycle]:
     """Return one cycle for each sample of a host.

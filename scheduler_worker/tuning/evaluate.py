@@ -13,14 +13,14 @@ import msgspec
 import numpy as np
 
 from scheduler_worker.tuning.columns import OPERATIONS, Column, column, fault_of
-from scheduler_worker.tuning.program import Name, Plan, Program
+from scheduler_worker.tuning.program import Name, Program, TuningPlan
 from scheduler_worker.tuning.rules import EvaluationContext, OutputResult, evaluate_output
 from scheduler_worker.tuning.samples import Entity, EntityGroup, Value
 from scheduler_worker.tuning.state import EvaluatorState, HeldChange
 from scheduler_worker.tuning.tuning_policy import Scope
 
 
-class Options(msgspec.Struct, frozen=True):
+class ElapsedOptions(msgspec.Struct, frozen=True):
     """How elapsed time is computed."""
 
     initial_elapsed_s: float = 0.0
@@ -29,7 +29,7 @@ class Options(msgspec.Struct, frozen=True):
     """The upper bound of the elapsed time; None: no bound."""
 
 
-DEFAULTS = Options()
+DEFAULTS = ElapsedOptions()
 
 
 class Diagnostic(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ def evaluate(
     groups: Mapping[Scope, EntityGroup],
     state: EvaluatorState,
     now_s: float,
-    options: Options = DEFAULTS,
+    options: ElapsedOptions = DEFAULTS,
 ) -> Cycle:
     """Evaluate a program once; ``now_s`` is of a clock that does not go back.
 
@@ -80,7 +80,9 @@ def evaluate(
     return cycle
 
 
-def _evaluate_scope(plan: Plan, context: EvaluationContext, cycle: Cycle) -> list[OutputResult]:
+def _evaluate_scope(
+    plan: TuningPlan, context: EvaluationContext, cycle: Cycle
+) -> list[OutputResult]:
     """Evaluate all outputs of one scope; add changes, state and diagnostics to the cycle."""
     registers = _registers(plan, context)
     results = [evaluate_output(each, registers, context) for each in plan.outputs]
@@ -90,7 +92,7 @@ def _evaluate_scope(plan: Plan, context: EvaluationContext, cycle: Cycle) -> lis
     return results
 
 
-def _registers(plan: Plan, context: EvaluationContext) -> list[Column]:
+def _registers(plan: TuningPlan, context: EvaluationContext) -> list[Column]:
     """Return the result of each step, by its number; steps that no rule needs are not run."""
     registers = [_UNUSED] * len(plan.steps)
     statistics = _Statistics(context.objects)
@@ -163,7 +165,7 @@ def _voters(result: OutputResult) -> list[tuple[str, ...]]:
 
 
 def _diagnostics(
-    plan: Plan, results: Sequence[OutputResult], context: EvaluationContext
+    plan: TuningPlan, results: Sequence[OutputResult], context: EvaluationContext
 ) -> Iterator[Diagnostic]:
     details: dict[int, tuple[str, str]] = {}
     for result in results:
@@ -179,7 +181,7 @@ def _diagnostics(
                     yield Diagnostic(kind, context.entities[index], rule.plan.id)
 
 
-def _described(plan: Plan, code: int) -> tuple[str, str]:
+def _described(plan: TuningPlan, code: int) -> tuple[str, str]:
     """Return the kind and the detail of a fault."""
     fault, number = fault_of(code)
     step = plan.steps[number]

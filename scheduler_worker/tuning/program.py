@@ -16,7 +16,7 @@ Name = tuple[str, ...]
 """The parts of a dotted name."""
 
 
-class Operation(msgspec.Struct, frozen=True):
+class PlanStep(msgspec.Struct, frozen=True):
     """One step of a plan; its arguments are numbers of earlier steps."""
 
     op: str
@@ -25,13 +25,12 @@ class Operation(msgspec.Struct, frozen=True):
     """The property that ``property`` looks up."""
     column: Column | None = None
     """The value of a constant."""
-    scalar: Scalar | None = None
-    at: int = 0
+    origin: tuple[Scalar, int] | None = None
+    """The text that has it first, with the offset; None for a step that no policy has."""
 
     @property
     def place(self) -> Place | None:
-        """Where the policies have it first; None for a step that none of them has."""
-        return self.scalar.place_of(self.at) if self.scalar else None
+        return self.origin[0].place_of(self.origin[1]) if self.origin else None
 
 
 class Movement(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,10 +76,10 @@ class OutputPlan(msgspec.Struct, frozen=True):
     rules: tuple[RulePlan, ...]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class TuningPlan(msgspec.Struct, frozen=True):
     """The evaluation of one scope."""
 
-    steps: tuple[Operation, ...]
+    steps: tuple[PlanStep, ...]
     live: tuple[int, ...]
     """The steps that some rule needs, in the order of their evaluation."""
     outputs: tuple[OutputPlan, ...]
@@ -89,4 +88,4 @@ class Plan(msgspec.Struct, frozen=True):
 class Program(msgspec.Struct, frozen=True):
     """Checked policies, compiled together. Only :mod:`~.check` makes one."""
 
-    plans: dict[Scope, Plan]
+    plans: dict[Scope, TuningPlan]

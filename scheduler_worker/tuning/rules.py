@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from scheduler_worker.tuning import movement
-from scheduler_worker.tuning.columns import Bools, Column, Fault, FaultCodes, Floats, numbers
+from scheduler_worker.tuning.columns import Bools, Column, FaultCodes, Floats, ValueFault, numbers
 from scheduler_worker.tuning.program import Limit, OutputPlan, RulePlan
 from scheduler_worker.tuning.samples import Entity, EntityGroup
 from scheduler_worker.tuning.state import EvaluatorState
@@ -70,7 +70,7 @@ class CurrentValues(msgspec.Struct, frozen=True):
         known = np.ones(size, bool)
         if observed.faults is None:
             return cls(values, known, np.zeros(size, np.int32))
-        missing = observed.faults == Fault.MISSING_PROPERTY.at(output.current)
+        missing = observed.faults == ValueFault.MISSING_PROPERTY.at(output.current)
         emitted = context.state.emitted.get(output.name, {})
         values = values.copy()  # a broadcast array is read-only
         for index in np.flatnonzero(missing).tolist():
@@ -186,7 +186,7 @@ class _RuleEvaluator:
         elapsed_s, direction = self._elapsed_s(target)
         proposed = self._moved(target, elapsed_s)
         value = self._limited(proposed, elapsed_s)
-        self._fault_where(~np.isfinite(value), Fault.NON_FINITE, self._plan.target)
+        self._fault_where(~np.isfinite(value), ValueFault.NON_FINITE, self._plan.target)
         held = self._held(value)
         takes_part = self._takes_part
         return RuleResult(
@@ -208,7 +208,7 @@ class _RuleEvaluator:
         if self._plan.influence is None:
             return np.ones(len(self._context.entities))
         weight = self._number(self._plan.influence)
-        self._fault_where(weight < 0, Fault.NEGATIVE_INFLUENCE, self._plan.influence)
+        self._fault_where(weight < 0, ValueFault.NEGATIVE_INFLUENCE, self._plan.influence)
         self._restrict_to(weight != 0)
         return weight
 
@@ -231,7 +231,7 @@ class _RuleEvaluator:
         self._add_faults(self._current.faults)
         if self._plan.movement.kind != "constant" or self._plan.limits:
             unknown = ~self._current.known
-            self._fault_where(unknown, Fault.NO_CURRENT_VALUE, self._output.current)
+            self._fault_where(unknown, ValueFault.NO_CURRENT_VALUE, self._output.current)
         return self._current.values
 
     def _elapsed_s(self, target: Floats) -> tuple[Floats, Floats]:
@@ -253,7 +253,7 @@ class _RuleEvaluator:
         current, periods = self._current.values, elapsed_s / move.time_s
         if move.kind == "linear":
             return movement.linear(current, target, parameter, periods)
-        self._check_factor(parameter, Fault.BAD_FACTOR, move.parameter)
+        self._check_factor(parameter, ValueFault.BAD_FACTOR, move.parameter)
         self._note(STUCK_AT_ZERO, (current == 0) & (target != 0))
         return movement.exponential(current, target, parameter, periods)
 
@@ -267,9 +267,9 @@ class _RuleEvaluator:
     def _within(self, limit: Limit, value: Floats, periods: Floats) -> Floats:
         amount, current = self._number(limit.step), self._current.values
         if limit.kind == "factor":
-            self._check_factor(amount, Fault.BAD_LIMIT, limit.step)
+            self._check_factor(amount, ValueFault.BAD_LIMIT, limit.step)
         else:
-            self._fault_where(amount < 0, Fault.BAD_LIMIT, limit.step)
+            self._fault_where(amount < 0, ValueFault.BAD_LIMIT, limit.step)
         if limit.kind != "absolute":
             self._note(STUCK_AT_ZERO, (current == 0) & (value != 0))
         return _WITHIN[limit.kind](value, current, amount, periods)
@@ -287,7 +287,7 @@ class _RuleEvaluator:
         if step is None:
             return None
         minimum = self._number(step)
-        self._fault_where(minimum < 0, Fault.BAD_LIMIT, step)
+        self._fault_where(minimum < 0, ValueFault.BAD_LIMIT, step)
         return minimum
 
     @property
@@ -308,11 +308,11 @@ class _RuleEvaluator:
     def _add_faults(self, faults: FaultCodes) -> None:
         self._faults = np.where(self._takes_part, faults, self._faults)
 
-    def _fault_where(self, mask: Bools, fault: Fault, step: int) -> None:
+    def _fault_where(self, mask: Bools, fault: ValueFault, step: int) -> None:
         if mask.any():
             self._add_faults(np.where(mask, fault.at(step), 0).astype(np.int32))
 
-    def _check_factor(self, factor: Floats, fault: Fault, step: int) -> None:
+    def _check_factor(self, factor: Floats, fault: ValueFault, step: int) -> None:
         self._fault_where((factor <= 0) | (factor == 1), fault, step)
 
     def _note(self, name: str, mask: Bools) -> None:

@@ -87,7 +87,7 @@ PACKAGES = "|".join(each.name for each in PACKAGE.iterdir() if (each / "__init__
 
 @each_document
 def test_named_modules_exist(path):
-    """``waiters.py``, ``service/state/queue.py``, ``rpc/amqp``; or a file beside the document."""
+    """``waiters.py``, ``service/state/turns.py``, ``rpc/amqp``; or a file beside the document."""
     text = path.read_text()
     named = {
         *re.findall(r"`([\w./-]+\.(?:py|lua))`", text),

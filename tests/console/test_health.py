@@ -17,12 +17,13 @@ from scheduler_worker.model.worker_reports import (
     LockTimes,
     PartReport,
     Trouble,
+    WorkerFacts,
     WorkerReport,
 )
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Seen
 from scheduler_worker.service.state import presence, reports
-from scheduler_worker.service.state.presence import Presence, WorkerFacts
+from scheduler_worker.service.state.presence import Presence
 from tests.support.consoles import READER, take_picture
 from tests.support.services import request
 

@@ -11,7 +11,7 @@ import textwrap
 
 from scheduler_worker.backends.cage.process import RUNNER
 from scheduler_worker.scheduling.external.contract import read_filter
-from scheduler_worker.scheduling.external.units import Question
+from scheduler_worker.scheduling.external.units import PluginCall
 from tests.support.cages import HOSTS, cages, directory, write
 from tests.support.patience import PROCESS_S, SOON_S, eventually
 
@@ -24,7 +24,7 @@ def test_what_a_file_prints_while_it_is_loaded_is_no_answer():
     """
     with cages(text) as made:
         [[plugin]] = [file.classes for file in made.refresh()]
-        question = Question(plugin=plugin, hosts=HOSTS, vm="vm", properties={})
+        question = PluginCall(plugin=plugin, hosts=HOSTS, vm="vm", properties={})
         assert made.ask(question, read_filter) == frozenset(HOSTS[3:]), made.trouble(plugin)
 
 

@@ -13,7 +13,7 @@ import pytest
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
 from scheduler_worker.ports import (
     ABSENT,
-    Grant,
+    LockGrant,
     State,
 )
 from tests.support.patience import NEVER_S, TooSoon, eventually, growing
@@ -102,7 +102,7 @@ class TestLock:
     def test_a_timeout_does_not_hold_up_those_behind(self, engine: Engine) -> None:
         holder, impatient, patient = engine.open(), engine.open(), engine.open()
 
-        def scene(timeout_s: float) -> tuple[Grant, Future[Grant]]:
+        def scene(timeout_s: float) -> tuple[LockGrant, Future[LockGrant]]:
             grant = acquire(holder)
             short = pool.submit(acquire, impatient, timeout_s)
             eventually(lambda: engine.waiters() == 1 or short.done())

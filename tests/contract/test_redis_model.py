@@ -13,9 +13,9 @@ import redis
 
 from scheduler_worker.backends.redis import connection
 from scheduler_worker.backends.redis.engine import RedisState
-from scheduler_worker.backends.redis.nodes import Reply
+from scheduler_worker.backends.redis.nodes import ScriptReply
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken
-from scheduler_worker.ports import Grant, Guard, Put, Seen, Transaction
+from scheduler_worker.ports import Guard, LockGrant, Put, Seen, Transaction
 from tests.support.redis_model import Keyspace, Scripts
 
 KEYS = ("k1", "k2", "k3")
@@ -154,7 +154,7 @@ class Both:
         self.model = Keyspace(lambda: 0)
         self.now_s = 1_700_000_000.0
 
-    def run(self, script: str, keys: Any, args: Any, *, lasting: bool = False) -> Reply:
+    def run(self, script: str, keys: Any, args: Any, *, lasting: bool = False) -> ScriptReply:
         seconds, micro = divmod(int(self.now_s * 1_000_000), 1_000_000)
         text = f"""
             local redis = {{call = function(name, ...)
@@ -165,7 +165,7 @@ class Both:
         theirs = self._client.execute_command("EVAL", text, len(keys), *keys, *args)
         ours = self._lua.run(text, self.model, keys, args)
         assert theirs == ours, (script, keys, args)
-        return Reply(theirs, "life")
+        return ScriptReply(theirs, "life")
 
     run_once = run
 
@@ -201,12 +201,12 @@ class User:
         self._engine = engine
         self._rng = rng
         self._both = both
-        self._grants: list[Grant] = []
+        self._grants: list[LockGrant] = []
         self._seen = Seen()
         self.used: set[str] = set()
         run = both.run
 
-        def noted(script: str, *args: Any, **options: Any) -> Reply:
+        def noted(script: str, *args: Any, **options: Any) -> ScriptReply:
             self.used.add(script)
             return run(script, *args, **options)
 

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler_worker.backends.redis import outage
 from scheduler_worker.backends.redis.engine import RedisState
-from scheduler_worker.backends.redis.nodes import Node
+from scheduler_worker.backends.redis.nodes import RedisNode
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.ports import Put, Seen, Transaction
 from tests.support.handlers import eventually
@@ -40,13 +40,13 @@ def state(proxy: Proxy, redis_url: str, redis_server: RedisServer) -> Any:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The threads that asked a server to run a script."""
     found: list[str] = []
-    run = Node.run
+    run = RedisNode.run
 
-    def counted(self: Node, *results: Any) -> Any:
+    def counted(self: RedisNode, *results: Any) -> Any:
         found.append(threading.current_thread().name)
         return run(self, *results)
 
-    monkeypatch.setattr(Node, "run", counted)
+    monkeypatch.setattr(RedisNode, "run", counted)
     return found
 
 

@@ -13,7 +13,7 @@ import redis
 from scheduler_worker.backends.redis.engine import RedisState, _known, _packed
 from scheduler_worker.errors import StaleFencingToken, StateUnavailable
 from scheduler_worker.monitoring.advice import Advice
-from scheduler_worker.ports import ABSENT, Grant, Seen
+from scheduler_worker.ports import ABSENT, LockGrant, Seen
 from tests.support.patience import NEVER_S, SOON_S, eventually
 from tests.support.proxy import Proxy
 from tests.support.servers import LOOPBACK, RedisServer, Server, ServerFailed, free_port
@@ -46,7 +46,7 @@ def own_server(redis_server: Server, tmp_path: Path) -> Iterator[RedisServer]:
     server.kill()
 
 
-def release_script(state: RedisState, grant: Grant) -> tuple[Any, ...]:
+def release_script(state: RedisState, grant: LockGrant) -> tuple[Any, ...]:
     keys, args = state._parts(SCOPE, (grant.owner,))
     state._run("leave", SCOPE, ("nobody",))  # loads the script into the server
     return (state._server._scripts["leave"].sha, len(keys), *keys, *args)

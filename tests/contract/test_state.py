@@ -10,8 +10,8 @@ from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.ports import (
     ABSENT,
     Changes,
-    Grant,
     Guard,
+    LockGrant,
     Put,
     Seen,
     State,
@@ -48,7 +48,7 @@ def records(state: State, scope: str = SCOPE) -> dict[str, bytes | None]:
     return values(state.changes(scope, NEVER))
 
 
-def acquire(state: State, timeout_s: float = PATIENCE_S, known: Seen = NEVER) -> Grant:
+def acquire(state: State, timeout_s: float = PATIENCE_S, known: Seen = NEVER) -> LockGrant:
     return state.acquire(SCOPE, timeout_s=timeout_s, seen=known)
 
 

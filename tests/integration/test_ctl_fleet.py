@@ -153,8 +153,7 @@ def test_hosts_clusters_and_reservations(fleet: Fleet, client: SchedulerClient) 
     assert 0 <= reserved["Age"] < reserved["Expires In"]
     assert fleet.plain("reservation", "show", instance)["host"] == chosen.service_host
     assert fleet.ctl("reservation", "release", instance)[0] == 0
-    assert fleet.ctl("reservation", "release", instance)[0] == 0  # remembered
-    assert fleet.ctl("reservation", "release", str(uuid.uuid4()))[0] == 1
+    assert fleet.ctl("reservation", "release", instance)[0] == 1  # it has ended
     assert fleet.plain("reservation", "list") == []
     assert fleet.ctl("host", "remove", "compute-3")[0] == 0
     assert fleet.ctl("host", "show", "compute-3")[0] == 1
@@ -217,7 +216,7 @@ def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(
         assert chosen.service_host == "a"
     status, out, _ = fleet.ctl("worker", "drain", "one", "--wait", str(SOON_S))
     assert (status, out.splitlines()[-1]) == (0, "one: drained")
-    assert fleet.states() == {"one": "drained", "two": "serving"}
+    eventually(lambda: fleet.states() == {"one": "drained", "two": "serving"})
     eventually(lambda: fleet.page("one", "/readyz")[0] == 503)
     assert "drained" in fleet.page("one", "/readyz")[1]
     assert "\nscheduler_drained 1.0\n" in fleet.page("one", "/metrics")[1]
@@ -258,7 +257,7 @@ def test_a_drain_ends_with_the_process_and_outlasts_the_connection(
     eventually(lambda: mortal_fleet.workers["one"].log.count("Consuming topic") == 2)
     eventually(lambda: mortal_fleet.workers["two"].log.count("Consuming topic") == 2)
     assert mortal_fleet.consumers() == 1
-    assert mortal_fleet.states()["one"] == "drained"
+    eventually(lambda: mortal_fleet.states()["one"] == "drained")
     mortal_fleet.workers["one"].stop()
     with WorkerProcess(mortal_fleet.configs["one"], name="again").ready():
         eventually(lambda: mortal_fleet.states() == {"one": "serving", "two": "serving"})
@@ -266,8 +265,7 @@ def test_a_drain_ends_with_the_process_and_outlasts_the_connection(
 
 def test_a_killed_worker_is_told_from_one_that_was_never_there(mortal_fleet: Fleet) -> None:
     mortal_fleet.workers["one"].kill()
-    one, _ = mortal_fleet.plain("worker", "list", "--timeout", "1")
-    assert (one["Worker"], one["State"], one["Uptime"]) == ("one", "no answer", None)
+    eventually(lambda: mortal_fleet.states()["one"] == "silent")
     status, _, err = mortal_fleet.ctl("worker", "show", "one", "--timeout", "1")
     assert (status, "No answer within 1 s" in err) == (3, True)
     status, _, err = mortal_fleet.ctl("worker", "show", "nobody")

@@ -21,7 +21,7 @@ from scheduler_worker.errors import ConfigError, RequestError
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.scheduling.external.contract import read_filter
-from scheduler_worker.scheduling.external.units import Question
+from scheduler_worker.scheduling.external.units import PluginCall
 from scheduler_worker.service.policies import external_units
 from scheduler_worker.service.policies.audit import Actor
 from tests.support.cages import HOSTS, PYTHON, cages, directory, settings, write
@@ -211,7 +211,7 @@ def asked(made, name="Unit"):
         (each for file in made.refresh() for each in file.classes if each.name == name), None
     )
     return plugin and made.ask(
-        Question(plugin=plugin, hosts=HOSTS, vm=VM, properties={}), read_filter
+        PluginCall(plugin=plugin, hosts=HOSTS, vm=VM, properties={}), read_filter
     )
 
 
@@ -244,7 +244,7 @@ def test_a_file_that_changed_unseen_is_not_run():
         try:
             write(folder, "unit.py", "class Unit:\n def do_filter(s, h, v, p):\n  while 1: 0\n")
             (plugin,) = made.refresh()[0].classes
-            question = Question(plugin=plugin, hosts=HOSTS, vm=VM, properties={})
+            question = PluginCall(plugin=plugin, hosts=HOSTS, vm=VM, properties={})
             write(folder, "unit.py", UNIT.format(3))
             assert made.ask(question, read_filter) is None
             assert made.ask(question, read_filter) is None
@@ -281,7 +281,7 @@ def test_the_call_after_one_that_was_killed_is_served_and_repeated_ones_are_not_
         ((plugin,),) = [file.classes for file in made.refresh()]
 
         def ask(**properties):
-            question = Question(plugin=plugin, hosts=HOSTS, vm=VM, properties=properties)
+            question = PluginCall(plugin=plugin, hosts=HOSTS, vm=VM, properties=properties)
             return made.ask(question, read_filter)
 
         for _ in range(2):

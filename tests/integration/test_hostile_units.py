@@ -10,7 +10,7 @@ import pytest
 from scheduler_worker.backends.cage.process import Cage
 from scheduler_worker.errors import ExternalUnitFailed
 from scheduler_worker.scheduling.external.contract import read_filter
-from scheduler_worker.scheduling.external.units import Question
+from scheduler_worker.scheduling.external.units import PluginCall
 from tests.support.cages import HOSTS, cages, directory, settings, write
 from tests.support.descriptors import many_descriptors
 
@@ -54,7 +54,7 @@ def ask(made, name):
     plugin = next(
         each for file in made.refresh() for each in file.classes if each.name == name
     )  # fmt: skip
-    question = Question(plugin=plugin, hosts=HOSTS, vm="vm", properties={})
+    question = PluginCall(plugin=plugin, hosts=HOSTS, vm="vm", properties={})
     return made.ask(question, read_filter), made.trouble(plugin) or ""
 
 

@@ -17,7 +17,7 @@ from scheduler_worker import app, conf
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import ConfigError, NoValidHost, StateUnavailable
 from scheduler_worker.monitoring import Load, Monitor
-from scheduler_worker.monitoring.http import _MAX_CLIENTS, HttpServer, Page
+from scheduler_worker.monitoring.http import _MAX_CLIENTS, HttpPage, HttpServer
 from scheduler_worker.monitoring.settings import MonitoringSettings
 from tests.support.patience import SOON_S
 from tests.support.servers import LOOPBACK, RedisServer, free_port
@@ -129,7 +129,7 @@ def test_idle_clients_do_not_block_others_for_ever():
     def page(accept):
         entered.release()
         let_go.wait()
-        return Page(b"late")
+        return HttpPage(b"late")
 
     server = HttpServer(LOOPBACK, 0, {"/x": page})
     server.start()

@@ -15,7 +15,7 @@ import pytest
 
 from scheduler_worker.api.server import ApiServer
 from scheduler_worker.api.settings import ApiSettings
-from scheduler_worker.monitoring.http import HttpServer, Page
+from scheduler_worker.monitoring.http import HttpPage, HttpServer
 from tests.support.certificates import Authority
 from tests.support.servers import LOOPBACK
 
@@ -105,7 +105,7 @@ def test_slow_handshakes_cost_ordinary_requests_nothing(tmp_path: Path) -> None:
 
 
 def test_slow_clients_of_the_monitoring_port_are_ended() -> None:
-    server = HttpServer(LOOPBACK, 0, {"/": lambda _: Page(b"")})
+    server = HttpServer(LOOPBACK, 0, {"/": lambda _: HttpPage(b"")})
     server.start()
     try:
         with connected(server.port) as client:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from scheduler_worker.backends.placement.claiming import PlacementAllocations
 from scheduler_worker.cli.worker import main
 from scheduler_worker.model.allocations import Consumer
-from scheduler_worker.placement import Refusal
+from scheduler_worker.placement import ClaimRefusal
 
 VARIABLE = "DIES"
 
@@ -25,7 +25,7 @@ _writes = itertools.count(1)
 
 def write(
     self: PlacementAllocations, consumers: Sequence[Consumer], *, timeout_s: float
-) -> Refusal | None:
+) -> ClaimRefusal | None:
     when, _, number = os.environ[VARIABLE].partition(":")
     is_last = next(_writes) == int(number)
     if is_last and when == "before":

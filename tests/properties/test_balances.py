@@ -23,7 +23,7 @@ from scheduler_worker.scheduling.ovirt.balances import (
     EvenGuestsBalance,
     PowerSavingBalance,
 )
-from scheduler_worker.scheduling.ovirt.relief import Destinations, Room
+from scheduler_worker.scheduling.ovirt.relief import Destinations, Headroom
 from tests.support.units import made
 
 NOW_S = 100_000.0
@@ -103,14 +103,14 @@ def checked(cluster: ClusterLoad, plan: BalancePlan) -> Iterator[tuple[Migration
         yield migration, vm
 
 
-def takes(room: Room, host: HostLoad, vm: VmLoad) -> bool:
+def takes(room: Headroom, host: HostLoad, vm: VmLoad) -> bool:
     """Whether a host can take a VM, as the reference defines it for one host and one VM."""
     load = host.mean_percent(vm.load)
     has_memory = host.free_mb - vm.memory_mb > room.low_mb
     return load is not None and load <= room.high_percent and has_memory
 
 
-def able(room: Room, hosts: Iterable[HostLoad], vm: VmLoad, source: str) -> tuple[str, ...]:
+def able(room: Headroom, hosts: Iterable[HostLoad], vm: VmLoad, source: str) -> tuple[str, ...]:
     return tuple(each.name for each in hosts if each.name != source and takes(room, each, vm))
 
 
@@ -121,7 +121,7 @@ def able(room: Room, hosts: Iterable[HostLoad], vm: VmLoad, source: str) -> tupl
     low_mb=0,
 )
 def test_the_hosts_with_room_are_those_that_one_would_find_one_by_one(cluster, vm, low_mb):
-    room = Room(HIGH, low_mb)
+    room = Headroom(HIGH, low_mb)
     found = Destinations(cluster.hosts, room).with_room_for(vm, "a")
     assert found == able(room, cluster.hosts, vm, "a")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.claims import Resources
-from scheduler_worker.ports import Grant, Transaction, Written
+from scheduler_worker.ports import LockGrant, Transaction, Written
 from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
 from tests.support.services import World, host
@@ -77,7 +77,7 @@ def overtake(world: World, request: Callable[[], object]) -> None:
     """The next commit arrives after its lease expired, and after another replica's request."""
     state, commit = world.state, world.state.commit
 
-    def late(grant: Grant, transactions: Sequence[Transaction], **how: Any) -> Written:
+    def late(grant: LockGrant, transactions: Sequence[Transaction], **how: Any) -> Written:
         del state.commit
         world.clock.advance(world.limits.hold_timeout_s + 1)
         request()

@@ -14,10 +14,11 @@ from scheduler_worker.model.worker_reports import (
     Lately,
     LockTimes,
     PartReport,
+    WorkerFacts,
     WorkerReport,
 )
 from scheduler_worker.operations.callers import Grant
-from scheduler_worker.service.state.presence import Presence, WorkerFacts
+from scheduler_worker.service.state.presence import Presence
 from tests.support.rest import Rest
 from tests.support.tuners import BALLOON, tuned
 

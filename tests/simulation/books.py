@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.ports import Change, Grant, Put, Transaction
+from scheduler_worker.ports import Change, LockGrant, Put, Transaction
 from scheduler_worker.service.state import records
 from tests.simulation.blame import Blame
 from tests.simulation.history import Event
@@ -132,7 +132,7 @@ class Books:
     # Reservations that are made
 
     def _committed(self, event: Event) -> None:
-        grant: Grant = event.facts["grant"]
+        grant: LockGrant = event.facts["grant"]
         applied = _applied(event) if self._locks.committed(event) else []
         if applied:
             self._check_knowledge(event, grant)
@@ -147,7 +147,7 @@ class Books:
                     known=event.facts["known"],
                 )
 
-    def _check_knowledge(self, event: Event, grant: Grant) -> None:
+    def _check_knowledge(self, event: Event, grant: LockGrant) -> None:
         """A worker that commits knows every change that there was when it got the lock."""
         began_s, known = self._locks.begun_s(grant), event.facts["known"]
         if self.lost_s > began_s:
@@ -162,7 +162,7 @@ class Books:
             self._blame(f"{event.who} committed and did not know of {unknown}")
 
     def _check_reservation(
-        self, reservation_id: str, grant: Grant, *, is_renewed: bool, known: Mapping[str, int]
+        self, reservation_id: str, grant: LockGrant, *, is_renewed: bool, known: Mapping[str, int]
     ) -> None:
         reservation = self._reservations[grant.scope].get(reservation_id)
         if reservation is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from scheduler_worker.model.claims import FencingToken
-from scheduler_worker.ports import Change, Grant, Transaction, Written
+from scheduler_worker.ports import Change, LockGrant, Transaction, Written
 from tests.simulation.machine import Machine
 
 NOT_PRINTED = {"known"}
@@ -53,7 +53,7 @@ class History:
 
 def _short(value: Any) -> str:
     match value:
-        case Grant():
+        case LockGrant():
             return f"{value.scope}#{value.token.number}"
         case FencingToken():
             return str(value.number)

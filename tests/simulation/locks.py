@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from scheduler_worker.ports import Grant, Written
+from scheduler_worker.ports import LockGrant, Written
 from tests.simulation.blame import Blame
 from tests.simulation.history import Event
 from tests.simulation.plan import Plan
@@ -28,8 +28,8 @@ class Locks:
         self._now_s = 0.0
         self.ran_out: list[str] = []
         """Leases that ended by their timeout, which is right after a fault."""
-        self._leases: dict[str, Grant] = {}
-        self._grants: dict[tuple[str, int], Grant] = {}
+        self._leases: dict[str, LockGrant] = {}
+        self._grants: dict[tuple[str, int], LockGrant] = {}
         self._began_s: dict[tuple[str, int], tuple[float, float]] = {}
         """When a lease began, and by how much the store's clock was wrong then."""
         self._forward_at_s: dict[tuple[str, int], float] = {}
@@ -63,14 +63,14 @@ class Locks:
         if rule is not None:
             rule(event)
 
-    def begun_s(self, grant: Grant) -> float:
+    def begun_s(self, grant: LockGrant) -> float:
         """When a lease began; minus infinity if its grant was not seen."""
         return self._began_s.get(_lease(grant), (float("-inf"), 0.0))[0]
 
     # Leases
 
     def _granted(self, event: Event) -> None:
-        grant: Grant = event.facts["grant"]
+        grant: LockGrant = event.facts["grant"]
         before = self._leases.get(grant.scope)
         if before is not None and not any(self._is_over(before)) and not self._is_cut(before):
             self._blame(f"{grant.scope} was granted to {event.who} while it was held")
@@ -90,20 +90,20 @@ class Locks:
         self._began_s[_lease(grant)] = self._now_s, self._ahead_s
         self._forward_at_s[_lease(grant)] = self._forward_s
 
-    def _is_cut(self, grant: Grant) -> bool:
+    def _is_cut(self, grant: LockGrant) -> bool:
         """Whether the clock's jumps forward have ended a lease, whatever it went back between."""
         age_s = self._now_s - self._began_s[_lease(grant)][0]
         forward_s = self._forward_s - self._forward_at_s[_lease(grant)]
         return age_s + forward_s >= self._hold_timeout_s
 
-    def _is_over(self, grant: Grant) -> tuple[bool, bool]:
+    def _is_over(self, grant: LockGrant) -> tuple[bool, bool]:
         """Whether a lease is over in real time, and by the store's clock."""
         began_s, ahead_s = self._began_s[_lease(grant)]
         age_s = self._now_s - began_s
         limit_s = self._hold_timeout_s
         return age_s >= limit_s, age_s + self._ahead_s - ahead_s >= limit_s
 
-    def _run_out(self, grant: Grant) -> None:
+    def _run_out(self, grant: LockGrant) -> None:
         lease = f"{grant.scope}#{grant.token.number}"
         self.ran_out.append(lease)
         if self._is_calm and grant.owner not in self._with_others:
@@ -112,7 +112,7 @@ class Locks:
     def committed(self, event: Event) -> bool:
         """Whether it is the first time, and not a repetition."""
         self._now_s = event.time_s
-        grant: Grant = event.facts["grant"]
+        grant: LockGrant = event.facts["grant"]
         written: Written = event.facts["written"]
         if event.facts["is_repeated"] and (grant.owner, grant.turn) not in self._commits:
             return False  # it was made before the store lost data, and is there still
@@ -131,7 +131,7 @@ class Locks:
         return True
 
     def _refused(self, event: Event) -> None:
-        grant: Grant = event.facts["grant"]
+        grant: LockGrant = event.facts["grant"]
         if (grant.owner, grant.turn) in self._commits:
             self._blame(
                 f"a commit of {event.who} to {grant.scope} was refused though it had been made"
@@ -201,6 +201,6 @@ class Locks:
             self._blame(f"{event.who} took {[name for name, _ in taken]} before their turn")
 
 
-def _lease(grant: Grant) -> tuple[str, int]:
+def _lease(grant: LockGrant) -> tuple[str, int]:
     """Identifies a lease: the same owner may be granted another one later."""
     return grant.owner, grant.token.number

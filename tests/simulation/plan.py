@@ -318,8 +318,8 @@ def make(seed: str) -> Plan:
 _MODULES = (
     *(
         "service.state.waiting_list",
-        "service.state.queue",
-        "service.state.lease",
+        "service.placement.queue",
+        "service.placement.lease",
         "service.state.replica",
         "service.placement.waiting",
     ),

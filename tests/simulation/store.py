@@ -18,13 +18,13 @@ from redis import exceptions
 
 from scheduler_worker.backends.redis import engine
 from scheduler_worker.backends.redis.engine import MICRO, RedisState
-from scheduler_worker.backends.redis.nodes import OneNode, Reply, Script
+from scheduler_worker.backends.redis.nodes import OneNode, Script, ScriptReply
 from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.ports import (
     Change,
     Changes,
     Clock,
-    Grant,
+    LockGrant,
     Seen,
     Transaction,
     Written,
@@ -102,7 +102,7 @@ class Store:
 
     def run(
         self, who: str, name: str, script: Script, call: Call, keys: Sequence[str], args: Any
-    ) -> Reply:
+    ) -> ScriptReply:
         """Run a script, record its effect in the history, and return its reply."""
         find = self.keyspace.find
         before = dict(find(keys[0]) or {})
@@ -124,7 +124,7 @@ class Store:
         if ended := self.changed(run.scope):
             self.history.add(who, "finds ended", scope=run.scope, changed=ended)
         self._serve_blocked()
-        return Reply(value, str(self.life))
+        return ScriptReply(value, str(self.life))
 
     def command(self, *words: Any) -> Any:
         reply = self.keyspace.execute(*words)
@@ -159,7 +159,7 @@ class Store:
                 self._queued.add(call.number)
                 self.history.add(run.who, "queues", scope=run.scope, call=call.number, **call.facts)
         elif run.before.get(b"token") != after[b"token"]:
-            grant = Grant(
+            grant = LockGrant(
                 scope=run.scope,
                 owner=after[b"holder"].decode(),
                 token=FencingToken(int(after[b"token"]), after[b"epoch"].decode()),
@@ -323,20 +323,20 @@ class Line(RedisState):
 
     def acquire(
         self, scope: str, *, timeout_s: float, seen: Seen, priority_boost_s: float = 0.0
-    ) -> Grant:
+    ) -> LockGrant:
         with self._calling("acquires", timeout_s=timeout_s, priority_boost_s=priority_boost_s):
             return super().acquire(
                 scope, timeout_s=timeout_s, seen=seen, priority_boost_s=priority_boost_s
             )
 
     def commit(
-        self, grant: Grant, transactions: Sequence[Transaction], *, keep_at: int | None = None
+        self, grant: LockGrant, transactions: Sequence[Transaction], *, keep_at: int | None = None
     ) -> Written:
         known = dict(self.known(grant.scope))
         with self._calling("commits", grant=grant, transactions=transactions, known=known):
             return super().commit(grant, transactions, keep_at=keep_at)
 
-    def release(self, grant: Grant) -> None:
+    def release(self, grant: LockGrant) -> None:
         with self._calling("releases", grant=grant):
             super().release(grant)
 
@@ -379,13 +379,13 @@ class Node:
 
     def run(
         self, script: Script, keys: Sequence[str], args: Sequence[Any], wait_replicas: int = 0
-    ) -> Reply:
+    ) -> ScriptReply:
         name, call = self._scripts[id(script)], self._called()
 
         def serve(reply: _Reply) -> None:
             reply.do(lambda: self._store.run(self._who, name, script, call, keys, args))
 
-        answer: Reply = self._ask(serve)
+        answer: ScriptReply = self._ask(serve)
         return answer
 
     def command(self, *words: Any) -> Any:

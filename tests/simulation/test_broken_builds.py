@@ -21,13 +21,13 @@ from scheduler_worker.rpc.amqp.deliveries import DeliveryTracker
 from scheduler_worker.scheduling import absorption
 from scheduler_worker.service.inventory import reports
 from scheduler_worker.service.inventory.reports import HostReports
-from scheduler_worker.service.placement import multi_cluster
+from scheduler_worker.service.placement import lease, multi_cluster
+from scheduler_worker.service.placement.lease import Lease
+from scheduler_worker.service.placement.queue import ClusterQueue
 from scheduler_worker.service.placement.reserving import Reserving
 from scheduler_worker.service.placement.waiting import CapacityWaiters
-from scheduler_worker.service.state import lease, records, reservations
+from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.intents import PlacementIntents
-from scheduler_worker.service.state.lease import Lease
-from scheduler_worker.service.state.queue import ClusterQueue
 from scheduler_worker.service.state.replica import Replica
 from scheduler_worker.service.state.waiting_list import WaitingList
 from tests.simulation import runs

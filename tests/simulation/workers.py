@@ -18,7 +18,7 @@ from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.rpc.worker import WorkerEndpoint
 from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.service.state.queue import ClusterQueue
+from scheduler_worker.service.placement.queue import ClusterQueue
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.waiting_list import QueuedRequest
 from tests.simulation.broker import Broker

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler_worker.cli.program import Program
+from scheduler_worker.cli.program import CommandProgram
 
 CTL: Mapping[str, str] = {
     "complete": "",
@@ -76,6 +76,6 @@ MANAGE: Mapping[str, str] = {
 """``scheduler-worker-manage``."""
 
 
-def of(program: Program) -> set[str]:
+def of(program: CommandProgram) -> set[str]:
     """The names of a program's commands, as it has them."""
     return {name for name, _ in program.command_manager}

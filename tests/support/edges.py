@@ -15,6 +15,7 @@ from scheduler_worker.cli import bind as commands
 from scheduler_worker.cli.ctl import main
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import RemoteFailure, Undeliverable
+from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.access import Access
 from scheduler_worker.operations.callers import Role
@@ -24,7 +25,6 @@ from scheduler_worker.rpc import bind
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message
 from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.service.policies.shared_audit import SharedAudit
-from scheduler_worker.service.state.presence import WorkerFacts
 from tests.support.rest import Rest
 from tests.support.tuners import Scenario
 

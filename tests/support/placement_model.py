@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 
 from scheduler_worker.model.allocations import Amounts, Consumer
-from scheduler_worker.placement import Refusal, Why
+from scheduler_worker.placement import ClaimRefusal, Why
 
 
 class PlacementModel:
@@ -29,13 +29,13 @@ class PlacementModel:
         """The consumers of each write."""
         self.reads = 0
         self.read_again_of: list[set[str]] = []
-        self.before: Callable[[Sequence[Consumer]], Refusal | None] = lambda consumers: None
+        self.before: Callable[[Sequence[Consumer]], ClaimRefusal | None] = lambda consumers: None
         self.after: Callable[[Sequence[Consumer]], None] = lambda consumers: None
         self.guard = threading.RLock()
 
     # The port Allocations
 
-    def write(self, consumers: Sequence[Consumer], *, timeout_s: float) -> Refusal | None:
+    def write(self, consumers: Sequence[Consumer], *, timeout_s: float) -> ClaimRefusal | None:
         assert timeout_s > 0
         refusal = self.before(consumers)
         with self.guard:
@@ -74,26 +74,26 @@ class PlacementModel:
         found = self.consumers.get(uuid)
         return found.generation if found else (0 if uuid in self.empty else None)
 
-    def _refusal(self, consumers: Sequence[Consumer]) -> Refusal | None:
+    def _refusal(self, consumers: Sequence[Consumer]) -> ClaimRefusal | None:
         for each in consumers:
             if each.generation != self.generation(each.uuid):
-                return Refusal(why=Why.CHANGED, message="consumer generation conflict")
+                return ClaimRefusal(why=Why.CHANGED, message="consumer generation conflict")
         for each in consumers:
             for provider in each.held:
                 if provider not in self.capacities:
                     self.empty |= {one.uuid for one in consumers if one.generation is None}
                     message = f"provider {provider} does not exist"
-                    return Refusal(why=Why.GONE, message=message, providers=(provider,))
+                    return ClaimRefusal(why=Why.GONE, message=message, providers=(provider,))
         return self._lack(consumers)
 
-    def _lack(self, consumers: Sequence[Consumer]) -> Refusal | None:
+    def _lack(self, consumers: Sequence[Consumer]) -> ClaimRefusal | None:
         after = self.consumers | {each.uuid: each for each in consumers}
         for provider, capacity in self.capacities.items():
             for name in {*capacity, *self._classes(consumers, provider)}:
                 used = sum(each.held.get(provider, {}).get(name, 0) for each in after.values())
                 if used > capacity.get(name, 0):
                     message = f"{name} on {provider} would exceed the capacity"
-                    return Refusal(why=Why.FULL, message=message, providers=(provider,))
+                    return ClaimRefusal(why=Why.FULL, message=message, providers=(provider,))
         return None
 
     def _classes(self, consumers: Sequence[Consumer], provider: str) -> set[str]:

@@ -21,7 +21,7 @@ from scheduler_worker.model.rehearsals import Asked, RehearsalRecord
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Grant
-from scheduler_worker.operations.services import StoreServices
+from scheduler_worker.operations.services import StoreUseCases
 from scheduler_worker.policy_store import StoredPolicy
 from scheduler_worker.scheduling.catalogue import Catalogue, entry
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
@@ -170,7 +170,7 @@ class Rest:
         """Of what an API process needs."""
         self.services = services._replace(
             clusters=self.administration.attachments.clusters,
-            store=StoreServices(self.administration, self.rehearsals, lambda: self.problems),
+            store=StoreUseCases(self.administration, self.rehearsals, lambda: self.problems),
         )
         settings = ApiSettings(
             console_idle_timeout_s=IDLE_S,

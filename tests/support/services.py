@@ -20,7 +20,7 @@ from scheduler_worker.operations.callers import Caller, Grant
 from scheduler_worker.operations.forms import parsed
 from scheduler_worker.operations.operation import Call, Operation
 from scheduler_worker.operations.rights import Rights
-from scheduler_worker.operations.services import Services
+from scheduler_worker.operations.services import UseCases
 from scheduler_worker.policy_store import AuditEntry
 from scheduler_worker.scheduling.compiler import nova_policy
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
@@ -33,16 +33,16 @@ from scheduler_worker.scheduling.weighers.figures import CPUWeigher, RAMWeigher
 from scheduler_worker.service.balancing.administration import BalancingAdministration
 from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.inventory import Inventory
-from scheduler_worker.service.inventory.reports import Ratios
+from scheduler_worker.service.inventory.reports import DefaultRatios
 from scheduler_worker.service.placement.asking import AskingPorts
 from scheduler_worker.service.placement.claiming import PlacementPorts
+from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.placement.verifying import VerifyingPorts
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.shared_audit import SharedAudit, SharedEntries
 from scheduler_worker.service.policies.units import unit_catalogue
-from scheduler_worker.service.state.dependencies import Limits
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.tuning.policies import TuningPolicies
 from tests.support.clock import ManualClock
@@ -123,7 +123,7 @@ class World:
         **limits: Any,
     ) -> None:
         self.clock = clock or ManualClock()
-        self.limits = Limits(**{"wait_timeout_s": 0.0} | limits)
+        self.limits = PlacementLimits(**{"wait_timeout_s": 0.0} | limits)
         self.state = state or MemoryState(self.clock, hold_timeout_s=self.limits.hold_timeout_s)
         self.options = options or Options.of(
             claims_in_placement=placement is not None, ranked_hosts=5
@@ -146,7 +146,7 @@ class World:
         self.scheduler = self._scheduler()
         self.inventory = Inventory(
             fleet=self.fleet,
-            ratios=Ratios(1.0, 1.0, 1.0),
+            ratios=DefaultRatios(1.0, 1.0, 1.0),
             reservation_ttl_s=self.limits.reservation_ttl_s,
             remember_answers_s=self.limits.remember_answers_s,
             observer=self.observed,
@@ -187,7 +187,7 @@ class World:
             **given | ports,
         )
 
-    def _services(self) -> Services:
+    def _services(self) -> UseCases:
         """What operations are served with; decisions are not kept."""
         return build_services(
             self.fleet,
@@ -206,7 +206,7 @@ class World:
         operation: Operation[Any, Answer],
         *,
         caller: Caller = ADMINISTRATOR,
-        services: Services | None = None,
+        services: UseCases | None = None,
         **parameters: Any,
     ) -> Answer:
         """The answer of an operation, as every edge gets it."""

@@ -10,9 +10,9 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.service.tuning.cycle import TuningSettings
 from scheduler_worker.service.tuning.host_states import (
     EntityState,
-    HostState,
     HostStates,
     SetBy,
+    TunedHostState,
 )
 from scheduler_worker.service.tuning.tuner import Tuner
 from scheduler_worker.tuning.samples import Entity
@@ -36,7 +36,7 @@ def tuned(world: World, cluster: str, uuid: str) -> None:
     now_s = world.clock.time_s()
     rules = {"ksm.run": SetBy(("ksm:run",), now_s)}
     entity = EntityState(Entity("Host", uuid), now_s, {"ksm.run": 1.0}, set_by=rules)
-    state = HostState(now_s, now_s, [entity])
+    state = TunedHostState(now_s, now_s, [entity])
     HostStates(cluster).write(world.state, {uuid: state}, now_s)
 
 

@@ -9,7 +9,7 @@ import pytest
 from scheduler_worker.errors import TuningPolicyError
 from scheduler_worker.ports import TuningFileProblem, TuningPolicyText, TuningPolicyTexts
 from scheduler_worker.tuning import loader
-from scheduler_worker.tuning.evaluate import DEFAULTS, Cycle, Options, evaluate
+from scheduler_worker.tuning.evaluate import DEFAULTS, Cycle, ElapsedOptions, evaluate
 from scheduler_worker.tuning.issues import Issue
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import Sample, entity_groups
@@ -70,7 +70,7 @@ def cycle_of(
     sample: Sample,
     state: EvaluatorState | None = None,
     now_s: float = 0.0,
-    options: Options = DEFAULTS,
+    options: ElapsedOptions = DEFAULTS,
 ) -> Cycle:
     """Evaluate once, for a host h."""
     groups = entity_groups({"h": sample})

@@ -8,9 +8,9 @@ from scheduler_worker import copies
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.kept_decisions import (
     DecisionId,
+    DecisionSummary,
     Details,
     KeptDecision,
-    Outline,
     Position,
 )
 from scheduler_worker.ports import GLOBAL
@@ -18,7 +18,9 @@ from scheduler_worker.service.replay.snapshot import Snapshot
 from tests.support.services import request
 
 SNAPSHOT = Snapshot(17.5, {GLOBAL: {"c:default": b"{}"}, "default": {"h:u": b'{"uuid": "u"}'}})
-OUTLINE = Outline(decided_at_s=1.0, worker="w", result="placed", instances=("i",), hosts=("a",))
+OUTLINE = DecisionSummary(
+    decided_at_s=1.0, worker="w", result="placed", instances=("i",), hosts=("a",)
+)
 
 
 def kept(number: int, details: Details | None) -> KeptDecision:

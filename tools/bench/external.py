@@ -90,10 +90,10 @@ def _ids(hosts: int) -> list[str]:
 def _call(cages: Any, plugin: Any, hosts: int) -> Callable[[], None]:
     from scheduler_worker.scheduling.catalogue import UnitKind
     from scheduler_worker.scheduling.external.contract import read_filter, read_scores
-    from scheduler_worker.scheduling.external.units import Question
+    from scheduler_worker.scheduling.external.units import PluginCall
 
     ids = _ids(hosts)
-    question = Question(plugin=plugin, hosts=ids, vm=ids[0], properties={})
+    question = PluginCall(plugin=plugin, hosts=ids, vm=ids[0], properties={})
     read = read_filter if plugin.kind is UnitKind.FILTER else read_scores
 
     def call() -> None:

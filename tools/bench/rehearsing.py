@@ -22,9 +22,9 @@ from scheduler_worker.rehearsal import Rehearsal
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
 from scheduler_worker.service.decisions.recorder import Recorder
+from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.replay.snapshot import Snapshot, Snapshots
-from scheduler_worker.service.state.dependencies import Limits
 from scheduler_worker.service.state.replica import Fleet
 
 FOR_EVER_S = 1e9
@@ -99,7 +99,7 @@ def _made(
         lock=state,
         pipelines=lambda: pipelines,
         clock=clock,
-        limits=Limits(
+        limits=PlacementLimits(
             hold_timeout_s=FOR_EVER_S,
             reservation_ttl_s=FOR_EVER_S,
             wait_timeout_s=0.0,

@@ -12,7 +12,7 @@ import msgspec
 from conformance.reading import Malformed
 from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.averages import MovingAverages, Windows
-from scheduler_worker.tuning.evaluate import Cycle, Options, evaluate
+from scheduler_worker.tuning.evaluate import Cycle, ElapsedOptions, evaluate
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import Entity, Sample, entity_groups
 from scheduler_worker.tuning.state import EvaluatorState
@@ -99,7 +99,7 @@ def run(document: Any) -> Iterator[str]:
         sample = history.sample(expected.collected, given)
         now_s = number * INTERVAL_S
         cycle = evaluate(
-            program, entity_groups({"host": sample}), state, now_s, Options(INTERVAL_S)
+            program, entity_groups({"host": sample}), state, now_s, ElapsedOptions(INTERVAL_S)
         )
         state = cycle.state
         for difference in differences(cycle, expected, history.disks):

@@ -23,7 +23,7 @@ from scheduler_worker.scheduling.external.contract import (
     read_filter,
     read_scores,
 )
-from scheduler_worker.scheduling.external.units import Question
+from scheduler_worker.scheduling.external.units import PluginCall
 
 _GUID = "33333333-3333-3333-3333-333333333333"
 _RECORDED = f'''
@@ -147,8 +147,8 @@ class _Proxy:
 
 def _question(
     plugin: PluginClass, hosts: list[str], vm: str, properties: dict[str, str]
-) -> Question:
-    return Question(plugin=plugin, hosts=hosts, vm=vm, properties=properties)
+) -> PluginCall:
+    return PluginCall(plugin=plugin, hosts=hosts, vm=vm, properties=properties)
 
 
 def _result(

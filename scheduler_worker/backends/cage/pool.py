@@ -20,7 +20,7 @@ from scheduler_worker.scheduling.external.contract import (
     PluginFile,
     plugin_classes,
 )
-from scheduler_worker.scheduling.external.units import Plugins, Question
+from scheduler_worker.scheduling.external.units import PluginCall, Plugins
 
 T = TypeVar("T")
 Signature = tuple[int, int, int]
@@ -59,7 +59,7 @@ class _Pool:
         self._rests_until_s = 0.0
         self._is_closed = False
 
-    def call(self, question: Question) -> object:
+    def call(self, question: PluginCall) -> object:
         """Raises ExternalUnitFailed."""
         until_s = time.monotonic() + self._settings.timeout_s
         if time.monotonic() < self._rests_until_s:
@@ -229,7 +229,7 @@ class Cages(Plugins):
 
     # Calls
 
-    def ask(self, question: Question, read: Callable[[object, Collection[str]], T]) -> T | None:
+    def ask(self, question: PluginCall, read: Callable[[object, Collection[str]], T]) -> T | None:
         plugin, began_s = question.plugin, time.monotonic()
         try:
             pool = self._pools.get(plugin.file)
@@ -265,7 +265,7 @@ class Cages(Plugins):
         LOG.warning("External %s %s failed, %s: %s%s", plugin.kind, plugin.name, done, why, more)
 
 
-def _asked(question: Question) -> dict[str, Any]:
+def _asked(question: PluginCall) -> dict[str, Any]:
     """A call as the runner gets it."""
     asked = ("hosts", "vm", "properties", "facts", "spec", "now_s")
     plugin = {"plugin": question.plugin.name, "kind": question.plugin.kind}

@@ -6,14 +6,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from scheduler_worker.backends.placement.session import VERSION, Answer
+from scheduler_worker.backends.placement.session import VERSION, PlacementAnswer
 from scheduler_worker.errors import PlacementRefused
 from scheduler_worker.model.allocation_candidates import (
     SHARES,
     AllocationRequest,
     CandidatesAnswer,
+    ProviderRoom,
     ProviderSummary,
-    Room,
 )
 from scheduler_worker.wording import cut
 
@@ -32,7 +32,7 @@ class Session(Protocol):
         *,
         version: str = VERSION,
         timeout_s: float | None = None,
-    ) -> Answer:
+    ) -> PlacementAnswer:
         """Send one. Raises PlacementUnavailable, PlacementRefused."""
 
 
@@ -91,7 +91,7 @@ class AllocationCandidatesSource:
                     root=each.root_provider_uuid,
                     shares=SHARES in each.traits,
                     rooms={
-                        name: Room(room.capacity, room.used)
+                        name: ProviderRoom(room.capacity, room.used)
                         for name, room in each.resources.items()
                     },
                 )

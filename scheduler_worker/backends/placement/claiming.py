@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from scheduler_worker.backends.placement.session import Answer, PlacementSession
+from scheduler_worker.backends.placement.session import PlacementAnswer, PlacementSession
 from scheduler_worker.errors import PlacementRefused
 from scheduler_worker.model.allocations import Consumer, Owner
-from scheduler_worker.placement import Refusal, Why
+from scheduler_worker.placement import ClaimRefusal, Why
 from scheduler_worker.wording import cut
 
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
@@ -40,7 +40,7 @@ class PlacementAllocations:
     def __init__(self, session: PlacementSession) -> None:
         self._session = session
 
-    def write(self, consumers: Sequence[Consumer], *, timeout_s: float) -> Refusal | None:
+    def write(self, consumers: Sequence[Consumer], *, timeout_s: float) -> ClaimRefusal | None:
         body = {each.uuid: _encoded(each) for each in consumers}
         answer = self._session.request("POST", "/allocations", body, timeout_s=timeout_s)
         return None if answer.is_ok else _refusal(answer)
@@ -79,13 +79,13 @@ def _encoded(consumer: Consumer) -> dict[str, Any]:
     return found
 
 
-def _refusal(answer: Answer) -> Refusal:
+def _refusal(answer: PlacementAnswer) -> ClaimRefusal:
     """Why nothing was written. Raises PlacementRefused for a reason that will not go away."""
     code, detail = answer.error
     why = _why(answer.status, code, detail)
     if why is None:
         raise _refused("POST", answer)
-    return Refusal(why=why, message=_sentence(detail), providers=tuple(_UUID.findall(detail)))
+    return ClaimRefusal(why=why, message=_sentence(detail), providers=tuple(_UUID.findall(detail)))
 
 
 def _why(status: int, code: str, detail: str) -> Why | None:
@@ -96,7 +96,7 @@ def _why(status: int, code: str, detail: str) -> Why | None:
     return Why.GONE if status == 400 and _NO_PROVIDER.search(detail) else None
 
 
-def _refused(method: str, answer: Answer) -> PlacementRefused:
+def _refused(method: str, answer: PlacementAnswer) -> PlacementRefused:
     return PlacementRefused(
         f"it answered {answer.status} to {method} /allocations: {_sentence(answer.error[1])}"
     )

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from scheduler_worker.backends.placement.session import VERSION, Answer
+from scheduler_worker.backends.placement.session import VERSION, PlacementAnswer
 from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
 from scheduler_worker.model.provider_readings import (
     Listed,
@@ -35,7 +35,7 @@ class Session(Protocol):
 
     def request(
         self, method: str, path: str, body: Any = None, *, version: str = VERSION
-    ) -> Answer:
+    ) -> PlacementAnswer:
         """Send one. Raises PlacementUnavailable, PlacementRefused."""
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ _SILENT = (
 """What may be over soon. All else that keystoneauth raises needs an operator."""
 
 
-class Answer(NamedTuple):
+class PlacementAnswer(NamedTuple):
     """What Placement answered; ``body`` is None where it is no JSON."""
 
     status: int
@@ -83,7 +83,7 @@ class PlacementSession:
         version: str = VERSION,
         timeout_s: float | None = None,
         request_id: str | None = None,
-    ) -> Answer:
+    ) -> PlacementAnswer:
         """Send one request; every status below 500 but 401 and 403 is an answer.
 
         ``path`` begins with a slash and may have a query. ``timeout_s`` shortens the configured
@@ -110,7 +110,7 @@ class PlacementSession:
             raise PlacementUnavailable(_described(error)) from None
         except (keystone_errors.ClientException, OSError, ValueError) as error:
             raise PlacementRefused(_described(error)) from None
-        answer = Answer(response.status_code, _decoded(response.content), response.headers)
+        answer = PlacementAnswer(response.status_code, _decoded(response.content), response.headers)
         if answer.status >= 500:
             raise PlacementUnavailable(f"it answered {_summary(answer)}")
         if answer.status in {401, 403}:
@@ -179,7 +179,7 @@ def _decoded(content: bytes) -> Any:
         return None
 
 
-def _summary(answer: Answer) -> str:
+def _summary(answer: PlacementAnswer) -> str:
     code, detail = answer.error
     return " ".join(filter(None, (str(answer.status), code, cut(detail, _MAX_REASON))))
 

@@ -13,7 +13,7 @@ from redis.connection import ConnectionPool, SSLConnection, parse_url
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
-from scheduler_worker.backends.redis.nodes import Address, ClusterNodes, Node, Nodes, OneNode
+from scheduler_worker.backends.redis.nodes import Address, ClusterNodes, Nodes, OneNode, RedisNode
 from scheduler_worker.certificates import File, tls_context
 from scheduler_worker.errors import ConfigError
 
@@ -42,7 +42,7 @@ def open_nodes(url: str, *, connect_timeout_s: float, socket_timeout_s: float) -
         "protocol": 2,
         "max_connections": UNLIMITED,
     }
-    node = partial(Node, socket_timeout_s=socket_timeout_s)
+    node = partial(RedisNode, socket_timeout_s=socket_timeout_s)
     parts = urlsplit(url)
     name, kind = without_account(url), parts.scheme.partition("+")[2]
     try:

@@ -17,9 +17,9 @@ from redis import exceptions
 from scheduler_worker.backends.redis.addresses import open_nodes, without_account
 from scheduler_worker.backends.redis.nodes import (
     LONGEST_WAIT_S,
-    Node,
-    Reply,
+    RedisNode,
     Script,
+    ScriptReply,
     is_passing,
     is_refused,
 )
@@ -36,7 +36,7 @@ SCRIPTS = ("acquire", "changes", "commit", "leave", "watch", "write")
 """Those of the shared state, each of which begins with ``common.lua``."""
 
 
-class Server:
+class RedisServer:
     """Runs scripts on the server that has their keys; thread-safe. Connects at the first use.
 
     ``address`` is ``host:port`` as configured, for messages.
@@ -70,7 +70,7 @@ class Server:
 
     def run(
         self, script: str, keys: Sequence[str], args: Sequence[Any], *, lasting: bool = False
-    ) -> Reply:
+    ) -> ScriptReply:
         """Run a script, which must be idempotent: a retry may run it twice.
 
         With ``lasting`` the reply waits for as many replicas as configured.
@@ -95,7 +95,7 @@ class Server:
         """Send a command to the server that has the key. A retry may send it twice."""
         return self._called(lambda: self._use(key, lambda node: node.command(*words)), key=key)
 
-    def of_each(self, function: Callable[[Node], T]) -> Mapping[str, T]:
+    def of_each(self, function: Callable[[RedisNode], T]) -> Mapping[str, T]:
         """The function's result for each server that has keys, by the server's name."""
         return self._called(
             lambda: {name: self._on(node, function) for name, node in self._nodes.all().items()},
@@ -115,7 +115,7 @@ class Server:
     def nudge(self, key: str) -> None:
         """Wake the thread that blocks on the list; works after :meth:`refuse`."""
 
-        def push(node: Node) -> None:
+        def push(node: RedisNode) -> None:
             node.command("RPUSH", key, "1")
             node.command("PEXPIRE", key, NUDGE_MS)
 
@@ -129,10 +129,10 @@ class Server:
         """Close all connections."""
         self._nodes.disconnect()
 
-    def _use(self, key: str, function: Callable[[Node], T]) -> T:
+    def _use(self, key: str, function: Callable[[RedisNode], T]) -> T:
         return self._on(self._nodes.of(key), function)
 
-    def _on(self, node: Node, function: Callable[[Node], T]) -> T:
+    def _on(self, node: RedisNode, function: Callable[[RedisNode], T]) -> T:
         try:
             return function(node)
         except exceptions.RedisError as error:

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 import msgspec
 from redis.exceptions import OutOfMemoryError
 
-from scheduler_worker.backends.redis.connection import Server
+from scheduler_worker.backends.redis.connection import RedisServer
 from scheduler_worker.backends.redis.engine import MEMO_MS
 from scheduler_worker.decision_log import Bounds, Logged, LogRecord
 from scheduler_worker.errors import StateUnavailable
@@ -48,7 +48,7 @@ class RedisDecisionLog:
     ) -> None:
         self._bounds = bounds or Bounds()
         self._prefix = prefix
-        self._server = Server(
+        self._server = RedisServer(
             url,
             connect_timeout_s=connect_timeout_s,
             socket_timeout_s=socket_timeout_s,

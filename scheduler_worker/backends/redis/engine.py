@@ -16,17 +16,17 @@ from urllib.parse import quote
 
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.redis.advice import advice
-from scheduler_worker.backends.redis.connection import Server
-from scheduler_worker.backends.redis.nodes import Node, Reply
+from scheduler_worker.backends.redis.connection import RedisServer
+from scheduler_worker.backends.redis.nodes import RedisNode, ScriptReply
 from scheduler_worker.backends.redis.pace import Pace
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
 from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.ports import (
     Change,
     Changes,
-    Characteristics,
     Clock,
-    Grant,
+    EngineGuarantees,
+    LockGrant,
     Put,
     Seen,
     Transaction,
@@ -65,7 +65,7 @@ class RedisState:
     (with TLS ``rediss+...``); ConfigError when it is none of them.
     """
 
-    characteristics = Characteristics(spans_processes=True, survives_restart=True)
+    characteristics = EngineGuarantees(spans_processes=True, survives_restart=True)
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class RedisState:
         self._max_tombstones = max_tombstones
         self._offer_s = offer_s
         self._wait_replicas = wait_replicas
-        self._server = Server(
+        self._server = RedisServer(
             url,
             connect_timeout_s=connect_timeout_s,
             socket_timeout_s=socket_timeout_s,
@@ -103,7 +103,7 @@ class RedisState:
 
     def acquire(
         self, scope: str, *, timeout_s: float, seen: Seen, priority_boost_s: float = 0.0
-    ) -> Grant:
+    ) -> LockGrant:
         started_s = self._clock.monotonic_s()
         owner = unique_hex()
         with self._waiting_for(scope, owner) as wake_list:
@@ -112,7 +112,7 @@ class RedisState:
                 left_s = started_s + timeout_s - asked_s
                 answer = self._ask(scope, owner, left_s, seen, priority_boost_s)
                 if isinstance(answer, tuple):
-                    return Grant(
+                    return LockGrant(
                         scope=scope,
                         owner=owner,
                         token=answer[0],
@@ -127,7 +127,7 @@ class RedisState:
                 self._server.wait_for_nudge(wake_list, min(left_s, answer))
 
     def commit(
-        self, grant: Grant, transactions: Sequence[Transaction], *, keep_at: int | None = None
+        self, grant: LockGrant, transactions: Sequence[Transaction], *, keep_at: int | None = None
     ) -> Written:
         token, keep = grant.token, "" if keep_at is None else keep_at
         args = (grant.owner, token.number, token.epoch, MEMO_MS, keep, *_packed(transactions))
@@ -141,7 +141,7 @@ class RedisState:
         written, _, kept = answer.rpartition(b" ")
         return _written(written)._replace(kept=kept == b"1")
 
-    def release(self, grant: Grant) -> None:
+    def release(self, grant: LockGrant) -> None:
         self._run("leave", grant.scope, (grant.owner,))
 
     def changes(self, scope: str, seen: Seen) -> Changes:
@@ -179,7 +179,7 @@ class RedisState:
         self._server.of_each(lambda node: node.command("PING"))
 
     def check(self) -> list[str]:
-        replies = self._server.of_each(Node.info)
+        replies = self._server.of_each(RedisNode.info)
         return [
             sentence
             for name, info in replies.items()
@@ -226,9 +226,9 @@ class RedisState:
             return int(reply[0]) / MICRO
         number, changes = reply
         token = FencingToken(int(number), changes[0][2].decode())
-        return token, self._changes_in(scope, seen, Reply(changes, answer.life), asked_s)
+        return token, self._changes_in(scope, seen, ScriptReply(changes, answer.life), asked_s)
 
-    def _changes_in(self, scope: str, seen: Seen, answer: Reply, asked_s: float) -> Changes:
+    def _changes_in(self, scope: str, seen: Seen, answer: ScriptReply, asked_s: float) -> Changes:
         """Unpack the changes in the reply to a question that was asked at ``asked_s``."""
         head, *rest = answer.value
         self._pace.update(scope, int(head[1]), int(head[5]), asked_s)
@@ -294,7 +294,7 @@ class RedisState:
 
     def _run(
         self, script: str, scope: str, args: Sequence[Any], *, memo: str | None = None
-    ) -> Reply:
+    ) -> ScriptReply:
         """Run a script on the scope's keys; one with a memo writes, and may wait for replicas."""
         parts = self._parts(scope, args, memo)
         return self._server.run(script, *parts, lasting=memo is not None)

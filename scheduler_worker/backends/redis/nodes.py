@@ -65,7 +65,7 @@ class Script:
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-class Reply(NamedTuple):
+class ScriptReply(NamedTuple):
     """A script's reply.
 
     ``life`` identifies the server process and its replication history. A server with another life
@@ -76,7 +76,7 @@ class Reply(NamedTuple):
     life: str
 
 
-class Node:
+class RedisNode:
     """One server. Each thread has connections of its own to it.
 
     It uses redis-py's connections directly, and returns raw replies: the client's own layers (pool
@@ -99,7 +99,7 @@ class Node:
 
     def run(
         self, script: Script, keys: Sequence[str], args: Sequence[Any], wait_replicas: int = 0
-    ) -> Reply:
+    ) -> ScriptReply:
         """Run a script, then wait for replicas to have its writes. Raises RedisError."""
         connection = self._commands.mine()
         try:
@@ -108,7 +108,7 @@ class Node:
             value = connection.ask("EVAL", script.text, len(keys), *keys, *args)
         if wait_replicas and value is not None:
             self._wait_for_replicas(connection, wait_replicas)
-        return Reply(value, connection.life)
+        return ScriptReply(value, connection.life)
 
     def wait(self, key: str, timeout_s: float) -> None:
         """Block until an element is pushed to the list, or the timeout. Raises RedisError.
@@ -151,16 +151,16 @@ class Node:
 class Nodes(Protocol):
     """All servers of one state."""
 
-    def of(self, key: str) -> Node:
+    def of(self, key: str) -> RedisNode:
         """The server that has the key. Raises RedisError."""
 
     def group(self, key: str | None) -> Hashable:
         """An id of the keys that are always on the same server as this one; None: all keys."""
 
-    def all(self) -> Mapping[str, Node]:
+    def all(self) -> Mapping[str, RedisNode]:
         """All servers that have keys, by name. Raises RedisError."""
 
-    def lost(self, node: Node) -> None:
+    def lost(self, node: RedisNode) -> None:
         """Note that the node failed, or redirected a command."""
 
     def disconnect(self) -> None:
@@ -170,20 +170,20 @@ class Nodes(Protocol):
 class OneNode:
     """A single server, or the master of a sentinel's service: its connections find out which."""
 
-    def __init__(self, name: str, node: Node) -> None:
+    def __init__(self, name: str, node: RedisNode) -> None:
         self._name = name
         self._node = node
 
-    def of(self, key: str) -> Node:
+    def of(self, key: str) -> RedisNode:
         return self._node
 
     def group(self, key: str | None) -> Hashable:
         return None
 
-    def all(self) -> Mapping[str, Node]:
+    def all(self) -> Mapping[str, RedisNode]:
         return {self._name: self._node}
 
-    def lost(self, node: Node) -> None:
+    def lost(self, node: RedisNode) -> None:
         pass  # its connections ended with the error; new ones ask the sentinels again
 
     def disconnect(self) -> None:
@@ -197,14 +197,14 @@ class ClusterNodes:
     address without connecting.
     """
 
-    def __init__(self, seeds: Sequence[Address], open_node: Callable[[Address], Node]) -> None:
+    def __init__(self, seeds: Sequence[Address], open_node: Callable[[Address], RedisNode]) -> None:
         self._seeds = seeds
         self._open_node = open_node
-        self._nodes: dict[Address, Node] = {}
+        self._nodes: dict[Address, RedisNode] = {}
         self._owners: dict[int, Address] = {}
         self._lock = threading.Lock()
 
-    def of(self, key: str) -> Node:
+    def of(self, key: str) -> RedisNode:
         slot = key_slot(key.encode())
         owner = self._map().get(slot)
         if owner is None:
@@ -214,11 +214,11 @@ class ClusterNodes:
     def group(self, key: str | None) -> Hashable:
         return None if key is None else key_slot(key.encode())
 
-    def all(self) -> Mapping[str, Node]:
+    def all(self) -> Mapping[str, RedisNode]:
         owners = sorted(set(self._map().values()))
         return {f"{each.host}:{each.port}": self._node(each) for each in owners}
 
-    def lost(self, node: Node) -> None:
+    def lost(self, node: RedisNode) -> None:
         """Drop the node, with its connections, and read the map of slots anew."""
         with self._lock:
             found = [each for each, known in list(self._nodes.items()) if known is node]
@@ -262,7 +262,7 @@ class ClusterNodes:
             owners.update(dict.fromkeys(range(first, final + 1), owner))
         return owners
 
-    def _node(self, address: Address) -> Node:
+    def _node(self, address: Address) -> RedisNode:
         return self._nodes.get(address) or self._nodes.setdefault(address, self._open_node(address))
 
 
@@ -280,7 +280,7 @@ class _Connection:
 
     @property
     def life(self) -> str:
-        """The life of the server that replied last; see :class:`Reply`."""
+        """The life of the server that replied last; see :class:`ScriptReply`."""
         life: str = self._connection.life
         return life
 

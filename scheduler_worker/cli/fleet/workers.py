@@ -13,7 +13,7 @@ from scheduler_worker.cli.connection import seconds
 from scheduler_worker.errors import RequestError
 from scheduler_worker.operations.operation import PageQuery
 from scheduler_worker.operations.workers import (
-    OneWorker,
+    NamedWorker,
     WorkerStatus,
     drain_worker,
     get_worker,
@@ -55,7 +55,7 @@ class DrainWorkers(FleetCommand):
         if not arguments.last:
             _check_others(client, arguments.workers)
         for name in arguments.workers:
-            found = client.call(drain_worker, OneWorker(name))
+            found = client.call(drain_worker, NamedWorker(name))
             sys.stdout.write(f"{name}: {found.state}\n")
         if arguments.wait is not None:
             sys.stdout.flush()
@@ -71,7 +71,7 @@ class ResumeWorkers(FleetCommand):
 
     def ask(self, client: SchedulerClient, arguments: argparse.Namespace) -> int:
         for name in arguments.workers:
-            found = client.call(resume_worker, OneWorker(name))
+            found = client.call(resume_worker, NamedWorker(name))
             sys.stdout.write(f"{name}: {found.state}\n")
         return 0
 
@@ -85,7 +85,8 @@ def _check_others(client: SchedulerClient, names: Sequence[str]) -> None:
     others = [
         each
         for each in client.every(list_workers, PageQuery())
-        if each.name not in names and not each.is_drained and not each.is_dry_run
+        if each.name not in names
+        and each.state not in {"draining", "drained", "dry run", "silent"}
     ]
     if not others:
         raise RequestError(
@@ -99,7 +100,7 @@ def _await_idle(client: SchedulerClient, names: Sequence[str], timeout_s: float)
     """Raises RequestError where a worker has something in hand after so many seconds."""
     deadline_s = time.monotonic() + timeout_s
     for name in names:
-        while (running := _in_hand(client.call(get_worker, OneWorker(name)))) > 0:
+        while (running := _in_hand(client.call(get_worker, NamedWorker(name)))) > 0:
             if time.monotonic() > deadline_s:
                 raise RequestError(
                     "worker", f"{name} has {running} requests in hand after {timeout_s:g} s"

@@ -17,7 +17,7 @@ import msgspec
 
 from scheduler_worker.rpc.amqp import envelope
 from scheduler_worker.rpc.amqp.connection import BrokerConnection
-from scheduler_worker.rpc.amqp.envelope import Request
+from scheduler_worker.rpc.amqp.envelope import WireRequest
 from scheduler_worker.rpc.amqp.loop import Loop
 from scheduler_worker.rpc.amqp.queue_delay import QueueDelay
 from scheduler_worker.rpc.amqp.throughput import Throughput
@@ -83,7 +83,7 @@ class Admission:
             return self._delay.waited_s(time.monotonic())
         return 0.0
 
-    def received(self, request: Request, queue: str) -> Request:
+    def received(self, request: WireRequest, queue: str) -> WireRequest:
         """The request with the patience that its caller has left after the wait in the queue."""
         if queue != self._queue:
             return request
@@ -96,7 +96,7 @@ class Admission:
         left_s = request.patience_s - margin_s - waited_s
         return msgspec.structs.replace(request, patience_s=left_s)
 
-    def admits(self, request: Request) -> bool:
+    def admits(self, request: WireRequest) -> bool:
         """Whether to begin it."""
         now_s, ahead = time.monotonic(), self._in_flight()
         is_admitted = request.patience_s > self._throughput.expected_s(ahead, now_s)

@@ -20,6 +20,7 @@ from scheduler_worker.rpc.amqp import contents, envelope, frames, properties
 from scheduler_worker.rpc.amqp.contents import Content, Signature
 from scheduler_worker.rpc.amqp.deliveries import (
     Ack,
+    Arrival,
     Command,
     Copy,
     DeadLetter,
@@ -41,7 +42,7 @@ from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker, QueueNames
 from scheduler_worker.rpc.amqp.stream import CONNECT_S, STALLED_S
 from scheduler_worker.unique import unique_hex
 
-__all__ = ["Answer", "BrokerConnection", "ConnectionLostError", "IncomingMessage"]
+__all__ = ["BrokerConnection", "ConnectionLostError", "IncomingMessage", "SentAnswer"]
 
 _REASON = 200
 """Characters of the reason that a dead letter carries."""
@@ -49,20 +50,16 @@ _FIRST, _LAST = 1, -1
 """Priorities of our consumers of the topic's queue; that of others is 0."""
 
 
-class IncomingMessage(NamedTuple):
+class IncomingMessage(Arrival, frozen=True, kw_only=True):
     """A message as it was delivered."""
 
-    tag: int
-    queue: str
     body: bytes
-    expiration: str | None
-    deliveries: int
-    is_counted: bool
+    expiration: str | None = None
     compression: object = None
     traceparent: str | None = None
 
 
-class Answer(NamedTuple):
+class SentAnswer(NamedTuple):
     """An answer that its caller may not have received."""
 
     queue: str
@@ -72,6 +69,7 @@ class Answer(NamedTuple):
 class _Unacknowledged(NamedTuple):
     """A message that is not acknowledged."""
 
+    queue: str
     content: Content
     properties: Properties
     since_s: float
@@ -105,7 +103,7 @@ class BrokerConnection:
         names: QueueNames,
         *,
         on_message: Callable[[IncomingMessage], None] = _ignore,
-        on_answered: Callable[[Answer, PublishOutcome, str], None] = _ignore,
+        on_answered: Callable[[SentAnswer, PublishOutcome, str], None] = _ignore,
         on_copied: Callable[[Copy, str | None], None] = _ignore,
         on_consumers_counted: Callable[[int], None] = _ignore,
         waited_s: Callable[[str], float] = lambda _queue: 0.0,
@@ -258,7 +256,7 @@ class BrokerConnection:
         queue = self._consumed[delivery.consumer]
         read = properties.read(content.properties)
         since_s = time.monotonic() - self._waited_s(queue)
-        self._unacknowledged[delivery.tag] = _Unacknowledged(content, read, since_s)
+        self._unacknowledged[delivery.tag] = _Unacknowledged(queue, content, read, since_s)
         is_quorum = self._settings.is_quorum(fanout=queue == self._names.fanout_queue)
         deliveries, is_counted = read.deliveries(broker_counts=is_quorum)
         self._on_message(
@@ -298,13 +296,15 @@ class BrokerConnection:
             case Requeue(tag):
                 self._unacknowledged.pop(tag, None)
                 self._send_method(spec.Basic.Reject, "Lb", (tag, True))
-            case Republish(tag, queue, deliveries):
-                left_ms, header = self._expiry(self._unacknowledged[tag])
-                self._copy(command, queue, {DELIVERIES: deliveries, **header}, left_ms)
-            case DeadLetter(tag, queue, why):
-                sender = self._unacknowledged[tag].properties.values.get("user_id")
+            case Republish(tag, deliveries):
+                message = self._unacknowledged[tag]
+                left_ms, header = self._expiry(message)
+                self._copy(command, message.queue, {DELIVERIES: deliveries, **header}, left_ms)
+            case DeadLetter(tag, why):
+                message = self._unacknowledged[tag]
+                sender = message.properties.values.get("user_id")
                 headers = {
-                    "x-scheduler-worker-queue": queue,
+                    "x-scheduler-worker-queue": message.queue,
                     "x-scheduler-worker-reason": why[:_REASON],
                     **({SENDER: sender} if sender else {}),
                 }
@@ -335,16 +335,16 @@ class BrokerConnection:
         self._publish(Publication(self._names.queue, PING, body, done))
         return True
 
-    def unconfirmed_answers(self) -> list[Answer]:
+    def unconfirmed_answers(self) -> list[SentAnswer]:
         """The answers that the broker may not have got."""
         pending = self._publisher.pending if self._publisher is not None else []
-        return [Answer(each.queue, each.body) for each in pending if each in self._unconfirmed]
+        return [SentAnswer(each.queue, each.body) for each in pending if each in self._unconfirmed]
 
     def _answered(self, publication: Publication, outcome: PublishOutcome, why: str) -> None:
         self._unconfirmed.discard(publication)
         if outcome is PublishOutcome.REFUSED and why.startswith(str(amqp.AccessRefused.code)):
             raise ConnectionLostError(f"the broker permits no answers: {why}")
-        self._on_answered(Answer(publication.queue, publication.body), outcome, why)
+        self._on_answered(SentAnswer(publication.queue, publication.body), outcome, why)
 
     def _expiry(self, message: _Unacknowledged) -> tuple[int | None, Mapping[str, int]]:
         """How many milliseconds the caller of a message still waits, and the header for it."""

@@ -22,23 +22,28 @@ from typing import NamedTuple
 
 import msgspec
 
-from scheduler_worker.rpc.amqp.envelope import Request
+from scheduler_worker.rpc.amqp.envelope import WireRequest
 
 MAX_ANSWERS = 1_000
 MAX_ANSWER_BYTES = 16 * 2**20
 """How many answers, and how many bytes of them, are kept for redelivered messages."""
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """One delivery of a message; ``tag`` is of the present connection."""
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """One delivery of a message that is not read yet; ``tag`` is of the present connection."""
 
     tag: int
     queue: str
-    request: Request
     deliveries: int = 0
     """How often the message was delivered before, as far as it was counted."""
     is_counted: bool = True
     """False: it was delivered once more than that. Classic queues do not count deliveries."""
+
+
+class Delivery(Arrival, frozen=True, kw_only=True):
+    """One delivery of a message that was read."""
+
+    request: WireRequest
     size: int = 0
     """Bytes of its body."""
 
@@ -59,7 +64,7 @@ class Work:
         """How often it failed for a reason that may pass."""
 
     @property
-    def request(self) -> Request:
+    def request(self) -> WireRequest:
         return self.delivery.request
 
 
@@ -97,7 +102,6 @@ class Republish(NamedTuple):
     """
 
     tag: int
-    queue: str
     deliveries: int
     is_given_back: bool = False
 
@@ -108,7 +112,6 @@ class DeadLetter(NamedTuple):
     """
 
     tag: int
-    queue: str
     why: str
 
 
@@ -147,23 +150,22 @@ class DeliveryTracker:
         commands += self._acknowledgements()
         return commands
 
-    def accept(
-        self, request_id: str, tag: int, queue: str, deliveries: int, *, is_counted: bool
-    ) -> bool:
+    def accept(self, request_id: str, arrival: Arrival) -> bool:
         """Register a delivery; whether to read the message and :meth:`take` it.
 
         Otherwise it is republished with its count, or dead-lettered, unread: reading it may be
         what kills its workers.
         """
+        tag = arrival.tag
         self._open[tag] = False
         if request_id in self._in_flight or request_id in self._answers:
             return True
-        deliveries += not is_counted
+        deliveries = arrival.deliveries + (not arrival.is_counted)
         if deliveries > self._max_deliveries:
             why = f"it was delivered {deliveries} times before and never finished"
-            self.refuse(tag, queue, why)
-        elif not is_counted:
-            self._due.append(Republish(tag, queue, deliveries))
+            self.refuse(tag, why)
+        elif not arrival.is_counted:
+            self._due.append(Republish(tag, deliveries))
         else:
             return True
         return False
@@ -171,13 +173,7 @@ class DeliveryTracker:
     def take(self, delivery: Delivery) -> bool:
         """Register a message that was read; whether it was in flight or answered before."""
         request = delivery.request
-        if not self.accept(
-            request.id,
-            delivery.tag,
-            delivery.queue,
-            delivery.deliveries,
-            is_counted=delivery.is_counted,
-        ):
+        if not self.accept(request.id, delivery):
             return False
         work = self._in_flight.get(request.id)
         if work is not None:
@@ -208,13 +204,13 @@ class DeliveryTracker:
         """The work can never be done: keep the message for an operator."""
         self._drop(work)
         for tag in work.tags[:1]:
-            self.refuse(tag, work.delivery.queue, why)
+            self.refuse(tag, why)
         self._settle(*work.tags[1:])
 
-    def refuse(self, tag: int, queue: str, why: str) -> None:
+    def refuse(self, tag: int, why: str) -> None:
         """Keep a message for an operator that is not worked on."""
         self._open.setdefault(tag, False)
-        self._due.append(DeadLetter(tag, queue, why))
+        self._due.append(DeadLetter(tag, why))
 
     def copied(self, copy: Copy) -> None:
         """The broker has the copy: acknowledge the original."""
@@ -225,18 +221,15 @@ class DeliveryTracker:
         if isinstance(copy, DeadLetter):
             self._settle(copy.tag)
         elif not copy.is_given_back:
-            self.refuse(copy.tag, copy.queue, f"it could not be counted ({why})")
+            self.refuse(copy.tag, f"it could not be counted ({why})")
         elif self._open.pop(copy.tag, None) is not None:
             self._due.append(Requeue(copy.tag))
 
     def give_back(self, work: Work) -> None:
         """Leave the work to another worker; the delivery does not count."""
         self._drop(work)
-        delivery = work.delivery
         for tag in [each for each in work.tags if each in self._open]:
-            self._due.append(
-                Republish(tag, delivery.queue, delivery.deliveries, is_given_back=True)
-            )
+            self._due.append(Republish(tag, work.delivery.deliveries, is_given_back=True))
 
     def connection_lost(self) -> list[Work]:
         """Void all tags; returns what is in flight."""
@@ -250,7 +243,7 @@ class DeliveryTracker:
         """The work was not begun, and its message went to another worker."""
         self._drop(work)
 
-    def _publish(self, request: Request, answer: bytes | None) -> None:
+    def _publish(self, request: WireRequest, answer: bytes | None) -> None:
         if answer is not None and request.call_id is not None:
             self._due.append(Publish(request.reply_queue, answer))
 

@@ -28,7 +28,7 @@ class MalformedError(Exception):
     """Raised for a message that oslo.messaging would not write; the message says what is wrong."""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A decoded message, and how to answer it."""
 
     message: Message
@@ -76,7 +76,7 @@ def peek_id(body: bytes) -> str:
         return ""
 
 
-def read(body: bytes, expiration: str | None, max_bytes: int) -> Request | MalformedError:
+def read(body: bytes, expiration: str | None, max_bytes: int) -> WireRequest | MalformedError:
     """As :func:`decode`, but returns the error; never raises."""
     try:
         return decode(body, expiration, max_bytes)
@@ -88,7 +88,7 @@ def read(body: bytes, expiration: str | None, max_bytes: int) -> Request | Malfo
         )
 
 
-def decode(body: bytes, expiration: str | None, max_bytes: int) -> Request:
+def decode(body: bytes, expiration: str | None, max_bytes: int) -> WireRequest:
     """Decode a message's body; ``expiration`` is its property, milliseconds as text.
 
     Raises MalformedError.
@@ -120,7 +120,7 @@ def _content(text: str) -> tuple[dict[str, Any], bool]:
     return content, is_text
 
 
-def traced(request: Request, traceparent: str) -> Request:
+def traced(request: WireRequest, traceparent: str) -> WireRequest:
     """The same request with its caller's trace context, unless the context has one already."""
     message = request.message
     context = {TRACEPARENT: traceparent, **message.context}
@@ -136,7 +136,7 @@ def _is_text(content: Any) -> bool:
     return True
 
 
-def _not_text(request: Request) -> Request:
+def _not_text(request: WireRequest) -> WireRequest:
     """The same request, refused: text that cannot be encoded cannot be stored or logged."""
     problem = "has text with half a surrogate pair, which is no Unicode"
     return msgspec.structs.replace(
@@ -145,12 +145,12 @@ def _not_text(request: Request) -> Request:
     )  # fmt: skip
 
 
-def _request(content: dict[str, Any], patience_s: float) -> Request:
+def _request(content: dict[str, Any], patience_s: float) -> WireRequest:
     call_id, reply_queue = content.get("_msg_id"), content.get("_reply_q")
     is_call = _is_call(call_id, reply_queue)
     unique_id, call_monitor_s = content.get("_unique_id"), content.get("_timeout")
     cut = len(_CONTEXT)
-    return Request(
+    return WireRequest(
         message=Message(
             method=content.get("method"),
             namespace=content.get("namespace"),
@@ -188,11 +188,11 @@ def _refusal(problem: str) -> WireError:
     return WireError(OUR_MODULE, "RequestError", f"message: {problem}", ["message", problem])
 
 
-def _too_large(head: _Head, size: int, max_bytes: int, patience_s: float) -> Request:
+def _too_large(head: _Head, size: int, max_bytes: int, patience_s: float) -> WireRequest:
     problem = f"has {size} bytes; [rpc] max_message_bytes allows {max_bytes}"
     is_call = bool(head.call_id and head.reply_queue) and _is_call(head.call_id, head.reply_queue)
     unique_id = head.id or unique_hex()
-    return Request(
+    return WireRequest(
         message=Message(method=head.method, id=unique_id, is_call=is_call),
         call_id=head.call_id if is_call else None,
         reply_queue=head.reply_queue,
@@ -213,7 +213,7 @@ def _call_monitor_s(value: object) -> float | None:
     return float(min(value, _LONGEST_MONITOR_S))
 
 
-def encode_result(request: Request, result: Result) -> bytes | None:
+def encode_result(request: WireRequest, result: Result) -> bytes | None:
     """The answer to a caller; None for a cast. Never raises.
 
     A value that cannot be encoded becomes a failure.

@@ -18,7 +18,7 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.amqp import envelope
 from scheduler_worker.rpc.amqp.admission import Admission
 from scheduler_worker.rpc.amqp.compression import DecompressionError, decompressed
-from scheduler_worker.rpc.amqp.connection import Answer, BrokerConnection, IncomingMessage
+from scheduler_worker.rpc.amqp.connection import BrokerConnection, IncomingMessage, SentAnswer
 from scheduler_worker.rpc.amqp.deliveries import (
     Begin,
     Command,
@@ -135,7 +135,7 @@ class MessageHandler:
         self._connection = None
         self._extra_consumers.use(None)
         self.admission.use(None)
-        unsent = [Answer(*each) for each in self._unsent if isinstance(each, Publish)]
+        unsent = [SentAnswer(*each) for each in self._unsent if isinstance(each, Publish)]
         self._undelivered.connection_lost([*connection.unconfirmed_answers(), *unsent])
         self._unsent.clear()
         for work in self._deliveries.connection_lost():
@@ -162,21 +162,15 @@ class MessageHandler:
         try:
             body = decompressed(message.body, message.compression, max_bytes)
         except DecompressionError as error:
-            self._deliveries.refuse(message.tag, message.queue, str(error))
+            self._deliveries.refuse(message.tag, str(error))
             return
         # Reading it may be what kills workers: only its id is read before it is known to be safe.
         is_first = message.is_counted and not message.deliveries
-        if not self._deliveries.accept(
-            "" if is_first else envelope.peek_id(body),
-            message.tag,
-            message.queue,
-            message.deliveries,
-            is_counted=message.is_counted,
-        ):
+        if not self._deliveries.accept("" if is_first else envelope.peek_id(body), message):
             return
         request = envelope.read(body, message.expiration, max_bytes)
         if isinstance(request, envelope.MalformedError):
-            self._deliveries.refuse(message.tag, message.queue, str(request))
+            self._deliveries.refuse(message.tag, str(request))
             return
         if message.traceparent is not None:
             request = envelope.traced(request, message.traceparent)
@@ -272,7 +266,7 @@ class MessageHandler:
         answer = envelope.encode_result(work.request, result)
         self._loop.call_soon(lambda: self._handled(work, result, answer))
 
-    async def _dispatch(self, request: envelope.Request, waited_s: float) -> Result:
+    async def _dispatch(self, request: envelope.WireRequest, waited_s: float) -> Result:
         self._observer.request_taken(str(request.message.method), waited_s)
         if request.refusal is not None:
             LOG.warning("Refused a message: %s", request.refusal.message)
@@ -347,7 +341,7 @@ class MessageHandler:
         self._connection.answer(queue, body)
         return True
 
-    def answered(self, answer: Answer, outcome: PublishOutcome, why: str) -> None:
+    def answered(self, answer: SentAnswer, outcome: PublishOutcome, why: str) -> None:
         """The broker confirmed, returned or refused an answer."""
         if outcome is PublishOutcome.UNROUTABLE:
             self._undelivered.returned(answer)

@@ -54,7 +54,7 @@ _FALLBACKS = {
 }
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class PluginCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a class."""
 
     plugin: PluginClass
@@ -77,7 +77,7 @@ class Plugins:
     on_failure: OnFailure = "pass"
     """What happens to hosts where a filter fails that declares nothing."""
 
-    def ask(self, question: Question, read: Callable[[object, Collection[str]], T]) -> T | None:
+    def ask(self, question: PluginCall, read: Callable[[object, Collection[str]], T]) -> T | None:
         """What ``read`` makes of the answer; None: the unit failed, which is reported already.
 
         ``read`` gets the answer and the hosts, and raises ValueError for an answer that cannot be
@@ -119,7 +119,7 @@ class ExternalUnit(Unit):
     ) -> T | None:
         if not hosts:
             return None
-        question = Question(plugin=self.plugin, hosts=hosts, vm=vm, properties=self._properties)
+        question = PluginCall(plugin=self.plugin, hosts=hosts, vm=vm, properties=self._properties)
         return self._plugins.ask(question, read)
 
     def _asked_with_facts(
@@ -129,7 +129,7 @@ class ExternalUnit(Unit):
         form = self.plugin.own
         if form is None or not len(hosts):
             return None
-        question = Question(
+        question = PluginCall(
             plugin=self.plugin,
             hosts=[host.uuid for host in hosts.states()],
             properties=self._properties,

@@ -55,7 +55,7 @@ def _text(spec: RequestSpec) -> str:
 
 
 @lru_cache(maxsize=64)
-def _query(text: str) -> json_query.Query | None:
+def _query(text: str) -> json_query.JsonQuery | None:
     try:
         return json_query.read(text)
     except ValueError as error:

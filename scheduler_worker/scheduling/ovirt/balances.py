@@ -16,9 +16,9 @@ from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT
 from scheduler_worker.scheduling.ovirt.parameters import EvenLimits, GuestLimits, PowerLimits
 from scheduler_worker.scheduling.ovirt.power import power_action
 from scheduler_worker.scheduling.ovirt.relief import (
-    Clock,
-    Room,
-    Source,
+    BoundsClock,
+    Headroom,
+    SourceHost,
     Stage,
     migrations,
     over,
@@ -96,17 +96,19 @@ class _StagedBalance(Balance):
         return float(self.parameters.MaxFreeMemoryForOverUtilized or 0)
 
     @property
-    def room(self) -> Room:
+    def room(self) -> Headroom:
         """What a destination must keep."""
-        return Room(self.high_percent, self.low_mb)
+        return Headroom(self.high_percent, self.low_mb)
 
-    def _clock(self, now_s: float) -> Clock:
-        return Clock(now_s, self.rest_s)
+    def _clock(self, now_s: float) -> BoundsClock:
+        return BoundsClock(now_s, self.rest_s)
 
-    def _short_of_memory(self, hosts: Sequence[HostLoad]) -> list[Source]:
+    def _short_of_memory(self, hosts: Sequence[HostLoad]) -> list[SourceHost]:
         low = self.low_mb
         return [
-            Source(host, f"has {host.free_mb:.0f} MiB left, less than {low:g} MiB is too little")
+            SourceHost(
+                host, f"has {host.free_mb:.0f} MiB left, less than {low:g} MiB is too little"
+            )
             for host in hosts
             if host.free_mb < low and host.num_vms > 1
         ]
@@ -165,7 +167,7 @@ class PowerSavingBalance(_StagedBalance):
         low, switches = float(self.parameters.LowUtilization), self.switches_hosts
         overloaded = {source.host.name for source in over(hosts, self.high_percent, clock)}
         idle = [
-            Source(
+            SourceHost(
                 host, f"has a load of {load} % only, less than {low:g} % is too little", switches
             )
             for host, load in under(hosts, low, clock, vms=1)
@@ -191,12 +193,12 @@ class PowerSavingBalance(_StagedBalance):
         """Whether empty hosts are switched off."""
         return bool(self.parameters.EnableAutomaticHostPowerManagement == "true")
 
-    def _ample_in_memory(self, hosts: Sequence[HostLoad]) -> list[Source]:
+    def _ample_in_memory(self, hosts: Sequence[HostLoad]) -> list[SourceHost]:
         ample = self.parameters.MinFreeMemoryForUnderUtilized
         if ample is None:
             return []
         return [
-            Source(
+            SourceHost(
                 host,
                 f"has {host.free_mb:.0f} MiB left, more than {ample} MiB is unused",
                 self.switches_hosts,
@@ -225,7 +227,7 @@ class EvenGuestsBalance(_StagedBalance):
         least = most - int(self.parameters.MigrationThreshold)
         enough = int(self.parameters.HighVmCount)
         why = f"counts as {most} VMs, {enough} and more are too many"
-        sources = [Source(host, why) for host, count in counts if count == most >= enough]
+        sources = [SourceHost(host, why) for host, count in counts if count == most >= enough]
         return [Stage(sources, [host for host, count in counts if count <= least])]
 
     def occupied(self, host: HostLoad) -> int:

@@ -22,7 +22,7 @@ _ROUNDING = 1e-9
 """By which share of its terms a difference of loads may be wrong, with much to spare."""
 
 
-class Source(NamedTuple):
+class SourceHost(NamedTuple):
     """A host that is to give up VMs."""
 
     host: HostLoad
@@ -34,11 +34,11 @@ class Source(NamedTuple):
 class Stage(NamedTuple):
     """Hosts compared by one figure."""
 
-    sources: list[Source]
+    sources: list[SourceHost]
     destinations: list[HostLoad]
 
 
-class Room(NamedTuple):
+class Headroom(NamedTuple):
     """What a destination must keep."""
 
     high_percent: float
@@ -50,7 +50,7 @@ class Room(NamedTuple):
 class Destinations:
     """Hosts that may take VMs, of which those with room for one are found without asking each."""
 
-    def __init__(self, hosts: Sequence[HostLoad], room: Room) -> None:
+    def __init__(self, hosts: Sequence[HostLoad], room: Headroom) -> None:
         known = [at for at, host in enumerate(hosts) if host.mean_percent() is not None]
         known.sort(key=lambda at: -hosts[at].free_mb)
         self._names = [host.name for host in hosts]
@@ -77,7 +77,7 @@ class Destinations:
         return tuple(self._names[at] for at in places if self._names[at] != source)
 
 
-class Clock(NamedTuple):
+class BoundsClock(NamedTuple):
     """For how long a load has been out of its bounds."""
 
     now_s: float
@@ -99,24 +99,26 @@ def ready_percent(high_percent: float, vcpu_percent: float) -> float:
 
 
 def over(
-    hosts: Iterable[HostLoad], percent: float, clock: Clock, ratio: float = 0.0
-) -> list[Source]:
+    hosts: Iterable[HostLoad], percent: float, clock: BoundsClock, ratio: float = 0.0
+) -> list[SourceHost]:
     """The hosts with too much load, or too many vCPUs for each CPU; the busiest first."""
     found = []
     for host in hosts:
         load = host.load_percent
         if load is not None and load >= percent and clock.has_run(host) and host.num_vms:
             found.append(
-                Source(host, f"has a load of {load} %, {percent:g} % and more is too much")
+                SourceHost(host, f"has a load of {load} %, {percent:g} % and more is too much")
             )
         elif ratio and host.shared_cpus and host.shared_vcpus / host.shared_cpus >= ratio:
             each = host.shared_vcpus / host.shared_cpus
-            found.append(Source(host, f"has {each:.2g} vCPUs for each CPU, {ratio:g} are allowed"))
+            found.append(
+                SourceHost(host, f"has {each:.2g} vCPUs for each CPU, {ratio:g} are allowed")
+            )
     return sorted(found, key=lambda source: -(source.host.load_percent or 0))
 
 
 def under(
-    hosts: Iterable[HostLoad], percent: float, clock: Clock, *, vms: int
+    hosts: Iterable[HostLoad], percent: float, clock: BoundsClock, *, vms: int
 ) -> list[tuple[HostLoad, int]]:
     """The hosts with little load and at least so many VMs, with the load; the idlest first."""
     found = [
@@ -131,7 +133,7 @@ def under(
 
 
 def migrations(
-    stages: Iterable[Stage], room: Room, resting: Collection[str]
+    stages: Iterable[Stage], room: Headroom, resting: Collection[str]
 ) -> Iterator[Migration]:
     """A proposal for each VM of a source that may move and fits on a destination.
 
@@ -164,7 +166,7 @@ def why_nothing(stages: Iterable[Stage]) -> str:
     return f"no VM of {names} may move to a host that has room for it ({reasons(found)})"
 
 
-def reasons(sources: Iterable[Source]) -> str:
+def reasons(sources: Iterable[SourceHost]) -> str:
     """Why hosts are to give up VMs, the first ones of many."""
     each = dict.fromkeys(f"{source.host.name} {source.why}" for source in sources)
     return listed(list(each), between="; ")

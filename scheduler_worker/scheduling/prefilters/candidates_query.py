@@ -21,7 +21,7 @@ from scheduler_worker.model.allocation_candidates import (
     AllocationCandidate,
     AllocationRequest,
     CandidatesAnswer,
-    Room,
+    ProviderRoom,
 )
 from scheduler_worker.model.providers import ProviderUse
 from scheduler_worker.model.requests import RequestSpec
@@ -202,7 +202,7 @@ def by_root(
     return {root: tuple(some) for root, some in found.items()}
 
 
-def rooms(answer: CandidatesAnswer) -> dict[str, Mapping[str, Room]]:
+def rooms(answer: CandidatesAnswer) -> dict[str, Mapping[str, ProviderRoom]]:
     """Provider uuid -> its rooms."""
     return {uuid: summary.rooms for uuid, summary in answer.summaries.items()}
 

@@ -17,7 +17,7 @@ from scheduler_worker.model.migration_ledger import Progress
 from scheduler_worker.model.power_ledger import PowerLedger
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, ClusterLock, MigrationTarget, PowerTarget
-from scheduler_worker.service.balancing.dependencies import Dependencies
+from scheduler_worker.service.balancing.dependencies import BalancingDependencies
 from scheduler_worker.service.balancing.ledgers import Ledgers
 from scheduler_worker.service.balancing.power import report_power_end, states_of
 from scheduler_worker.service.balancing.records import BalancingRecords
@@ -51,7 +51,7 @@ class Balancer:
         self._settings = settings
         self._observer = observer or Observer()
         self._ledgers = Ledgers(fleet, self._observer)
-        self._deps = Dependencies(
+        self._deps = BalancingDependencies(
             fleet=fleet,
             lock=lock,
             pipelines=pipelines,

@@ -15,7 +15,7 @@ from scheduler_worker.service.state.replica import Fleet
 ASKED, SHOWN = "asked for", "would be asked for"
 
 
-class Dependencies(NamedTuple):
+class BalancingDependencies(NamedTuple):
     """The collaborators of all clusters' rounds."""
 
     fleet: Fleet

@@ -18,7 +18,7 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.ports import ClusterLock, Guard, Transaction
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-from scheduler_worker.service.state.writing import Plan, Writer
+from scheduler_worker.service.state.writing import WritePlan, Writer
 
 Change = Callable[[ClusterReplica, float], MigrationLedger]
 """From the current cluster and the store's time to its next ledger; runs under its lock."""
@@ -49,13 +49,13 @@ class Ledgers:
 
         before = found = MigrationLedger()
 
-        def plan(_: str, now_s: float) -> Plan | None:
+        def plan(_: str, now_s: float) -> WritePlan | None:
             nonlocal before, found
             before = replica.ledger
             found = change(replica, now_s)
             if found == before:
                 return None
-            return Plan(Transaction([records.put_ledger(found)], _guards(replica, read)))
+            return WritePlan(Transaction([records.put_ledger(found)], _guards(replica, read)))
 
         self._writer.write(replica, [cluster], plan)
         return before, found
@@ -68,14 +68,14 @@ class Ledgers:
         replica = self._fleet.cluster(cluster)
         before = found = PowerLedger()
 
-        def plan(_: str, now_s: float) -> Plan | None:
+        def plan(_: str, now_s: float) -> WritePlan | None:
             nonlocal before, found
             before = replica.power
             found = change(replica, now_s)
             if found == before:
                 return None
             guards = _guards(replica, [records.POWER])
-            return Plan(Transaction([records.put_power(found)], guards))
+            return WritePlan(Transaction([records.put_power(found)], guards))
 
         self._writer.write(replica, [cluster], plan)
         return before, found
@@ -122,11 +122,11 @@ class Ledgers:
         replica = self._fleet.cluster(cluster)
         read = (records.SWITCH, records.POLICY_IN_FORCE)
 
-        def plan(_: str, _now_s: float) -> Plan | None:
+        def plan(_: str, _now_s: float) -> WritePlan | None:
             switch = made(replica)
             if switch == replica.switch:
                 return None
-            return Plan(Transaction([records.put_switch(switch)], _guards(replica, read)))
+            return WritePlan(Transaction([records.put_switch(switch)], _guards(replica, read)))
 
         self._writer.write(replica, [cluster], plan)
 

@@ -19,7 +19,7 @@ from scheduler_worker.model.migration_ledger import Progress
 from scheduler_worker.model.power_ledger import AskedPower, PowerLedger
 from scheduler_worker.observer import Observer
 from scheduler_worker.scheduling.refuge import Refuge, RunningVms
-from scheduler_worker.service.balancing.dependencies import ASKED, SHOWN, Dependencies
+from scheduler_worker.service.balancing.dependencies import ASKED, SHOWN, BalancingDependencies
 from scheduler_worker.service.balancing.situation import Situation, left_alone
 from scheduler_worker.service.state.replica import ClusterReplica
 
@@ -32,7 +32,7 @@ _MOST_CONSIDERED = 5
 class PowerActions:
     """The power actions of one cluster on behalf of this process."""
 
-    def __init__(self, cluster: str, deps: Dependencies) -> None:
+    def __init__(self, cluster: str, deps: BalancingDependencies) -> None:
         self._cluster = cluster
         self._deps = deps
         self._replica = deps.fleet.cluster(cluster)

@@ -18,7 +18,7 @@ from scheduler_worker.model.cluster_load import (
 from scheduler_worker.model.migration_ledger import AskedMigration, MigrationLedger, Progress
 from scheduler_worker.observer import Observer
 from scheduler_worker.scheduling.ovirt.ha_reservation import unprotected_hosts
-from scheduler_worker.service.balancing.dependencies import ASKED, SHOWN, Dependencies
+from scheduler_worker.service.balancing.dependencies import ASKED, SHOWN, BalancingDependencies
 from scheduler_worker.service.balancing.power import PowerActions
 from scheduler_worker.service.balancing.situation import Situation, arrivals, situation_of
 from scheduler_worker.service.state.replica import ClusterReplica
@@ -36,7 +36,7 @@ _SILENCE = "nothing was heard of it in time"
 class ClusterRounds:
     """The rounds of one cluster on behalf of this process."""
 
-    def __init__(self, cluster: str, deps: Dependencies) -> None:
+    def __init__(self, cluster: str, deps: BalancingDependencies) -> None:
         self._cluster = cluster
         self._deps = deps
         self._replica = deps.fleet.cluster(cluster)

@@ -13,9 +13,9 @@ from msgspec import structs
 from scheduler_worker.decision_log import DecisionLog, Logged
 from scheduler_worker.model.kept_decisions import (
     DecisionId,
+    DecisionSummary,
     Details,
     KeptDecision,
-    Outline,
     Position,
     Result,
 )
@@ -46,7 +46,7 @@ class DecisionQuery(msgspec.Struct, frozen=True, kw_only=True):
     before: DecisionId | None = None
     """Continues after the record with this id, the last one that the call before looked at."""
 
-    def admits(self, outline: Outline) -> bool:
+    def admits(self, outline: DecisionSummary) -> bool:
         """Whether cluster, project, result and host are those of a record."""
         return (
             (self.cluster is None or self.cluster in outline.clusters)
@@ -157,15 +157,15 @@ def _before(scope: str, query: DecisionQuery) -> Position | None:
     return min(bounds, default=None)
 
 
-def _outline(logged: Logged) -> Outline:
+def _outline(logged: Logged) -> DecisionSummary:
     return structs.replace(_OUTLINES.decode(logged.outline), instances=logged.instances)
 
 
-def _with_reason(outline: Outline) -> Outline:
+def _with_reason(outline: DecisionSummary) -> DecisionSummary:
     """With its sentence."""
     if outline.reason or outline.result != "placed":
         return outline
     return structs.replace(outline, reason=why_placed(outline.hosts, outline.lead), lead=None)
 
 
-_OUTLINES = msgspec.json.Decoder(Outline)
+_OUTLINES = msgspec.json.Decoder(DecisionSummary)

@@ -19,9 +19,9 @@ from scheduler_worker.decision_log import DecisionLog, LogRecord
 from scheduler_worker.errors import NoValidHost, StateUnavailable
 from scheduler_worker.model.decisions import Decision, Ranked
 from scheduler_worker.model.kept_decisions import (
+    ComputeNode,
+    DecisionSummary,
     Details,
-    Outline,
-    Place,
     Result,
     Waits,
     to_keep,
@@ -188,10 +188,10 @@ class Recorder:
             LOG.warning("Records of decisions that were dropped, as too many wait: %d", dropped)
 
 
-def _outline(left: _Left, worker: str, why: str) -> Outline:
+def _outline(left: _Left, worker: str, why: str) -> DecisionSummary:
     outcome, spec = left.outcome, left.request.spec
     is_placed = left.decision is not None
-    return Outline(
+    return DecisionSummary(
         decided_at_s=round(left.decided_at_s, 3),
         worker=worker,
         result=_result(outcome),
@@ -227,7 +227,7 @@ def _details(left: _Left) -> Details:
         ranked=decision.ranked if decision else Ranked(),
         selections=tuple(
             [
-                tuple([Place(each.service_host, each.nodename) for each in some])
+                tuple([ComputeNode(each.service_host, each.nodename) for each in some])
                 for some in (decision.selections if decision else ())
             ]
         ),

@@ -17,7 +17,7 @@ _EQUAL = 1e-9
 """Weights that differ by less are the same number, added up in another order."""
 
 
-class Result(enum.StrEnum):
+class Comparison(enum.StrEnum):
     """How an instance of a copied request compares."""
 
     SAME = "same"
@@ -39,7 +39,7 @@ class Difference(NamedTuple):
     """One instance, and why it compares so; ``why`` is empty where nothing is to be said."""
 
     instance: str
-    result: Result
+    result: Comparison
     why: str = ""
 
 
@@ -80,7 +80,7 @@ class Expectation(msgspec.Struct, frozen=True):
 def _known(verdict: HostVerdict, rank: int) -> Known:
     if verdict.weight is None:
         return Known(None, f"{verdict.rejected_by}: {verdict.reason}")
-    return Known(verdict.weight, "", tuple(part.product for part in verdict.weights), rank)
+    return Known(verdict.weight, "", tuple(part.product or 0.0 for part in verdict.weights), rank)
 
 
 def compared(
@@ -100,17 +100,17 @@ def compared(
     found, others = [], list[tuple[str, str]]()
     for instance, host in theirs.items():
         if host is None:
-            found.append(Difference(instance, Result.NOT_SEEN))
+            found.append(Difference(instance, Comparison.NOT_SEEN))
         elif left[host] > 0:
             left[host] -= 1
-            found.append(Difference(instance, Result.SAME))
+            found.append(Difference(instance, Comparison.SAME))
         else:
             others.append((instance, host))
     ours = list(left.elements())
     for instance, host in others:
         if not ours:
             why = _refused(expected, host, look_up)
-            found.append(Difference(instance, Result.REFUSED_HERE, why))
+            found.append(Difference(instance, Comparison.REFUSED_HERE, why))
         else:
             result, why = _judged(expected, ours.pop(0), host, subset_size, is_overlapped, look_up)
             found.append(Difference(instance, result, why))
@@ -124,23 +124,23 @@ def _judged(
     subset_size: int,
     is_overlapped: bool,
     look_up: Callable[[str], Known | None],
-) -> tuple[Result, str]:
+) -> tuple[Comparison, str]:
     here, there, note = expected.known.get(ours), *_there(expected, theirs, look_up)
     both = f"it is on {theirs}, and would be on {ours} here"
     if there is None:
-        return Result.DIFFERS, f"{both}: {theirs} is not known here"
+        return Comparison.DIFFERS, f"{both}: {theirs} is not known here"
     if there.weight is None:
-        return Result.DIFFERS, f"{both}: {theirs} is rejected here{note} by {there.reason}"
+        return Comparison.DIFFERS, f"{both}: {theirs} is rejected here{note} by {there.reason}"
     if here is None or here.weight is None:
-        return Result.DIFFERS, f"{both}"
+        return Comparison.DIFFERS, f"{both}"
     is_random = not note and there.rank < subset_size
     if is_random or abs(here.weight - there.weight) <= _EQUAL:
-        return Result.AS_GOOD, ""
+        return Comparison.AS_GOOD, ""
     why = (
         f"{both}: {theirs} weighs {there.weight:.4g}{note}, {ours} {here.weight:.4g}"
         f"{_parts(expected.weighers, here, there)}"
     )
-    return (Result.OVERLAPPED if is_overlapped else Result.DIFFERS), why
+    return (Comparison.OVERLAPPED if is_overlapped else Comparison.DIFFERS), why
 
 
 def _refused(expected: Expectation, theirs: str, look_up: Callable[[str], Known | None]) -> str:

@@ -17,10 +17,10 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.dry_run.comparison import (
+    Comparison,
     Difference,
     Expectation,
     Known,
-    Result,
     compared,
 )
 from scheduler_worker.service.dry_run.settings import DryRunSettings
@@ -76,7 +76,7 @@ class DryRun:
         self._observer = observer or Observer()
         self._guard = threading.Lock()
         self._pending: OrderedDict[tuple[str, ...], _Pending] = OrderedDict()
-        self._counts: Counter[Result] = Counter()
+        self._counts: Counter[Comparison] = Counter()
         """Since the last summary."""
         self._summary_due_s = clock.monotonic_s() + settings.summary_interval_s
         self.task = Periodic("dry-run", self.run_due, _LOOK_S)
@@ -116,11 +116,13 @@ class DryRun:
                 _, oldest = self._pending.popitem(last=False)
                 dropped.append(oldest)
         for each in dropped:
-            self._count([Difference(uuid, Result.DROPPED) for uuid in each.request.instance_uuids])
+            self._count(
+                [Difference(uuid, Comparison.DROPPED) for uuid in each.request.instance_uuids]
+            )
 
     def leave_out(self) -> None:
         """Count a copy that could not be decided."""
-        self._count([Difference("", Result.UNDECIDED)])
+        self._count([Difference("", Comparison.UNDECIDED)])
 
     def run_due(self) -> float:
         """Compare what has shown or is overdue; returns the seconds until the next look."""
@@ -196,7 +198,7 @@ class DryRun:
         with self._guard:
             counts, self._counts = self._counts, Counter()
             waiting = len(self._pending)
-        text = ", ".join(f"{counts[each]} {each}" for each in Result if counts[each])
+        text = ", ".join(f"{counts[each]} {each}" for each in Comparison if counts[each])
         LOG.info("Dry run: %s; %d requests are waited for", text or "nothing compared", waiting)
 
     # Where instances are

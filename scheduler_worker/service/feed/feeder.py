@@ -22,7 +22,7 @@ from scheduler_worker.model.feed import Outline
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, HostSource, ProviderSource
 from scheduler_worker.service.feed.clusters import ClusterNames
-from scheduler_worker.service.feed.part import Dependencies, PartFeed, remove
+from scheduler_worker.service.feed.part import FeedDependencies, PartFeed, remove
 from scheduler_worker.service.feed.records import FeedRecords, FeedState, PartProgress
 from scheduler_worker.service.feed.services import watched
 from scheduler_worker.service.feed.settings import FeedSettings
@@ -68,7 +68,7 @@ class Feeder:
         self._records = FeedRecords()
         self._store_ahead_s = 0.0
         self._held_until_s = float("-inf")
-        self._deps = Dependencies(
+        self._deps = FeedDependencies(
             source=source,
             inventory=inventory,
             fleet=fleet,

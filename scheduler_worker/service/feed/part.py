@@ -49,7 +49,7 @@ _ASKED_S = 1.0
 """What is reserved so shortly before a look may be for a move that the look does not show."""
 
 
-class Dependencies(NamedTuple):
+class FeedDependencies(NamedTuple):
     """The collaborators of the feed."""
 
     source: HostSource
@@ -74,7 +74,7 @@ class _TurnLostError(SchedulerWorkerError):
 class PartFeed:
     """One part. Any thread may call :meth:`run`, one thread everything else."""
 
-    def __init__(self, part: Part, progress: PartProgress, deps: Dependencies) -> None:
+    def __init__(self, part: Part, progress: PartProgress, deps: FeedDependencies) -> None:
         self.part = part
         self.progress = structs.replace(progress, name=part.name, problem="")
         """How far the part was read; replaced, never changed."""
@@ -375,7 +375,7 @@ class PartFeed:
 
 
 def end_unexpected(
-    deps: Dependencies, settled: Mapping[str, str | None], *, before_s: float
+    deps: FeedDependencies, settled: Mapping[str, str | None], *, before_s: float
 ) -> None:
     """End the reservations of instances that will not come to their hosts.
 

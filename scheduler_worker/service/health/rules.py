@@ -9,10 +9,9 @@ from typing import NamedTuple
 from scheduler_worker.model.findings import Finding, failed, warning
 from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.model.spreads import Spread
-from scheduler_worker.model.worker_reports import PartReport, Trouble, WorkerReport
+from scheduler_worker.model.worker_reports import PartReport, Trouble, WorkerFacts, WorkerReport
 from scheduler_worker.service.health import mends
 from scheduler_worker.service.health.reported import Reported
-from scheduler_worker.service.state.presence import WorkerFacts
 from scheduler_worker.wording import listed
 
 WORKERS = "the workers"

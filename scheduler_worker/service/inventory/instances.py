@@ -12,7 +12,7 @@ from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.moves import Moves
 from scheduler_worker.service.state.records import Instances
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-from scheduler_worker.service.state.writing import Plan, Writer
+from scheduler_worker.service.state.writing import WritePlan, Writer
 
 _ROUNDS = 8
 """Attempts to store the instances of a host that others move meanwhile."""
@@ -65,7 +65,7 @@ class InstanceAnnouncements:
         announced = tuple(announced)
         has_moved = False
 
-        def plan(_: str, now_s: float) -> Plan | None:
+        def plan(_: str, now_s: float) -> WritePlan | None:
             nonlocal has_moved
             has_moved = is_known and not replica.table.find(host)
             if has_moved:
@@ -82,7 +82,7 @@ class InstanceAnnouncements:
             keys = [records.INSTANCES + host, *(records.HOST + uuid for uuid in nodes)]
             guards = [Guard(key, replica.version(key)) for key in keys]  # it may leave meanwhile
             guards += reservations.guards(replica, reserved)
-            return Plan(Transaction(puts, guards), {"released": len(gone)}) if puts else None
+            return WritePlan(Transaction(puts, guards), {"released": len(gone)}) if puts else None
 
         for _ in range(_ROUNDS):
             replica = self._cluster_of(host)

@@ -11,7 +11,7 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.service.inventory.aggregates import AggregateUpdates
 from scheduler_worker.service.inventory.instances import InstanceAnnouncements
 from scheduler_worker.service.inventory.removal import HostRemoval
-from scheduler_worker.service.inventory.reports import HostReports, Ratios
+from scheduler_worker.service.inventory.reports import DefaultRatios, HostReports
 from scheduler_worker.service.inventory.reservation_ends import ReservationEnds
 from scheduler_worker.service.state.moves import Moves
 from scheduler_worker.service.state.replica import Fleet
@@ -32,7 +32,7 @@ class Inventory:
         self,
         *,
         fleet: Fleet,
-        ratios: Ratios,
+        ratios: DefaultRatios,
         reservation_ttl_s: float,
         remember_answers_s: float = 120.0,
         clusters: Sequence[str] = (),

@@ -10,7 +10,7 @@ from scheduler_worker.service.inventory.known_hosts import KnownHosts, uuids_of
 from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.moves import Moves
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-from scheduler_worker.service.state.writing import Plan, Writer
+from scheduler_worker.service.state.writing import WritePlan, Writer
 
 _ROUNDS = 8
 """Attempts to remove hosts that others move meanwhile."""
@@ -44,7 +44,7 @@ class HostRemoval:
         raise Conflict("Other workers kept moving the hosts between clusters; try again.")
 
     def _remove_from(self, replica: ClusterReplica, uuids: Sequence[str]) -> int:
-        def plan(uuid: str, _: float) -> Plan | None:
+        def plan(uuid: str, _: float) -> WritePlan | None:
             row = replica.table.row_of(uuid)
             reserved = reservations.on_host(replica, uuid)
             puts = reservations.given_back(reserved)
@@ -63,7 +63,9 @@ class HostRemoval:
                 guards.append(Guard(records.HOST + uuid, replica.version(records.HOST + uuid)))
                 if len(replica.table.find(host)) == 1:
                     puts.append(records.gone(records.INSTANCES + host))
-            return Plan(Transaction(puts, guards), {"removed": len(reserved)}) if puts else None
+            return (
+                WritePlan(Transaction(puts, guards), {"removed": len(reserved)}) if puts else None
+            )
 
         self._writer.write(replica, uuids, plan)
         # Once more, for what was reserved on them while the first write was planned.

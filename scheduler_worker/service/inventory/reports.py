@@ -50,7 +50,7 @@ from scheduler_worker.service.inventory.known_hosts import (
 from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.moves import Moves
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-from scheduler_worker.service.state.writing import Plan, Writer
+from scheduler_worker.service.state.writing import WritePlan, Writer
 
 MAX_CLOCK_SKEW_S = 60.0
 """How far ahead of the store's clock a report's ``updated_at`` may be."""
@@ -62,7 +62,7 @@ _CHUNK = 500
 """Hosts written by one call to the store, which it serves in a few milliseconds."""
 
 
-class Ratios(msgspec.Struct, frozen=True):
+class DefaultRatios(msgspec.Struct, frozen=True):
     """Allocation ratios of hosts that report none (or 0.0)."""
 
     cpu: float = 4.0
@@ -93,7 +93,7 @@ class HostReports:
         fleet: Fleet,
         writer: Writer,
         moves: Moves,
-        ratios: Ratios,
+        ratios: DefaultRatios,
         reservation_ttl_s: float,
         remember_answers_s: float,
         clusters: Sequence[str],
@@ -308,7 +308,7 @@ class HostReports:
         *,
         elsewhere: list[_Update],
         renamed: list[tuple[str, str]],
-    ) -> Plan | None:
+    ) -> WritePlan | None:
         report = update.report
         known = record_of(replica, report)
         if known is None:  # It was moved or removed, or the store lost it.
@@ -341,7 +341,7 @@ class HostReports:
             guards += more
         keys = {records.HOST + uuid for uuid in (known.uuid, kept, *formers)}
         guards += [Guard(key, replica.version(key)) for key in sorted(keys)]
-        return Plan(Transaction(puts, guards), {"absorbed": len(ended)}) if puts else None
+        return WritePlan(Transaction(puts, guards), {"absorbed": len(ended)}) if puts else None
 
     def _plan_instances(
         self,
@@ -379,12 +379,14 @@ class HostReports:
             guards.append(Guard(key, replica.version(key)))
         return ended
 
-    def _follow(self, replica: ClusterReplica, uuids: tuple[str, str], now_s: float) -> Plan | None:
+    def _follow(
+        self, replica: ClusterReplica, uuids: tuple[str, str], now_s: float
+    ) -> WritePlan | None:
         before, after = uuids
         if replica.table.row_of(before) is not None:
             return None
         puts, guards = self._renamed(replica, before, after, now_s)
-        return Plan(Transaction(puts, guards)) if puts else None
+        return WritePlan(Transaction(puts, guards)) if puts else None
 
     def _renamed(
         self, replica: ClusterReplica, before: str, after: str, now_s: float

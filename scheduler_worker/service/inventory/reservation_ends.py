@@ -11,12 +11,12 @@ from scheduler_worker.service.inventory.known_hosts import KnownHosts
 from scheduler_worker.service.state import reservations
 from scheduler_worker.service.state.moves import Moves
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-from scheduler_worker.service.state.writing import Plan, Writer
+from scheduler_worker.service.state.writing import WritePlan, Writer
 
 _ROUNDS = 8
 """Attempts to find reservations that others move meanwhile."""
 
-_Ending = Callable[[ClusterReplica, str, float], Plan | None]
+_Ending = Callable[[ClusterReplica, str, float], WritePlan | None]
 
 
 class ReservationEnds:
@@ -65,7 +65,7 @@ class ReservationEnds:
         replica = self._fleet.cluster(cluster)
         is_there = False
 
-        def plan(uuid: str, now_s: float) -> Plan | None:
+        def plan(uuid: str, now_s: float) -> WritePlan | None:
             nonlocal is_there
             found = reservations.released(
                 replica, uuid, now_s, remember_s=self._remember_answers_s, only=reservation
@@ -109,7 +109,7 @@ class ReservationEnds:
         """End the reservations in one cluster; returns the instances that had some."""
         found: set[str] = set()
 
-        def plan(uuid: str, now_s: float) -> Plan | None:
+        def plan(uuid: str, now_s: float) -> WritePlan | None:
             # A plan may be made several times; the last one is what was written, if anything.
             (found.add if replica.reservations_of(uuid) else found.discard)(uuid)
             return end(replica, uuid, now_s)

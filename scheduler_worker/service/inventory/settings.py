@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler_worker.service.inventory.reports import Ratios
+from scheduler_worker.service.inventory.reports import DefaultRatios
 
 
 class InventorySettings(msgspec.Struct, frozen=True, kw_only=True):
     """What host reports may leave out, and how long reservations last; times in seconds."""
 
-    ratios: Ratios = Ratios()
+    ratios: DefaultRatios = DefaultRatios()
     clusters: tuple[str, ...] = ()
     """The only clusters that a report may name; empty: any."""
     reservation_ttl_s: float = 600.0

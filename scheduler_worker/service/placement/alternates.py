@@ -9,8 +9,8 @@ from msgspec import structs
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.service.state.dependencies import Dependencies
-from scheduler_worker.service.state.lease import ClusterView
+from scheduler_worker.service.placement.dependencies import PlacementDependencies
+from scheduler_worker.service.placement.lease import ClusterView
 
 
 def are_short(decision: Decision, request: Request) -> bool:
@@ -35,7 +35,7 @@ def without(decision: Decision, hosts: Collection[str]) -> Decision:
 
 
 def renewed(
-    deps: Dependencies, decision: Decision, request: Request, cluster: str | None
+    deps: PlacementDependencies, decision: Decision, request: Request, cluster: str | None
 ) -> Decision:
     """The decision with the alternates that there are now; nothing is reserved for them.
 

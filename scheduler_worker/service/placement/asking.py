@@ -21,8 +21,8 @@ from scheduler_worker.model.allocation_candidates import (
     AllocationCandidate,
     AllocationCandidates,
     CandidatesAnswer,
+    ProviderRoom,
     ReservedUse,
-    Room,
     SharingProvider,
 )
 from scheduler_worker.model.claims import Claim
@@ -39,8 +39,8 @@ from scheduler_worker.scheduling.prefilters.candidates_query import (
     rooms,
 )
 from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
+from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.question_pool import Question, QuestionPool
-from scheduler_worker.service.state.dependencies import Dependencies
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
 _FOR_THE_DECISION = 0.2
@@ -84,7 +84,7 @@ class _Reserved(NamedTuple):
 class Asking:
     """Asks about requests; safe for threads."""
 
-    def __init__(self, deps: Dependencies, ports: AskingPorts) -> None:
+    def __init__(self, deps: PlacementDependencies, ports: AskingPorts) -> None:
         self._deps = deps
         self._ports = ports
         self._settings = ports.settings
@@ -205,7 +205,7 @@ class Asking:
             return None
         reserved = self._reserved(sharing, timeout_s)
         found: dict[str, tuple[AllocationCandidate, ...]] = {}
-        known: dict[str, dict[str, Room]] = {}
+        known: dict[str, dict[str, ProviderRoom]] = {}
         for query in asked:
             answer = self._ask(query, timeout_s)
             for root, some in by_root(needs, answer, unpinned=query.unpinned).items():

@@ -11,9 +11,9 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.ports import Seen
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.service.placement.cluster_order import in_order
-from scheduler_worker.service.state.dependencies import Dependencies
+from scheduler_worker.service.placement.dependencies import PlacementDependencies
+from scheduler_worker.service.placement.lease import ClusterView
 from scheduler_worker.service.state.idempotency import given_up, reserved_rows
-from scheduler_worker.service.state.lease import ClusterView
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.routing import CLUSTER_HINT
 from scheduler_worker.service.state.white_list import migration_of
@@ -61,7 +61,7 @@ def _has(replica: ClusterReplica, host: str | None, node: str | None) -> bool:
 class ClusterChoice:
     """Chooses the candidate clusters of requests from the clusters of the fleet."""
 
-    def __init__(self, deps: Dependencies) -> None:
+    def __init__(self, deps: PlacementDependencies) -> None:
         self._deps = deps
         self._globals_read_s = float("-inf")
         self._has_known_several = False

@@ -29,7 +29,7 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.model.allocations import Amounts, Consumer
 from scheduler_worker.observer import Observer
-from scheduler_worker.placement import Allocations, Refusal, Why
+from scheduler_worker.placement import Allocations, ClaimRefusal, Why
 from scheduler_worker.ports import Clock
 from scheduler_worker.service.placement.pauses import Pauses
 from scheduler_worker.waiters import Waiter
@@ -63,7 +63,7 @@ class ClaimSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ClaimRefused(Exception):
     """Placement does not take a claim at these hosts; nothing was written for the job."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: ClaimRefusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
 
@@ -305,7 +305,7 @@ class ClaimPool:
         job.end(job.trouble or PlacementUnavailable("it was too slow for the caller"))
         return False
 
-    def _write(self, jobs: Sequence[ClaimJob]) -> Refusal | None:
+    def _write(self, jobs: Sequence[ClaimJob]) -> ClaimRefusal | None:
         consumers = [each for job in jobs for each in job.consumers]
         for job in jobs:
             job.may_be_written = True  # unless an answer says otherwise
@@ -323,7 +323,7 @@ class ClaimPool:
         left_s = min(job.deadline_s for job in jobs) - self._clock.monotonic_s()
         return min(max(left_s, _SHORTEST_S), _LONGEST_S)
 
-    def _after(self, part: list[ClaimJob], refusal: Refusal | None) -> list[list[ClaimJob]]:
+    def _after(self, part: list[ClaimJob], refusal: ClaimRefusal | None) -> list[list[ClaimJob]]:
         """What is still to be written."""
         if refusal is None:
             for job in part:
@@ -367,7 +367,7 @@ class ClaimPool:
         for job in part:
             job.end(WorkerStops(f"The worker stops; try again. {trouble}"))
 
-    def _rebased(self, job: ClaimJob, refusal: Refusal) -> bool:
+    def _rebased(self, job: ClaimJob, refusal: ClaimRefusal) -> bool:
         """Take in what Placement has of the job's consumers; whether to write upon that now.
 
         Ends a job that has no place there. Raises PlacementUnavailable, PlacementRefused.
@@ -462,13 +462,13 @@ def _upon(
     return found.with_more(wanted.held) if may_join(found) else None
 
 
-def _conflict(refusal: Refusal, written: Iterable[Consumer]) -> PlacementConflict:
+def _conflict(refusal: ClaimRefusal, written: Iterable[Consumer]) -> PlacementConflict:
     """Placement seldom says which providers others write to; then it is one of the claim's."""
     held = {provider for each in written for provider in each.held}
     return PlacementConflict(listed(refusal.providers or sorted(held)))
 
 
-def _divided(part: list[ClaimJob], refusal: Refusal) -> list[list[ClaimJob]]:
+def _divided(part: list[ClaimJob], refusal: ClaimRefusal) -> list[list[ClaimJob]]:
     """The jobs that a refusal names and the others, if it tells them apart."""
     named = set(refusal.providers)
     hit = [job for job in part if _concerns(job, named)]

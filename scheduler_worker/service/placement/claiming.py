@@ -25,7 +25,7 @@ from scheduler_worker.service.placement.claim_pool import (
     ClaimRefused,
     ClaimSettings,
 )
-from scheduler_worker.service.state.dependencies import Dependencies
+from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
 _FOR_THE_ANSWER = 0.1
@@ -51,7 +51,7 @@ class PlacementPorts(msgspec.Struct, frozen=True):
 class Claiming:
     """Claims decisions, and takes claims back."""
 
-    def __init__(self, deps: Dependencies, ports: PlacementPorts) -> None:
+    def __init__(self, deps: PlacementDependencies, ports: PlacementPorts) -> None:
         self._deps = deps
         self._reader = ports.reader
         self._settings = ports.settings

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.service.state.lease import ClusterView
+from scheduler_worker.service.placement.lease import ClusterView
 
 
 def in_order(views: Sequence[ClusterView], spec: RequestSpec) -> list[int]:

@@ -12,10 +12,10 @@ from scheduler_worker.model.decisions import Explanation
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.placement.asking import Asking
 from scheduler_worker.service.placement.candidates import ClusterChoice
+from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.explanations import explain_request
 from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.rehearsal import Rehearsal, rehearse
-from scheduler_worker.service.state.dependencies import Dependencies
 from scheduler_worker.waiters import complete
 
 _EXPLAINED_IN_S = 10.0
@@ -27,7 +27,7 @@ class Explaining(NamedTuple):
     (None: hosts report themselves).
     """
 
-    deps: Dependencies
+    deps: PlacementDependencies
     choice: ClusterChoice
     asking: Asking | None
     freshness: Freshness | None

@@ -9,14 +9,14 @@ from scheduler_worker.model.decisions import Diagnosis, Explanation
 from scheduler_worker.scheduling.explain import explain
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.service.placement.candidates import ClusterChoice, refusal
-from scheduler_worker.service.state.dependencies import Dependencies
+from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.state.seeded_random import random_source
 from scheduler_worker.service.state.white_list import narrowed
 
 
 def explain_request(
-    deps: Dependencies,
+    deps: PlacementDependencies,
     choice: ClusterChoice,
     request: Request,
     *,
@@ -48,7 +48,7 @@ def explain_request(
 
 
 def _explain(
-    deps: Dependencies,
+    deps: PlacementDependencies,
     replica: ClusterReplica,
     request: Request,
     hosts: Sequence[str],

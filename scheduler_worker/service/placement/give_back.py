@@ -7,16 +7,16 @@ from functools import partial
 
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.model.claims import Reservation
+from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.state import reservations
-from scheduler_worker.service.state.dependencies import Dependencies
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.routing import Routing
-from scheduler_worker.service.state.writing import Plan
+from scheduler_worker.service.state.writing import WritePlan
 
 LOG = logging.getLogger(__name__)
 
 
-def take_back(deps: Dependencies, routing: Routing) -> set[str]:
+def take_back(deps: PlacementDependencies, routing: Routing) -> set[str]:
     """Delete the reservations that were committed in each cluster, if they are still the same.
 
     A reservation that was answered to another request since, or announced, stays. If the store
@@ -41,7 +41,7 @@ def take_back(deps: Dependencies, routing: Routing) -> set[str]:
 
 def _deletion(
     replica: ClusterReplica, planned: dict[str, bool], made: Reservation, _now_s: float
-) -> Plan | None:
+) -> WritePlan | None:
     """Also notes in ``planned`` whether the reservation is deleted."""
     plan = reservations.taken_back(replica, made)
     planned[made.id] = plan is not None

@@ -30,17 +30,17 @@ from scheduler_worker.scheduling.pipeline import (
     with_group_host,
 )
 from scheduler_worker.service.placement.cluster_order import in_order
+from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.give_back import take_back
-from scheduler_worker.service.state.dependencies import Dependencies
+from scheduler_worker.service.placement.lease import ClusterView, Lease, Placement
 from scheduler_worker.service.state.intents import DecidedElsewhere, Intent
-from scheduler_worker.service.state.lease import ClusterView, Lease, Placement
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.routing import Routing
 from scheduler_worker.service.state.trace import RequestTrace
 
 
 def place(
-    deps: Dependencies,
+    deps: PlacementDependencies,
     replicas: Sequence[ClusterReplica],
     trace: RequestTrace,
     routing: Routing,
@@ -136,7 +136,7 @@ def give_back(views: Iterable[ClusterView], claims: Sequence[Claim]) -> None:
 
 
 def _acquire(
-    deps: Dependencies,
+    deps: PlacementDependencies,
     replicas: Sequence[ClusterReplica],
     held: contextlib.ExitStack,
     deadline_s: float,
@@ -175,7 +175,7 @@ def _check_that_none_moved(leases: Sequence[Lease], request: Request, routing: R
 
 
 def _declare(
-    deps: Dependencies, leases: Sequence[Lease], routing: Routing, decision: Decision
+    deps: PlacementDependencies, leases: Sequence[Lease], routing: Routing, decision: Decision
 ) -> None:
     """Declare where the instances go; gives the claims back when another copy was faster."""
     views = [lease.view for lease in leases]
@@ -195,7 +195,7 @@ def _declare(
 
 
 def _commit(
-    deps: Dependencies,
+    deps: PlacementDependencies,
     leases: Sequence[Lease],
     request: Request,
     routing: Routing,
@@ -228,7 +228,9 @@ def _commit(
     return "+".join(lease.replica.scope for lease, _ in parts)
 
 
-def _undo(deps: Dependencies, claimed: Sequence[tuple[Lease, Placement]], routing: Routing) -> None:
+def _undo(
+    deps: PlacementDependencies, claimed: Sequence[tuple[Lease, Placement]], routing: Routing
+) -> None:
     """Give back what was only claimed, and take back what was reserved already."""
     for lease, placement in claimed:
         lease.view.give_back(placement.claims)

@@ -10,9 +10,9 @@ from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.decisions import Explanation
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.placement.candidates import ClusterChoice
+from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.explanations import explain_request
-from scheduler_worker.service.state.dependencies import Dependencies
-from scheduler_worker.service.state.lease import ClusterView
+from scheduler_worker.service.placement.lease import ClusterView
 from scheduler_worker.service.state.replica import ClusterReplica
 
 
@@ -25,7 +25,7 @@ class Rehearsal(msgspec.Struct, frozen=True):
 
 
 def rehearse(
-    deps: Dependencies, choice: ClusterChoice, request: Request, *, limit: int
+    deps: PlacementDependencies, choice: ClusterChoice, request: Request, *, limit: int
 ) -> Rehearsal:
     """Decide as for a request that a single cluster takes whole; takes no lock of the store.
 
@@ -39,7 +39,7 @@ def rehearse(
 
 
 def _hosts(
-    deps: Dependencies, clusters: Sequence[ClusterReplica], request: Request
+    deps: PlacementDependencies, clusters: Sequence[ClusterReplica], request: Request
 ) -> tuple[str, ...]:
     for replica in clusters:
         with replica.lock:

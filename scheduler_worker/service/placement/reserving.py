@@ -20,13 +20,13 @@ from scheduler_worker.scheduling.queue_priority import priority_boost_s
 from scheduler_worker.service.placement import alternates, multi_cluster
 from scheduler_worker.service.placement.asking import Asking
 from scheduler_worker.service.placement.candidates import Candidates, ClusterChoice, refusal
+from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.give_back import take_back
+from scheduler_worker.service.placement.lease import ClusterView
+from scheduler_worker.service.placement.queue import ClusterQueue
 from scheduler_worker.service.placement.waiting import CapacityWaiters
-from scheduler_worker.service.state.dependencies import Dependencies
 from scheduler_worker.service.state.intents import DecidedElsewhere
-from scheduler_worker.service.state.lease import ClusterView
-from scheduler_worker.service.state.queue import ClusterQueue
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.routing import Routing
 from scheduler_worker.service.state.trace import RequestTrace
@@ -48,7 +48,7 @@ class Reserving:
 
     def __init__(
         self,
-        deps: Dependencies,
+        deps: PlacementDependencies,
         choice: ClusterChoice,
         asking: Asking | None,
         freshness: Freshness | None,

@@ -18,6 +18,7 @@ from scheduler_worker.service.placement.asking import Asking, AskingPorts
 from scheduler_worker.service.placement.candidates import ClusterChoice
 from scheduler_worker.service.placement.claim_pool import ClaimJob
 from scheduler_worker.service.placement.claiming import Claiming, HostsRefused, PlacementPorts
+from scheduler_worker.service.placement.dependencies import PlacementDependencies, PlacementLimits
 from scheduler_worker.service.placement.explaining import Explaining
 from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.give_back import take_back
@@ -25,7 +26,6 @@ from scheduler_worker.service.placement.rehearsal import Rehearsal
 from scheduler_worker.service.placement.reserving import Reserving
 from scheduler_worker.service.placement.verifying import Verification, Verifying, VerifyingPorts
 from scheduler_worker.service.policies.pipelines import Pipelines
-from scheduler_worker.service.state.dependencies import Dependencies, Limits
 from scheduler_worker.service.state.intents import PlacementIntents
 from scheduler_worker.service.state.moves import Moves
 from scheduler_worker.service.state.records import Verdict
@@ -55,7 +55,7 @@ class Scheduler:
         lock: ClusterLock,
         pipelines: Callable[[], Pipelines],
         clock: Clock,
-        limits: Limits,
+        limits: PlacementLimits,
         observer: Observer | None = None,
         placement: PlacementPorts | None = None,
         asking: AskingPorts | None = None,
@@ -73,7 +73,7 @@ class Scheduler:
         """
         observer = observer or Observer()
         self._keep = keep
-        self._deps = Dependencies(
+        self._deps = PlacementDependencies(
             fleet=fleet,
             lock=lock,
             pipelines=pipelines,

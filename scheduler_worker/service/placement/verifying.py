@@ -23,8 +23,8 @@ from scheduler_worker.placement import ProviderTrees
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
 from scheduler_worker.scheduling.prefilters.traits import DISABLED
+from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.question_pool import Question, QuestionPool
-from scheduler_worker.service.state.dependencies import Dependencies
 
 LOG = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ def _tree_differs(chosen: HostRecord, tree: Sequence[ResourceProvider]) -> bool:
 class Verifying:
     """Asks about decisions; safe for threads."""
 
-    def __init__(self, deps: Dependencies, ports: VerifyingPorts) -> None:
+    def __init__(self, deps: PlacementDependencies, ports: VerifyingPorts) -> None:
         self._deps = deps
         self._ports = ports
         self._pool: QuestionPool[Facts] = QuestionPool(deps.clock, name="verify", workers=_WORKERS)

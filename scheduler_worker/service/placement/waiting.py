@@ -16,8 +16,8 @@ from scheduler_worker.errors import NoValidHost, WorkerStops
 from scheduler_worker.ports import Seen
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.placement import multi_cluster
-from scheduler_worker.service.state.dependencies import Dependencies
-from scheduler_worker.service.state.lease import ClusterView
+from scheduler_worker.service.placement.dependencies import PlacementDependencies
+from scheduler_worker.service.placement.lease import ClusterView
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.routing import Routing
 from scheduler_worker.service.state.trace import RequestTrace
@@ -29,7 +29,7 @@ Clusters = Sequence[ClusterReplica]
 class CapacityWaiters:
     """The requests of this process that wait for capacity, at most ``max_waiting``."""
 
-    def __init__(self, deps: Dependencies) -> None:
+    def __init__(self, deps: PlacementDependencies) -> None:
         self._deps = deps
         self._guard = threading.Lock()
         self._watches: dict[str, _ClusterWatch] = {}
@@ -171,7 +171,7 @@ class CapacityWaiters:
 class _ClusterWatch:
     """Watches one cluster for changes, in a thread that runs while requests wait for them."""
 
-    def __init__(self, replica: ClusterReplica, deps: Dependencies) -> None:
+    def __init__(self, replica: ClusterReplica, deps: PlacementDependencies) -> None:
         self._replica = replica
         self._deps = deps
         self._changed = threading.Condition()

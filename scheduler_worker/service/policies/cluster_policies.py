@@ -20,7 +20,7 @@ from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.policy_rules import uses
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-from scheduler_worker.service.state.writing import Plan, Writer
+from scheduler_worker.service.state.writing import WritePlan, Writer
 
 _MAX_ATTEMPTS = 8
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.2
@@ -175,11 +175,11 @@ class ClusterPolicies:
     ) -> None:
         key = records.POLICY_IN_FORCE
 
-        def plan(_: str, _now_s: float) -> Plan | None:
+        def plan(_: str, _now_s: float) -> WritePlan | None:
             put = change(replica.policy)
             if put is None:
                 return None
-            return Plan(Transaction([put], [Guard(key, replica.version(key))]))
+            return WritePlan(Transaction([put], [Guard(key, replica.version(key))]))
 
         self._writer.write(replica, [key], plan)
 

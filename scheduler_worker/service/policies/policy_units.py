@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
+from scheduler_worker.model.unit_facts import UnitFacts
 from scheduler_worker.policy_store import StoredUnit
 from scheduler_worker.scheduling.catalogue import (
     Catalogue,
@@ -20,16 +19,12 @@ from scheduler_worker.scheduling.catalogue import (
 )
 
 
-class PolicyUnit(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyUnit(UnitFacts, frozen=True, kw_only=True):
     """One kind of a unit."""
 
-    id: str
-    name: str
     kind: UnitKind
-    description: str = ""
     is_internal: bool = True
     """Whether it comes with the worker."""
-    is_enabled: bool = True
     parameters: tuple[Parameter, ...] = ()
 
 

@@ -23,12 +23,12 @@ from scheduler_worker.scheduling.selections import resources_of
 from scheduler_worker.service.decisions.reasons import why_refused
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.policies.pipelines import Pipelines
-from scheduler_worker.service.replay.rewinding import Taken, rewound
+from scheduler_worker.service.replay.rewinding import InstanceUse, rewound
 from scheduler_worker.service.replay.snapshot import Snapshot, instances_in, reservations_in
 from scheduler_worker.service.state.replica import Fleet
 
 
-class Plan(NamedTuple):
+class ReplayPlan(NamedTuple):
     """What is to be decided again, and on which hosts."""
 
     snapshot: Snapshot
@@ -61,7 +61,9 @@ class Rehearsed(NamedTuple):
         return "moved" if before else "placed"
 
 
-def planned(snapshot: Snapshot, decisions: Iterable[KeptDecision], pipelines: Pipelines) -> Plan:
+def planned(
+    snapshot: Snapshot, decisions: Iterable[KeptDecision], pipelines: Pipelines
+) -> ReplayPlan:
     """What to decide again of these decisions, in whatever order they are given."""
     left_out: Counter[str] = Counter()
     wanted: list[KeptDecision] = []
@@ -89,13 +91,13 @@ def planned(snapshot: Snapshot, decisions: Iterable[KeptDecision], pipelines: Pi
             rehearsed.append(each)
     staying = {each.id for uuid, each in last.items() if uuid in before.instances}
     staying |= {each.id for each in rehearsed if each.outline.result == "refused"}
-    return Plan(before.snapshot, tuple(rehearsed), frozenset(staying), left_out)
+    return ReplayPlan(before.snapshot, tuple(rehearsed), frozenset(staying), left_out)
 
 
 class Replay:
     """Decides a plan on a scheduler of its own, whose state has the plan's snapshot."""
 
-    def __init__(self, plan: Plan, fleet: Fleet, pipelines: Pipelines) -> None:
+    def __init__(self, plan: ReplayPlan, fleet: Fleet, pipelines: Pipelines) -> None:
         self._plan = plan
         self._fleet = fleet
         self._pipelines = pipelines
@@ -177,9 +179,9 @@ def _present(snapshot: Snapshot) -> set[str]:
     return found
 
 
-def _taken(spec: RequestSpec, pipelines: Pipelines) -> Taken:
+def _taken(spec: RequestSpec, pipelines: Pipelines) -> InstanceUse:
     try:
         amounts = dict(needs_of(spec, pipelines.nova.candidates.parameters).amounts)
     except (NoValidHost, RequestError):
         amounts = {}
-    return Taken(resources_of(spec.flavor), amounts)
+    return InstanceUse(resources_of(spec.flavor), amounts)

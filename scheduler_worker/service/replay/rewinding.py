@@ -19,7 +19,7 @@ from scheduler_worker.service.replay.snapshot import (
 from scheduler_worker.service.state import records
 
 
-class Taken(NamedTuple):
+class InstanceUse(NamedTuple):
     """What an instance takes of its host."""
 
     resources: Resources
@@ -35,7 +35,7 @@ class Rewound(NamedTuple):
     """Those that were there."""
 
 
-def rewound(snapshot: Snapshot, taken: Mapping[str, Taken]) -> Rewound:
+def rewound(snapshot: Snapshot, taken: Mapping[str, InstanceUse]) -> Rewound:
     """The snapshot as if these instances, by uuid, were not there.
 
     Reservations go as they are. What a host reports as used is reduced by what the instance takes
@@ -62,7 +62,7 @@ def rewound(snapshot: Snapshot, taken: Mapping[str, Taken]) -> Rewound:
     return Rewound(Snapshot(snapshot.now_s, scopes), frozenset(gone))
 
 
-def _remove_reservations(found: dict[str, bytes], wanted: Mapping[str, Taken]) -> set[str]:
+def _remove_reservations(found: dict[str, bytes], wanted: Mapping[str, InstanceUse]) -> set[str]:
     """Remove the reservations of these instances; returns whose there were."""
     removed = {
         key: each.instance_uuid
@@ -74,7 +74,9 @@ def _remove_reservations(found: dict[str, bytes], wanted: Mapping[str, Taken]) -
     return set(removed.values())
 
 
-def _hosts_of(snapshot: Snapshot, wanted: Mapping[str, Taken]) -> dict[tuple[str, str], list[str]]:
+def _hosts_of(
+    snapshot: Snapshot, wanted: Mapping[str, InstanceUse]
+) -> dict[tuple[str, str], list[str]]:
     """Cluster and host -> the wanted instances that are there, and nowhere else."""
     places: dict[str, list[tuple[str, str]]] = {}
     for cluster, found in snapshot.clusters.items():
@@ -105,7 +107,7 @@ def _remove_instances(found: dict[str, bytes], gone: set[str]) -> None:
             found[put.key] = put.value or b""
 
 
-def _without(node: HostRecord, instance: str, taken: Taken) -> HostRecord:
+def _without(node: HostRecord, instance: str, taken: InstanceUse) -> HostRecord:
     of, disk_gb = taken.resources, -(-taken.resources.disk_mb // 1024)
     more = {
         name: value + amount

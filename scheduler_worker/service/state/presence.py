@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from scheduler_worker.errors import StateUnavailable
-from scheduler_worker.model.worker_reports import WorkerReport
+from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Put, Seen, Store, Transaction
 from scheduler_worker.service.state import reports
@@ -26,23 +26,6 @@ _KEY = "w:"
 RENEW_S = 10.0
 LASTS_S = 30.0
 """How long a record outlives its last renewal."""
-
-
-class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says of itself."""
-
-    name: str
-    """``[DEFAULT] host``, unique among the workers of a topic."""
-    version: str
-    topic: str
-    is_claiming: bool = False
-    """Whether it claims in Placement."""
-    is_feeding: bool = False
-    """Whether its hosts come from Nova's databases."""
-    is_dry_run: bool = False
-    """Whether it decides on copies of requests, and answers none."""
-    is_drained: bool = False
-    """Whether it takes no more requests from the topic's queue, until it is resumed."""
 
 
 class WorkerRecords(Replica):

@@ -1,6 +1,6 @@
 """How reservations end: what to write when they are absorbed, confirmed or released.
 
-Each function returns puts, guards or a :class:`Plan`, and writes nothing. Callers hold the
+Each function returns puts, guards or a :class:`WritePlan`, and writes nothing. Callers hold the
 replica's lock.
 """
 
@@ -16,7 +16,7 @@ from scheduler_worker.ports import Guard, Put, Transaction
 from scheduler_worker.scheduling import absorption
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica
-from scheduler_worker.service.state.writing import Plan
+from scheduler_worker.service.state.writing import WritePlan
 
 
 def on_host(replica: ClusterReplica, host_uuid: str) -> list[Reservation]:
@@ -75,7 +75,7 @@ def absorbed(reservations: Iterable[Reservation], now_s: float, remember_s: floa
 
 def confirmed(
     replica: ClusterReplica, instance_uuid: str, now_s: float, *, ttl_s: float
-) -> Plan | None:
+) -> WritePlan | None:
     """Extend the reservations of an existing instance by ``ttl_s``, until its use is reported."""
     reservations = replica.reservations_of(instance_uuid)
     puts = [
@@ -99,7 +99,7 @@ def released(
     *,
     remember_s: float,
     only: Reservation | None = None,
-) -> Plan | None:
+) -> WritePlan | None:
     """Delete the reservations and the remembered answer of an instance that will not be created.
 
     That there were reservations is remembered for ``remember_s``, to answer a repeated release.
@@ -116,7 +116,7 @@ def released(
     return _plan(replica, reservations, puts, "released")
 
 
-def taken_back(replica: ClusterReplica, made: Reservation) -> Plan | None:
+def taken_back(replica: ClusterReplica, made: Reservation) -> WritePlan | None:
     """Delete a reservation that was never answered; None if it is another one by now.
 
     Then another request was answered with it, which renews it, or its instance was announced. What
@@ -125,7 +125,7 @@ def taken_back(replica: ClusterReplica, made: Reservation) -> Plan | None:
     now = replica.reservations.get(made.id)
     if now is None or _without_notes(now) != _without_notes(made):
         return None
-    return Plan(
+    return WritePlan(
         Transaction([records.gone(records.RESERVATION + made.id)], guards(replica, [made])),
         {"released": 1},
     )
@@ -172,7 +172,7 @@ def renamed(
 
 def _plan(
     replica: ClusterReplica, reservations: Sequence[Reservation], puts: Sequence[Put], how: str
-) -> Plan | None:
+) -> WritePlan | None:
     if not puts:
         return None
-    return Plan(Transaction(puts, guards(replica, reservations)), {how: len(reservations)})
+    return WritePlan(Transaction(puts, guards(replica, reservations)), {how: len(reservations)})

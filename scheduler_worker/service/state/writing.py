@@ -18,7 +18,7 @@ T = TypeVar("T")
 _MAX_ATTEMPTS = 8
 
 
-class Plan(NamedTuple):
+class WritePlan(NamedTuple):
     """A transaction, and how many reservations end by it in which way."""
 
     transaction: Transaction
@@ -37,7 +37,7 @@ class Writer:
         self,
         replica: ClusterReplica,
         items: Sequence[T],
-        plan: Callable[[T, float], Plan | None],
+        plan: Callable[[T, float], WritePlan | None],
         *,
         once: str | None = None,
         is_current: bool = False,
@@ -80,7 +80,7 @@ class Writer:
     def _attempt(
         self,
         replica: ClusterReplica,
-        writing: Sequence[tuple[T, Plan]],
+        writing: Sequence[tuple[T, WritePlan]],
         once: str | None,
         now_s: float,
     ) -> tuple[list[T], int]:

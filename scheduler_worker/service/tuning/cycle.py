@@ -20,16 +20,16 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Publisher
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.tuning.host_states import (
-    HostState,
     HostStates,
     SetBy,
+    TunedHostState,
     evaluator_state,
     set_by_of,
 )
 from scheduler_worker.service.tuning.inputs import HostOutputs, cluster_inputs
 from scheduler_worker.service.tuning.records import TuningTurn
 from scheduler_worker.tuning.averages import MovingAverages
-from scheduler_worker.tuning.evaluate import Cycle, Diagnostic, Options, evaluate
+from scheduler_worker.tuning.evaluate import Cycle, Diagnostic, ElapsedOptions, evaluate
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import Entity, Sample, Value, entity_groups
 
@@ -54,7 +54,7 @@ class TuningSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts without a report for this long are not tuned."""
 
 
-class Dependencies(NamedTuple):
+class TuningDependencies(NamedTuple):
     """The collaborators of all clusters' tuning."""
 
     fleet: Fleet
@@ -67,7 +67,7 @@ class Dependencies(NamedTuple):
 class ClusterTuning:
     """Tunes one cluster on behalf of this process."""
 
-    def __init__(self, cluster: str, deps: Dependencies) -> None:
+    def __init__(self, cluster: str, deps: TuningDependencies) -> None:
         self._cluster = cluster
         self._deps = deps
         self._states = HostStates(cluster)
@@ -101,7 +101,7 @@ class ClusterTuning:
         alive = (each for each in records if not self._is_silent(each, turn.at_s))
         inputs = cluster_inputs(alive, states, self._averages(program), parameters)
         before, set_before = evaluator_state(states.values()), set_by_of(states.values())
-        options = Options(max_elapsed_s=_MAX_INTERVALS * settings.interval_s)
+        options = ElapsedOptions(max_elapsed_s=_MAX_INTERVALS * settings.interval_s)
         groups = entity_groups(inputs.samples, program.plans)
         cycle = evaluate(program, groups, before, turn.at_s, options)
         set_by = set_before | _set_now(cycle, set_before, turn.at_s)
@@ -110,7 +110,7 @@ class ClusterTuning:
         }
         outputs = inputs.outputs(cycle.changes)
         unsent = self._send(inputs.records, outputs, notified_at_s, turn, until_s)
-        written: dict[str, HostState | None] = {
+        written: dict[str, TunedHostState | None] = {
             host: inputs.host_state(host, before, set_before, notified_at_s[host])
             if host in unsent
             else inputs.host_state(host, cycle.state, set_by, turn.at_s)

@@ -50,7 +50,7 @@ class EntityState(msgspec.Struct, frozen=True, array_like=True):
     """By output; one whose value an earlier release emitted has no entry."""
 
 
-class HostState(msgspec.Struct, frozen=True):
+class TunedHostState(msgspec.Struct, frozen=True):
     """The state of a host and of everything on it."""
 
     reported_at_s: float
@@ -62,7 +62,7 @@ class HostState(msgspec.Struct, frozen=True):
 
 _Kept = TypeVar("_Kept")
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(HostState).decode
+_decode = msgspec.json.Decoder(TunedHostState).decode
 
 
 class StoredHostStates(Replica):
@@ -77,7 +77,7 @@ class StoredHostStates(Replica):
         """Whether the host has a state."""
         return uuid in self._stored
 
-    def get(self, uuid: str) -> HostState | None:
+    def get(self, uuid: str) -> TunedHostState | None:
         """The state of a host."""
         stored = self._stored.get(uuid)
         return None if stored is None else _decode(stored)
@@ -95,7 +95,7 @@ class HostStates(Replica):
 
     def __init__(self, cluster: str) -> None:
         super().__init__(_scope(cluster))
-        self.hosts: dict[str, HostState] = {}
+        self.hosts: dict[str, TunedHostState] = {}
         """By the uuid of the host."""
 
     def take(self, key: str, version: int, value: bytes | None) -> None:
@@ -105,7 +105,7 @@ class HostStates(Replica):
         else:
             self.hosts[uuid] = _decode(value)
 
-    def write(self, store: Store, hosts: Mapping[str, HostState | None], now_s: float) -> None:
+    def write(self, store: Store, hosts: Mapping[str, TunedHostState | None], now_s: float) -> None:
         """Write states, or delete those that are None; skips those that another worker changed.
 
         Raises StateUnavailable.
@@ -122,12 +122,12 @@ class HostStates(Replica):
                     # Nothing else was written in between, so this need not be read back.
                     self.seen = Seen(self.seen.epoch, written.version)
 
-    def _transaction(self, uuid: str, state: HostState | None, now_s: float) -> Transaction:
+    def _transaction(self, uuid: str, state: TunedHostState | None, now_s: float) -> Transaction:
         key = HOST_KEY + uuid
         put = Put(key, None) if state is None else Put(key, _encode(state), now_s + KEEP_S)
         return Transaction([put], [Guard(key, self.version(key))])
 
-    def _keep(self, uuid: str, state: HostState | None, version: int) -> None:
+    def _keep(self, uuid: str, state: TunedHostState | None, version: int) -> None:
         if state is None:
             self.hosts.pop(uuid, None)
             self.versions.pop(HOST_KEY + uuid, None)
@@ -140,7 +140,7 @@ def _scope(cluster: str) -> str:
     return f"@tuning/{cluster}"
 
 
-def evaluator_state(hosts: Iterable[HostState]) -> EvaluatorState:
+def evaluator_state(hosts: Iterable[TunedHostState]) -> EvaluatorState:
     """Return the state of the entities of all hosts, as the evaluator takes it."""
     state = EvaluatorState({}, {}, {})
     for each in (entity for host in hosts for entity in host.entities):
@@ -172,12 +172,12 @@ def entity_states(
     ]
 
 
-def set_by_of(hosts: Iterable[HostState]) -> dict[Entity, dict[str, SetBy]]:
+def set_by_of(hosts: Iterable[TunedHostState]) -> dict[Entity, dict[str, SetBy]]:
     """Return the rules behind the emitted values of the entities of all hosts."""
     return {each.entity: each.set_by for host in hosts for each in host.entities if each.set_by}
 
 
-def windows_of(hosts: Iterable[HostState]) -> dict[Entity, Windows]:
+def windows_of(hosts: Iterable[TunedHostState]) -> dict[Entity, Windows]:
     """Return the windows of the entities of all hosts."""
     return {each.entity: each.windows for host in hosts for each in host.entities}
 

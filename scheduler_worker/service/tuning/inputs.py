@@ -9,8 +9,8 @@ import msgspec
 
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.service.tuning.host_states import (
-    HostState,
     SetBy,
+    TunedHostState,
     entity_states,
     windows_of,
 )
@@ -60,15 +60,15 @@ class ClusterInputs(NamedTuple):
         state: EvaluatorState,
         set_by: Mapping[Entity, dict[str, SetBy]],
         notified_at_s: float,
-    ) -> HostState:
+    ) -> TunedHostState:
         """Return the state to keep of a host; entities that left it are dropped."""
         entities = entity_states(state, self.windows[host], set_by)
-        return HostState(self.records[host].reported_at_s, notified_at_s, entities)
+        return TunedHostState(self.records[host].reported_at_s, notified_at_s, entities)
 
 
 def cluster_inputs(
     records: Iterable[HostRecord],
-    states: Mapping[str, HostState],
+    states: Mapping[str, TunedHostState],
     averages: MovingAverages,
     parameters: Mapping[str, Value],
 ) -> ClusterInputs:

@@ -11,9 +11,9 @@ import logging
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from scheduler_worker.errors import Conflict, RequestError, TextInvalid, TuningPolicyError
+from scheduler_worker.model.unit_facts import TuningProblem, TuningText
 from scheduler_worker.ports import (
     ABSENT,
     Put,
@@ -45,24 +45,16 @@ _MOST_ISSUES = 10
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
-class CurrentPolicy(NamedTuple):
-    """A policy in force. ``file`` is where it is from, None if it was set over RPC or REST."""
+class CurrentPolicy(TuningText, frozen=True):
+    """A policy in force."""
 
-    name: str
-    text: str
-    file: str | None
     version: int = ABSENT
     """Of the record of a policy that was set."""
 
 
-class Alarm(NamedTuple):
-    """Why a text could not be read or loaded: the version before stays in force."""
+class Alarm(TuningProblem, frozen=True):
+    """A problem, and where it is."""
 
-    message: str
-    file: str | None
-    """None: the policy was set over RPC or REST."""
-    policy: str | None = None
-    """None: the clusters file, or a file that could not be read."""
     place: Place | None = None
 
     def __str__(self) -> str:
@@ -149,7 +141,7 @@ class TuningPolicies:
                 CurrentPolicy(name, text, None, self.records.policy_version(name))
                 for name, text in texts.items()
             ]
-        return sorted(found)
+        return sorted(found, key=lambda each: each.name)
 
     def check(self, name: str, text: str) -> None:
         """Check a policy as :meth:`set` does, and change nothing; raises as it does."""

@@ -13,7 +13,7 @@ from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.listing import hosts_of, record_of
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-from scheduler_worker.service.tuning.host_states import HostState, StoredHostStates
+from scheduler_worker.service.tuning.host_states import StoredHostStates, TunedHostState
 from scheduler_worker.service.tuning.policies import TuningPolicies
 from scheduler_worker.service.tuning.records import TuningTurn
 
@@ -22,7 +22,7 @@ class TunedHost(NamedTuple):
     """A host that was tuned, with its state."""
 
     record: HostRecord
-    state: HostState
+    state: TunedHostState
     turn: TuningTurn | None
     """The last cycle of its cluster; None: there was none within a day."""
 

@@ -19,7 +19,7 @@ from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.listing import hosts_of, record_of
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.state.turns import ClusterTurns
-from scheduler_worker.service.tuning.cycle import ClusterTuning, Dependencies, TuningSettings
+from scheduler_worker.service.tuning.cycle import ClusterTuning, TuningDependencies, TuningSettings
 from scheduler_worker.service.tuning.policies import TuningPolicies
 from scheduler_worker.service.tuning.records import TuningTurn
 from scheduler_worker.tuning.evaluate import Diagnostic
@@ -45,7 +45,7 @@ class Tuner:
         self.policies = TuningPolicies(fleet.store, files)
         self._fleet = fleet
         self._observer = observer or Observer()
-        self._deps = Dependencies(fleet, publisher, clock, self._observer, settings)
+        self._deps = TuningDependencies(fleet, publisher, clock, self._observer, settings)
         self._clusters: dict[str, ClusterTuning] = {}
         self._diagnostics = DiagnosticLog(self._observer)
         self.task = ClusterTurns(

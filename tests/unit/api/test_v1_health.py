@@ -14,9 +14,10 @@ from scheduler_worker.model.worker_reports import (
     Lately,
     LockTimes,
     PartReport,
+    WorkerFacts,
     WorkerReport,
 )
-from scheduler_worker.service.state.presence import Presence, WorkerFacts
+from scheduler_worker.service.state.presence import Presence
 from tests.support.rest import Rest
 
 

@@ -12,7 +12,7 @@ from scheduler_worker.backends.cage import pool
 from scheduler_worker.backends.cage.pool import LOGGED_EVERY_S, Cages
 from scheduler_worker.errors import ExternalUnitFailed
 from scheduler_worker.scheduling.external.contract import read_filter
-from scheduler_worker.scheduling.external.units import Question
+from scheduler_worker.scheduling.external.units import PluginCall
 from tests.support.cages import settings
 from tests.support.clock import ManualClock
 
@@ -52,7 +52,7 @@ def made(clock, tmp_path) -> Cages:
 
 def fail(made: Cages) -> None:
     [[plugin]] = [file.classes for file in made.refresh()]
-    question = Question(plugin=plugin, hosts=[], vm="vm", properties={})
+    question = PluginCall(plugin=plugin, hosts=[], vm="vm", properties={})
     assert made.ask(question, read_filter) is None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler_worker.backends.placement.reading import PlacementReader
-from scheduler_worker.backends.placement.session import VERSION, Answer
+from scheduler_worker.backends.placement.session import VERSION, PlacementAnswer
 from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
 from scheduler_worker.model.provider_readings import ProviderFacts
 from scheduler_worker.model.sizes import MAX_SIZE
@@ -30,10 +30,10 @@ class HangingSession:
 
     def request(
         self, method: str, path: str, body: Any = None, *, version: str = VERSION
-    ) -> Answer:
+    ) -> PlacementAnswer:
         self.asked.release()
         self.answers.wait(SOON_S)
-        return Answer(404, None, {})
+        return PlacementAnswer(404, None, {})
 
 
 class FakeSession:
@@ -47,12 +47,12 @@ class FakeSession:
 
     def request(
         self, method: str, path: str, body: Any = None, *, version: str = VERSION
-    ) -> Answer:
+    ) -> PlacementAnswer:
         assert method == "GET"
         if path not in self.answers:
-            return Answer(404, None, {})
+            return PlacementAnswer(404, None, {})
         found = self.answers[path]
-        return found if isinstance(found, Answer) else Answer(200, found, {})
+        return found if isinstance(found, PlacementAnswer) else PlacementAnswer(200, found, {})
 
 
 def reader_of(answers: dict[str, Any]) -> PlacementReader:
@@ -101,7 +101,7 @@ def test_of_a_provider_that_cannot_be_read_nothing_is_taken_until_it_can(answers
 
 
 def test_a_provider_that_placement_does_not_give_is_an_error():
-    answers = {f"{PATH}/inventories": Answer(400, {"errors": [{"detail": "bad"}]}, {})}
+    answers = {f"{PATH}/inventories": PlacementAnswer(400, {"errors": [{"detail": "bad"}]}, {})}
     with pytest.raises(PlacementRefused, match=f"GET {PATH}/inventories: 400 bad"):
         reader_of(answers).facts(["p"])
 

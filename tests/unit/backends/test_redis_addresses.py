@@ -11,7 +11,7 @@ from redis.sentinel import SentinelManagedSSLConnection
 
 from scheduler_worker.backends.redis.addresses import open_nodes, without_account
 from scheduler_worker.backends.redis.engine import RedisState
-from scheduler_worker.backends.redis.nodes import LONGEST_WAIT_S, Address, ClusterNodes, Node
+from scheduler_worker.backends.redis.nodes import LONGEST_WAIT_S, Address, ClusterNodes, RedisNode
 from scheduler_worker.errors import ConfigError
 from tests.support.certificates import SOME
 
@@ -20,7 +20,7 @@ def nodes(url: str) -> Any:
     return open_nodes(url, connect_timeout_s=2.0, socket_timeout_s=4.0)
 
 
-def pools(node: Node) -> list[ConnectionPool]:
+def pools(node: RedisNode) -> list[ConnectionPool]:
     return [node._commands.pool, node._waits.pool]
 
 

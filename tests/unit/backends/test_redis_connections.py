@@ -8,7 +8,7 @@ import pytest
 from redis import exceptions
 from redis.connection import ConnectionPool
 
-from scheduler_worker.backends.redis.nodes import Node, _Connections
+from scheduler_worker.backends.redis.nodes import RedisNode, _Connections
 
 
 class Pool(ConnectionPool):
@@ -74,7 +74,7 @@ class PoolClosedMeanwhile(PoolOfGone):
 
 @pytest.mark.parametrize("pool", [PoolOfGone, PoolClosedMeanwhile])
 def test_a_connection_that_is_closed_under_a_thread_fails_with_a_redis_error(pool):
-    node = Node(pool, socket_timeout_s=1)
+    node = RedisNode(pool, socket_timeout_s=1)
     with pytest.raises(TypeError):
         node.command("PING")
     node.disconnect()

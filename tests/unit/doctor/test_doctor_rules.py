@@ -10,7 +10,7 @@ from scheduler_worker.doctor import rules
 from scheduler_worker.model.feed import ChangedRow, ServiceState, ServiceStates
 from scheduler_worker.model.findings import Status, document, failed, ok, summary, warning
 from scheduler_worker.model.provider_readings import Listed
-from scheduler_worker.service.state.presence import WorkerFacts
+from scheduler_worker.model.worker_reports import WorkerFacts
 
 NOW_S = 1_000_000.0
 OVERLAP_S = 10.0

@@ -4,9 +4,9 @@ import pytest
 
 from scheduler_worker.model.decisions import Ranked, RankedHost
 from scheduler_worker.model.kept_decisions import (
+    ComputeNode,
     DecisionId,
     Details,
-    Place,
     Position,
     Waits,
     to_keep,
@@ -41,7 +41,7 @@ def test_details_are_read_back():
         candidates=10,
         rejections=(("RamFilter", 4), ("CoreFilter", 0)),
         ranked=Ranked(("RAMWeigher",), ("h",), ("n",), (1.5,), ((1.5,),)),
-        selections=((Place("h", "n"), Place("i", "n")),),
+        selections=((ComputeNode("h", "n"), ComputeNode("i", "n")),),
         waits=Waits(lock_s=0.25),
     )
     found = Details.decoded(details.encoded())
@@ -55,15 +55,15 @@ def test_details_are_read_back():
 def test_a_share_that_is_no_finite_number_is_stored_as_unknown():
     ranked = Ranked(("W",), ("h",), ("n",), (float("inf"),), ((float("nan"),),))
     found = Details.decoded(Details(spec=request_spec(), ranked=ranked).encoded())
-    assert found.ranked.hosts == (RankedHost("h", "n", None, (None,)),)
+    assert found.ranked.hosts == (RankedHost("h", "n", None, {"W": None}),)
 
 
 def test_a_weigher_without_shares_gives_every_host_nothing():
     ranked = Ranked(("A", "B"), ("h", "i"), ("n", "o"), (2.0, 1.0), ((), (2.0, 1.0)))
     found = Details.decoded(Details(spec=request_spec(), ranked=ranked).encoded())
     best, second = found.ranked.hosts
-    assert best == RankedHost("h", "n", 2.0, (0.0, 2.0))
-    assert second == RankedHost("i", "o", 1.0, (0.0, 1.0))
+    assert best == RankedHost("h", "n", 2.0, {"A": 0.0, "B": 2.0})
+    assert second == RankedHost("i", "o", 1.0, {"A": 0.0, "B": 1.0})
     assert Ranked((), ("h",), ("n",), (0.0,)).hosts == (RankedHost("h", "n", 0.0),)
 
 

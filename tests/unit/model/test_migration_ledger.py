@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from scheduler_worker.model.cluster_load import BalanceMemory, Migration, Move
+from scheduler_worker.model.cluster_load import BalanceMemory, BegunMigration, Migration
 from scheduler_worker.model.migration_ledger import MigrationLedger, MigrationLimits
 
 LIMITS = MigrationLimits(
@@ -27,10 +27,10 @@ def test_a_migration_is_asked_for_begins_and_ends():
     assert (found.vm, found.source, found.candidates) == ("v", "a", ("b", "a"))
     begun = ledger.begin("m-v", "b", 5.0, LIMITS)
     assert begun.under_way["v"].destination == "b"
-    assert begun.moves == {"v": Move("a", "b", 5.0)}
+    assert begun.moves == {"v": BegunMigration("a", "b", 5.0)}
     ended = begun.end("m-v", None, 50.0)
     assert not ended.under_way
-    assert ended.moves == {"v": Move("a", "b", 50.0)}, "it rests from its end on"
+    assert ended.moves == {"v": BegunMigration("a", "b", 50.0)}, "it rests from its end on"
 
 
 def test_a_vm_under_way_is_not_moved_again():
@@ -81,7 +81,7 @@ def test_a_vm_that_failed_to_move_does_not_rest():
 def test_a_refusal_keeps_the_move_before():
     ledger = asked().begin("m-v", "b", 1.0, LIMITS).end("m-v", None, 2.0)
     refused = asked(ledger=ledger, now_s=100.0).fail("m-v", "no host", 101.0, LIMITS)
-    assert refused.moves == {"v": Move("a", "b", 2.0)}
+    assert refused.moves == {"v": BegunMigration("a", "b", 2.0)}
 
 
 @pytest.mark.parametrize(

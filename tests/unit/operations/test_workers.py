@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from scheduler_worker.errors import Forbidden, RequestError
+from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import Caller, Grant
 from scheduler_worker.operations.workers import drain_worker, get_worker, resume_worker
-from scheduler_worker.service.state.presence import WorkerFacts
 from tests.support.services import World
 
 

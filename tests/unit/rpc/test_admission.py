@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_worker.rpc.amqp import admission
 from scheduler_worker.rpc.amqp.admission import Admission
-from scheduler_worker.rpc.amqp.envelope import Request, encode_answer
+from scheduler_worker.rpc.amqp.envelope import WireRequest, encode_answer
 from scheduler_worker.rpc.dispatcher import Message
 
 LIMIT = 3
@@ -59,8 +59,8 @@ def admitting(stage: Stage) -> Admission:
     return made
 
 
-def call(patience_s: float = 10.0, name: str = "call") -> Request:
-    return Request(message=Message(method="do", id=name, is_call=True), patience_s=patience_s)
+def call(patience_s: float = 10.0, name: str = "call") -> WireRequest:
+    return WireRequest(message=Message(method="do", id=name, is_call=True), patience_s=patience_s)
 
 
 def fill(stage: Stage, admitting: Admission) -> None:
@@ -154,7 +154,7 @@ def test_a_call_that_cannot_be_finished_in_time_is_dropped_and_starts_the_measur
     assert not admitting.admits(call(3.9))
     assert stage.pings, "more such calls may wait in the queue"
     assert admitting.admits(call(4.1))
-    assert admitting.admits(Request(message=Message(method="do", id="cast")))
+    assert admitting.admits(WireRequest(message=Message(method="do", id="cast")))
     stage.in_flight = 0
     assert admitting.admits(call(0.1)), "an idle worker may as well try"
     assert not admitting.admits(call(0.0))

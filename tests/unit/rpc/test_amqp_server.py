@@ -14,7 +14,7 @@ import pytest
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.amqp import server as amqp_server
 from scheduler_worker.rpc.amqp import undelivered
-from scheduler_worker.rpc.amqp.connection import Answer, ConnectionLostError, IncomingMessage
+from scheduler_worker.rpc.amqp.connection import ConnectionLostError, IncomingMessage, SentAnswer
 from scheduler_worker.rpc.amqp.deliveries import Ack, Publish
 from scheduler_worker.rpc.amqp.extra_consumers import ExtraConsumers
 from scheduler_worker.rpc.amqp.loop import Loop
@@ -102,7 +102,7 @@ class ScriptedConnection:
     def stop_consuming(self) -> None:
         """Nothing to do."""
 
-    def unconfirmed_answers(self) -> list[Answer]:
+    def unconfirmed_answers(self) -> list[SentAnswer]:
         return []
 
     def silence(self) -> None:
@@ -133,10 +133,10 @@ def make(observer: Observer | None = None, **methods: Any) -> AmqpServer:
     )
 
 
-def message(tag: int, method: str, **content: Any) -> IncomingMessage:
+def message(tag: int, method: str, deliveries: int = 0, **content: Any) -> IncomingMessage:
     inner = {"method": method, "args": {}, "_unique_id": f"id-{tag}", **content}
     body = json.dumps({"oslo.version": "2.0", "oslo.message": json.dumps(inner)}).encode()
-    return IncomingMessage(tag, "topic", body, None, 0, True)
+    return IncomingMessage(tag=tag, queue="topic", body=body, deliveries=deliveries)
 
 
 def await_rounds(server: AmqpServer) -> None:
@@ -190,10 +190,9 @@ def test_a_redelivered_call_gets_a_heartbeat_at_once(connections: list[ScriptedC
     server = make(wait=gate)
     server.start()
     [connection] = connections
-    call = {"_msg_id": "call", "_timeout": NEVER_S}
+    call: dict[str, Any] = {"_msg_id": "call", "_timeout": NEVER_S}
     connection.deliver(message(1, "wait", _reply_q="new", **call))
-    again = message(2, "wait", _reply_q="redelivered", **call)
-    connection.deliver(again._replace(deliveries=1))
+    connection.deliver(message(2, "wait", deliveries=1, _reply_q="redelivered", **call))
     gate.wait_for(2)
     await_rounds(server)
     assert connection.heartbeats == ["redelivered"]
@@ -369,7 +368,7 @@ def test_a_returned_answer_is_retried_at_growing_intervals_and_dropped_in_the_en
 ) -> None:
     sender = Sender()
     answers = undelivered_answers(timers, sender)
-    answer = Answer("gone", b"body")
+    answer = SentAnswer("gone", b"body")
     answers.returned(answer)
     seconds: list[int] = []
     for second in range(100):
@@ -390,7 +389,7 @@ def test_kept_answers_are_bounded_by_bytes_and_the_oldest_are_dropped_first(time
     answers = undelivered_answers(timers, sender)
     size = 900_000
     for number in range(1_500):
-        answers.returned(Answer("gone", number.to_bytes(4, "big") * (size // 4)))
+        answers.returned(SentAnswer("gone", number.to_bytes(4, "big") * (size // 4)))
     assert MAX_BYTES - size < answers.size <= MAX_BYTES
     timers.run(1.0)
     assert [body[:4] for body in sender.sent][-1] == (1_499).to_bytes(4, "big")
@@ -398,8 +397,8 @@ def test_kept_answers_are_bounded_by_bytes_and_the_oldest_are_dropped_first(time
 
 def test_a_delivered_answer_is_not_kept(timers: Any) -> None:
     answers = undelivered_answers(timers, Sender())
-    answers.returned(Answer("gone", b"body"))
-    answers.delivered(Answer("gone", b"body"))
+    answers.returned(SentAnswer("gone", b"body"))
+    answers.delivered(SentAnswer("gone", b"body"))
     assert (len(answers), answers.size) == (0, 0)
 
 
@@ -407,7 +406,7 @@ def test_unconfirmed_answers_are_sent_on_the_next_connection(timers: Any) -> Non
     sender = Sender()
     sender.is_away = True
     answers = undelivered_answers(timers, sender)
-    answers.connection_lost([Answer("caller", b"body")])
+    answers.connection_lost([SentAnswer("caller", b"body")])
     timers.run(5.0)
     assert sender.sent == []
     sender.is_away = False

@@ -7,7 +7,7 @@ import pytest
 
 from scheduler_worker import codec
 from scheduler_worker.codec import kinds
-from scheduler_worker.codec.primitives import Kind
+from scheduler_worker.codec.primitives import ObjectKind
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.model.requests import Destination
@@ -15,7 +15,7 @@ from scheduler_worker.model.requests import Destination
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "samples" / "nova" / "object_schema.json").read_text()
 )
-KINDS = [kind for kind in vars(kinds).values() if isinstance(kind, Kind) and kind.name]
+KINDS = [kind for kind in vars(kinds).values() if isinstance(kind, ObjectKind) and kind.name]
 
 
 def with_parts(known):

@@ -9,6 +9,7 @@ import pytest
 from scheduler_worker.rpc.amqp.deliveries import (
     MAX_ANSWERS,
     Ack,
+    Arrival,
     Begin,
     DeadLetter,
     Delivery,
@@ -18,7 +19,7 @@ from scheduler_worker.rpc.amqp.deliveries import (
     Requeue,
     Work,
 )
-from scheduler_worker.rpc.amqp.envelope import Request
+from scheduler_worker.rpc.amqp.envelope import WireRequest
 from scheduler_worker.rpc.dispatcher import Message
 
 
@@ -29,7 +30,7 @@ def tracker() -> DeliveryTracker:
 
 def delivery(tag: int, name: str = "", *, call: bool = True, **fields: Any) -> Delivery:
     name = name or f"message {tag}"
-    request = Request(
+    request = WireRequest(
         message=Message(method="do", id=name, is_call=call),
         call_id=f"call {name}" if call else None,
         reply_queue="caller" if call else "",
@@ -124,7 +125,7 @@ def test_work_answers_for_the_redelivery_on_the_next_connection(tracker):
 
 def test_only_answers_are_kept_for_the_next_connection(tracker):
     tracker.finish(taken(tracker, 1), b"answer")
-    tracker.refuse(2, "topic", "it is no JSON")
+    tracker.refuse(2, "it is no JSON")
     tracker.take(delivery(3))
     tracker.connection_lost()
     assert tracker.due() == [Publish("caller", b"answer")]
@@ -140,9 +141,9 @@ def test_forgotten_work_is_begun_again_when_redelivered(tracker):
 def test_an_uncounted_redelivery_is_republished_with_its_count(tracker):
     tracker.take(delivery(1, is_counted=False))
     [first] = tracker.due()
-    assert first == Republish(1, "topic", 1)
+    assert first == Republish(1, 1)
     tracker.take(delivery(2, deliveries=1, is_counted=False))
-    assert tracker.due() == [Republish(2, "topic", 2)]
+    assert tracker.due() == [Republish(2, 2)]
     assert tracker.in_flight == []
     tracker.copied(first)
     assert tracker.due() == [ack(1)]
@@ -160,13 +161,12 @@ def test_a_message_that_cannot_be_republished_is_dead_lettered_and_else_dropped(
 
 
 def test_redeliveries_are_counted_before_the_message_is_read(tracker):
-    uncounted = {"is_counted": False}
-    assert not tracker.accept("new", 1, "topic", 0, **uncounted)
-    assert tracker.due() == [Republish(1, "topic", 1)]
-    assert not tracker.accept("new", 2, "topic", 4, is_counted=True)
+    assert not tracker.accept("new", Arrival(queue="topic", tag=1, is_counted=False))
+    assert tracker.due() == [Republish(1, 1)]
+    assert not tracker.accept("new", Arrival(queue="topic", tag=2, deliveries=4))
     assert isinstance(tracker.due()[0], DeadLetter)
     taken(tracker, 3, "same")
-    assert tracker.accept("same", 4, "topic", 9, **uncounted)
+    assert tracker.accept("same", Arrival(queue="topic", tag=4, deliveries=9, is_counted=False))
 
 
 def test_the_brokers_count_needs_no_republishing(tracker):
@@ -188,19 +188,19 @@ def test_work_that_can_never_be_done_is_dead_lettered_once(tracker):
     work = taken(tracker, 1, "same", call=False)
     tracker.take(delivery(2, "same", call=False))
     tracker.dead_letter(work, "RequestError")
-    assert tracker.due() == [DeadLetter(1, "topic", "RequestError"), ack(2, multiple=False)]
+    assert tracker.due() == [DeadLetter(1, "RequestError"), ack(2, multiple=False)]
 
 
 def test_an_unreadable_message_is_dead_lettered(tracker):
-    tracker.refuse(1, "topic", "it is no JSON")
-    assert tracker.due() == [DeadLetter(1, "topic", "it is no JSON")]
+    tracker.refuse(1, "it is no JSON")
+    assert tracker.due() == [DeadLetter(1, "it is no JSON")]
 
 
 def test_a_message_given_back_stays_unacknowledged_until_its_copy_is_confirmed(tracker):
     first, second = taken(tracker, 1), taken(tracker, 2, deliveries=2)
     tracker.give_back(second)
     [back] = tracker.due()
-    assert back == Republish(2, "topic", 2, is_given_back=True)
+    assert back == Republish(2, 2, is_given_back=True)
     tracker.finish(first, None)
     assert tracker.due() == [ack(1)]
     assert not tracker.is_settled
@@ -238,4 +238,4 @@ def test_work_in_flight_can_be_retried(tracker):
 def test_work_given_back_before_it_began_is_not_begun(tracker):
     tracker.take(delivery(1))
     tracker.give_back(tracker.in_flight[0])
-    assert tracker.due() == [Republish(1, "topic", 0, is_given_back=True)]
+    assert tracker.due() == [Republish(1, 0, is_given_back=True)]

@@ -164,7 +164,7 @@ def test_an_expiration_that_no_broker_accepts_is_none(expiration: str) -> None:
 
 @given(st.binary(max_size=200) | st.text(max_size=50).map(lambda inner: body(inner)))
 def test_any_bytes_give_a_request_or_a_reason(raw: bytes) -> None:
-    assert isinstance(envelope.read(raw, None, LIMIT), envelope.Request | MalformedError)
+    assert isinstance(envelope.read(raw, None, LIMIT), envelope.WireRequest | MalformedError)
     assert isinstance(envelope.peek_id(raw), str)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.tuning.evaluate import Options, evaluate
+from scheduler_worker.tuning.evaluate import ElapsedOptions, evaluate
 from scheduler_worker.tuning.samples import Entity, Sample, entity_groups
 from scheduler_worker.tuning.state import EvaluatorState, HeldChange
 from tests.support.tuning import cycle_of, diagnosed, load, one_vm, outputs, rule
@@ -184,7 +184,7 @@ def test_the_state_of_entities_that_are_gone_is_dropped():
 def test_the_elapsed_time_of_a_first_evaluation_is_an_option():
     program, sample = load(rule("target: 0", LINEAR)), one_vm(x={"out": 100})
     assert outputs(cycle_of(program, sample)) == {}
-    cycle = cycle_of(program, sample, options=Options(initial_elapsed_s=15))
+    cycle = cycle_of(program, sample, options=ElapsedOptions(initial_elapsed_s=15))
     assert outputs(cycle) == {"vm1": {"x.out": 85}}
 
 
@@ -192,7 +192,7 @@ def test_elapsed_time_is_never_negative_and_has_an_upper_bound():
     program, sample = load(rule("target: 0", LINEAR)), one_vm(x={"out": 100})
     state = EvaluatorState({VM1: 50.0})
     assert outputs(cycle_of(program, sample, state, 40.0)) == {}
-    cycle = cycle_of(program, sample, state, 5000.0, Options(max_elapsed_s=30))
+    cycle = cycle_of(program, sample, state, 5000.0, ElapsedOptions(max_elapsed_s=30))
     assert outputs(cycle) == {"vm1": {"x.out": 70}}
 
 

@@ -12,7 +12,7 @@ import pytest
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.decision_log import LogRecord
 from scheduler_worker.model.decisions import Ranked
-from scheduler_worker.model.kept_decisions import Lead, Outline
+from scheduler_worker.model.kept_decisions import DecisionSummary, Lead
 from scheduler_worker.observer import Outcome
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.service.decisions import kept
@@ -35,7 +35,9 @@ class Records:
     def add(self, scope: str = "one", *, instance: str = "", **fields: Any) -> None:
         number = next(self._numbers)
         known: dict[str, Any] = {"cluster": None if scope == GLOBAL else scope, "result": "placed"}
-        outline = Outline(decided_at_s=0.0, worker="w", request_id=str(number), **known | fields)
+        outline = DecisionSummary(
+            decided_at_s=0.0, worker="w", request_id=str(number), **known | fields
+        )
         stored = LogRecord((instance or f"i{number}",), msgspec.json.encode(outline), b"")
         self.log.append(scope, [stored], once=str(number))
 

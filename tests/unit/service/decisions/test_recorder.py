@@ -9,7 +9,7 @@ import pytest
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.errors import NoValidHost, StateUnavailable
 from scheduler_worker.model.decisions import FilterStep, Ranked
-from scheduler_worker.model.kept_decisions import Details, KeptDecision, Lead, Place
+from scheduler_worker.model.kept_decisions import ComputeNode, Details, KeptDecision, Lead
 from scheduler_worker.observer import Observer, Outcome
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.scheduling.pipeline import Request
@@ -84,7 +84,7 @@ def test_a_placed_request_is_kept_in_full(office):
     assert outline.reason == "Host a: first of 2 hosts that pass, by RAMWeigher (1.00)."
     assert details.candidates == 3
     assert FilterStep("CoreFilter", 3, 2) in details.filters
-    assert details.selections == ((Place("a", "a"), Place("b", "b")),)
+    assert details.selections == ((ComputeNode("a", "a"), ComputeNode("b", "b")),)
     assert details.ranked.weighers == ("RAMWeigher", "CPUWeigher")
     best, second = details.ranked.hosts
     assert (best.host, second.host) == ("a", "b")

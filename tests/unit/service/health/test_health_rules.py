@@ -15,11 +15,11 @@ from scheduler_worker.model.worker_reports import (
     Lately,
     PartReport,
     Trouble,
+    WorkerFacts,
     WorkerReport,
 )
 from scheduler_worker.service.health import mends, rules
 from scheduler_worker.service.health.reported import Reported
-from scheduler_worker.service.state.presence import WorkerFacts
 
 RUNBOOK = Path(__file__).parents[4] / "docs" / "runbook.md"
 

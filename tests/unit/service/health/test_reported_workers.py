@@ -13,13 +13,14 @@ from scheduler_worker.model.worker_reports import (
     Lately,
     LockTimes,
     PartReport,
+    WorkerFacts,
     WorkerReport,
 )
 from scheduler_worker.ports import Put, Seen, Transaction
 from scheduler_worker.service.health.mends import DRAINED
 from scheduler_worker.service.health.reported import SILENT_S, Reported, ReportedWorkers
 from scheduler_worker.service.state import presence, reports
-from scheduler_worker.service.state.presence import LASTS_S, Presence, WorkerFacts
+from scheduler_worker.service.state.presence import LASTS_S, Presence
 from tests.support.services import World
 
 FULL = WorkerReport(

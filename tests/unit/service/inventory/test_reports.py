@@ -6,7 +6,7 @@ import pytest
 from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.service.inventory.inventory import Inventory
-from scheduler_worker.service.inventory.reports import HostReports, Ratios
+from scheduler_worker.service.inventory.reports import DefaultRatios, HostReports
 from tests.support.services import World, host
 
 
@@ -61,7 +61,7 @@ def test_a_bad_report_is_named_and_none_of_its_message_is_stored(world, report, 
 
 def test_clusters_can_be_a_closed_list(world):
     world.inventory = Inventory(
-        fleet=world.fleet, ratios=Ratios(), reservation_ttl_s=300.0, clusters=["one"]
+        fleet=world.fleet, ratios=DefaultRatios(), reservation_ttl_s=300.0, clusters=["one"]
     )
     world.report(host("a", cluster="one"))
     with pytest.raises(RequestError, match=r"hosts\[0\]\.cluster: there is no cluster 'two'"):

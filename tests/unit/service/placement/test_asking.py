@@ -13,8 +13,8 @@ from scheduler_worker.errors import NoValidHost, PlacementRefused, PlacementUnav
 from scheduler_worker.model.allocation_candidates import (
     AllocationRequest,
     CandidatesAnswer,
+    ProviderRoom,
     ProviderSummary,
-    Room,
     SharingProvider,
 )
 from scheduler_worker.model.providers import Inventory
@@ -47,7 +47,7 @@ class Pooled(PlacementModel):
         disk = {"DISK_GB": amounts.pop("DISK_GB")}
         with self.guard:
             left = self.capacities["pool"]["DISK_GB"] - self.used("pool")
-            room = Room(self.capacities["pool"]["DISK_GB"], self.used("pool"))
+            room = ProviderRoom(self.capacities["pool"]["DISK_GB"], self.used("pool"))
         roots = (
             [name for name in self.capacities if name != "pool"] if left >= disk["DISK_GB"] else []
         )

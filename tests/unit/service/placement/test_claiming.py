@@ -21,7 +21,7 @@ from scheduler_worker.errors import (
     WorkerStops,
 )
 from scheduler_worker.model.allocations import Consumer, Owner
-from scheduler_worker.placement import Refusal, Why
+from scheduler_worker.placement import ClaimRefusal, Why
 from scheduler_worker.service.placement.claim_pool import ClaimSettings
 from scheduler_worker.service.placement.claiming import PlacementPorts
 from scheduler_worker.waiters import complete
@@ -100,7 +100,7 @@ def test_what_is_refused_is_taken_back_though_a_report_wrote_the_reservation_ane
         stored.append(replica.version("p:i1@uuid-a"))
         world.report(host("a", cell_uuid="cell", vcpus_used=1))
         stored.append(replica.version("p:i1@uuid-a"))
-        return Refusal(why=Why.FULL, message="over capacity")
+        return ClaimRefusal(why=Why.FULL, message="over capacity")
 
     placement.before = refuse
     assert world.place("i1") == ["b"]
@@ -126,7 +126,7 @@ def test_after_a_provider_that_is_gone_the_next_claim_names_generation_0():
     assert held_on(placement, "i1") == ["uuid-b"]
 
 
-BUSY = Refusal(why=Why.BUSY, message="moved on")
+BUSY = ClaimRefusal(why=Why.BUSY, message="moved on")
 
 
 def test_a_claim_that_met_faster_writers_is_made_in_the_end():
@@ -275,7 +275,7 @@ def test_a_consumer_that_changes_all_the_time_is_given_up():
     def change(consumers):
         world.clock.advance(6)
         placement.consumers["i1"] = consumers[0].written()
-        return Refusal(why=Why.CHANGED, message="consumer generation conflict")
+        return ClaimRefusal(why=Why.CHANGED, message="consumer generation conflict")
 
     placement.before = change
     with pytest.raises(AllocationUpdateFailed, match="generation conflict"):

@@ -7,7 +7,7 @@ import pytest
 
 from scheduler_worker.errors import Conflict, NoValidHost, RequestError, StateUnavailable
 from scheduler_worker.ports import Put, Seen, Transaction
-from scheduler_worker.service.state.writing import Plan, Writer
+from scheduler_worker.service.state.writing import WritePlan, Writer
 from tests.support.patience import SOON_S
 from tests.support.services import World, host
 from tests.support.threads import Threads
@@ -267,7 +267,7 @@ def test_a_reservation_that_another_request_was_answered_with_is_not_taken_back(
 
 def test_a_fanout_that_all_workers_apply_is_counted_once(world):
     replica = world.fleet.cluster("default")
-    plan = Plan(Transaction([Put("p:i1@a", None), Put("i:a", b"{}")]), {"released": 1})
+    plan = WritePlan(Transaction([Put("p:i1@a", None), Put("i:a", b"{}")]), {"released": 1})
     for _ in range(2):
         Writer(world.state, world.observed).write(replica, ["a"], lambda *_: plan, once="m1")
     assert world.observed.events == [("released", "default", 1)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_worker.service.replay.replay import Plan, planned
+from scheduler_worker.service.replay.replay import ReplayPlan, planned
 from scheduler_worker.service.replay.snapshot import Snapshots
 from tests.support.decisions import Records
 from tests.support.services import World, host
@@ -10,7 +10,7 @@ from tests.support.services import World, host
 INSIDE = "takes of NUMA cells, devices or providers of its host"
 
 
-def plan(world: World, records: Records) -> Plan:
+def plan(world: World, records: Records) -> ReplayPlan:
     found = [records.kept.get(each.id) for each in records.newest()]
     decisions = [each for each in found if each is not None]
     return planned(Snapshots(world.fleet).whole(), decisions, world.pipelines)

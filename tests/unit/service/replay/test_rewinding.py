@@ -7,11 +7,11 @@ import pytest
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.service.replay.packing import packing_of
-from scheduler_worker.service.replay.rewinding import Taken, rewound
+from scheduler_worker.service.replay.rewinding import InstanceUse, rewound
 from scheduler_worker.service.replay.snapshot import Snapshots, hosts_in, instances_in
 from tests.support.services import World, host
 
-SMALL = Taken(
+SMALL = InstanceUse(
     Resources(vcpus=1, memory_mb=1024, disk_mb=20 * 1024),
     {"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 20},
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.service.state import presence
-from scheduler_worker.service.state.presence import LASTS_S, RENEW_S, Presence, WorkerFacts
+from scheduler_worker.service.state.presence import LASTS_S, RENEW_S, Presence
 from tests.support.services import World
 
 

@@ -16,10 +16,10 @@ from scheduler_worker.errors import NoValidHost, SchedulerWorkerError, StaleFenc
 from scheduler_worker.model.claims import Claim, Reservation, reservation_id
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_table import HostTable
-from scheduler_worker.ports import Grant, Guard, Seen, Transaction
+from scheduler_worker.ports import Guard, LockGrant, Seen, Transaction
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
+from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.state import records, reservations
-from scheduler_worker.service.state.dependencies import Dependencies
 from scheduler_worker.service.state.idempotency import given_up, reserved_rows
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.seeded_random import random_source
@@ -35,7 +35,7 @@ class ClusterView(NamedTuple):
     max_reservations: int
 
     @classmethod
-    def current(cls, deps: Dependencies, replica: ClusterReplica) -> ClusterView:
+    def current(cls, deps: PlacementDependencies, replica: ClusterReplica) -> ClusterView:
         """The cluster as this process knows it now.
 
         Raises:
@@ -101,7 +101,9 @@ class Placement(NamedTuple):
 class Lease:
     """One grant of a cluster's lock."""
 
-    def __init__(self, grant: Grant, replica: ClusterReplica, deps: Dependencies) -> None:
+    def __init__(
+        self, grant: LockGrant, replica: ClusterReplica, deps: PlacementDependencies
+    ) -> None:
         self.grant = grant
         self.replica = replica
         self.view: ClusterView
@@ -112,7 +114,7 @@ class Lease:
     @classmethod
     def acquire(
         cls,
-        deps: Dependencies,
+        deps: PlacementDependencies,
         replica: ClusterReplica,
         *,
         until_s: float,

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 import pytest
 
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
-from scheduler_worker.ports import Grant, Seen
+from scheduler_worker.ports import LockGrant, Seen
 from tests.support.patience import SOON_S
 from tests.support.services import World, host
 from tests.support.threads import Threads
@@ -26,7 +26,7 @@ class QueueWorld(World):
         self.state.acquire, self.state.commit = self._counted_acquire, self._recorded_commit
         self.report(host("a", vcpus=1000, memory_mb=10**7))
 
-    def block(self) -> Grant:
+    def block(self) -> LockGrant:
         """Take the cluster's lock, as another worker would."""
         return self._acquire("default", timeout_s=1, seen=Seen())
 

@@ -24,9 +24,9 @@ from scheduler_worker.errors import (
     StateUnavailable,
 )
 from scheduler_worker.model.decisions import Decision
-from scheduler_worker.service.state.dependencies import Dependencies
+from scheduler_worker.service.placement.dependencies import PlacementDependencies
+from scheduler_worker.service.placement.lease import Lease, Placement
 from scheduler_worker.service.state.intents import DecidedElsewhere, Intent
-from scheduler_worker.service.state.lease import Lease, Placement
 from scheduler_worker.service.state.recent import RecentDurations
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.routing import CLUSTER_HINT, Routing
@@ -49,7 +49,7 @@ class _Placed(NamedTuple):
 class ClusterQueue:
     """The requests of this process for one cluster, with their leader; safe for threads."""
 
-    def __init__(self, replica: ClusterReplica, deps: Dependencies) -> None:
+    def __init__(self, replica: ClusterReplica, deps: PlacementDependencies) -> None:
         self._replica = replica
         self._deps = deps
         self._waiting = WaitingList()

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import Clock, ClusterLock, Grant
+from scheduler_worker.ports import Clock, ClusterLock, LockGrant
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.state.intents import Intent, PlacementIntents
 from scheduler_worker.service.state.moves import Moves
@@ -16,7 +16,7 @@ from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.state.writing import Writer
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class PlacementLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Timeouts, in seconds, and bounds of placement."""
 
     acquire_timeout_s: float = 30.0
@@ -40,22 +40,22 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         return self.acquire_timeout_s + 2 * self.hold_timeout_s
 
 
-class Dependencies(NamedTuple):
+class PlacementDependencies(NamedTuple):
     """The collaborators of the placement use cases."""
 
     fleet: Fleet
     lock: ClusterLock
     pipelines: Callable[[], Pipelines]
     clock: Clock
-    limits: Limits
+    limits: PlacementLimits
     observer: Observer
-    grants: dict[str, Grant]
+    grants: dict[str, LockGrant]
     """Cluster -> the grant this process holds now; for status reports only."""
     placement_intents: PlacementIntents
     moves: Moves
     writer: Writer
 
-    def held_s(self, grant: Grant) -> float:
+    def held_s(self, grant: LockGrant) -> float:
         """Seconds since the lock was granted."""
         granted_s = grant.ends_at_s - self.limits.hold_timeout_s
         return max(0.0, self.clock.monotonic_s() - granted_s)

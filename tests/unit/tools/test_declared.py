@@ -1,0 +1,78 @@
+"""Structs with the same fields and classes of one name are found; exceptions may only shrink."""
+
+import pytest
+from declared.alike import declared, problems
+
+FOUR = "a: int\n    b: str\n    c: float\n    d: bool"
+
+
+def struct(name: str, fields: str = FOUR, base: str = "msgspec.Struct") -> str:
+    return f"class {name}({base}):\n    {fields}\n"
+
+
+@pytest.fixture
+def found(tmp_path):
+    def of(*sources: str):
+        for number, source in enumerate(sources):
+            (tmp_path / f"m{number}.py").write_text(source)
+        return declared(tmp_path, ".")
+
+    return of
+
+
+@pytest.mark.parametrize("base", ["Struct", "NamedTuple", "msgspec.Struct, frozen=True"])
+def test_structs_with_the_same_fields_are_named(found, base):
+    (problem,) = problems(found(struct("A"), struct("B", base=base)), [], {})
+    assert problem == "m0.py:A and m1.py:B share a, b, c, d; declare these once"
+
+
+def test_a_dataclass_is_a_struct_and_a_plain_class_is_none(found):
+    data = f"@dataclass(frozen=True)\nclass B:\n    {FOUR}\n"
+    plain = f"class C:\n    {FOUR}\n"
+    (problem,) = problems(found(struct("A"), data, plain), [], {})
+    assert "m0.py:A and m1.py:B share" in problem
+
+
+def test_an_annotation_counts_and_three_of_four_fields_are_too_many(found):
+    other = struct("B", FOUR.replace("a: int", "a: str"))
+    assert len(problems(found(struct("A"), other), [], {})) == 1
+    another = struct("B", FOUR.replace("a: int", "a: str").replace("b: str", "b: int"))
+    assert problems(found(struct("A"), another), [], {}) == []
+
+
+def test_a_struct_that_another_contains_is_named(found):
+    large = struct("B", FOUR + "".join(f"\n    e{number}: int" for number in range(9)))
+    assert len(problems(found(struct("A"), large), [], {})) == 1
+
+
+def test_inherited_fields_and_small_structs_do_not_count(found):
+    derived = struct("B", "e: int\n    f: int\n    g: int\n    h: int", base="A")
+    derived += struct("C", "pass", base="A")
+    small = struct("D", "a: int\n    b: str\n    c: float")
+    assert problems(found(struct("A") + derived + small), [], {}) == []
+
+
+def test_an_exception_of_a_pair_must_be_needed(found):
+    pair = [["m0.py:A", "m1.py:B"]]
+    assert problems(found(struct("A"), struct("B")), pair, {}) == []
+    (problem,) = problems(found(struct("A"), struct("B", "pass")), pair, {})
+    assert problem == "m0.py:A and m1.py:B are no longer alike; delete their exception"
+
+
+def test_public_classes_of_one_name_are_named_and_private_ones_may_be(found):
+    sources = ["class A: ...\nclass _P: ...\n"] * 2
+    (problem,) = problems(found(*sources), [], {})
+    assert problem == "2 classes have the name A: m0.py:A, m1.py:A; rename one"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_exception_of_a_name_is_as_high_as_needed(found, count):
+    sources = ["class A: ...\n"] * 2
+    assert problems(found(*sources), [], {"A": 2}) == []
+    (problem,) = problems(found(*sources), [], {"A": count})
+    assert ("rename one" in problem) == (count == 1)
+
+
+def test_an_exception_of_a_name_that_is_unique_is_not_needed(found):
+    (problem,) = problems(found("class A: ...\n"), [], {"A": 2})
+    assert problem == "the exception of the name A is 2, needed 1; lower it"

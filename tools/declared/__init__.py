@@ -1,0 +1,1 @@
+"""Facts that the package declares twice: structs alike, and public classes of one name."""
