@@ -124,11 +124,7 @@ class MemoryState:
     def await_change(self, scope: str, seen: Seen, *, timeout_s: float) -> bool:
         deadline_s = self._clock.monotonic_s() + timeout_s
         with self._opened(scope) as state:
-            state.watchers += 1
-            try:
-                return self._wait_for_change(state, seen, deadline_s)
-            finally:
-                state.watchers -= 1
+            return self._wait_for_change(state, seen, deadline_s)
 
     def _wait_for_change(self, state: _Scope, seen: Seen, deadline_s: float) -> bool:
         while seen == Seen(self._epoch, state.version):
@@ -246,8 +242,6 @@ class _Scope:
         self.queue: dict[str, tuple[float, int]] = {}
         """Waiter -> its rank: time of arrival less priority boost, and a sequence number."""
         self._arrivals = 0
-        self.watchers = 0
-        """The number of callers that wait for a change."""
         self._records: dict[str, Change] = {}
         """In the order of their last change; deleted ones stay as tombstones, with value None."""
         self._tombstones: dict[str, None] = {}

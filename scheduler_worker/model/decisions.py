@@ -23,7 +23,7 @@ class Allocation(msgspec.Struct, frozen=True, gc=False):
 
 
 class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A host that was chosen for an instance, or is offered as an :data:`Alternate`."""
+    """A host that was chosen for an instance, or is offered as an alternate."""
 
     service_host: str
     nodename: str
@@ -33,10 +33,6 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     availability_zone: str | None = None
     allocation: Allocation | None = None
     """Present only where the caller needs a provider for each resource group."""
-
-
-Alternate = Selection
-"""A further host that fits; nothing is reserved on it."""
 
 
 class FilterStep(msgspec.Struct, frozen=True, gc=False):

@@ -6,13 +6,12 @@ reported holds until something else is: a host that was switched off is not one 
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 from msgspec import structs
 
 PowerState = Literal["up", "maintenance", "down"]
-POWER_STATES: tuple[str, ...] = get_args(PowerState)
 
 
 class HostPower(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from scheduler_worker.tuning.averages import MovingAverages, Windows
-from scheduler_worker.tuning.evaluate import DEFAULTS, Cycle, ElapsedOptions, evaluate
+from scheduler_worker.tuning.evaluate import Cycle, evaluate
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import HOST, Entity, Sample, Value, entity_groups
 from scheduler_worker.tuning.state import EvaluatorState
@@ -21,7 +21,6 @@ def dry_run(
     samples: Iterable[Sample],
     *,
     interval_s: float,
-    options: ElapsedOptions = DEFAULTS,
     history: int = HISTORY,
 ) -> list[Cycle]:
     """Return one cycle for each sample of a host.
@@ -38,7 +37,7 @@ def dry_run(
         reported = _reported(sample, applied)
         windows = averages.add_to(reported, HOST, windows, is_new=True)
         groups = entity_groups({HOST: reported}, program.plans)
-        cycle = evaluate(program, groups, state, number * interval_s, options)
+        cycle = evaluate(program, groups, state, number * interval_s)
         state = cycle.state
         applied = {entity: outputs for entity, outputs in applied.items() if entity in windows}
         for entity, changes in cycle.changes.items():

@@ -70,6 +70,13 @@ def port(health):
     monitor.stop()
 
 
+def test_a_monitor_without_a_port_does_not_listen(health):
+    monitor = Monitor(health)
+    monitor.start()
+    assert monitor.port == 0
+    monitor.stop()
+
+
 def test_livez_reports_a_process_that_hangs(health, port):
     assert get(port, "/livez")[:2] == (200, "alive\n")
     health.hung = "no heartbeat"

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from scheduler_worker.rpc.amqp import envelope
-from scheduler_worker.rpc.amqp.connection import ConnectionLostError, IncomingMessage, SentAnswer
+from scheduler_worker.rpc.amqp.connection import ConnectionLostError, IncomingMessage
 from scheduler_worker.rpc.amqp.deliveries import (
     Ack,
     Command,
@@ -157,7 +157,7 @@ class Broker:
         for link in self.links:
             link.ring()
 
-    def answer(self, link: BrokerConnection, answer: SentAnswer) -> None:
+    def answer(self, link: BrokerConnection, answer: Publish) -> None:
         caller = self.callers.get(answer.queue)
         fate = PublishOutcome.UNROUTABLE if caller is None else PublishOutcome.CONFIRMED
         if caller is not None:
@@ -193,7 +193,7 @@ class BrokerConnection:
         place: QueueNames,
         *,
         on_message: Callable[[IncomingMessage], None],
-        on_answered: Callable[[SentAnswer, PublishOutcome, str], None],
+        on_answered: Callable[[Publish, PublishOutcome, str], None],
         on_copied: Callable[[Copy, str | None], None],
         on_consumers_counted: Callable[[int], None],
         waited_s: Callable[[str], float],
@@ -209,7 +209,7 @@ class BrokerConnection:
         self.on_answered = on_answered
         self.on_copied = on_copied
         self.vanished: frozenset[str] = frozenset()
-        self._unconfirmed: list[SentAnswer] = []
+        self._unconfirmed: list[Publish] = []
         self._on_ping_confirmed = on_ping_confirmed
         self._on_ping_answered = on_ping_answered
         self.process: Process = self._machine.running.process
@@ -263,14 +263,14 @@ class BrokerConnection:
 
     def answer(self, queue: str, body: bytes, *, matters: bool = True) -> None:
         self._suffer()
-        answer = SentAnswer(queue, body)
+        answer = Publish(queue, body)
         self._unconfirmed.append(answer)
         self._outbox.append(partial(self._broker.answer, self, answer))
 
-    def unconfirmed_answers(self) -> list[SentAnswer]:
+    def unconfirmed_answers(self) -> list[Publish]:
         return list(self._unconfirmed)
 
-    def confirm(self, answer: SentAnswer, fate: PublishOutcome) -> None:
+    def confirm(self, answer: Publish, fate: PublishOutcome) -> None:
         self._unconfirmed.remove(answer)
         self.on_answered(answer, fate, "")
 

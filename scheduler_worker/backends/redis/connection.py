@@ -29,6 +29,7 @@ from scheduler_worker.service.health import mends
 
 T = TypeVar("T")
 
+_CONNECT_TIMEOUT_S = 2.0
 RECONNECT_DELAY_S = 0.1
 SHORTEST_WAIT_S = 0.01
 NUDGE_MS = 10_000
@@ -46,8 +47,7 @@ class RedisServer:
         self,
         url: str,
         *,
-        connect_timeout_s: float,
-        socket_timeout_s: float,
+        socket_timeout_s: float = 5.0,
         retry_for_s: float,
         wait_replicas: int,
         scripts: Sequence[str] = SCRIPTS,
@@ -56,7 +56,7 @@ class RedisServer:
         self._wait_replicas = wait_replicas
         self._closed = threading.Event()
         self._nodes = open_nodes(
-            url, connect_timeout_s=connect_timeout_s, socket_timeout_s=socket_timeout_s
+            url, connect_timeout_s=_CONNECT_TIMEOUT_S, socket_timeout_s=socket_timeout_s
         )
         self._outages = Outages(self._closed)
         self._scripts = {name: _script(name) for name in scripts}

@@ -42,16 +42,12 @@ class RedisDecisionLog:
         *,
         bounds: Bounds | None = None,
         prefix: str = "scheduler_worker",
-        connect_timeout_s: float = 2.0,
-        socket_timeout_s: float = 5.0,
         retry_for_s: float = 1.0,
     ) -> None:
         self._bounds = bounds or Bounds()
         self._prefix = prefix
         self._server = RedisServer(
             url,
-            connect_timeout_s=connect_timeout_s,
-            socket_timeout_s=socket_timeout_s,
             retry_for_s=retry_for_s,
             wait_replicas=0,
             scripts=(_APPEND, _DETAILS),

@@ -77,7 +77,6 @@ class RedisState:
         clock: Clock | None = None,
         max_changes: int = 50_000,
         max_tombstones: int = 20_000,
-        connect_timeout_s: float = 2.0,
         socket_timeout_s: float = 5.0,
         retry_for_s: float = 5.0,
         wait_replicas: int = 0,
@@ -91,7 +90,6 @@ class RedisState:
         self._wait_replicas = wait_replicas
         self._server = RedisServer(
             url,
-            connect_timeout_s=connect_timeout_s,
             socket_timeout_s=socket_timeout_s,
             retry_for_s=retry_for_s,
             wait_replicas=wait_replicas,

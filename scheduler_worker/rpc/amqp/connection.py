@@ -42,7 +42,7 @@ from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker, QueueNames
 from scheduler_worker.rpc.amqp.stream import CONNECT_S, STALLED_S
 from scheduler_worker.unique import unique_hex
 
-__all__ = ["BrokerConnection", "ConnectionLostError", "IncomingMessage", "SentAnswer"]
+__all__ = ["BrokerConnection", "ConnectionLostError", "IncomingMessage"]
 
 _REASON = 200
 """Characters of the reason that a dead letter carries."""
@@ -57,13 +57,6 @@ class IncomingMessage(Arrival, frozen=True, kw_only=True):
     expiration: str | None = None
     compression: object = None
     traceparent: str | None = None
-
-
-class SentAnswer(NamedTuple):
-    """An answer that its caller may not have received."""
-
-    queue: str
-    body: bytes
 
 
 class _Unacknowledged(NamedTuple):
@@ -103,7 +96,7 @@ class BrokerConnection:
         names: QueueNames,
         *,
         on_message: Callable[[IncomingMessage], None] = _ignore,
-        on_answered: Callable[[SentAnswer, PublishOutcome, str], None] = _ignore,
+        on_answered: Callable[[Publish, PublishOutcome, str], None] = _ignore,
         on_copied: Callable[[Copy, str | None], None] = _ignore,
         on_consumers_counted: Callable[[int], None] = _ignore,
         waited_s: Callable[[str], float] = lambda _queue: 0.0,
@@ -335,16 +328,16 @@ class BrokerConnection:
         self._publish(Publication(self._names.queue, PING, body, done))
         return True
 
-    def unconfirmed_answers(self) -> list[SentAnswer]:
+    def unconfirmed_answers(self) -> list[Publish]:
         """The answers that the broker may not have got."""
         pending = self._publisher.pending if self._publisher is not None else []
-        return [SentAnswer(each.queue, each.body) for each in pending if each in self._unconfirmed]
+        return [Publish(each.queue, each.body) for each in pending if each in self._unconfirmed]
 
     def _answered(self, publication: Publication, outcome: PublishOutcome, why: str) -> None:
         self._unconfirmed.discard(publication)
         if outcome is PublishOutcome.REFUSED and why.startswith(str(amqp.AccessRefused.code)):
             raise ConnectionLostError(f"the broker permits no answers: {why}")
-        self._on_answered(SentAnswer(publication.queue, publication.body), outcome, why)
+        self._on_answered(Publish(publication.queue, publication.body), outcome, why)
 
     def _expiry(self, message: _Unacknowledged) -> tuple[int | None, Mapping[str, int]]:
         """How many milliseconds the caller of a message still waits, and the header for it."""

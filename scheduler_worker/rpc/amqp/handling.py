@@ -18,7 +18,7 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.amqp import envelope
 from scheduler_worker.rpc.amqp.admission import Admission
 from scheduler_worker.rpc.amqp.compression import DecompressionError, decompressed
-from scheduler_worker.rpc.amqp.connection import BrokerConnection, IncomingMessage, SentAnswer
+from scheduler_worker.rpc.amqp.connection import BrokerConnection, IncomingMessage
 from scheduler_worker.rpc.amqp.deliveries import (
     Begin,
     Command,
@@ -135,7 +135,7 @@ class MessageHandler:
         self._connection = None
         self._extra_consumers.use(None)
         self.admission.use(None)
-        unsent = [SentAnswer(*each) for each in self._unsent if isinstance(each, Publish)]
+        unsent = [each for each in self._unsent if isinstance(each, Publish)]
         self._undelivered.connection_lost([*connection.unconfirmed_answers(), *unsent])
         self._unsent.clear()
         for work in self._deliveries.connection_lost():
@@ -341,7 +341,7 @@ class MessageHandler:
         self._connection.answer(queue, body)
         return True
 
-    def answered(self, answer: SentAnswer, outcome: PublishOutcome, why: str) -> None:
+    def answered(self, answer: Publish, outcome: PublishOutcome, why: str) -> None:
         """The broker confirmed, returned or refused an answer."""
         if outcome is PublishOutcome.UNROUTABLE:
             self._undelivered.returned(answer)

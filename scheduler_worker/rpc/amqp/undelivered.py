@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from scheduler_worker.observer import Observer
-from scheduler_worker.rpc.amqp.connection import SentAnswer
+from scheduler_worker.rpc.amqp.deliveries import Publish
 from scheduler_worker.rpc.amqp.loop import Loop
 
 LOG = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class _Undelivered:
 
     __slots__ = ("answer", "retry_at_s", "since_s")
 
-    def __init__(self, answer: SentAnswer, since_s: float) -> None:
+    def __init__(self, answer: Publish, since_s: float) -> None:
         self.answer = answer
         self.since_s = self.retry_at_s = since_s
 
@@ -47,7 +47,7 @@ class UndeliveredAnswers:
         self._send = send
         self._patience_s = patience_s
         self._observer = observer
-        self._kept: dict[SentAnswer, _Undelivered] = {}
+        self._kept: dict[Publish, _Undelivered] = {}
         """The oldest first."""
         self._bytes = 0
         self._is_check_due = False
@@ -62,25 +62,25 @@ class UndeliveredAnswers:
         """Bytes of all answers that are kept."""
         return self._bytes
 
-    def returned(self, answer: SentAnswer) -> None:
+    def returned(self, answer: Publish) -> None:
         """The broker found no queue for it: send it again, at growing intervals."""
         each = self._keep(answer)
         now_s = time.monotonic()
         each.retry_at_s = now_s + max(_CHECK_S, now_s - each.since_s)
         self._schedule_check()
 
-    def connection_lost(self, answers: Iterable[SentAnswer]) -> None:
+    def connection_lost(self, answers: Iterable[Publish]) -> None:
         """The broker may not have these: send them on the next connection."""
         for answer in answers:
             self._keep(answer).retry_at_s = time.monotonic()
             self._schedule_check()
 
-    def delivered(self, answer: SentAnswer) -> None:
+    def delivered(self, answer: Publish) -> None:
         """The broker has put it into its caller's queue."""
         if self._kept and (found := self._kept.pop(answer, None)):
             self._bytes -= len(found.answer.body)
 
-    def _keep(self, answer: SentAnswer) -> _Undelivered:
+    def _keep(self, answer: Publish) -> _Undelivered:
         each = self._kept.get(answer)
         if each is None:
             each = self._kept[answer] = _Undelivered(answer, time.monotonic())
@@ -105,7 +105,7 @@ class UndeliveredAnswers:
         self._log_dropped()
         self._schedule_check()
 
-    def _drop(self, answer: SentAnswer) -> None:
+    def _drop(self, answer: Publish) -> None:
         self.delivered(answer)
         self._observer.message_dropped("unroutable")
         self._unlogged.append(answer.queue)

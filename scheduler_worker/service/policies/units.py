@@ -10,7 +10,7 @@ import difflib
 import importlib
 import traceback
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.policies import ClusterPolicy
@@ -76,12 +76,7 @@ def load_units(
     return catalogue, nova_policy(enabled, tuple(weighing), options, catalogue)
 
 
-def nova_pipeline(
-    options: Options,
-    filters: Registered,
-    weighers: Registered,
-    collaborators: Mapping[type, Any] | None = None,
-) -> Pipeline:
+def nova_pipeline(options: Options, filters: Registered, weighers: Registered) -> Pipeline:
     """The pipeline of the policy ``nova``, compiled from the options.
 
     Raises:
@@ -89,7 +84,7 @@ def nova_pipeline(
         ClusterPolicyError: an option has a value that a unit refuses.
     """
     catalogue, nova = load_units(options, filters, weighers)
-    return compile_policy(nova, catalogue, options, collaborators)
+    return compile_policy(nova, catalogue, options)
 
 
 def unit_catalogue(*units: Registered) -> Catalogue:

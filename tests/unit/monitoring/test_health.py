@@ -2,7 +2,7 @@
 
 import threading
 
-from scheduler_worker.monitoring import Load, Monitor, stalled
+from scheduler_worker.monitoring import stalled
 from scheduler_worker.monitoring.health import Readiness
 
 
@@ -54,30 +54,3 @@ def test_the_last_result_does_not_block():
 def test_a_thread_without_a_recent_heartbeat_hangs():
     assert stalled(29.9, 30.0) is None
     assert stalled(31.0, 30.0) == "no heartbeat of the thread that moves messages for 31.0 s"
-
-
-class Worker:
-    """The part of a worker that a monitor uses."""
-
-    def __init__(self):
-        self.hung = None
-        self.lacks = []
-
-    def is_alive(self):
-        return self.hung
-
-    def missing(self):
-        return self.lacks
-
-    def load(self):
-        return Load()
-
-    def describe(self):
-        return {}
-
-
-def test_a_monitor_without_a_port_does_not_listen():
-    monitor = Monitor(Worker())
-    monitor.start()
-    assert monitor.port == 0
-    monitor.stop()

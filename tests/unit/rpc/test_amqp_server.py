@@ -14,7 +14,7 @@ import pytest
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.amqp import server as amqp_server
 from scheduler_worker.rpc.amqp import undelivered
-from scheduler_worker.rpc.amqp.connection import ConnectionLostError, IncomingMessage, SentAnswer
+from scheduler_worker.rpc.amqp.connection import ConnectionLostError, IncomingMessage
 from scheduler_worker.rpc.amqp.deliveries import Ack, Publish
 from scheduler_worker.rpc.amqp.extra_consumers import ExtraConsumers
 from scheduler_worker.rpc.amqp.loop import Loop
@@ -102,7 +102,7 @@ class ScriptedConnection:
     def stop_consuming(self) -> None:
         """Nothing to do."""
 
-    def unconfirmed_answers(self) -> list[SentAnswer]:
+    def unconfirmed_answers(self) -> list[Publish]:
         return []
 
     def silence(self) -> None:
@@ -368,7 +368,7 @@ def test_a_returned_answer_is_retried_at_growing_intervals_and_dropped_in_the_en
 ) -> None:
     sender = Sender()
     answers = undelivered_answers(timers, sender)
-    answer = SentAnswer("gone", b"body")
+    answer = Publish("gone", b"body")
     answers.returned(answer)
     seconds: list[int] = []
     for second in range(100):
@@ -389,7 +389,7 @@ def test_kept_answers_are_bounded_by_bytes_and_the_oldest_are_dropped_first(time
     answers = undelivered_answers(timers, sender)
     size = 900_000
     for number in range(1_500):
-        answers.returned(SentAnswer("gone", number.to_bytes(4, "big") * (size // 4)))
+        answers.returned(Publish("gone", number.to_bytes(4, "big") * (size // 4)))
     assert MAX_BYTES - size < answers.size <= MAX_BYTES
     timers.run(1.0)
     assert [body[:4] for body in sender.sent][-1] == (1_499).to_bytes(4, "big")
@@ -397,8 +397,8 @@ def test_kept_answers_are_bounded_by_bytes_and_the_oldest_are_dropped_first(time
 
 def test_a_delivered_answer_is_not_kept(timers: Any) -> None:
     answers = undelivered_answers(timers, Sender())
-    answers.returned(SentAnswer("gone", b"body"))
-    answers.delivered(SentAnswer("gone", b"body"))
+    answers.returned(Publish("gone", b"body"))
+    answers.delivered(Publish("gone", b"body"))
     assert (len(answers), answers.size) == (0, 0)
 
 
@@ -406,7 +406,7 @@ def test_unconfirmed_answers_are_sent_on_the_next_connection(timers: Any) -> Non
     sender = Sender()
     sender.is_away = True
     answers = undelivered_answers(timers, sender)
-    answers.connection_lost([SentAnswer("caller", b"body")])
+    answers.connection_lost([Publish("caller", b"body")])
     timers.run(5.0)
     assert sender.sent == []
     sender.is_away = False

@@ -10,7 +10,7 @@ from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import GlobalReplica
 from tests.support.services import World, host
 
-EAST, WEST = records.CLUSTER + "east", records.CLUSTER + "west"
+WEST = records.CLUSTER + "west"
 
 
 def changes(epoch: str, version: int, *puts: Put, reset: bool = False) -> Changes:
