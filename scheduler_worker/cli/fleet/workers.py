@@ -85,8 +85,7 @@ def _check_others(client: SchedulerClient, names: Sequence[str]) -> None:
     others = [
         each
         for each in client.every(list_workers, PageQuery())
-        if each.name not in names
-        and each.state not in {"draining", "drained", "dry run", "silent"}
+        if each.name not in names and each.state not in {"draining", "drained", "dry run", "silent"}
     ]
     if not others:
         raise RequestError(
