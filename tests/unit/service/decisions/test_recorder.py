@@ -88,7 +88,7 @@ def test_a_placed_request_is_kept_in_full(office):
     assert details.ranked.weighers == ("RAMWeigher", "CPUWeigher")
     best, second = details.ranked.hosts
     assert (best.host, second.host) == ("a", "b")
-    assert best.shares == (1.0, 1.0)
+    assert best.shares == {"RAMWeigher": 1.0, "CPUWeigher": 1.0}
     assert (best.total, second.total) == (2.0, 1.5)
     assert (details.attempts, details.num_alternates) == (1, 1)
 
