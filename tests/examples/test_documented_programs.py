@@ -74,7 +74,7 @@ def test_the_explanation_names_the_reason_of_a_rejection(worker, capsys):
 
 
 def test_the_records_of_a_server_are_shown(worker, capsys):
-    [program] = [each for each in programs("docs/troubleshooting.md") if "every_decision" in each]
+    [program] = [each for each in programs("docs/troubleshooting.md") if "list_decisions" in each]
     with SchedulerClient.connect(worker.bus.url) as client:
         client.update_hosts([host("h1"), host("h2", vcpus_used=100)])
         client.select_destinations({"flavor": {"vcpus": 1, "memory_mb": 64}}, ["i1"])
