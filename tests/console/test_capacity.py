@@ -94,8 +94,8 @@ def test_a_flavor_is_typed_counted_and_kept_in_the_address(api, console):
     page.get_by_label("Boots from a volume").check()
     with page.expect_request("**/v1/capacity") as sent:
         page.get_by_label("Zone", exact=True).press("Enter")
-    assert sent.value.post_data_json["setting"] == {
-        "cluster": "east", "zone": "north", "boots_from_volume": True, "devices": [],
+    assert sent.value.post_data_json["spec_obj"] == {
+        "scheduler_hints": {"cluster": ["east"]}, "availability_zone": "north", "is_bfv": True,
     }  # fmt: skip
     expect(page).to_have_url(re.compile("zone=north&volume=1"))
     page.reload()

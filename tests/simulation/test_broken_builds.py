@@ -287,7 +287,7 @@ def test_clusters_that_keep_a_part_of_a_request_that_failed(broken, found_out):
             each.view.give_back(placement.claims)
 
     broken(multi_cluster, "_undo", undo)
-    assert found_out("is reserved for it", has_several_clusters, decides_in_s=0.2, seed=607)
+    assert found_out("is reserved for it", has_several_clusters, decides_in_s=0.2, seed=682)
 
 
 def test_a_wait_whose_timeout_restarts_with_every_attempt(rebuilt, found_out):

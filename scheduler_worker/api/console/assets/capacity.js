@@ -2,11 +2,13 @@
 
 import { choice, el, field, fill, table } from "./dom.js";
 import { count, things } from "./format.js";
-import { FlavorForm, flavorChoice, seenFlavors } from "./flavors.js";
+import { FlavorForm, asking, flavorChoice, seenFlavors } from "./flavors.js";
 import { items, request } from "./http.js";
 import { attemptForm, showProblem } from "./problems.js";
 
 const ANY = "any number";
+/** Field of a specification -> the control that it is set by. */
+const CONTROLS = { scheduler_hints: "cluster", availability_zone: "zone", project_id: "project", is_bfv: "is_bfv" };
 const OPEN = 5; // more flavors than these are folded, for the counts are below them
 
 export async function capacityPage(section, { signal }) {
@@ -48,7 +50,7 @@ export async function capacityPage(section, { signal }) {
     }
   }
 
-  const controlOf = ([kind, ...rest]) => (kind === "flavors" ? listed.controlOf(rest) : form.elements[rest[0] === "hints" ? rest[1] : rest[0]]);
+  const controlOf = ([kind, ...rest]) => (kind === "flavors" ? listed.controlOf(rest) : form.elements[CONTROLS[rest[0]]]);
   const countAndRemember = () => attemptForm(form, controlOf, async () => {
     await countNow();
     remember();
@@ -112,7 +114,7 @@ class Flavors {
     });
   }
 
-  /** The flavors by hand. Raises a Failure. */
+  /** The flavors. Raises a Failure. */
   read() {
     return this.forms.map((form, at) => form.read(`/flavors/${at}`));
   }
@@ -132,8 +134,9 @@ const settingOf = (view, clusters) => [
 ];
 
 function settingIn({ cluster, zone, project, is_bfv: volume }) {
-  const texts = { cluster: cluster.value, zone: zone.value.trim(), project: project.value.trim() };
-  return { ...Object.fromEntries(Object.entries(texts).filter(([, text]) => text)), boots_from_volume: volume.checked };
+  const texts = { availability_zone: zone.value.trim(), project_id: project.value.trim() };
+  const hints = cluster.value ? { scheduler_hints: { cluster: [cluster.value] } } : {};
+  return { ...Object.fromEntries(Object.entries(texts).filter(([, text]) => text)), ...hints, is_bfv: volume.checked };
 }
 
 function fromAddress(texts) {
@@ -159,7 +162,7 @@ async function counted(flavors, setting, options) {
   });
   const found = [];
   for (const [key, places] of groups) {
-    const body = { flavors: places.map((at) => ({ ...flavors[at], devices: undefined })), setting: { ...setting, devices: JSON.parse(key) } };
+    const body = { flavors: places.map((at) => ({ ...flavors[at], devices: undefined })), spec_obj: { ...setting, ...asking(JSON.parse(key)) } };
     const answer = await request("POST", "/v1/capacity", { ...options, body }).catch((error) => {
       for (const each of error.errors ?? []) {
         each.pointer = each.pointer?.replace(/^\/flavors\/(\d+)/, (_, at) => `/flavors/${places[at]}`);

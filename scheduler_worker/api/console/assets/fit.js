@@ -2,7 +2,7 @@
 
 import { el, fill, table } from "./dom.js";
 import { figure, linkTo } from "./explaining.js";
-import { FlavorForm, flavorChoice, requestOf, seenFlavors } from "./flavors.js";
+import { FlavorForm, asking, flavorChoice, seenFlavors } from "./flavors.js";
 import { request } from "./http.js";
 import { attempt, attemptForm } from "./problems.js";
 
@@ -18,7 +18,8 @@ export function fitOf(current, signal) {
     attemptForm(form, ([, part, name]) => (part === "flavor" ? flavor.controlOf(name) : null), async () => {
       const host = current();
       // In the host's own cluster: others need not be looked at.
-      const body = { request: requestOf(flavor.read("/request/flavor"), { cluster: host.cluster }), hosts: [host.name] };
+      const { devices = [], ...asked } = flavor.read("/spec_obj/flavor");
+      const body = { spec_obj: { flavor: asked, scheduler_hints: { cluster: [host.cluster] }, ...asking(devices) }, hosts: [host.name] };
       fill(answer, verdictOf(host, await request("POST", "/v1/explain", { body, signal })));
     });
   });

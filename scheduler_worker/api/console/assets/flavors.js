@@ -6,9 +6,7 @@ import { Failure, request } from "./http.js";
 
 const LOOKED_AT = 200;
 const MOST = 20;
-const FIGURES = { vcpus: "vCPUs", ram: "Memory (MiB)", disk: "Disk (GiB)", ephemeral: "Ephemeral (GiB)", swap: "Swap (MiB)" };
-/** Field of a specification's flavor -> field of a flavor by hand, where they differ. */
-const BY_HAND = { memory_mb: "ram", root_gb: "disk", ephemeral_gb: "ephemeral" };
+const FIGURES = { vcpus: "vCPUs", memory_mb: "Memory (MiB)", root_gb: "Disk (GiB)", ephemeral_gb: "Ephemeral (GiB)", swap: "Swap (MiB)" };
 export const ALIAS = "pci_passthrough:alias";
 
 /**
@@ -30,13 +28,10 @@ export function notKept(error) {
   return null;
 }
 
-/** The flavor by hand of a specification. Its devices are those that Nova's aliases stood for, which only Nova knows. */
+/** The flavor of a specification. Its devices are those that Nova's aliases stood for, which only Nova knows. */
 export function flavorOf({ flavor, pci_requests: asked }) {
   const found = {};
-  for (const [name, value] of Object.entries(flavor)) {
-    const field = BY_HAND[name] ?? name;
-    if (field in FIGURES || field === "name") found[field] = value;
-  }
+  for (const [name, value] of Object.entries(flavor)) if (name in FIGURES || name === "name") found[name] = value;
   const specs = { ...flavor.extra_specs };
   const devices = (asked?.requests ?? []).filter((each) => each.alias_name)
     .map(({ count, spec, numa_policy }) => ({ count, spec, numa_policy }));
@@ -47,8 +42,8 @@ export function flavorOf({ flavor, pci_requests: asked }) {
   return { ...found, extra_specs: specs };
 }
 
-/** What `explain` takes as a request by hand. */
-export const requestOf = ({ devices = [], ...flavor }, setting = {}) => ({ ...setting, flavor, devices });
+/** The fields of a specification that ask for devices. */
+export const asking = (devices) => (devices.length ? { pci_requests: { requests: devices } } : {});
 
 /** Pairs from lines `key=value`. Raises a Failure that has the pointer of their field. */
 export function pairsOf(text, pointer) {
@@ -95,7 +90,7 @@ export class FlavorForm {
     this.devices.hidden = !flavor.devices;
   }
 
-  /** The flavor by hand, without what is left empty. Raises a Failure; `pointer` is the flavor's. */
+  /** The flavor, without what is left empty. Raises a Failure; `pointer` is the flavor's. */
   read(pointer) {
     const found = {};
     const name = this.controls.name.value.trim();
@@ -111,9 +106,9 @@ export class FlavorForm {
     return found;
   }
 
-  /** The control of a field of the flavor, by hand or of a specification; of the flavor as a whole: its name's. */
+  /** The control of a field of the flavor; of the flavor as a whole: its name's. */
   controlOf(name = "name") {
-    return this.controls[BY_HAND[name] ?? name];
+    return this.controls[name];
   }
 }
 

@@ -8,6 +8,8 @@ import { attempt, attemptForm } from "./problems.js";
 
 const CLUSTER = "cluster"; // the scheduler hint that names one
 const PATH = "/spec_obj";
+/** What a flavor has where a field is left empty. */
+const NOTHING = Object.fromEntries(["name", "vcpus", "memory_mb", "root_gb", "ephemeral_gb", "swap", "extra_specs"].map((each) => [each, undefined]));
 /** Field of a specification -> the control that it is changed by. */
 const CONTROLS = { availability_zone: "zone", only_hosts: "host", image: "image_properties", scheduler_hints: "hints" };
 
@@ -68,11 +70,12 @@ function changed(spec, flavor, controls) {
   return hosts.join() === hostsIn(spec).join() ? found : onHosts(found, hosts);
 }
 
-function flavorIn(spec, { name, vcpus, ram, disk, ephemeral, swap, extra_specs: specs }) {
+function flavorIn(spec, { devices, ...asked }) {
+  const specs = asked.extra_specs;
   if (specs?.[ALIAS] !== spec.flavor.extra_specs?.[ALIAS]) {
     throw refusal(`only Nova knows its aliases: leave ${ALIAS} as it was; the devices stay those that were asked for`, `${PATH}/flavor/extra_specs`);
   }
-  return { ...spec.flavor, name, vcpus, memory_mb: ram, root_gb: disk, ephemeral_gb: ephemeral, swap, extra_specs: specs };
+  return { ...spec.flavor, ...NOTHING, ...asked };
 }
 
 /** Properties have values of several types, which a text that was left as it is keeps. */
