@@ -107,12 +107,15 @@ class Edges:
     def _connected(self, _: argparse.Namespace) -> Iterator[SchedulerClient]:
         yield self.client_of_it
 
-    def run(self, capsys: Any, *words: str) -> tuple[int, str, str]:
-        """The exit status of a command, its output and what it says is wrong."""
+    def command(self, *words: str) -> int:
+        """The exit status of a command, which prints."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(commands, "connected", self._connected)
-            status = main(list(words))
-        return status, *capsys.readouterr()
+            return main(list(words))
+
+    def run(self, capsys: Any, *words: str) -> tuple[int, str, str]:
+        """The exit status of a command, its output and what it says is wrong."""
+        return self.command(*words), *capsys.readouterr()
 
 
 class _Client:

@@ -1,7 +1,8 @@
-"""Structs with the same fields and classes of one name are found; exceptions may only shrink."""
+"""Facts that are declared twice are found; exceptions may only shrink."""
 
 import pytest
 from declared.alike import declared, problems
+from declared.edges import edges_that_name_resources
 
 FOUR = "a: int\n    b: str\n    c: float\n    d: bool"
 
@@ -76,3 +77,27 @@ def test_an_exception_of_a_name_is_as_high_as_needed(found, count):
 def test_an_exception_of_a_name_that_is_unique_is_not_needed(found):
     (problem,) = problems(found("class A: ...\n"), [], {"A": 2})
     assert problem == "the exception of the name A is 2, needed 1; lower it"
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("from scheduler_worker.operations import hosts", "scheduler_worker.operations.hosts"),
+        ("from scheduler_worker.operations.hosts import Host", "scheduler_worker.operations.hosts"),
+        ("client.list_hosts()", "list_hosts"),
+        ("call('list_hosts')", "list_hosts"),
+        ("from scheduler_worker.operations.operation import operation; call('hosts')", None),
+    ],
+)
+def test_an_edge_that_names_a_resource_is_named(tmp_path, line, name):
+    package = tmp_path / "scheduler_worker"
+    for folder in ("api", "cli", "operations", "rpc"):
+        (package / folder).mkdir(parents=True)
+    for edge in ("api/application", "api/bind", "api/openapi", "api/problems", "cli/bind"):
+        (package / f"{edge}.py").touch()
+    (package / "operations/hosts.py").write_text("@operation('GET')\ndef list_hosts(): ...\n")
+    (package / "operations/operation.py").touch()
+    (package / "client.py").write_text(f"{line}\n")
+    found = edges_that_name_resources(tmp_path)
+    place = f"scheduler_worker/client.py:1 names {name}; what all operations share says it too"
+    assert found == ([] if name is None else [place])
