@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,7 +24,7 @@ from scheduler_worker.cli.commands import PlainCommand
 from scheduler_worker.cli.connection import add_connection, connected
 from scheduler_worker.errors import ConfigError, NotFound
 from scheduler_worker.operations import OPERATIONS
-from scheduler_worker.operations.forms import choices, description, from_text, is_time
+from scheduler_worker.operations.forms import choices, description, from_text, is_document, is_time
 from scheduler_worker.operations.operation import Column, Operation, Page, PageQuery
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class _Bound(FleetCommand):
             details["choices"] = found
         elif is_time(field.type):
             details |= {"type": moment, "metavar": "TIME", "help": f"{text}: {_TIME}"}
+        elif is_document(field):
+            details |= {"type": document, "metavar": "FILE", "help": f"{text}; `-`: the input"}
         if field.required:
             details.setdefault("metavar", field.name.upper())
             if self.operation.done:
@@ -305,6 +308,14 @@ def duration(seconds: float) -> str:
 
 
 # Arguments
+
+
+def document(path: str) -> str:
+    """An argument that is a file's text, or that of the standard input."""
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(f"{path}: cannot be read: {error}") from None
 
 
 def moment(text: str) -> datetime:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.operations.operation import Operation, Page
+from scheduler_worker.operations.operation import DOCUMENT, Operation, Page
 
 
 def parsed(operation: Operation[Any, Any], given: Mapping[str, Any]) -> Any:
@@ -82,6 +82,14 @@ def from_text(kind: Any, text: str) -> Any:
 
 def description(field: msgspec.structs.FieldInfo) -> str:
     """What a parameter says of itself; empty: nothing."""
-    metas = get_args(field.type)[1:] if get_origin(field.type) is Annotated else ()
-    texts = (each.description for each in metas if isinstance(each, msgspec.Meta))
-    return next((each for each in texts if each), "")
+    return next((each.description for each in _metas(field) if each.description), "")
+
+
+def is_document(field: msgspec.structs.FieldInfo) -> bool:
+    """Whether a parameter is a text of many lines."""
+    return any(each.extra == DOCUMENT for each in _metas(field))
+
+
+def _metas(field: msgspec.structs.FieldInfo) -> Iterator[msgspec.Meta]:
+    if get_origin(field.type) is Annotated:
+        yield from (each for each in get_args(field.type)[1:] if isinstance(each, msgspec.Meta))

@@ -19,7 +19,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -55,6 +55,10 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     marker: Annotated[
         str | None, Meta(description="Where the page begins: `next` of the page before it.")
     ] = None
+
+
+DOCUMENT: Final = {"is_document": True}
+"""``Meta(extra=DOCUMENT)`` says that a parameter is a text of many lines: a file's."""
 
 
 class Page(msgspec.Struct, Generic[Item], frozen=True):

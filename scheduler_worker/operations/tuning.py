@@ -15,6 +15,7 @@ from scheduler_worker.errors import Conflict, NotFound
 from scheduler_worker.model.unit_facts import TuningProblem, TuningText
 from scheduler_worker.operations.actions import Action
 from scheduler_worker.operations.operation import (
+    DOCUMENT,
     Call,
     Nothing,
     Page,
@@ -58,7 +59,9 @@ class OneTuningPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class NewText(OneTuningPolicy, frozen=True, forbid_unknown_fields=True):
     """The text of a tuning policy."""
 
-    text: Annotated[str, Meta(description="In the language of tuning policies, YAML.")]
+    text: Annotated[
+        str, Meta(description="In the language of tuning policies, YAML.", extra=DOCUMENT)
+    ]
 
 
 class HostStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +100,13 @@ def get_tuning_policy(call: Call, wanted: OneTuningPolicy) -> TuningPolicyView:
     return _shown(_existing(call, wanted.name))
 
 
-@operation("PUT", "/tuning-policies/{name}", right=Action.EDIT_TUNING, has_condition=True)
+@operation(
+    "PUT",
+    "/tuning-policies/{name}",
+    command="tuning-policy set",
+    right=Action.EDIT_TUNING,
+    has_condition=True,
+)
 def set_tuning_policy(call: Call, asked: NewText) -> TuningPolicyView:
     """Put a tuning policy in force in all workers."""
     from scheduler_worker.ports import ABSENT

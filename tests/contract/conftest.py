@@ -63,7 +63,7 @@ class MemoryEngine(Engine):
         return len(self._state._scopes[SCOPE].queue)
 
     def watchers(self) -> int:
-        return self._state._scopes[SCOPE].watchers
+        return len(self._state._condition._waiters)  # type: ignore[attr-defined]
 
     def close(self) -> None:
         self._state.close()

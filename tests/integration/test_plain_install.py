@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
+import json
 import os
 import shutil
 import subprocess
@@ -12,17 +15,25 @@ from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from scheduler_worker.cli.ctl import Ctl
 from scheduler_worker.cli.manage import Manage
+from scheduler_worker.client import SchedulerClient
+from scheduler_worker.operations import OPERATIONS
+from scheduler_worker.operations.policies import create_policy
+from scheduler_worker.operations.rehearsals import begin_rehearsal
+from scheduler_worker.operations.units import list_units
 from tests.support import commands
 from tests.support.archives import ROOT, build, checkout
+from tests.support.edges import AnyOperation, right
 from tests.support.engine import PASSWORD, USER, running_engine
 from tests.support.examples import registered_in
 from tests.support.patience import PROCESS_S, eventually
 from tests.support.servers import free_port
+from tests.support.services import host
 from tests.support.threads import Threads
 from tests.support.workers import WorkerProcess, connected, write_config
 
@@ -37,6 +48,14 @@ BALLOON = (
     "{root}/etc/scheduler_worker/tuning/examples/memory_balloon.yaml "
     "--samples {root}/tests/examples/tuning/balloon_samples.yaml"
 )
+TUNING = """
+scope: VM
+rules:
+  shrink:
+    output: memory.balloon
+    target: policy.balloon_min
+    function: {name: linear, change: 10, time: 1 sec}
+"""
 EDITOR = "#!/bin/sh\nexec echo '  balance: {unit: EvenLoad}' >> \"$1\"\n"
 OF_DEVELOPERS = {"dev", "docs", "sdk", "test"}
 LOCAL = {"transport_url": "local:/"}
@@ -82,6 +101,7 @@ class Installation:
     def __init__(self, programs: Path, folder: Path) -> None:
         self.programs = programs
         self.folder = folder
+        self.port = free_port()
         self.config = folder / ".scheduler_worker" / "scheduler_worker.conf"
         """Where programs look for it by default, for this folder is the user's home."""
         self.config.parent.mkdir(parents=True)
@@ -159,37 +179,57 @@ def test_every_program_and_command_has_help(installation: Installation, programs
     assert installation.failures([f"{each} --help" for each in words], threads=2) == ""
 
 
-@pytest.mark.deep
-def test_every_command_works(
+@pytest.fixture
+def client(
     installation: Installation,
     rabbit_vhost_url: str,
     redis_url: str,
     make_open_directory: Callable[[], Path],
-) -> None:
+) -> Iterator[SchedulerClient]:
+    """Of a worker that knows hosts, and has tuned one."""
     units = make_open_directory()
     units.chmod(0o755)  # for the account that a cage has
     shutil.copy(ROOT / "examples/external_units/spare_hosts.py", units)
-    (installation.folder / "password").write_text(f"{PASSWORD}\n")
+    folder = installation.folder
+    (folder / "password").write_text(f"{PASSWORD}\n")
+    (folder / "balloon.yaml").write_text(TUNING)
+    (folder / "clusters.yaml").write_text('parameters: {"*": {balloon_min: 500}}\n')
     write_config(
         installation.config,
         DEFAULT={"transport_url": rabbit_vhost_url, "host": "one", "service_down_time": 600},
         state={"url": redis_url},
-        api={"users_file": installation.folder / "users.yaml", "port": free_port()},
-        policy_store={"connection": f"sqlite:///{installation.folder}/policies.sqlite"},
+        api={"users_file": folder / "users.yaml", "port": installation.port},
+        policy_store={"connection": f"sqlite:///{folder}/policies.sqlite"},
         external_units={"directory": units},
+        tuning={"enabled": True, "interval": 0.2, "clusters_file": folder / "clusters.yaml"},
     )
-    instance = str(uuid.uuid4())
     with (
-        running_engine() as engine,
         installation.start("scheduler-worker").ready() as worker,
         connected(rabbit_vhost_url) as client,
     ):
         client.update_hosts(yaml.safe_load((ROOT / "examples/hosts.yaml").read_text()))
-        client.select_destinations(SPEC, [instance])
-        eventually(lambda: bool(client.list_decisions(instance=instance)["decisions"]))
+        vms = {"v": {"memory": {"balloon": 1000.0}}}
+        client.update_hosts([host("tuned", cluster="east", vms=vms)])
+        client.set_tuning_policy("balloon", TUNING)
+        eventually(lambda: bool(client.list_tuned_hosts()["tuned_hosts"]))
+        yield client
+        assert worker.stop() == 0
+
+
+def placed(client: SchedulerClient) -> str:
+    """An instance whose decision is stored."""
+    instance = str(uuid.uuid4())
+    client.select_destinations(SPEC, [instance])
+    eventually(lambda: bool(client.list_decisions(instance=instance)["decisions"]))
+    return instance
+
+
+@pytest.mark.deep
+def test_every_command_works(installation: Installation, client: SchedulerClient) -> None:
+    with running_engine() as engine:
         values = {
             "root": ROOT,
-            "instance": instance,
+            "instance": placed(client),
             "engine": engine.url,
             "user": USER,
             "balloon": BALLOON.format(root=ROOT),
@@ -200,10 +240,54 @@ def test_every_command_works(
             for name, arguments in examples.items()
         ]
         assert installation.failures(lines) == ""
-        with installation.start("scheduler-worker-api") as api:
-            api.await_log(DAEMONS["scheduler-worker-api"])
-            assert api.stop() == 0
-        assert worker.stop() == 0
+
+
+class Rest:
+    """Requests to the API process as it is installed."""
+
+    def __init__(self, port: int) -> None:
+        pair = base64.b64encode(f"anna:{PASSWORD}".encode()).decode()
+        self._headers = {
+            "Authorization": f"Basic {pair}", "Content-Type": "application/json", "If-Match": "*",
+        }  # fmt: skip
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PROCESS_S)
+
+    def ask(self, operation: AnyOperation, given: Mapping[str, Any]) -> Any:
+        """The plain answer; None: there is none."""
+        path = f"/v1{operation.path}".format(**given)
+        rest = {name: value for name, value in given.items() if f"{{{name}}}" not in path}
+        body = json.dumps(rest) if operation.method in {"POST", "PUT"} else None
+        self._connection.request(operation.method, path, body, self._headers)
+        answer = self._connection.getresponse()
+        text = answer.read()
+        assert 200 <= answer.status < 300, (operation.name, text)
+        return json.loads(text) if text else None
+
+
+@pytest.mark.deep
+def test_every_operation_works_over_rpc_and_rest(
+    installation: Installation, client: SchedulerClient
+) -> None:
+    manage = f"{MANAGE} user add anna --role administrator < password", f"{MANAGE} db upgrade"
+    assert installation.failures(manage) == ""
+    order = ["POST", "PUT", "GET", "DELETE"]
+    with installation.start("scheduler-worker-api") as api:
+        api.await_log(DAEMONS["scheduler-worker-api"])
+        rest = Rest(installation.port)
+        units = rest.ask(list_units, {})["items"]
+        unit = next(each["id"] for each in units if each["can_be_switched"])
+        for edge in "REST", "RPC":
+            ids = {"one": placed(client), "host-east": "tuned", "w1": "one"}
+            ids["packing"] = rest.ask(create_policy, {"name": edge})["id"]
+            ids["r0"] = rest.ask(begin_rehearsal, {})["id"]
+            for each in sorted(OPERATIONS, key=lambda each: order.index(each.method)):
+                given = right(each, unit, TUNING)
+                given = {name: ids.get(str(value), value) for name, value in given.items()}
+                if edge == "RPC" and each.home != "store":
+                    client.call(each, msgspec.convert(given, each.parameters))
+                elif edge == "REST" and each.path is not None:
+                    rest.ask(each, given)
+        assert api.stop() == 0
 
 
 @pytest.mark.deep

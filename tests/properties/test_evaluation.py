@@ -211,10 +211,10 @@ class Run:
             return None, error.diagnosis, None  # type: ignore[return-value]
         for claim in () if stays else decision.claims:
             self.table.give_back(claim.id)
-        weighers, ranked = decision.ranked.weighers, decision.ranked.hosts
+        ranked = decision.ranked.hosts
         for each in ranked:
-            assert each.total == pytest.approx(sum(each.shares))  # type: ignore[arg-type]
-        shares = [dict(zip(weighers, each.shares, strict=True)) for each in ranked]
+            assert each.total == pytest.approx(sum(each.shares.values()))  # type: ignore[arg-type]
+        shares = [each.shares for each in ranked]
         named = [(each.host, each.total) for each in ranked]
         return decision.selections, decision.diagnosis, (named, shares)
 

@@ -33,6 +33,49 @@ JSON = {"Content-Type": "application/json"}
 ROLES: Mapping[str, Role] = {"admin": "administrator", "auditor": "reader"}
 
 
+FLAVOR = {"vcpus": 1, "memory_mb": 1024}
+GIVEN: dict[str, Any] = {
+    "name": "balloon",
+    "cluster": "east",
+    "worker": "w1",
+    "id": "one",
+    "spec_obj": {"flavor": FLAVOR},
+    "flavors": [FLAVOR],
+    "mode": "dry_run",
+    "policy": {"id": "p", "name": "p", "version": 1},
+    "is_enabled": True,
+}
+"""Parameters that are right, by name."""
+SPECIAL: dict[str, dict[str, Any]] = {
+    "get_cluster": {"name": "east"},
+    "get_attachment": {"name": "east"},
+    "attach_cluster": {"name": "east", "policy": "packing"},
+    "get_host": {"name": "host-east"},
+    "get_tuned_host": {"name": "host-east"},
+    "capacity": {"flavors": [FLAVOR], "spec_obj": {}},
+    "get_policy": {"id": "packing"},
+    "put_policy": {"id": "packing", "name": "packed"},
+    "remove_policy": {"id": "packing"},
+    "check_policy": {"id": "packing", "name": "other"},
+    "list_policy_history": {"id": "packing"},
+    "create_policy": {"name": "other"},
+    "get_rehearsal": {"id": "r0"},
+    "remove_rehearsal": {"id": "r0"},
+    "begin_rehearsal": {},
+}
+"""Those of operations where they mean something else."""
+
+
+def right(operation: AnyOperation, unit: str, text: str) -> dict[str, Any]:
+    """Right parameters of an operation, with a unit that can be switched and a tuning policy."""
+    if operation.name in SPECIAL:
+        return SPECIAL[operation.name]
+    known = {**GIVEN, "text": text}
+    if operation.name in {"get_unit", "switch_unit"}:
+        known["id"] = unit
+    return {each.name: known[each.name] for each in operation.fields if each.required}
+
+
 class OneWorker:
     """A worker without a server."""
 

@@ -11,50 +11,18 @@ from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.rehearsals import Asked
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import Grant
-from scheduler_worker.operations.forms import answered, choices, is_time
+from scheduler_worker.operations.forms import answered, choices, is_document, is_time
 from scheduler_worker.operations.operation import PageQuery
 from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind, entry
 from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.service.policies.audit import Actor
 from scheduler_worker.service.policies.shared_audit import SharedEntries
-from tests.support.edges import Edges
+from tests.support.edges import Edges, right
 from tests.support.rest import Rest
 from tests.support.services import host
 from tests.support.tuners import BALLOON, tuned
 
-FLAVOR = {"vcpus": 1, "memory_mb": 1024}
 PACKING = ClusterPolicy(id="packing", name="packing", version=1)
-GIVEN: dict[str, Any] = {
-    "name": "balloon",
-    "cluster": "east",
-    "worker": "w1",
-    "id": "one",
-    "spec_obj": {"flavor": FLAVOR},
-    "flavors": [FLAVOR],
-    "text": BALLOON,
-    "mode": "dry_run",
-    "policy": {"id": "p", "name": "p", "version": 1},
-    "is_enabled": True,
-}
-"""Parameters that are right, by name."""
-SPECIAL: dict[str, dict[str, Any]] = {
-    "get_cluster": {"name": "east"},
-    "get_attachment": {"name": "east"},
-    "attach_cluster": {"name": "east", "policy": "packing"},
-    "get_host": {"name": "host-east"},
-    "get_tuned_host": {"name": "host-east"},
-    "capacity": {"flavors": [FLAVOR], "spec_obj": {}},
-    "get_policy": {"id": "packing"},
-    "put_policy": {"id": "packing", "name": "packed"},
-    "remove_policy": {"id": "packing"},
-    "check_policy": {"id": "packing", "name": "other"},
-    "list_policy_history": {"id": "packing"},
-    "create_policy": {"name": "other"},
-    "get_rehearsal": {"id": "r0"},
-    "remove_rehearsal": {"id": "r0"},
-    "begin_rehearsal": {},
-}
-"""Those of operations where they mean something else."""
 
 
 class FromFile(Filter):
@@ -86,13 +54,7 @@ def edges() -> Edges:
 
 
 def given_to(operation) -> dict[str, Any]:
-    if operation.name in SPECIAL:
-        return SPECIAL[operation.name]
-    if operation.name in {"get_unit", "switch_unit"}:
-        return {"id": UNIT.id_as(UnitKind.FILTER)} | (
-            {"is_enabled": True} if operation.name == "switch_unit" else {}
-        )
-    return {each.name: GIVEN[each.name] for each in operation.fields if each.required}
+    return right(operation, unit=UNIT.id_as(UnitKind.FILTER), text=BALLOON)
 
 
 def of(edge):
@@ -114,9 +76,16 @@ def is_change(operation) -> bool:
     return operation.right is not None and operation.right.value not in {"api:read", "audit:read"}
 
 
-def words_of(operation, given) -> list[str]:
-    required = [str(given[each.name]) for each in operation.fields if each.required]
-    return [*operation.command.split(), *required]
+def words_of(operation, given, folder) -> list[str]:
+    words = operation.command.split()
+    for each in operation.fields:
+        if is_document(each):
+            path = folder / each.name
+            path.write_text(given[each.name])
+            words.append(str(path))
+        elif each.required:
+            words.append(str(given[each.name]))
+    return words
 
 
 def asked(edges, edge, operation, given, capsys=None) -> Any:
@@ -158,9 +127,9 @@ def test_rpc_client_and_rest_answer_alike(edges, operation):
 
 
 @each("command")
-def test_a_command_prints_it_for_programs_and_for_people(edges, edge, operation, capsys):
+def test_a_command_prints_it_for_programs_and_for_people(edges, edge, operation, capsys, tmp_path):
     given = given_to(operation)
-    words = words_of(operation, given)
+    words = words_of(operation, given, tmp_path)
     if operation.answer is None:
         status, out, err = edges.run(capsys, *words)
         assert (status, err) == (0, "")
