@@ -7,23 +7,17 @@ import msgspec
 import pytest
 
 from scheduler_worker.errors import Forbidden, NotFound, RemoteFailure, RequestError
-from scheduler_worker.model.policies import ClusterPolicy
-from scheduler_worker.model.rehearsals import Asked
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.operations.forms import answered, choices, is_time
 from scheduler_worker.operations.operation import PageQuery
-from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind, entry
-from scheduler_worker.scheduling.plugin import Filter
-from scheduler_worker.service.policies.audit import Actor
+from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.service.policies.shared_audit import SharedEntries
-from tests.support.edges import Edges
-from tests.support.rest import Rest
+from tests.support.edges import UNIT, Edges, filled
 from tests.support.services import host
-from tests.support.tuners import BALLOON, tuned
+from tests.support.tuners import BALLOON
 
 FLAVOR = {"vcpus": 1, "memory_mb": 1024}
-PACKING = ClusterPolicy(id="packing", name="packing", version=1)
 GIVEN: dict[str, Any] = {
     "name": "balloon",
     "cluster": "east",
@@ -57,29 +51,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
 """Those of operations where they mean something else."""
 
 
-class FromFile(Filter):
-    """Needs to be enabled, as what comes from a file does."""
-
-    needs_enabling = True
-
-    def passes(self, hosts, spec):
-        raise NotImplementedError
-
-
-UNIT = entry("FromFile", FromFile)
-
-
 @pytest.fixture
 def edges() -> Edges:
-    rest = Rest("east", "west")
-    rest.catalogue = Catalogue([*rest.catalogue, UNIT])
-    rest.administration.add(PACKING, Actor("setup"))
-    rest.administration.register_units()
-    rest.world.place("one", requested_destination={"host": "host-east"})
-    rest.records.recorder.write()
-    rest.tuning.set("balloon", BALLOON)
-    rest.rehearsals.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")
-    tuned(rest.world, "east", "uuid-host-east")
+    rest = filled()
     rest.add_user("reader", Grant("reader"))
     rest.add_user("nobody")
     return Edges(rest)
