@@ -95,7 +95,9 @@ class Edges:
     def __init__(self, rest: Rest, role: Role | None = "administrator") -> None:
         self.rest = rest
         world = rest.world
-        self.worker = OneWorker(Scenario().tuner)
+        scenario = Scenario()
+        scenario.agents.report()
+        self.worker = OneWorker(scenario.tuner)
         services = rest.services._replace(store=None, worker=self.worker)
         access = Access(Rights(), SharedAudit(world.fleet.store, world.clock))
         callers = bind.Callers(role, ROLES)

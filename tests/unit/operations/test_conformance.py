@@ -7,15 +7,19 @@ import msgspec
 import pytest
 
 from scheduler_worker.errors import Forbidden, NotFound, RemoteFailure, RequestError
+from scheduler_worker.model.rehearsals import Asked
+from scheduler_worker.model.worker_reports import WorkerReport
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.operations.forms import answered, choices, is_time
 from scheduler_worker.operations.operation import PageQuery
+from scheduler_worker.operations.policies import put_policy
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.service.policies.shared_audit import SharedEntries
+from scheduler_worker.service.state.presence import Presence, WorkerFacts
 from tests.support.edges import UNIT, Edges, filled
 from tests.support.services import host
-from tests.support.tuners import BALLOON
+from tests.support.tuners import BALLOON, tuned
 
 FLAVOR = {"vcpus": 1, "memory_mb": 1024}
 GIVEN: dict[str, Any] = {
@@ -207,9 +211,7 @@ LISTS = [each for each in OPERATIONS if each.is_list and issubclass(each.paramet
 
 @pytest.mark.parametrize("operation", LISTS, ids=[each.name for each in LISTS])
 def test_pages_have_each_item_once(edges, operation):
-    edges.rest.world.report(host("more", cluster="east"), host("most", cluster="west"))
-    edges.rest.world.place("two"), edges.rest.world.place("three")
-    edges.rest.records.recorder.write()
+    more(edges.rest)
     given = given_to(operation)
     if operation.home != "store":
         whole = asked(edges, "rpc", operation, given | {"limit": 1000})
@@ -218,6 +220,7 @@ def test_pages_have_each_item_once(edges, operation):
             page = edges.rpc(operation, given | {"limit": 1, "marker": marker})
             found, marker, first = found + page[operation.noun], page["next"], False
         assert found == whole
+        assert len(found) > 1
     if operation.path is not None:
         whole = asked(edges, "http", operation, given | {"limit": 1000})
         response = edges.http(operation, given | {"limit": 1})
@@ -230,6 +233,22 @@ def test_pages_have_each_item_once(edges, operation):
             assert response.headers["Link"] == f'<{page["next"]}>; rel="next"'
             response = edges.rest.request("GET", page["next"])
         assert found == whole
+        assert len(found) > 1
+
+
+def more(rest):
+    """A second one at least of all that is listed."""
+    world = rest.world
+    world.report(host("more", cluster="east"), host("most", cluster="west"))
+    world.place("two"), world.place("three")
+    rest.records.recorder.write()
+    rest.tuning.set("other", BALLOON)
+    tuned(world, "west", "uuid-host-west")
+    rest.rehearsals.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")
+    rest.call(put_policy, id="packing", name="packed")
+    for name in ("w1", "w2"):
+        facts = WorkerFacts(name=name, version="1", topic="scheduler")
+        Presence(world.state, facts, world.observed, WorkerReport).renew()
 
 
 # Rights and audit
