@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
 from scheduler_worker import conf
 from scheduler_worker.cli.ctl import main
@@ -26,8 +25,6 @@ from tests.support.servers import LOOPBACK, free_port
 from tests.support.threads import Threads
 from tests.support.workers import WorkerProcess, write_config
 
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLE = str(ROOT / "examples" / "hosts.yaml")
 SPEC = {"flavor": {"vcpus": 2, "memory_mb": 4096, "root_gb": 20}, "num_instances": 1}
 WHOLE_HOST = {"flavor": {"vcpus": 16, "memory_mb": 4096, "root_gb": 20}, "num_instances": 1}
 ONE_HOST = [
@@ -139,58 +136,6 @@ def client(rabbit_url: str) -> Iterator[SchedulerClient]:
         yield client
 
 
-def test_hosts_clusters_and_reservations(fleet: Fleet, client: SchedulerClient) -> None:
-    assert fleet.ctl("host", "report", EXAMPLE)[0] == 0
-    listed = fleet.plain("host", "list", "--cluster", "east", "--state", "up", "--long")
-    assert sorted(each["Host"] for each in listed) == ["compute-1", "compute-2"]
-    assert fleet.plain("host", "show", "compute-3")["state"] == "disabled"
-    assert {"east", "west"} <= {each["Cluster"] for each in fleet.plain("cluster", "list")}
-    instance = str(uuid.uuid4())
-    [[chosen]] = client.select_destinations(SPEC, [instance])
-    assert fleet.plain("cluster", "show", "east")["VCPUs Reserved"] == 2
-    [reserved] = fleet.plain("reservation", "list", "--host", chosen.service_host)
-    assert reserved["Instance"] == instance
-    assert 0 <= reserved["Age"] < reserved["Expires In"]
-    assert fleet.plain("reservation", "show", instance)["host"] == chosen.service_host
-    assert fleet.ctl("reservation", "release", instance)[0] == 0
-    assert fleet.ctl("reservation", "release", instance)[0] == 0  # remembered
-    assert fleet.ctl("reservation", "release", str(uuid.uuid4()))[0] == 1
-    assert fleet.plain("reservation", "list") == []
-    assert fleet.ctl("host", "remove", "compute-3")[0] == 0
-    assert fleet.ctl("host", "show", "compute-3")[0] == 1
-
-
-def policies(fleet: Fleet) -> list[str]:
-    found = {each["Cluster"]: each["Policy"] for each in fleet.plain("policy", "list")}
-    return [found["east"], found["west"]]
-
-
-def test_policies(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet.ctl("host", "report", EXAMPLE)
-    exported = tmp_path / "policies.yaml"
-    exported.write_text(fleet.ctl("policy", "export", "east")[1])
-    [policy] = yaml.safe_load(exported.read_text())["policies"]
-    assert policy["name"] == "east"
-    assert fleet.ctl("policy", "attach", str(exported), "east", "west")[0] == 0
-    assert policies(fleet) == ["east", "east"]
-    script = tmp_path / "editor.sh"
-    script.write_text("#!/bin/sh\nexec sed -i 's/factor: -1.0/factor: -2.0/' \"$1\"\n")
-    script.chmod(0o755)
-    monkeypatch.setenv("VISUAL", str(script))
-    status, out, err = fleet.ctl("policy", "edit", "east")
-    assert (status, err) == (0, "")
-    assert out.endswith("east: east@2\n")
-    assert "factor: -2.0" in fleet.ctl("policy", "diff", "west", "east")[1]
-    assert fleet.plain("policy", "show", "east")["version"] == 2
-    exported.write_text(fleet.ctl("policy", "export")[1])
-    assert fleet.ctl("policy", "import", str(exported), "--yes")[1].endswith("west: east@2\n")
-    assert fleet.ctl("policy", "diff", "east", "west") == (0, "", "")
-    assert fleet.ctl("policy", "detach", "east", "west")[0] == 0
-    assert policies(fleet) == ["nova", "nova"]
-    assert fleet.ctl("balance", "on", "east")[0] == 1  # this policy has none
-    assert fleet.ctl("balance", "show")[0] == 0
-
-
 def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(
     fleet: Fleet, client: SchedulerClient
 ) -> None:
@@ -217,7 +162,7 @@ def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(
         assert chosen.service_host == "a"
     status, out, _ = fleet.ctl("worker", "drain", "one", "--wait", str(SOON_S))
     assert (status, out.splitlines()[-1]) == (0, "one: drained")
-    assert fleet.states() == {"one": "drained", "two": "serving"}
+    eventually(lambda: fleet.states() == {"one": "drained", "two": "serving"})
     eventually(lambda: fleet.page("one", "/readyz")[0] == 503)
     assert "drained" in fleet.page("one", "/readyz")[1]
     assert "\nscheduler_drained 1.0\n" in fleet.page("one", "/metrics")[1]
@@ -258,7 +203,7 @@ def test_a_drain_ends_with_the_process_and_outlasts_the_connection(
     eventually(lambda: mortal_fleet.workers["one"].log.count("Consuming topic") == 2)
     eventually(lambda: mortal_fleet.workers["two"].log.count("Consuming topic") == 2)
     assert mortal_fleet.consumers() == 1
-    assert mortal_fleet.states()["one"] == "drained"
+    eventually(lambda: mortal_fleet.states()["one"] == "drained")
     mortal_fleet.workers["one"].stop()
     with WorkerProcess(mortal_fleet.configs["one"], name="again").ready():
         eventually(lambda: mortal_fleet.states() == {"one": "serving", "two": "serving"})
@@ -266,8 +211,6 @@ def test_a_drain_ends_with_the_process_and_outlasts_the_connection(
 
 def test_a_killed_worker_is_told_from_one_that_was_never_there(mortal_fleet: Fleet) -> None:
     mortal_fleet.workers["one"].kill()
-    one, _ = mortal_fleet.plain("worker", "list", "--timeout", "1")
-    assert (one["Worker"], one["State"], one["Uptime"]) == ("one", "no answer", None)
     status, _, err = mortal_fleet.ctl("worker", "show", "one", "--timeout", "1")
     assert (status, "No answer within 1 s" in err) == (3, True)
     status, _, err = mortal_fleet.ctl("worker", "show", "nobody")

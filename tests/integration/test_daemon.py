@@ -369,7 +369,7 @@ def test_malformed_messages_change_nothing(config, rabbit_vhost_url):
         with pytest.raises(SchedulerWorkerError, match=r"hosts\[0\]\.memory_mb"):
             client.update_hosts([host("x", memory_mb=-5)])
         with pytest.raises(SchedulerWorkerError, match=r"cluster: there is no cluster 'nowhere'"):
-            client.list_hosts("nowhere")
+            client.list_hosts(cluster="nowhere")
         known = SPEC | {"scheduler_hints": {"no_such_hint": ["x"]}}
         assert client.select_destinations(known, ["i2"])[0][0].service_host == "h"
         assert [

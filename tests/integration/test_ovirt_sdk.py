@@ -26,7 +26,7 @@ def rest():
 
 @pytest.fixture
 def server(rest):
-    found = ApiServer(ApiSettings(port=0, threads=4), rest.application)
+    found = ApiServer(ApiSettings(port=0, threads=4), rest.parts.application)
     found.start()
     yield found
     found.stop(SOON_S)
@@ -96,7 +96,7 @@ def test_the_whole_walk(engine, rest):
         )
     )
     assert attached.scheduling_policy.id == policy.id
-    assert rest.in_force.in_force("Default").parameters["HighUtilization"] == "70"
+    assert rest.services.policies.in_force("Default").parameters["HighUtilization"] == "70"
 
     with pytest.raises(sdk.Error, match="attached to cluster"):
         one.remove()
@@ -202,7 +202,7 @@ def test_a_request_in_hand_is_finished_before_the_server_stops(rest):
     def slow(environ, start):
         entered.set()
         assert may_go_on.wait(SOON_S)
-        return rest.application(environ, start)
+        return rest.parts.application(environ, start)
 
     server = ApiServer(ApiSettings(port=0, threads=2), slow)
     server.start()
@@ -225,13 +225,13 @@ def test_a_request_in_hand_is_finished_before_the_server_stops(rest):
 
 def test_a_port_that_is_taken_is_named(server, rest):
     with pytest.raises(ConfigError, match=r"\[api\] port: cannot listen"):
-        ApiServer(ApiSettings(port=server.port), rest.application)
+        ApiServer(ApiSettings(port=server.port), rest.parts.application)
 
 
 def test_two_servers_may_share_a_port(rest):
     settings = ApiSettings(port=free_port(), threads=2, reuse_port=True)
-    first = ApiServer(settings, rest.application)
-    second = ApiServer(settings, rest.application)
+    first = ApiServer(settings, rest.parts.application)
+    second = ApiServer(settings, rest.parts.application)
     for each in (first, second):
         each.start()
     first.stop(SOON_S)
@@ -244,7 +244,7 @@ def test_over_tls(rest, tmp_path):
     certificate, key = authority.issue("server", f"IP:{LOOPBACK}")
     server = ApiServer(
         ApiSettings(port=0, threads=2, certificate_file=str(certificate), key_file=str(key)),
-        rest.application,
+        rest.parts.application,
     )
     server.start()
     try:
@@ -270,7 +270,7 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path, text):
 
 def test_addresses_come_from_as_many_proxies_as_there_are(rest, caplog):
     caplog.set_level(logging.INFO, "scheduler_worker.operations.access")
-    server = ApiServer(ApiSettings(port=0, threads=2, proxies=1), rest.application)
+    server = ApiServer(ApiSettings(port=0, threads=2, proxies=1), rest.parts.application)
     server.start()
     answer, _ = post(
         server.port,

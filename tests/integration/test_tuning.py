@@ -131,6 +131,6 @@ def test_clients_set_policies_and_read_statistics(tmp_path, clusters_file):
         assert found["vms"]["v"]["memory"] == {"x": 1}
         assert found["vms"]["v"]["policy"]["balloon_enabled"] is True
         with pytest.raises(RequestError, match="there is no cluster"):
-            client.get_statistics("nowhere")
+            client.get_statistics(cluster="nowhere")
         with pytest.raises(RequestError, match="text: expected text, got 1"):
             client.set_tuning_policy("mine", 1)
