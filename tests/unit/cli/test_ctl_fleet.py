@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scheduler_worker import app, conf
 from scheduler_worker.cli.ctl import main
 from scheduler_worker.cli.fleet import hosts
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.rpc import dispatcher
-from tests.support.workers import write_config
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "hosts.yaml"
 SPEC = {"flavor": {"vcpus": 2, "memory_mb": 4096, "root_gb": 20}}
@@ -31,35 +29,6 @@ PACKING = {
         }
     ]
 }
-
-
-@pytest.fixture
-def worker(tmp_path):
-    """A worker on a bus of its own, whose file is :data:`CONFIG`'s argument."""
-    path = write_config(
-        tmp_path / "w.conf",
-        DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/", "host": "w1"},
-        balancing={"interval": 0},
-    )
-    with app.build(conf.load(["--config-file", str(path)])).running() as running:
-        yield running, path
-
-
-@pytest.fixture
-def client(worker):
-    return SchedulerClient(worker[0].bus)
-
-
-@pytest.fixture
-def ctl(worker, capsys):
-    """Runs a command; returns its status, output and error."""
-
-    def run(*words):
-        capsys.readouterr()
-        status = main([*words, "--config-file", str(worker[1])])
-        return status, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture
