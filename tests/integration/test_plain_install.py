@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from scheduler_worker.backends.clock import SystemClock
+from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.cli.ctl import Ctl
 from scheduler_worker.cli.manage import Manage
 from tests.support import commands
@@ -24,6 +26,7 @@ from tests.support.examples import registered_in
 from tests.support.patience import PROCESS_S, eventually
 from tests.support.servers import free_port
 from tests.support.threads import Threads
+from tests.support.tuners import tuned
 from tests.support.workers import WorkerProcess, connected, write_config
 
 CTL, MANAGE = "scheduler-workerctl", "scheduler-worker-manage"
@@ -159,6 +162,14 @@ def test_every_program_and_command_has_help(installation: Installation, programs
     assert installation.failures([f"{each} --help" for each in words], threads=2) == ""
 
 
+def tune(redis_url: str) -> None:
+    """Store what a cycle has set on compute-1, whose agent there is not."""
+    clock = SystemClock()
+    state = RedisState(redis_url, clock=clock, hold_timeout_s=2.0)
+    tuned(state, "east", "7d3f2c5e-5b8e-4c36-9f0e-2a8d1b6c4e01", clock.time_s())
+    state.close()
+
+
 @pytest.mark.deep
 def test_every_command_works(
     installation: Installation,
@@ -186,6 +197,10 @@ def test_every_command_works(
     ):
         client.update_hosts(yaml.safe_load((ROOT / "examples/hosts.yaml").read_text()))
         client.select_destinations(SPEC, [instance])
+        client.set_tuning_policy(
+            "mine", (ROOT / "etc/scheduler_worker/tuning/ksm.yaml").read_text()
+        )
+        tune(redis_url)
         eventually(lambda: bool(client.list_decisions(instance=instance)["decisions"]))
         values = {
             "root": ROOT,

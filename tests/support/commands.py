@@ -1,7 +1,8 @@
 """An example of every command that operators run, in an order in which each of them succeeds.
 
 The examples are lines of a shell, without the program's name. They run beside a worker ``one`` that
-knows ``examples/hosts.yaml`` and has placed the instance ``{instance}``, in a folder of their own,
+knows ``examples/hosts.yaml``, has placed the instance ``{instance}`` and tuned the host
+``compute-1``, where the tuning policy ``mine`` was set. They run in a folder of their own,
 with the worker's file where programs read it by default. ``{root}`` is the checkout, ``{engine}``
 the API of an oVirt engine, whose password is in the file ``password``.
 """
@@ -47,6 +48,13 @@ CTL: Mapping[str, str] = {
     "balance default": "east",
     "balance show": "",
     "policy detach": "west",
+    "tuned-host list": "",
+    "tuned-host show": "compute-1",
+    "tuning-alarm list": "",
+    "tuning-policy list": "",
+    "tuning-policy show": "mine",
+    "tuning-policy withdraw": "mine",
+    "tuning-policy reset": "",
     "tuning schema": "",
     "tuning check": "{root}/etc/scheduler_worker/tuning/ksm.yaml",
     "tuning run": "{balloon}",

@@ -63,7 +63,7 @@ def filled() -> Rest:
     rest.records.recorder.write()
     rest.tuning.set("balloon", BALLOON)
     rest.rehearsals.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")
-    tuned(rest.world, "east", "uuid-host-east")
+    tuned(rest.world.state, "east", "uuid-host-east", rest.clock.time_s())
     return rest
 
 

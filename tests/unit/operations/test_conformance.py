@@ -243,7 +243,7 @@ def more(rest):
     world.place("two"), world.place("three")
     rest.records.recorder.write()
     rest.tuning.set("other", BALLOON)
-    tuned(world, "west", "uuid-host-west")
+    tuned(world.state, "west", "uuid-host-west", world.clock.time_s())
     rest.rehearsals.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")
     rest.call(put_policy, id="packing", name="packed")
     for name in ("w1", "w2"):
