@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from scheduler_worker.errors import Invalid
+from scheduler_worker.errors import RequestError
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.unit_facts import UnitFacts
 from scheduler_worker.wording import cut
@@ -103,10 +103,10 @@ EVERYTHING = AuditFilter()
 
 
 def marker_number(marker: str) -> int:
-    """The number of an audit entry's id. Raises Invalid for a text that is none."""
+    """The number of an audit entry's id. Raises RequestError for a text that is none."""
     if marker.isascii() and marker.isdigit() and len(marker) < 20 and int(marker) <= MAX_MARKER:
         return int(marker)
-    raise Invalid("after", f"{cut(marker)!r} is no marker; use the id of an audit entry")
+    raise RequestError("marker", f"{cut(marker)!r} is no marker; use the id of an audit entry")
 
 
 class PolicyStore(Protocol):
@@ -186,7 +186,7 @@ class PolicyStore(Protocol):
     ) -> list[AuditEntry]:
         """Up to ``limit`` (at most :data:`MAX_PAGE`) entries after a marker, oldest first.
 
-        Raises Invalid for a marker that no entry can have.
+        Raises RequestError for a marker that no entry can have.
         """
 
     def purge_audit(self, *, before_s: float, limit: int) -> int:

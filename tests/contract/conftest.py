@@ -63,7 +63,7 @@ class MemoryEngine(Engine):
         return len(self._state._scopes[SCOPE].queue)
 
     def watchers(self) -> int:
-        return len(self._state._condition._waiters)  # type: ignore[attr-defined]
+        return len(self._state._condition._waiters)
 
     def close(self) -> None:
         self._state.close()

@@ -212,10 +212,9 @@ def test_a_server_can_be_addressed(serve: Serve, bus: Bus, topic: str) -> None:
 
 
 def test_a_message_without_a_server_is_refused(client: Client) -> None:
-    with pytest.raises(BusUnavailable, match="Nobody listens"):
-        client.call("echo", {}, value=1)
-    with pytest.raises(BusUnavailable, match="Nobody listens"):
-        client.cast("echo", {}, value=1)
+    for send in (client.call, client.cast):
+        with pytest.raises(Undeliverable, match="Nobody listens"):
+            send("echo", {}, value=1)
 
 
 # Errors
@@ -225,82 +224,6 @@ def failure_of(client: Client, method: str, **arguments: object) -> RemoteFailur
     with pytest.raises(RemoteFailure) as raised:
         client.call(method, {}, **arguments)
     return raised.value
-
-
-def test_errors_arrive_with_their_wire_names(serve: Serve, client: Client) -> None:
-    def refuse(_context: Context) -> None:
-        raise NoValidHost("There are not enough hosts available.")
-
-    serve({"refuse": refuse})
-    failure = failure_of(client, "refuse")
-    assert (failure.module, failure.class_name) == ("nova.exception", "NoValidHost")
-    assert failure.message == "No valid host was found. There are not enough hosts available."
-
-
-def test_a_defect_is_hidden_from_callers_and_logged(
-    serve: Serve, client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
-    def break_down(_context: Context) -> None:
-        raise KeyError("inner workings")
-
-    serve({"break_down": break_down})
-    failure = failure_of(client, "break_down")
-    assert failure.class_name == "InternalError"
-    assert "inner workings" not in str(failure)
-    assert "inner workings" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [({}, "value"), ({"value": 1, "colour": 2}, "colour")],
-    ids=["missing", "unexpected"],
-)
-def test_wrong_arguments_are_named(
-    serve: Serve, client: Client, arguments: dict[str, object], field: str
-) -> None:
-    serve({"echo": echo})
-    failure = failure_of(client, "echo", **arguments)
-    assert failure.class_name == "RequestError"
-    assert failure.message.startswith(f"{field}: ")
-
-
-def test_handlers_may_take_any_arguments(serve: Serve, client: Client) -> None:
-    serve({"all": lambda _context, **arguments: arguments})
-    assert client.call("all", {}, a=1, b=2) == {"a": 1, "b": 2}
-
-
-@pytest.mark.parametrize("method", ["nothing", "_private", "__class__"])
-def test_a_method_that_is_not_exposed_is_refused(serve: Serve, client: Client, method: str) -> None:
-    serve({"echo": echo, "_private": echo})
-    failure = failure_of(client, method, value=1)
-    assert failure.class_name == "NoSuchMethod"
-    assert failure.module == "oslo_messaging.rpc.dispatcher"
-    assert failure.message == f"Endpoint does not support RPC method {method}"
-
-
-@pytest.mark.parametrize("version", ["4.6", "5.0", "3.9"])
-def test_a_version_that_is_not_served_is_refused(
-    serve: Serve, bus: Bus, topic: str, version: str
-) -> None:
-    serve({"echo": echo}, version="4.5")
-    client = bus.client(topic, version=version, timeout_s=SOON_S)
-    failure = failure_of(client, "echo", value=1)
-    assert failure.class_name == "UnsupportedVersion"
-    expected = f"Endpoint does not support RPC version {version}. Attempted method: echo"
-    assert failure.message == expected
-
-
-def test_older_minor_versions_are_served(serve: Serve, bus: Bus, topic: str) -> None:
-    serve({"echo": echo}, version="4.5")
-    client = bus.client(topic, version="4.0", timeout_s=SOON_S)
-    assert client.call("echo", {}, value=1) == 1
-
-
-def test_namespaces_are_separate(serve: Serve, bus: Bus, topic: str, client: Client) -> None:
-    serve({"echo": echo}, namespace="ours")
-    ours = bus.client(topic, namespace="ours", timeout_s=SOON_S)
-    assert ours.call("echo", {}, value=1) == 1
-    assert failure_of(client, "echo", value=1).class_name == "UnsupportedVersion"
 
 
 # Timeouts and heartbeats

@@ -9,7 +9,6 @@ from scheduler_worker import app, conf
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.wire_errors import to_wire
-from scheduler_worker.service.placement.scheduler import Scheduler
 from tests.support.patience import SOON_S, eventually
 from tests.support.services import host
 from tests.support.workers import write_config
@@ -57,36 +56,6 @@ def test_answers_and_refusals_are_cast(worker, answers):
     client.request_destinations({}, ["i3"], reply_to=reply_to)
     assert "spec_obj.flavor" in answers.get(timeout=SOON_S)["error"]["message"]
     eventually(lambda: worker.scheduler.unanswered() == [])
-
-
-def test_a_reservation_whose_answer_is_undeliverable_is_given_back(worker, answers, monkeypatch):
-    taken_back: queue.Queue = queue.Queue()
-    take_back = Scheduler.take_back
-
-    def recording(scheduler, decision):
-        take_back(scheduler, decision)
-        taken_back.put([each.instance_uuid for each in decision.claims])
-
-    monkeypatch.setattr(Scheduler, "take_back", recording)
-    client = SchedulerClient(worker.bus)
-    client.update_hosts([host("h")])
-    client.request_destinations(SPEC, ["lost"], reply_to={"topic": "nobody"})
-    client.request_destinations(SPEC, ["answered"], reply_to={"topic": "conductor"})
-    assert answers.get(timeout=SOON_S)["selections"]
-    assert taken_back.get(timeout=SOON_S) == ["lost"]
-    assert {
-        each["instance_uuid"] for each in client.list_reservations(limit=1000)["reservations"]
-    } == {"answered"}
-    eventually(lambda: worker.scheduler.unanswered() == [])
-
-
-def test_a_repeated_cast_reserves_once(worker, answers):
-    client = SchedulerClient(worker.bus)
-    client.update_hosts([host("h")])
-    for _ in range(2):
-        client.request_destinations(SPEC, reply_to={"topic": "conductor"}, request_id="req-1")
-        assert answers.get(timeout=SOON_S)["selections"]
-    assert len(client.list_reservations(limit=1000)["reservations"]) == 1
 
 
 def test_a_waiting_cast_is_answered_by_another_worker_when_its_own_stops(

@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
 from scheduler_worker import conf
 from scheduler_worker.cli.ctl import main
@@ -26,8 +25,6 @@ from tests.support.servers import LOOPBACK, free_port
 from tests.support.threads import Threads
 from tests.support.workers import WorkerProcess, write_config
 
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLE = str(ROOT / "examples" / "hosts.yaml")
 SPEC = {"flavor": {"vcpus": 2, "memory_mb": 4096, "root_gb": 20}, "num_instances": 1}
 WHOLE_HOST = {"flavor": {"vcpus": 16, "memory_mb": 4096, "root_gb": 20}, "num_instances": 1}
 ONE_HOST = [
@@ -137,57 +134,6 @@ def mortal_fleet(tmp_path, rabbit_vhost_url, redis_server) -> Iterator[Fleet]:
 def client(rabbit_url: str) -> Iterator[SchedulerClient]:
     with SchedulerClient.connect(rabbit_url, timeout_s=SOON_S) as client:
         yield client
-
-
-def test_hosts_clusters_and_reservations(fleet: Fleet, client: SchedulerClient) -> None:
-    assert fleet.ctl("host", "report", EXAMPLE)[0] == 0
-    listed = fleet.plain("host", "list", "--cluster", "east", "--state", "up", "--long")
-    assert sorted(each["Host"] for each in listed) == ["compute-1", "compute-2"]
-    assert fleet.plain("host", "show", "compute-3")["state"] == "disabled"
-    assert {"east", "west"} <= {each["Cluster"] for each in fleet.plain("cluster", "list")}
-    instance = str(uuid.uuid4())
-    [[chosen]] = client.select_destinations(SPEC, [instance])
-    assert fleet.plain("cluster", "show", "east")["VCPUs Reserved"] == 2
-    [reserved] = fleet.plain("reservation", "list", "--host", chosen.service_host)
-    assert reserved["Instance"] == instance
-    assert 0 <= reserved["Age"] < reserved["Expires In"]
-    assert fleet.plain("reservation", "show", instance)["host"] == chosen.service_host
-    assert fleet.ctl("reservation", "release", instance)[0] == 0
-    assert fleet.ctl("reservation", "release", instance)[0] == 1  # it has ended
-    assert fleet.plain("reservation", "list") == []
-    assert fleet.ctl("host", "remove", "compute-3")[0] == 0
-    assert fleet.ctl("host", "show", "compute-3")[0] == 1
-
-
-def policies(fleet: Fleet) -> list[str]:
-    found = {each["Cluster"]: each["Policy"] for each in fleet.plain("policy", "list")}
-    return [found["east"], found["west"]]
-
-
-def test_policies(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet.ctl("host", "report", EXAMPLE)
-    exported = tmp_path / "policies.yaml"
-    exported.write_text(fleet.ctl("policy", "export", "east")[1])
-    [policy] = yaml.safe_load(exported.read_text())["policies"]
-    assert policy["name"] == "east"
-    assert fleet.ctl("policy", "attach", str(exported), "east", "west")[0] == 0
-    assert policies(fleet) == ["east", "east"]
-    script = tmp_path / "editor.sh"
-    script.write_text("#!/bin/sh\nexec sed -i 's/factor: -1.0/factor: -2.0/' \"$1\"\n")
-    script.chmod(0o755)
-    monkeypatch.setenv("VISUAL", str(script))
-    status, out, err = fleet.ctl("policy", "edit", "east")
-    assert (status, err) == (0, "")
-    assert out.endswith("east: east@2\n")
-    assert "factor: -2.0" in fleet.ctl("policy", "diff", "west", "east")[1]
-    assert fleet.plain("policy", "show", "east")["version"] == 2
-    exported.write_text(fleet.ctl("policy", "export")[1])
-    assert fleet.ctl("policy", "import", str(exported), "--yes")[1].endswith("west: east@2\n")
-    assert fleet.ctl("policy", "diff", "east", "west") == (0, "", "")
-    assert fleet.ctl("policy", "detach", "east", "west")[0] == 0
-    assert policies(fleet) == ["nova", "nova"]
-    assert fleet.ctl("balance", "on", "east")[0] == 1  # this policy has none
-    assert fleet.ctl("balance", "show")[0] == 0
 
 
 def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(

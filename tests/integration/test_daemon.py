@@ -9,7 +9,6 @@ import time
 import uuid
 from pathlib import Path
 
-import kombu
 import pytest
 
 from scheduler_worker import app, codec, conf
@@ -325,54 +324,3 @@ def test_an_outage_of_redis(tmp_path, rabbit_vhost_url):
             redis.restart()
             assert client.select_destinations(SPEC, ["i2"])[0][0].service_host == "h"
             assert set(reserved(client)) == {"i1", "i2"}, "earlier reservations are still there"
-
-
-@pytest.mark.deep
-def test_malformed_envelopes_are_skipped(config, rabbit_vhost_url):
-    with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
-        client.update_hosts([host("h")])
-        url = rabbit_vhost_url.replace("rabbit://", "amqp://")
-        with kombu.Connection(url) as connection:
-            producer = connection.Producer()
-            for body, kind in (
-                ('{"oslo.version": "2.0", "oslo.mess', "application/json"),
-                ('{"oslo.version": "2.0", "oslo.message": "{"}', "application/json"),
-                ("[]", "application/json"),
-                ('{"oslo.version": "2.0", "oslo.message": "{}"}', "application/json"),
-                (b"\xff\x00", "application/octet-stream"),
-            ):
-                producer.publish(
-                    body, exchange="nova", routing_key="scheduler", content_type=kind,
-                    content_encoding="utf-8" if isinstance(body, str) else "binary",
-                )  # fmt: skip
-        assert client.select_destinations(SPEC, ["i1"])[0][0].service_host == "h"
-        assert [
-            each["instance_uuid"] for each in client.list_reservations(limit=1000)["reservations"]
-        ] == ["i1"]
-        assert worker.stop() == 0
-
-
-@pytest.mark.deep
-def test_malformed_messages_change_nothing(config, rabbit_vhost_url):
-    with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
-        client.update_hosts([host("h")])
-        for bad, field in (
-            ({}, "spec_obj.flavor"),
-            ({"flavor": {"vcpus": -1, "memory_mb": 1}}, "spec_obj.flavor.vcpus"),
-            ({"flavor": {"vcpus": 1, "memory_mb": 2**60}}, "spec_obj.flavor.memory_mb"),
-            ({"flavor": {"vcpus": "many", "memory_mb": 1}}, "spec_obj.flavor.vcpus"),
-        ):
-            with pytest.raises(SchedulerWorkerError, match=field.replace(".", r"\.")):
-                client.select_destinations(bad, ["i1"])
-        with pytest.raises(SchedulerWorkerError, match="'i1' is listed twice"):
-            client.select_destinations(SPEC, ["i1", "i1"])
-        with pytest.raises(SchedulerWorkerError, match=r"hosts\[0\]\.memory_mb"):
-            client.update_hosts([host("x", memory_mb=-5)])
-        with pytest.raises(SchedulerWorkerError, match=r"cluster: there is no cluster 'nowhere'"):
-            client.list_hosts("nowhere")
-        known = SPEC | {"scheduler_hints": {"no_such_hint": ["x"]}}
-        assert client.select_destinations(known, ["i2"])[0][0].service_host == "h"
-        assert [
-            each["instance_uuid"] for each in client.list_reservations(limit=1000)["reservations"]
-        ] == ["i2"]
-        assert worker.stop() == 0

@@ -12,7 +12,6 @@ from ovirtsdk4 import types
 from scheduler_worker.api.server import ApiServer
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.operations.callers import Grant
 from tests.support.certificates import Authority
 from tests.support.patience import SOON_S
 from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, NONE, PASSWORD, Rest
@@ -124,18 +123,6 @@ def test_faults_reach_the_caller(engine, rest):
     assert refused.value.fault.reason == "Incomplete parameters"
 
 
-def test_a_user_without_the_right(server, rest):
-    rest.add_user("reader", Grant("reader"))
-    with sdk.Connection(
-        url=f"{server.url}{API}", username="reader", password=PASSWORD, insecure=True
-    ) as connection:
-        policies = connection.system_service().scheduling_policies_service()
-        assert policies.list()
-        with pytest.raises(sdk.AuthError) as refused:
-            policies.add(types.SchedulingPolicy(name="walk"))
-    assert refused.value.code == 403
-
-
 def test_a_wrong_password_is_an_error_of_authentication(server):
     connection = sdk.Connection(
         url=f"{server.url}{API}", username="admin@internal", password="wrong one", insecure=True
@@ -143,16 +130,6 @@ def test_a_wrong_password_is_an_error_of_authentication(server):
     with pytest.raises(sdk.AuthError, match="not correct"):
         connection.system_service().get()
     connection.close(logout=False)
-
-
-def test_closing_ends_the_token(server, rest):
-    connection = sdk.Connection(
-        url=f"{server.url}{API}", username="admin@internal", password=PASSWORD, insecure=True
-    )
-    secret = connection.authenticate()
-    assert rest.sessions.caller_of(secret, "") is not None
-    connection.close()
-    assert rest.sessions.caller_of(secret, "") is None
 
 
 # The server

@@ -255,7 +255,7 @@ class Rest:
     def ask(self, operation: AnyOperation, given: Mapping[str, Any]) -> Any:
         """The plain answer; None: there is none."""
         path = f"/v1{operation.path}".format(**given)
-        rest = {name: value for name, value in given.items() if f"{{{name}}}" not in path}
+        rest = {name: given[name] for name in given if f"{{{name}}}" not in str(operation.path)}
         body = json.dumps(rest) if operation.method in {"POST", "PUT"} else None
         self._connection.request(operation.method, path, body, self._headers)
         answer = self._connection.getresponse()

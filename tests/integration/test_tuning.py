@@ -105,11 +105,7 @@ def test_a_balloon_reaches_its_target_although_its_tuner_is_killed(
     assert max(lost) <= MOST + 1e-6
 
 
-def texts(client):
-    return {each["name"]: each["text"] for each in client.list_tuning_policies()["tuning_policies"]}
-
-
-def test_clients_set_policies_and_read_statistics(tmp_path, clusters_file):
+def test_the_policies_and_parameters_of_files_are_in_force(tmp_path, clusters_file):
     config = write_config(
         tmp_path / "w.conf",
         DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/"},
@@ -117,20 +113,12 @@ def test_clients_set_policies_and_read_statistics(tmp_path, clusters_file):
     )
     with app.build(conf.load(["--config-file", str(config)])).running() as worker:
         client = SchedulerClient(worker.bus)
-        assert texts(client).keys() == {"ballooning", "cpu", "io", "ksm"}
-        with pytest.raises(RequestError, match=r"text: mine:1:1: E_SCOPE: scope: scope must be"):
-            client.set_tuning_policy("mine", "rules: {a: {output: a.b, target: 1}}")
-        client.set_tuning_policy("ballooning", BALLOONING)
-        assert texts(client)["ballooning"] == BALLOONING
-        client.reset_tuning_policies()
-        assert "15 sec" in texts(client)["ballooning"]
+        listed = client.list_tuning_policies()["tuning_policies"]
+        assert [each["name"] for each in listed] == ["ballooning", "cpu", "io", "ksm"]
         client.update_hosts([host("h", load={"mem_free": 7}, vms={"v": {"memory": {"x": 1}}})])
         [found] = client.get_statistics()["statistics"]
-        assert (found["host"], found["cluster"]) == ("h", "default")
         assert found["statistics"]["host"]["mem_free_avg"] == 7.0
         assert found["vms"]["v"]["memory"] == {"x": 1}
         assert found["vms"]["v"]["policy"]["balloon_enabled"] is True
         with pytest.raises(RequestError, match="there is no cluster"):
             client.get_statistics(cluster="nowhere")
-        with pytest.raises(RequestError, match="text: expected text, got 1"):
-            client.set_tuning_policy("mine", 1)

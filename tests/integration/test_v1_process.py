@@ -5,7 +5,6 @@ import json
 import socket
 import urllib.error
 import urllib.request
-from http import HTTPStatus
 
 import msgspec
 import pytest
@@ -89,39 +88,23 @@ def report(worker, *hosts):
 def test_what_a_worker_knows_is_shown_and_its_reservations_are_released(api, worker):
     report(worker, host("a", cluster="east"), host("b", cluster="west", memory_mb=512))
     worker.scheduler.select(request("one", memory_mb=1024))
-    status, headers, found = ask(api, "GET", "/v1/hosts")
-    assert status == 200
+    _, _, found = ask(api, "GET", "/v1/hosts")
     shown = {each["name"]: (each["state"], each["reservations"]) for each in found["items"]}
     assert shown == {"a": ("up", 1), "b": ("up", 0)}
-    status, _, nothing = ask(api, "GET", "/v1/hosts", If_None_Match=headers["ETag"])
-    assert (status, nothing) == (304, None)
-
-    _, _, explained = ask(
-        api, "POST", "/v1/explain", {"spec_obj": {"flavor": {"vcpus": 1, "memory_mb": 1024}}}
-    )
-    verdicts = [*explained["verdicts"], *(v for o in explained["others"] for v in o["verdicts"])]
-    assert {each["host"]: each["rejected_by"] for each in verdicts} == {"a": None, "b": "RamFilter"}
-
-    _, headers, reserved = ask(api, "GET", "/v1/reservations/one@uuid-a")
-    assert reserved["instance_uuid"] == "one"
-    etag = headers["ETag"]
-    assert ask(api, "DELETE", "/v1/reservations/one@uuid-a", If_Match='"x"')[0] == 412
-    assert ask(api, "DELETE", "/v1/reservations/one@uuid-a", If_Match=etag)[0] == 204
+    spec = {"flavor": {"vcpus": 1, "memory_mb": 1024}}
+    _, _, explained = ask(api, "POST", "/v1/explain", {"spec_obj": spec})
+    assert explained["chosen"] == "a"
+    assert ask(api, "DELETE", "/v1/reservations/one@uuid-a")[0] == 204
     assert reservations_of(worker.fleet) == []
-
     [entry] = ask(api, "GET", "/v1/audit?resource=one@uuid-a")[2]["items"]
-    assert (entry["user"], entry["origin"]) == ("anna", "127.0.0.1")
-    assert entry["before"]["host"] == "a"
+    assert (entry["user"], entry["origin"], entry["before"]["host"]) == ("anna", "127.0.0.1", "a")
 
 
 def test_a_tuning_policy_is_in_force_in_the_worker(api, worker):
     [of_file] = ask(api, "GET", "/v1/tuning-policies")[2]["items"]
     assert (of_file["name"], of_file["origin"]) == ("ksm", "file")
-    other = BALLOON.replace("10", "20")
-    path = "/v1/tuning-policies/ksm"
-    assert ask(api, "PUT", path, {"text": other})[0] == 428
-    status, headers, _ = ask(api, "PUT", path, {"text": other}, If_Match="*")
-    assert status == 200
+    other, path = BALLOON.replace("10", "20"), "/v1/tuning-policies/ksm"
+    _, headers, _ = ask(api, "PUT", path, {"text": other}, If_Match="*")
     assert worker.tuner.policies.texts() == {"ksm": other}
     worker.tuner.policies.set("ksm", BALLOON)
     assert ask(api, "DELETE", path, If_Match=headers["ETag"])[0] == 412
@@ -129,25 +112,10 @@ def test_a_tuning_policy_is_in_force_in_the_worker(api, worker):
     assert worker.tuner.policies.texts() == {"ksm": BALLOON}
 
 
-@pytest.fixture
-def limited(settings):
+def test_the_limit_of_the_options_is_in_force(tmp_path, settings, worker):
     settings["api"] |= {"requests_per_second": 0.001, "burst": 2}
-
-
-@pytest.mark.usefixtures("limited")
-def test_too_many_requests_are_answered_429(api):
-    assert [ask(api, "GET", "/v1")[0] for _ in range(2)] == [200, 200]
-    status, headers, problem = ask(api, "GET", "/v1")
-    assert status == 429
-    assert int(headers["Retry-After"]) > 900
-    assert headers["Content-Type"] == "application/problem+json"
-    assert problem["instance"] == headers["Correlation-Id"]
-
-
-def test_a_body_that_is_too_large_is_refused_and_the_next_request_is_served(api):
-    status, _, problem = ask(api, "PUT", "/v1/tuning-policies/a", {"text": "x" * 2_000_000})
-    assert (status, problem["title"]) == (413, HTTPStatus(413).phrase)
-    assert ask(api, "GET", "/v1")[0] == 200
+    with api_process.build(configured(tmp_path, settings)).running() as api:
+        assert [ask(api, "GET", "/v1")[0] for _ in range(3)] == [200, 200, 429]
 
 
 def test_a_worker_inside_shares_its_services(tmp_path, settings):

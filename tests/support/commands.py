@@ -48,7 +48,7 @@ CTL: Mapping[str, str] = {
     "balance default": "east",
     "balance show": "",
     "policy detach": "west",
-    "tuned-host list": "--long",
+    "tuned-host list": "",
     "tuned-host show": "tuned",
     "tuning-policy set": "balloon balloon.yaml",
     "tuning-policy list": "",

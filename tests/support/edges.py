@@ -15,6 +15,10 @@ from scheduler_worker.cli import bind as commands
 from scheduler_worker.cli.ctl import main
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import RemoteFailure, Undeliverable
+from scheduler_worker.model.hosts import Hosts, Mask
+from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.model.rehearsals import Asked
+from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.access import Access
@@ -24,12 +28,16 @@ from scheduler_worker.operations.rights import Rights
 from scheduler_worker.rpc import bind
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message
 from scheduler_worker.rpc.wire_errors import to_wire
+from scheduler_worker.scheduling.catalogue import Catalogue, entry
+from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.service.policies.audit import Actor
 from scheduler_worker.service.policies.shared_audit import SharedAudit
 from tests.support.rest import Rest
-from tests.support.tuners import Scenario
+from tests.support.tuners import BALLOON, Scenario, tuned
 
 AnyOperation = Operation[Any, Any]
 JSON = {"Content-Type": "application/json"}
+PACKING = ClusterPolicy(id="packing", name="packing", version=1)
 ROLES: Mapping[str, Role] = {"admin": "administrator", "auditor": "reader"}
 
 
@@ -76,6 +84,32 @@ def right(operation: AnyOperation, unit: str, text: str) -> dict[str, Any]:
     return {each.name: known[each.name] for each in operation.fields if each.required}
 
 
+class FromFile(Filter):
+    """Needs to be enabled, as what comes from a file does."""
+
+    needs_enabling = True
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        raise NotImplementedError
+
+
+UNIT = entry("FromFile", FromFile)
+
+
+def filled() -> Rest:
+    """Two clusters, and one at least of all that operations are about."""
+    rest = Rest("east", "west")
+    rest.catalogue = Catalogue([*rest.catalogue, UNIT])
+    rest.administration.add(PACKING, Actor("setup"))
+    rest.administration.register_units()
+    rest.world.place("one", requested_destination={"host": "host-east"})
+    rest.records.recorder.write()
+    rest.tuning.set("balloon", BALLOON)
+    rest.rehearsals.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")
+    tuned(rest.world.state, "east", "uuid-host-east", rest.clock.time_s())
+    return rest
+
+
 class OneWorker:
     """A worker without a server."""
 
@@ -104,7 +138,9 @@ class Edges:
     def __init__(self, rest: Rest, role: Role | None = "administrator") -> None:
         self.rest = rest
         world = rest.world
-        self.worker = OneWorker(Scenario().tuner)
+        scenario = Scenario()
+        scenario.agents.report()
+        self.worker = OneWorker(scenario.tuner)
         services = rest.services._replace(store=None, worker=self.worker)
         access = Access(Rights(), SharedAudit(world.fleet.store, world.clock))
         callers = bind.Callers(role, ROLES)

@@ -21,6 +21,7 @@ from scheduler_worker.model.rehearsals import Asked, RehearsalRecord
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Grant
+from scheduler_worker.operations.operation import Operation
 from scheduler_worker.operations.services import StoreUseCases
 from scheduler_worker.policy_store import StoredPolicy
 from scheduler_worker.scheduling.catalogue import Catalogue, entry
@@ -30,7 +31,7 @@ from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.replay.records import RehearsalRecords
 from tests.support.decisions import Records
 from tests.support.policy_store import MemoryPolicyStore
-from tests.support.services import World, host
+from tests.support.services import Answer, World, host
 
 CPU = "6d636bf6-a35c-4f9d-b68d-0731f720cddc"
 MEMORY = "c9ddbb34-0e1d-4061-a8d7-b0893fa80932"
@@ -221,6 +222,10 @@ class Rest:
         return self.client.open(
             full, method=method, data=body, headers=found, environ_base=address, **named
         )
+
+    def call(self, operation: Operation[Any, Answer], **parameters: Any) -> Answer:
+        """The answer of an operation without HTTP, as :meth:`World.call` has it."""
+        return self.world.call(operation, services=self.services, **parameters)
 
     def state(self) -> object:
         """Everything that a request could change."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.observer import Observer
+from scheduler_worker.ports import Store
 from scheduler_worker.service.tuning.cycle import TuningSettings
 from scheduler_worker.service.tuning.host_states import (
     EntityState,
@@ -31,13 +32,12 @@ rules:
 """A balloon loses 10 a second until it is at its minimum."""
 
 
-def tuned(world: World, cluster: str, uuid: str) -> None:
+def tuned(store: Store, cluster: str, uuid: str, now_s: float) -> None:
     """Store the state of a host on which a rule has set a value, as a cycle does."""
-    now_s = world.clock.time_s()
     rules = {"ksm.run": SetBy(("ksm:run",), now_s)}
     entity = EntityState(Entity("Host", uuid), now_s, {"ksm.run": 1.0}, set_by=rules)
     state = TunedHostState(now_s, now_s, [entity])
-    HostStates(cluster).write(world.state, {uuid: state}, now_s)
+    HostStates(cluster).write(store, {uuid: state}, now_s)
 
 
 class CountingObserver(Observer):

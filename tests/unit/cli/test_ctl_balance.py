@@ -1,55 +1,42 @@
 """scheduler-workerctl balance: against a worker in this process."""
 
 import json
-import uuid
 
 import pytest
 
-from scheduler_worker import app, conf
 from scheduler_worker.cli.balance import text_of
 from scheduler_worker.cli.ctl import main
 from tests.support.balancers import Scenario, busy_host, even_load
 
 
 @pytest.fixture
-def worker(tmp_path):
-    """A worker with a cluster whose policy has a balance, and the file that leads to it."""
-    path = tmp_path / "w.conf"
-    path.write_text(
-        f"[DEFAULT]\ntransport_url = local://{uuid.uuid4().hex}/\n[balancing]\ninterval = 0\n"
-    )
-    built = app.build(conf.load(["--config-file", str(path)]))
-    with built.running() as running:
-        from scheduler_worker.client import SchedulerClient
-
-        client = SchedulerClient(running.bus)
-        client.update_hosts([busy_host("a", v=100), busy_host("b")])
-        client.attach_cluster_policy("default", even_load())
-        yield path
+def balance(client, ctl):
+    """Runs the command where a cluster's policy has a balance."""
+    client.update_hosts([busy_host("a", v=100), busy_host("b")])
+    client.attach_cluster_policy("default", even_load())
+    return lambda *words: ctl("balance", *words)
 
 
-def test_a_cluster_is_switched(worker, capsys):
+def test_a_cluster_is_switched(balance):
     for command, shown in (
         ("on", "on"),
         ("off", "off"),
         ("dry-run", "dry_run"),
         ("default", "dry_run (default)"),
     ):
-        assert main(["balance", command, "default", "--config", str(worker)]) == 0
-        first = capsys.readouterr().out.splitlines()[0]
-        assert first == f"default: spread@1, EvenLoad, {shown}"
+        status, out, _ = balance(command, "default")
+        assert (status, out.splitlines()[0]) == (0, f"default: spread@1, EvenLoad, {shown}")
 
 
-def test_the_state_is_shown_as_text_and_as_json(worker, capsys):
-    assert main(["balance", "show", "--config", str(worker)]) == 0
-    assert capsys.readouterr().out.endswith("  there was no round yet\n")
-    assert main(["balance", "show", "default", "--json", "--config", str(worker)]) == 0
-    assert json.loads(capsys.readouterr().out)["default"]["mode"] == "dry_run"
+def test_the_state_is_shown_as_text_and_as_json(balance):
+    status, out, _ = balance("show")
+    assert (status, out.endswith("  there was no round yet\n")) == (0, True)
+    assert json.loads(balance("show", "default", "--json")[1])["default"]["mode"] == "dry_run"
 
 
-def test_an_error_is_one_sentence(worker, capsys):
-    assert main(["balance", "on", "nowhere", "--config", str(worker)]) == 1
-    assert "There is no cluster 'nowhere'." in capsys.readouterr().err
+def test_an_error_is_one_sentence(balance, capsys):
+    status, _, err = balance("on", "nowhere")
+    assert (status, "There is no cluster 'nowhere'." in err) == (1, True)
     assert main(["balance", "show"]) == 2
     assert "Say where the workers are: --config-file FILE" in capsys.readouterr().err
     assert main(["balance", "show", "--config", "/no/such/file"]) == 2

@@ -2,14 +2,10 @@
 
 import io
 import json
-import uuid
 
 import pytest
 
-from scheduler_worker import app, conf
 from scheduler_worker.cli.capacity import text_of
-from scheduler_worker.cli.ctl import main
-from scheduler_worker.client import SchedulerClient
 from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity, Limited, Lost
 from scheduler_worker.operations.capacity import CapacityAnswer
 from tests.support.services import host
@@ -17,30 +13,23 @@ from tests.support.services import host
 FIGURES = ("--vcpus", "1", "--ram", "1024")
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    """The file that leads to a worker with three hosts in two clusters."""
-    path = tmp_path_factory.mktemp("w") / "w.conf"
-    path.write_text(f"[DEFAULT]\ntransport_url = local://{uuid.uuid4().hex}/\n")
-    with app.build(conf.load(["--config-file", str(path)])).running() as running:
-        SchedulerClient(running.bus).update_hosts(
-            [
-                host(name, cluster=cluster, vcpus=4, memory_mb=memory_mb, local_gb=0,
-                     cpu_allocation_ratio=1.0, ram_allocation_ratio=1.0)
-                for name, cluster, memory_mb in (
-                    ("a", "east", 2048), ("b", "east", 8192), ("c", "west", 512),
-                )
-            ]
-        )  # fmt: skip
-        yield str(path)
-
-
 @pytest.fixture
-def run(config, capsys):
+def run(client, ctl):
+    """Runs a command where two clusters have three hosts."""
+    ratios = {"cpu_allocation_ratio": 1.0, "ram_allocation_ratio": 1.0}
+    client.update_hosts(
+        [
+            host(name, cluster=cluster, memory_mb=memory_mb, local_gb=0, **ratios)
+            for name, cluster, memory_mb in (
+                ("a", "east", 2048), ("b", "east", 8192), ("c", "west", 512),
+            )
+        ]
+    )  # fmt: skip
+
     def run(*words, status=0):
-        assert main([*words, "--config", config]) == status
-        captured = capsys.readouterr()
-        return captured.err if status else captured.out
+        found, out, err = ctl(*words)
+        assert found == status
+        return err if status else out
 
     return run
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import uuid
 
 import pytest
 import yaml
 
-from scheduler_worker import app, conf
 from scheduler_worker.cli.ctl import main
-from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import NoValidHost
 from tests.support.services import host
 from tests.support.workers import write_config
@@ -24,30 +21,12 @@ STRICT = {
 
 
 @pytest.fixture
-def worker(tmp_path):
-    path = write_config(
-        tmp_path / "w.conf",
-        DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/", "host": "w1"},
-        balancing={"interval": 0},
-    )
-    with app.build(conf.load(["--config-file", str(path)])).running() as running:
-        yield running, path
-
-
-@pytest.fixture
-def client(worker):
-    return SchedulerClient(worker[0].bus)
-
-
-@pytest.fixture
-def rehearse(worker, capsys):
+def rehearse(worker, ctl):
     """Runs the command; returns its status, output and error."""
 
     def run(*words):
         worker[0].decisions.recorder.write()
-        capsys.readouterr()
-        status = main(["rehearse", *words, "--config-file", str(worker[1])])
-        return status, *capsys.readouterr()
+        return ctl("rehearse", *words)
 
     return run
 

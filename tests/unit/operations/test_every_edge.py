@@ -7,47 +7,24 @@ import msgspec
 import pytest
 
 from scheduler_worker.errors import Forbidden, NotFound, RemoteFailure, RequestError
-from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.rehearsals import Asked
+from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.operations.forms import answered, choices, is_document, is_time
 from scheduler_worker.operations.operation import PageQuery
-from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind, entry
-from scheduler_worker.scheduling.plugin import Filter
-from scheduler_worker.service.policies.audit import Actor
+from scheduler_worker.operations.policies import put_policy
+from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.service.policies.shared_audit import SharedEntries
-from tests.support.edges import Edges, right
-from tests.support.rest import Rest
+from scheduler_worker.service.state.presence import Presence
+from tests.support.edges import UNIT, Edges, filled, right
 from tests.support.services import host
 from tests.support.tuners import BALLOON, tuned
-
-PACKING = ClusterPolicy(id="packing", name="packing", version=1)
-
-
-class FromFile(Filter):
-    """Needs to be enabled, as what comes from a file does."""
-
-    needs_enabling = True
-
-    def passes(self, hosts, spec):
-        raise NotImplementedError
-
-
-UNIT = entry("FromFile", FromFile)
 
 
 @pytest.fixture
 def edges() -> Edges:
-    rest = Rest("east", "west")
-    rest.catalogue = Catalogue([*rest.catalogue, UNIT])
-    rest.administration.add(PACKING, Actor("setup"))
-    rest.administration.register_units()
-    rest.world.place("one", requested_destination={"host": "host-east"})
-    rest.records.recorder.write()
-    rest.tuning.set("balloon", BALLOON)
-    rest.rehearsals.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")
-    tuned(rest.world, "east", "uuid-host-east")
+    rest = filled()
     rest.add_user("reader", Grant("reader"))
     rest.add_user("nobody")
     return Edges(rest)
@@ -202,9 +179,7 @@ LISTS = [each for each in OPERATIONS if each.is_list and issubclass(each.paramet
 
 @pytest.mark.parametrize("operation", LISTS, ids=[each.name for each in LISTS])
 def test_pages_have_each_item_once(edges, operation):
-    edges.rest.world.report(host("more", cluster="east"), host("most", cluster="west"))
-    edges.rest.world.place("two"), edges.rest.world.place("three")
-    edges.rest.records.recorder.write()
+    more(edges.rest)
     given = given_to(operation)
     if operation.home != "store":
         whole = asked(edges, "rpc", operation, given | {"limit": 1000})
@@ -213,6 +188,7 @@ def test_pages_have_each_item_once(edges, operation):
             page = edges.rpc(operation, given | {"limit": 1, "marker": marker})
             found, marker, first = found + page[operation.noun], page["next"], False
         assert found == whole
+        assert len(found) > 1
     if operation.path is not None:
         whole = asked(edges, "http", operation, given | {"limit": 1000})
         response = edges.http(operation, given | {"limit": 1})
@@ -225,6 +201,22 @@ def test_pages_have_each_item_once(edges, operation):
             assert response.headers["Link"] == f'<{page["next"]}>; rel="next"'
             response = edges.rest.request("GET", page["next"])
         assert found == whole
+        assert len(found) > 1
+
+
+def more(rest):
+    """A second one at least of all that is listed."""
+    world = rest.world
+    world.report(host("more", cluster="east"), host("most", cluster="west"))
+    world.place("two"), world.place("three")
+    rest.records.recorder.write()
+    rest.tuning.set("other", BALLOON)
+    tuned(world.state, "west", "uuid-host-west", world.clock.time_s())
+    rest.rehearsals.begin(Asked(since_s=0.0, until_s=1.0), None, (), "setup")
+    rest.call(put_policy, id="packing", name="packed")
+    for name in ("w1", "w2"):
+        facts = WorkerFacts(name=name, version="1", topic="scheduler")
+        Presence(world.state, facts, world.observed, WorkerReport).renew()
 
 
 # Rights and audit

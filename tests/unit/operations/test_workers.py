@@ -1,37 +1,33 @@
-"""The state of one worker, and its drain."""
+"""The state of one worker with its drain, the reports of all, and the health of the whole."""
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from scheduler_worker.errors import Forbidden, RequestError
-from scheduler_worker.model.worker_reports import WorkerFacts
+from scheduler_worker.errors import Forbidden, RequestError, StateUnavailable
+from scheduler_worker.model.spreads import Spread, bucket_of
+from scheduler_worker.model.worker_reports import (
+    ClusterReport,
+    Lately,
+    LockTimes,
+    PartReport,
+    WorkerFacts,
+    WorkerReport,
+)
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import Caller, Grant
-from scheduler_worker.operations.workers import drain_worker, get_worker, resume_worker
+from scheduler_worker.operations.workers import (
+    drain_worker,
+    get_health,
+    get_worker,
+    list_workers,
+    resume_worker,
+)
+from scheduler_worker.service.state.presence import Presence
+from tests.support.edges import OneWorker
+from tests.support.rest import Rest
 from tests.support.services import World
-
-
-class Drainable:
-    """A worker without a server."""
-
-    facts = WorkerFacts(name="w1", version="1", topic="scheduler")
-    tuner: Any = None
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def status(self):
-        return {
-            "uptime_s": 1.0, "missing": [], "holds": {"leases": ["east"]},
-            "bus": {"running": 0, "waiting": 0}, "clusters": {}, "feed_lag_s": {},
-        }  # fmt: skip
-
-    def drain(self) -> None:
-        self.calls.append("drain")
-
-    def resume(self) -> None:
-        self.calls.append("resume")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +35,7 @@ class Drainable:
     [(get_worker, []), (drain_worker, ["drain"]), (resume_worker, ["resume"])],
 )
 def test_a_worker_answers_with_its_state_and_only_when_it_is_named(operation, calls):
-    world, worker = World(), Drainable()
+    world, worker = World(), OneWorker(None)
     services = world.services._replace(worker=worker)
     for name, said in ("w2", "this is w1; send it to scheduler.w2"), (3, "worker"):
         with pytest.raises(RequestError, match=said):
@@ -51,7 +47,7 @@ def test_a_worker_answers_with_its_state_and_only_when_it_is_named(operation, ca
 
 
 def test_who_may_only_read_drains_nobody():
-    world, worker = World(), Drainable()
+    world, worker = World(), OneWorker(None)
     services = world.services._replace(worker=worker)
     reader = Caller("bert", (Grant("reader"),), "RPC")
     with pytest.raises(Forbidden, match="no right to worker:drain"):
@@ -65,3 +61,118 @@ def test_every_operation_of_one_worker_names_it():
     of_one = [each for each in OPERATIONS if each.home == "worker"]
     assert of_one
     assert all([field.name for field in each.fields] == ["worker"] for each in of_one)
+
+
+# Reports of all workers
+
+
+@pytest.fixture
+def rest() -> Rest:
+    return Rest("east")
+
+
+def add(rest: Rest, name: str, facts: dict[str, Any] | None = None, **report: Any) -> None:
+    """A worker that reports this once."""
+    known = WorkerFacts(**{"name": name, "version": "1", "topic": "t"} | (facts or {}))
+    made = WorkerReport(**report)
+    Presence(rest.world.state, known, rest.world.observed, lambda: made).renew()
+
+
+def durations(*found_s: float) -> Spread:
+    return Spread.summed(Spread({bucket_of(each): 1}) for each in found_s)
+
+
+def east(*times: Spread, **figures: Any) -> ClusterReport:
+    """The cluster with how long its lock was waited for, and held."""
+    return ClusterReport(name="east", times=LockTimes(*times), **figures)
+
+
+def test_workers_are_listed_with_what_they_reported(rest):
+    lately = Lately(
+        over_s=290.0, placed=3, refused=1, durations=durations(0.01, 0.02, 0.02, 1.0),
+        errors={"update_hosts: RequestError": 2},
+    )  # fmt: skip
+    add(
+        rest, "b", slots=4, running=1, lag_s=0.5, lately=lately,
+        clusters=(east(durations(0.001)),), feed={"c": PartReport(lag_s=2.0, hosts=7)},
+    )  # fmt: skip
+    add(rest, "a", facts={"is_drained": True})
+    rest.clock.advance(7)
+    first, second = rest.call(list_workers).items
+    assert (first.name, first.state, first.age_s) == ("a", "drained", 7.0)
+    assert (second.name, second.state) == ("b", "serving")
+    report = second.report
+    assert (report.slots, report.running, report.lag_s) == (4, 1, 0.5)
+    assert msgspec.to_builtins(report.feed) == {"c": {"lag_s": 2.0, "is_up": True, "hosts": 7}}
+    requests = report.requests
+    assert (requests.placed, requests.refused, requests.over_s) == (3, 1, 290.0)
+    duration = requests.duration
+    assert (duration.count, duration.median_s, duration.p99_s) == (4, 0.0251, 1.0)
+    assert requests.lock_wait.count == 1
+    hold = requests.lock_hold
+    assert (hold.count, hold.median_s, hold.p99_s) == (0, None, None)
+    assert requests.errors == {"update_hosts: RequestError": 2}
+
+
+def test_a_worker_without_a_report_has_none(rest):
+    facts = WorkerFacts(name="a", version="0", topic="t")
+    plain = {"name": "a", "version": "0", "topic": "t"}
+    Presence(rest.world.state, facts, rest.world.observed)._write(msgspec.json.encode(plain), None)
+    [found] = rest.call(list_workers).items
+    assert (found.state, found.age_s, found.report) == ("no report", None, None)
+
+
+# Health
+
+
+def test_all_is_well(rest):
+    add(rest, "a")
+    found = rest.call(get_health)
+    assert (found.status, found.findings) == ("ok", [])
+    assert (found.workers, found.serving) == (1, 1)
+
+
+def test_what_is_wrong_is_listed_with_the_worst_first(rest):
+    add(rest, "a", facts={"is_drained": True})
+    add(rest, "b", facts={"version": "2"}, missing=("the bus cannot reach amqp://u:secret@r",))
+    add(rest, "c")
+    rest.problems = {"state": [], "policy store": ["no connection"]}
+    found = rest.call(get_health)
+    assert (found.status, found.workers, found.serving) == ("failed", 3, 1)
+    assert [(each.status, each.check) for each in found.findings] == [
+        ("failed", "the policy store, from this API process"),
+        ("failed", "worker b"),
+        ("warning", "the workers"),
+        ("warning", "the workers"),
+    ]
+    assert found.findings[0].fix.startswith("See [policy_store] connection")
+    assert "secret" not in found.findings[1].message
+
+
+def test_clusters_are_added_up_over_workers(rest):
+    add(rest, "a", clusters=(
+        east(durations(0.001), durations(0.002), in_line=2, oldest_s=0.4, reservations=5),
+        ClusterReport(name="west"),
+    ))  # fmt: skip
+    add(rest, "b", clusters=(
+        east(durations(0.001, 0.5), in_line=1, oldest_s=1.5, reservations=6, held_s=0.1),
+    ))  # fmt: skip
+    found, west = rest.call(get_health).clusters
+    assert (found.cluster, found.in_line, found.oldest_s) == ("east", 3, 1.5)
+    assert (found.reservations, found.holder, found.held_s) == (6, "b", 0.1)
+    wait = found.lock_wait
+    assert (wait.count, wait.median_s, wait.p99_s) == (3, 0.001, 0.501)
+    assert found.lock_hold.count == 1
+    assert (west.cluster, west.holder, west.held_s) == ("west", None, None)
+
+
+def test_health_is_answered_while_the_workers_cannot_be_read(rest, monkeypatch):
+    def away(*_):
+        raise StateUnavailable("Redis does not answer")
+
+    monkeypatch.setattr(rest.world.state, "changes", away)
+    [found] = rest.call(get_health).findings
+    assert (found.status, found.message) == ("failed", "Redis does not answer")
+    assert "redis-cli" in found.fix
+    rest.problems = {"state": ["Redis does not answer"]}
+    assert len(rest.call(get_health).findings) == 1

@@ -121,11 +121,29 @@ def test_defects_are_logged_with_traceback_and_failed_casts_in_one_line(
     assert caplog.text == ""
 
 
-@pytest.mark.parametrize("method", ["nothing", "_do", None, ["do"], {}])
+@pytest.mark.parametrize("method", ["nothing", "_do", "__class__", None, ["do"], {}])
 def test_a_method_that_is_not_served(method: object) -> None:
-    result = do(dispatcher_of(lambda _context: None), method=method)
-    assert result.failure is not None
-    assert result.failure.class_name == "NoSuchMethod"
+    failure = do(dispatcher_of(lambda _context: None), method=method).failure
+    assert failure is not None
+    assert (failure.module, failure.class_name) == ("oslo_messaging.rpc.dispatcher", "NoSuchMethod")
+    assert failure.message == f"Endpoint does not support RPC method {method}"
+
+
+@pytest.mark.parametrize(
+    "target", [{"version": "4.6"}, {"version": "5.0"}, {"version": "3.9"}, {"namespace": "ours"}]
+)
+def test_a_version_or_namespace_that_is_not_served(target: dict[str, str]) -> None:
+    failure = do(dispatcher_of(lambda _context: None), **target).failure
+    assert failure is not None
+    assert failure.class_name == "UnsupportedVersion"
+    expected = f"Endpoint does not support RPC version {target.get('version', '4.5')}. "
+    assert failure.message.startswith(f"{expected}Attempted method: do")
+
+
+def test_an_endpoint_serves_its_namespace() -> None:
+    endpoint = Endpoint("ours", "1.0", {"do": lambda _context, **arguments: arguments})
+    found = do(Dispatcher([endpoint], to_wire), namespace="ours", version="1.0", args={"a": 1})
+    assert found.value == {"a": 1}
 
 
 # Arguments

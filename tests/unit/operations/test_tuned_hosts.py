@@ -1,12 +1,11 @@
-"""``/v1/tuned-hosts``: what was set, when, by which rules, and what is held back."""
-
-from datetime import UTC, datetime
+"""Tuned hosts: what was set, when, by which rules, and what is held back."""
 
 import pytest
-from msgspec import structs
+from msgspec import structs, to_builtins
 
-from scheduler_worker.errors import Undeliverable
-from tests.support.rest import Rest
+from scheduler_worker.errors import Ambiguous, NotFound, RequestError, Undeliverable
+from scheduler_worker.operations.operation import when
+from scheduler_worker.operations.tuned_hosts import get_tuned_host, list_tuned_hosts
 from tests.support.services import host
 from tests.support.tuners import Scenario
 
@@ -47,24 +46,26 @@ def scenario():
 
 
 @pytest.fixture
-def rest(scenario):
+def world(scenario):
     """A process beside the worker that tuned."""
-    return Rest(world=scenario.world.beside())
+    return scenario.world.beside()
 
 
-def read(rest, path, status=200, **options):
-    response = rest.request("GET", path, **options)
-    assert response.status_code == status, response.get_data(as_text=True)
-    return response.get_json()
+def listed(world, **query):
+    return to_builtins(world.call(list_tuned_hosts, **query).items)
+
+
+def shown(world, name):
+    return to_builtins(world.call(get_tuned_host, name=name))
 
 
 def at(seconds):
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    return to_builtins(when(seconds))
 
 
-def test_hosts_have_the_times_of_their_cycle_and_how_much_was_set(rest, scenario):
+def test_hosts_have_the_times_of_their_cycle_and_how_much_was_set(world, scenario):
     now_s = scenario.world.clock.time_s()
-    found = read(rest, "/v1/tuned-hosts")["items"]
+    found = listed(world)
     times = {"reported_at": at(now_s), "cycle_at": at(now_s), "notified_at": at(now_s)}
     assert {each.pop("worker") for each in found} == {scenario.tuner.task.worker}
     assert {each.pop("cycle") for each in found} == {scenario.agents.casts[-1]["cycle"] + 15_000}
@@ -76,9 +77,9 @@ def test_hosts_have_the_times_of_their_cycle_and_how_much_was_set(rest, scenario
     ]  # fmt: skip
 
 
-def test_a_host_has_everything_on_it_with_values_rules_and_times(rest, scenario):
+def test_a_host_has_everything_on_it_with_values_rules_and_times(world, scenario):
     now_s = scenario.world.clock.time_s()
-    found = read(rest, "/v1/tuned-hosts/b")
+    found = shown(world, "b")
     itself, vm, disk = found["entities"]
     set_at = at(now_s - 15)
     assert (itself["scope"], itself["name"], itself["device"]) == ("Host", "b", None)
@@ -105,17 +106,17 @@ def test_a_host_has_everything_on_it_with_values_rules_and_times(rest, scenario)
     assert [each["rules"] for each in disk["outputs"]] == [["io:limit"]]
 
 
-def test_the_output_of_a_held_change_is_named_where_its_rule_is_known(rest, scenario):
-    rest.files.texts = dict(scenario.files.texts)
-    vm = read(rest, "/v1/tuned-hosts/uuid-b")["entities"][1]
+def test_the_output_of_a_held_change_is_named_where_its_rule_is_known(world, scenario):
+    world.tuning_files.texts = dict(scenario.files.texts)
+    vm = shown(world, "uuid-b")["entities"][1]
     assert [each["output"] for each in vm["held"]] == ["memory.balloon"]
 
 
-def test_the_next_cycle_is_seen_and_a_host_that_left_is_not(rest, scenario):
-    before = read(rest, "/v1/tuned-hosts/b")
+def test_the_next_cycle_is_seen_and_a_host_that_left_is_not(world, scenario):
+    before = shown(world, "b")
     scenario.agents.more["v3"] = {"vm": {"is_busy": False}}
     scenario.cycle()
-    after = read(rest, "/v1/tuned-hosts/b")
+    after = shown(world, "b")
     now_s = scenario.world.clock.time_s()
     assert (after["changed_at"], before["changed_at"]) == (at(now_s), at(now_s - 30))
     [itself, vm] = after["entities"]
@@ -126,22 +127,23 @@ def test_the_next_cycle_is_seen_and_a_host_that_left_is_not(rest, scenario):
     }
     assert itself["outputs"][0]["set_at"] == at(now_s - 30)
     scenario.world.inventory.remove_hosts([("b", None)])
-    assert [each["name"] for each in read(rest, "/v1/tuned-hosts")["items"]] == ["a"]
-    assert "no tuned host 'b'" in read(rest, "/v1/tuned-hosts/b", 404)["detail"]
+    assert [each["name"] for each in listed(world)] == ["a"]
+    with pytest.raises(NotFound, match="no tuned host 'b'"):
+        shown(world, "b")
 
 
-def test_a_host_whose_agent_cannot_be_reached_keeps_what_it_was_sent_last(rest, scenario):
-    before = read(rest, "/v1/tuned-hosts/b")
+def test_a_host_whose_agent_cannot_be_reached_keeps_what_it_was_sent_last(world, scenario):
+    before = shown(world, "b")
     scenario.agents.failures = {"b": Undeliverable("nobody")}
     scenario.agents.more["v3"] = {"vm": {"is_busy": False}, "disks": {"vda": {}}}
     scenario.cycle()
-    after = read(rest, "/v1/tuned-hosts/b")
+    after = shown(world, "b")
     assert after["cycle_at"] == at(scenario.world.clock.time_s())
     same = ("notified_at", "changed_at", "entities")
     assert [after[each] for each in same] == [before[each] for each in same]
 
 
-def test_values_of_which_an_earlier_release_kept_no_rules_are_shown_without(rest, scenario):
+def test_values_of_which_an_earlier_release_kept_no_rules_are_shown_without(world, scenario):
     states = scenario.tuner._tuning_of("default")._states
     state = states.hosts["uuid-a"]
     entities = [structs.replace(each, set_by={}) for each in state.entities]
@@ -150,41 +152,35 @@ def test_values_of_which_an_earlier_release_kept_no_rules_are_shown_without(rest
         {"uuid-a": structs.replace(state, entities=entities)},
         scenario.world.clock.time_s(),
     )
-    found = read(rest, "/v1/tuned-hosts/a")
+    found = shown(world, "a")
     assert found["changed_at"] is None
     [output] = found["entities"][0]["outputs"]
     assert (output["value"], output["rules"], output["set_at"]) == (1.0, [], None)
 
 
-def test_hosts_are_found_by_cluster_and_by_a_part_of_their_name(rest, scenario):
+def test_hosts_are_found_by_cluster_and_by_a_part_of_their_name(world, scenario):
     scenario.agents.balloons["east-7"] = {}
     scenario.world.report(host("east-7", cluster="east"))
     scenario.cycle()
     scenario.world.report(host("not-tuned-yet", cluster="west"))
-    for query, expected in {
-        "": ["a", "b", "east-7"],
-        "?cluster=east": ["east-7"],
-        "?cluster=west": [],
-        "?search=AST": ["east-7"],
-        "?search=uuid-b": ["b"],
-        "?search=b&cluster=east": [],
-    }.items():
-        listed = read(rest, f"/v1/tuned-hosts{query}")["items"]
-        assert [each["name"] for each in listed] == expected, query
-    refused = read(rest, "/v1/tuned-hosts?cluster=nowhere", 400)
-    assert refused["errors"][0]["parameter"] == "cluster"
-    assert read(rest, "/v1/tuned-hosts?search=", 400)
+    for query, expected in (
+        ({}, ["a", "b", "east-7"]),
+        ({"cluster": "east"}, ["east-7"]),
+        ({"cluster": "west"}, []),
+        ({"search": "AST"}, ["east-7"]),
+        ({"search": "uuid-b"}, ["b"]),
+        ({"search": "b", "cluster": "east"}, []),
+    ):
+        assert [each["name"] for each in listed(world, **query)] == expected, query
+    for wrong in ({"cluster": "nowhere"}, {"search": ""}):
+        with pytest.raises(RequestError) as error:
+            listed(world, **wrong)
+        assert [error.value.field] == [*wrong]
 
 
-def test_pages_end_and_are_linked(rest):
-    first = read(rest, "/v1/tuned-hosts?limit=1")
-    second = read(rest, first["next"])
-    assert [each["name"] for each in first["items"] + second["items"]] == ["a", "b"]
-    assert second["next"] is None
-
-
-def test_a_name_that_several_hosts_have_is_refused(rest, scenario):
+def test_a_name_that_several_hosts_have_is_refused(world, scenario):
     scenario.world.report(host("a", uuid="other", nodename="n2", cluster="default"))
     scenario.cycle()
-    assert "use a uuid" in read(rest, "/v1/tuned-hosts/a", 409)["detail"]
-    assert read(rest, "/v1/tuned-hosts/uuid-a")["uuid"] == "uuid-a"
+    with pytest.raises(Ambiguous, match="use a uuid"):
+        shown(world, "a")
+    assert shown(world, "uuid-a")["uuid"] == "uuid-a"

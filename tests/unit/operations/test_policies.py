@@ -1,0 +1,177 @@
+"""Clusters, cluster policies with their history, and the units that policies use."""
+
+import msgspec
+import pytest
+
+from scheduler_worker.errors import (
+    AdministrationError,
+    Forbidden,
+    InUse,
+    Invalid,
+    NotFound,
+)
+from scheduler_worker.operations.callers import Caller, Grant
+from scheduler_worker.operations.clusters import get_cluster, list_clusters
+from scheduler_worker.operations.policies import (
+    attach_cluster,
+    check_policy,
+    create_policy,
+    get_attachment,
+    get_policy,
+    list_policies,
+    list_policy_history,
+    put_policy,
+    remove_policy,
+)
+from scheduler_worker.operations.units import get_unit, list_units, switch_unit
+from scheduler_worker.service.policies.audit import Actor
+from tests.support.rest import BALANCE, CPU, CPU_WEIGHT, NONE, Rest
+
+TEXT = {
+    "name": "packed",
+    "filters": [{"unit": "Memory"}, {"unit": "CPU", "position": "first"}],
+    "weights": [{"unit": "OptimalForCpuEvenDistribution", "factor": 3.0}],
+    "balance": {"unit": "OptimalForEvenDistribution"},
+    "parameters": {"HighUtilization": "75"},
+}
+READER = Caller("rita", (Grant("reader"),), "")
+EDITOR = Caller("edda", (Grant("policy_editor", "east"),), "")
+
+
+@pytest.fixture
+def rest():
+    return Rest("east", "west")
+
+
+@pytest.fixture
+def policy(rest):
+    return rest.call(create_policy, **TEXT)
+
+
+def test_clusters_have_the_policy_in_force(rest):
+    rest.administration.attachments.attach("east", Actor("anna"), policy=NONE)
+    rest.world.place("one", requested_destination={"host": "host-east"})
+    east, west = rest.call(list_clusters).items
+    assert (east.policy.id, east.policy.name, east.policy.version) == (NONE, "none", 1)
+    assert (east.hosts, east.reservations, west.policy.name) == (1, 1, "nova")
+    document = rest.call(get_cluster, name="east").document
+    assert [each["unit"] for each in document["filters"]] == ["CPU", "Memory"]
+    for operation in (get_cluster, get_attachment):
+        with pytest.raises(NotFound, match="'north'"):
+            rest.call(operation, name="north")
+
+
+# Units
+
+
+def test_units_have_their_kinds_and_parameters(rest):
+    units = {each.id: each for each in rest.call(list_units, limit=1000).items}
+    cpu = units[CPU]
+    assert (cpu.kind, cpu.description) == ("filter", "Keeps hosts with enough cores.")
+    assert (cpu.can_be_switched, units[CPU_WEIGHT].is_cost) == (False, True)
+    named = {each.name: each for each in units[BALANCE].parameters}
+    assert (named["HighUtilization"].default, named["HighUtilization"].type) == ("80", "integer")
+    assert rest.call(get_unit, id=CPU) == cpu
+    with pytest.raises(NotFound):
+        rest.call(get_unit, id="none")
+
+
+def test_a_unit_of_the_worker_is_not_switched(rest):
+    with pytest.raises(AdministrationError, match="always enabled"):
+        rest.call(switch_unit, id=CPU, is_enabled=False)
+
+
+# Policies
+
+
+def test_a_policy_is_created_read_changed_and_removed(rest, policy):
+    assert (policy.version, policy.is_locked, policy.clusters) == (1, False, [])
+    assert policy.changed_by == "anna"
+    assert rest.call(get_policy, id=policy.id) == policy
+    after = rest.call(put_policy, id=policy.id, **TEXT | {"name": "loose", "filters": []})
+    assert (after.name, after.version, after.filters) == ("loose", 2, ())
+    assert rest.call(get_policy, id=policy.id) == after
+    rest.call(remove_policy, id=policy.id)
+    with pytest.raises(NotFound):
+        rest.call(get_policy, id=policy.id)
+
+
+def test_built_in_policies_are_marked_and_not_changed(rest):
+    found = {each.id: (each.is_locked, each.is_default) for each in rest.call(list_policies).items}
+    assert found == {NONE: (True, True), "nova": (True, False)}
+    with pytest.raises(AdministrationError, match="locked"):
+        rest.call(put_policy, id=NONE, **TEXT)
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"parameters": {"HighUtilization": "20"}}, "properties.HighUtilization"),
+        ({"filters": [{"unit": "None such"}]}, "filters.None such"),
+        ({"name": "NONE"}, "name"),
+    ],
+)
+def test_a_check_names_the_field_and_nothing_is_stored(rest, changed, field):
+    before = rest.state()
+    found = rest.call(check_policy, id="new", **TEXT | changed)
+    assert found.field.startswith(field)
+    assert found.problem
+    with pytest.raises(AdministrationError):
+        rest.call(create_policy, **TEXT | changed)
+    assert rest.state() == before
+
+
+def test_a_check_finds_nothing_wrong(rest):
+    found = rest.call(check_policy, id="new", **TEXT)
+    assert (found.field, found.problem) == (None, None)
+
+
+def test_the_history_has_every_change_and_can_be_put_back(rest, policy):
+    rest.call(put_policy, id=policy.id, **TEXT | {"filters": []})
+    first, second = rest.call(list_policy_history, id=policy.id).items
+    assert [(each.action, each.version) for each in (first, second)] == [
+        ("create", 1), ("update", 2)
+    ]  # fmt: skip
+    assert (second.user, second.policy.filters) == ("anna", ())
+    page = rest.call(list_policy_history, id=policy.id, limit=1)
+    assert page.items == [first]
+    assert rest.call(list_policy_history, id=policy.id, marker=page.next).items == [second]
+    text = msgspec.to_builtins(first.policy)
+    rest.call(put_policy, id=policy.id, **text)
+    restored = msgspec.to_builtins(rest.call(get_policy, id=policy.id))
+    assert {name: restored[name] for name in text} == text
+    rest.call(remove_policy, id=policy.id)
+    assert rest.call(list_policy_history, id=policy.id).items[-1].policy is None
+
+
+def test_a_cluster_is_attached_with_its_own_values(rest, policy):
+    asked = {"name": "east", "policy": policy.id, "parameters": {"HighUtilization": "90"}}
+    before = rest.call(get_attachment, name="east")
+    assert (before.policy, before.changed_by) == ("nova", None)
+    with pytest.raises(Invalid, match=r"properties\.HighUtilisation: no unit"):
+        rest.call(attach_cluster, **asked | {"parameters": {"HighUtilisation": "90"}})
+    found = rest.call(attach_cluster, **asked)
+    assert (found.policy, found.parameters["HighUtilization"]) == (policy.id, "90")
+    assert rest.call(get_attachment, name="east") == found
+    assert rest.call(get_cluster, name="east").document["name"] == "packed"
+    assert rest.call(get_policy, id=policy.id).clusters == ["east"]
+    with pytest.raises(InUse, match="east"):
+        rest.call(remove_policy, id=policy.id)
+
+
+def test_editors_change_what_is_of_their_clusters_alone(rest, policy):
+    own = {"id": policy.id, "caller": EDITOR} | TEXT
+    rest.call(list_policies, caller=READER)
+    for operation, asked in (
+        (create_policy, TEXT | {"name": "x", "caller": READER}),
+        (put_policy, own | {"caller": READER}),
+        (attach_cluster, {"name": "west", "policy": policy.id, "caller": EDITOR}),
+        (switch_unit, {"id": CPU, "is_enabled": False, "caller": EDITOR}),
+    ):
+        with pytest.raises(Forbidden):
+            rest.call(operation, **asked)
+    rest.call(attach_cluster, name="east", policy=policy.id, caller=EDITOR)
+    rest.call(put_policy, **own | {"name": "y"})
+    rest.call(attach_cluster, name="west", policy=policy.id)
+    with pytest.raises(Forbidden):
+        rest.call(put_policy, **own | {"name": "z"})
