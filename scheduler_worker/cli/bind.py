@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PAGE = 1000
 """Rows that are asked for at a time."""
 _LENGTHS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
-_TIME = "30m, 2h, 7d ago, or such as 2026-01-31T12:00"
+_TIME = "how long ago (30m, 2h, 7d), or such as 2026-01-31T12:00"
 
 
 class FleetCommand(PlainCommand):

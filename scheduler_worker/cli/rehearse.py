@@ -55,7 +55,11 @@ class RehearseDecisions(PlainCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         span = parser.add_argument_group("which decisions")
         for name, default, text in (
-            ("--since", "1d", "from this time on: 30m, 2h, 7d ago, or a time; default: 1d"),
+            (
+                "--since",
+                "1d",
+                "from this time on: how long ago (30m, 2h, 7d), or a time; default: 1d",
+            ),
             ("--until", None, "before this time"),
         ):
             span.add_argument(name, type=moment, default=default, metavar="TIME", help=text)

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeV
 import msgspec
 from msgspec import Meta
 
-from scheduler_worker.errors import RequestError
 from scheduler_worker.operations.actions import Action
 from scheduler_worker.operations.callers import Caller
 
@@ -251,11 +250,3 @@ def when(seconds: float) -> datetime:
 def seconds_of(time: datetime | None) -> float | None:
     """A time as seconds of the epoch."""
     return None if time is None else time.timestamp()
-
-
-def unique(found: Sequence[Item], names: Callable[[Item], str], what: str) -> Item:
-    """The only one of those that have a name. Raises RequestError where there are several."""
-    if len(found) > 1:
-        listed = ", ".join(map(names, found))
-        raise RequestError("name", f"several {what} have it; use a uuid: {listed}")
-    return found[0]
