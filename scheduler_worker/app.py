@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scheduler_worker import conf as configuration
-from scheduler_worker import factories, preflight
+from scheduler_worker import factories, mends, preflight
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.conf import Configuration, Settings
@@ -47,7 +47,6 @@ from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.service.balancing.balancer import Balancer
 from scheduler_worker.service.dry_run.dry_run import DryRun
-from scheduler_worker.service.health import mends
 from scheduler_worker.service.placement.capacity import Capacity
 from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.scheduler import Scheduler

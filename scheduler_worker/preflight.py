@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scheduler_worker import conf as configuration
-from scheduler_worker import factories
+from scheduler_worker import factories, mends
 from scheduler_worker.backends.attestation import HttpAttestation
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.memory import MemoryState
@@ -32,7 +32,6 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire
-from scheduler_worker.service.health import mends
 from scheduler_worker.service.policies.units import nova_pipeline
 from scheduler_worker.service.tuning.policies import TuningPolicies
 

@@ -24,6 +24,7 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.wrappers import Request, Response
 
+from scheduler_worker import events
 from scheduler_worker.api.bind import V1
 from scheduler_worker.api.calls import ROUTE, WebCall
 from scheduler_worker.api.codec import Form, write
@@ -35,6 +36,7 @@ from scheduler_worker.api.problems import failed_of, response_of
 from scheduler_worker.api.rates import RateLimits, TooManyRequests
 from scheduler_worker.api.routes import ROUTES, Route
 from scheduler_worker.api.sessions import LoginFailed, LoginSlowed, Sessions
+from scheduler_worker.events import OTHER
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Caller
 from scheduler_worker.wording import one_line
@@ -99,8 +101,10 @@ class Application:
             # To keep the connection, the server would read all that is left of the body at once.
             response.headers["Connection"] = "close"
         took_s = time.perf_counter() - began_s
-        route = environ.get(ROUTE, "")
-        self._observer.rest_served(route, request.method, response.status_code, took_s)
+        route = environ.get(ROUTE) or OTHER  # anybody can make up paths, and methods for these
+        method = OTHER if route == OTHER else request.method
+        self._observer.count(events.API_REQUESTS, route, method, str(response.status_code))
+        self._observer.time(events.API_TIME, took_s, route)
         ACCESS.info(
             '%s %s "%s %s" %d %s %.1f ms %s',
             request.remote_addr or "-",
@@ -132,7 +136,7 @@ class Application:
             return self._serve(request, path, who)
         except Exception as error:
             if isinstance(error, TooManyRequests):
-                self._observer.rest_limited(error.by)
+                self._observer.count(events.API_LIMITED, error.by)
             if is_ours:
                 return self._problem(request, error, request_id)
             return self._refused(request, error)

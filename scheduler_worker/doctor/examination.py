@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from scheduler_worker import api_process, factories, preflight
+from scheduler_worker import api_process, factories, mends, preflight
 from scheduler_worker import conf as configuration
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.nova import inspection as nova_inspection
@@ -29,7 +29,6 @@ from scheduler_worker.ports import Seen
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.amqp.check import QueueUse
 from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.service.health import mends
 from scheduler_worker.service.state import presence
 
 _FILES = "the configuration"

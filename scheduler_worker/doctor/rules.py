@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from scheduler_worker import mends
 from scheduler_worker.model.feed import ChangedRow, ServiceStates
 from scheduler_worker.model.findings import Finding, failed, ok, warning
 from scheduler_worker.model.provider_readings import Listed
 from scheduler_worker.model.worker_reports import WorkerFacts
-from scheduler_worker.service.health import mends
 from scheduler_worker.service.health import rules as health
 from scheduler_worker.wording import listed
 

@@ -6,7 +6,6 @@ Workers of different versions read each other's reports: fields are only added, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Literal
 
 import msgspec
@@ -17,28 +16,6 @@ from scheduler_worker.model.spreads import Spread
 WorkerState = Literal[
     "serving", "not ready", "draining", "drained", "dry run", "silent", "no report"
 ]
-
-
-class Trouble(StrEnum):
-    """What may go wrong beside the calls that end in errors, as :attr:`Lately.errors` names it."""
-
-    STATE_FAILED = "operations on the shared state failed"
-    LOCK_TIMED_OUT = "requests timed out in a cluster's queue"
-    LEASE_EXPIRED = "leases of a cluster's lock expired"
-    COMMIT_FENCED = "commits refused after their lease"
-    BUS_LOST = "connections to the bus lost"
-    EXPIRED = "messages expired"
-    DEAD_LETTERED = "messages dead-lettered"
-    DISCARDED = "messages discarded"
-    UNROUTABLE = "answers unroutable"
-    REFUSED = "answers refused"
-    FEED_FAILED = "rounds of the feed failed"
-    PROVIDERS_FAILED = "questions to Placement about providers failed"
-    TUNING_FAILED = "rounds of tuning failed"
-    BALANCING_FAILED = "rounds of balancing failed"
-    TARGET_FAILED = "whoever migrates VMs could not be asked"
-    UNIT_FAILED = "calls of external units failed"
-    RECORDS_DROPPED = "records of decisions dropped"
 
 
 class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +56,7 @@ class Lately(msgspec.Struct, frozen=True, kw_only=True):
     durations: Spread = Spread()
     """Of requests for destinations, from their beginning to their end."""
     errors: Mapping[str, int] = {}
-    """A :class:`Trouble`, or a method with the class of its error -> how often.
+    """The text of a trouble of ``events``, or a method with the class of its error -> how often.
 
     ``NoValidHost`` is none.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from scheduler_worker.events import TRACES
 from scheduler_worker.monitoring import dump
 from scheduler_worker.monitoring.health import FeedLoad, Health, Load, Readiness
 from scheduler_worker.monitoring.journal import Journal
@@ -45,7 +46,7 @@ class Monitor(Recent):
     ) -> None:
         """``open_tracing`` makes what traces requests, which is told how to count them."""
         super().__init__(health.load)
-        self._tracing = open_tracing(self.traced) if open_tracing else None
+        self._tracing = open_tracing(self._traced) if open_tracing else None
         self._health = health
         settings = settings or MonitoringSettings()
         self._readiness = Readiness(health.missing)
@@ -86,6 +87,9 @@ class Monitor(Recent):
         self._journal.record(outcome)
         if self._tracing is not None:
             self._tracing.record(outcome)
+
+    def _traced(self, result: str, count: int) -> None:
+        self.count(TRACES, result, by=count)
 
     def call_answered(self, request_id: str) -> None:
         if self._tracing is not None:

@@ -9,25 +9,27 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from scheduler_worker.events import (
+    BUS_LOST,
+    LOCK_HOLD,
+    LOCK_WAIT,
+    REQUESTS,
+    Count,
+    Duration,
+    Event,
+)
 from scheduler_worker.model.spreads import Spread, bucket_of
-from scheduler_worker.model.worker_reports import Lately, LockTimes, Trouble
+from scheduler_worker.model.worker_reports import Lately, LockTimes
 from scheduler_worker.monitoring.health import Load
-from scheduler_worker.monitoring.metrics import NOT_SERVED, Metrics
-from scheduler_worker.monitoring.series import OTHER
+from scheduler_worker.monitoring.metrics import Metrics
 from scheduler_worker.observer import Outcome
 
 _STEP_S = 10.0
 _STEPS = 30
 _MAX_KEYS = 10_000
-_DROPPED = {
-    "expired": Trouble.EXPIRED,
-    "dead-lettered": Trouble.DEAD_LETTERED,
-    "discarded": Trouble.DISCARDED,
-    "unroutable": Trouble.UNROUTABLE,
-    "refused": Trouble.REFUSED,
-}
+_TIMED: Mapping[Event, str] = {LOCK_WAIT: "wait", LOCK_HOLD: "hold"}
 _RESULTS = {"placed": "placed", "NoValidHost": "refused"}
 
 Key = tuple[str, str, int]
@@ -120,80 +122,26 @@ class Recent(Metrics):
 
     # Events
 
-    def _note(self, trouble: str, count: int = 1) -> None:
-        self._window.add(("error", trouble, 0), count)
+    def count(self, event: Count, *labels: str, by: float = 1) -> None:
+        super().count(event, *labels, by=by)
+        if (trouble := event.trouble(labels)) is not None:
+            self._window.add(("error", trouble.text, 0), int(by))
+        elif event is REQUESTS and labels[1] not in {"ok", "NoValidHost"}:
+            self._window.add(("error", ": ".join(labels), 0))
+
+    def time(self, event: Duration, seconds: float, *labels: str) -> None:
+        super().time(event, seconds, *labels)
+        if (kind := _TIMED.get(event)) is not None:
+            self._window.add((kind, labels[0], bucket_of(seconds)))
 
     def decided(self, outcome: Outcome) -> None:
         super().decided(outcome)
         result = _RESULTS.get(outcome.result, "failed")
         self._window.add((result, "", bucket_of(outcome.duration_s)))
 
-    def request_served(self, method: str, result: str, duration_s: float) -> None:
-        super().request_served(method, result, duration_s)
-        if result not in {"ok", "NoValidHost"}:
-            self._note(f"{OTHER if result in NOT_SERVED else method}: {result}")
-
-    def lock_granted(self, scope: str, waited_s: float) -> None:
-        super().lock_granted(scope, waited_s)
-        self._window.add(("wait", scope, bucket_of(waited_s)))
-
-    def lock_ended(self, scope: str, held_s: float) -> None:
-        super().lock_ended(scope, held_s)
-        self._window.add(("hold", scope, bucket_of(held_s)))
-
-    def lock_timed_out(self, scope: str) -> None:
-        super().lock_timed_out(scope)
-        self._note(Trouble.LOCK_TIMED_OUT)
-
-    def lease_expired(self, scope: str) -> None:
-        super().lease_expired(scope)
-        self._note(Trouble.LEASE_EXPIRED)
-
-    def commit_fenced(self, scope: str) -> None:
-        super().commit_fenced(scope)
-        self._note(Trouble.COMMIT_FENCED)
-
-    def state_failed(self) -> None:
-        super().state_failed()
-        self._note(Trouble.STATE_FAILED)
-
-    def message_dropped(self, why: str) -> None:
-        super().message_dropped(why)
-        self._note(_DROPPED.get(why, f"messages {why}"))
-
     def bus_lost(self) -> None:
         super().bus_lost()
-        self._note(Trouble.BUS_LOST)
-
-    def feed_failed(self, part: str) -> None:
-        super().feed_failed(part)
-        self._note(Trouble.FEED_FAILED)
-
-    def providers_failed(self, what: str) -> None:
-        super().providers_failed(what)
-        self._note(Trouble.PROVIDERS_FAILED)
-
-    def tuning_failed(self, scope: str) -> None:
-        super().tuning_failed(scope)
-        self._note(Trouble.TUNING_FAILED)
-
-    def balancing_failed(self, scope: str) -> None:
-        super().balancing_failed(scope)
-        self._note(Trouble.BALANCING_FAILED)
-
-    def migration_target_failed(self, scope: str) -> None:
-        super().migration_target_failed(scope)
-        self._note(Trouble.TARGET_FAILED)
-
-    def external_called(self, unit: str, result: str, duration_s: float) -> None:
-        super().external_called(unit, result, duration_s)
-        if result != "ok":
-            self._note(Trouble.UNIT_FAILED)
-
-    def decisions_kept(self, result: str, count: int) -> None:
-        super().decisions_kept(result, count)
-        if result == "dropped":
-            self._note(Trouble.RECORDS_DROPPED, count)
+        self._window.add(("error", BUS_LOST.text, 0))
 
 
 def _spread(counts: Counter[Key], kind: str, label: str) -> Spread:

@@ -7,101 +7,113 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
+from copy import copy
 from itertools import accumulate
+from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-OTHER = "other"
-"""The label of everything beyond the limit of labels."""
+from scheduler_worker.events import OTHER, Duration, Event, Level
 
 Labels = tuple[str, ...]
 
 
-class Counts(Collector):
-    """A counter for each combination of labels; beyond ``limit`` of them all labels are ``other``.
+class _Bounded(Collector):
+    """One family, with a value for each combination of labels.
 
-    ``name`` ends in ``_total``.
+    Beyond the event's ``limit`` of them all labels are ``other``.
     """
 
-    def __init__(self, name: str, help_text: str, labels: Labels = (), *, limit: int = 100) -> None:
-        self._family = name, help_text, labels
-        self._limit = limit
-        self._guard = threading.Lock()
-        self._values: dict[Labels, float] = {} if labels else {(): 0.0}
+    family: Callable[..., Any]
+    """Of the library."""
 
-    def add(self, labels: Labels = (), count: float = 1.0) -> None:
-        """Count an event."""
-        with self._guard:
-            values = self._values
-            if labels not in values and len(values) >= self._limit:
-                labels = (OTHER,) * len(labels)
-            values[labels] = values.get(labels, 0.0) + count
+    def __init__(self, event: Event) -> None:
+        self._event = event
+        self._guard = threading.Lock()
+        self._values: dict[Labels, Any] = {} if event.labels else {(): self._zero()}
+
+    def _known(self, labels: Labels) -> Labels:
+        if labels not in self._values and len(self._values) >= self._event.limit:
+            return (OTHER,) * len(labels)
+        return labels
+
+    def _zero(self) -> Any:
+        return 0.0
 
     def describe(self) -> Iterable[Metric]:
-        name, help_text, labels = self._family
-        return [CounterMetricFamily(name, help_text, labels=labels)]
+        event = self._event
+        return [self.family(f"scheduler_{event.name}", event.text, labels=event.labels)]
 
     def collect(self) -> Iterable[Metric]:
-        name, help_text, labels = self._family
-        family = CounterMetricFamily(name, help_text, labels=labels)
+        [family] = self.describe()
         with self._guard:
-            values = list(self._values.items())
-        for key, value in values:
-            family.add_metric(key, value)
+            values = sorted((labels, copy(value)) for labels, value in self._values.items())
+        for labels, value in values:
+            self._add(family, labels, value)
         return [family]
 
+    def _add(self, family: Any, labels: Labels, value: Any) -> None:
+        family.add_metric(labels, value)
 
-class Durations(Collector):
-    """A histogram of seconds for each combination of labels, bounded as :class:`Counts` is."""
 
-    def __init__(
-        self,
-        name: str,
-        help_text: str,
-        labels: Labels = (),
-        *,
-        bounds_s: Sequence[float],
-        limit: int = 100,
-    ) -> None:
-        self._family = name, help_text, labels
-        self._bounds_s = tuple(bounds_s)
-        self._limit = limit
-        self._guard = threading.Lock()
-        self._values: dict[Labels, list[float]] = {}
-        """The count of each bucket, the count above all of them, and the sum."""
-        if not labels:
-            self._values[()] = self._zeros()
+class _Counts(_Bounded):
+    """A counter."""
 
-    def observe(self, seconds: float, labels: Labels = ()) -> None:
-        """Record a duration."""
+    family = CounterMetricFamily
+
+    def add(self, labels: Labels, count: float) -> None:
+        with self._guard:
+            labels = self._known(labels)
+            self._values[labels] = self._values.get(labels, 0.0) + count
+
+
+class _Levels(_Bounded):
+    """A gauge."""
+
+    family = GaugeMetricFamily
+
+    def set(self, value: float, labels: Labels) -> None:
+        with self._guard:
+            self._values[self._known(labels)] = value
+
+
+class _Durations(_Bounded):
+    """A histogram: the count of each bucket, the count above all of them, and the sum."""
+
+    family = HistogramMetricFamily
+
+    def __init__(self, event: Duration) -> None:
+        self._bounds_s = event.bounds_s
+        super().__init__(event)
+
+    def observe(self, seconds: float, labels: Labels) -> None:
         bucket = bisect_left(self._bounds_s, seconds)
         with self._guard:
-            found = self._values.get(labels) or self._added(labels)
+            found = self._values.get(labels)
+            if found is None:
+                found = self._values.setdefault(self._known(labels), self._zero())
             found[bucket] += 1
             found[-1] += seconds
 
-    def _added(self, labels: Labels) -> list[float]:
-        if len(self._values) >= self._limit:
-            labels = (OTHER,) * len(labels)
-        return self._values.setdefault(labels, self._zeros())
-
-    def _zeros(self) -> list[float]:
+    def _zero(self) -> list[float]:
         return [0.0] * (len(self._bounds_s) + 2)
 
-    def describe(self) -> Iterable[Metric]:
-        name, help_text, labels = self._family
-        return [HistogramMetricFamily(name, help_text, labels=labels)]
-
-    def collect(self) -> Iterable[Metric]:
-        name, help_text, labels = self._family
-        family = HistogramMetricFamily(name, help_text, labels=labels)
-        with self._guard:
-            values = [(key, list(found)) for key, found in self._values.items()]
+    def _add(self, family: Any, labels: Labels, value: Any) -> None:
         bounds = [*(str(float(each)) for each in self._bounds_s), "+Inf"]
-        for key, (*counts, total_s) in values:
-            buckets = list(zip(bounds, accumulate(counts), strict=True))
-            family.add_metric(key, buckets, sum_value=total_s)
-        return [family]
+        *counts, total_s = value
+        buckets = list(zip(bounds, accumulate(counts), strict=True))
+        family.add_metric(labels, buckets, sum_value=total_s)
+
+
+def series_of(event: Event) -> Collector:
+    """The series of an event's metric."""
+    if isinstance(event, Duration):
+        return _Durations(event)
+    return _Levels(event) if isinstance(event, Level) else _Counts(event)

@@ -264,7 +264,7 @@ def get_health(call: Call, _: Nothing) -> HealthView:
 
 
 def _mend_of(name: str, problem: str) -> str:
-    from scheduler_worker.service.health import mends
+    from scheduler_worker import mends
 
     return mends.of_state(problem) if name == STATE else mends.POLICY_STORE
 

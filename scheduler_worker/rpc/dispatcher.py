@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from scheduler_worker import events
 from scheduler_worker.errors import (
     BackendError,
     BusUnavailable,
@@ -25,12 +26,15 @@ from scheduler_worker.errors import (
     StateUnavailable,
     Undeliverable,
 )
+from scheduler_worker.events import OTHER
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Context, Endpoint
 from scheduler_worker.rpc.wire_errors import DISPATCHER_MODULE, WireError
 from scheduler_worker.waiters import YieldSlot, complete, keep_slot
 
 LOG = logging.getLogger(__name__)
+_NOT_SERVED = {"NoSuchMethod", "UnsupportedVersion"}
+"""Results with which the method's name is no label, since a caller can make up any."""
 
 Translate = Callable[[Exception, str | None], WireError]
 """Turns a handler's exception into its wire form, given the id of the request."""
@@ -129,11 +133,13 @@ class Dispatcher:
         except Exception as error:  # translate decides what it means
             result = self._failed(error, message)
         outcome = result.failure.class_name if result.failure else "ok"
-        self._observer.request_served(_name(message), outcome, time.monotonic() - began_s)
+        name = OTHER if outcome in _NOT_SERVED else _name(message)
+        self._observer.count(events.REQUESTS, name, outcome)
+        self._observer.time(events.REQUEST_TIME, time.monotonic() - began_s)
         return result
 
     def _expired(self) -> Result:
-        self._observer.message_dropped("expired")
+        self._observer.count(events.DROPPED, "expired")
         return Result(is_dropped=True)
 
     async def _call(self, message: Message, context: Context) -> Any:

@@ -14,6 +14,7 @@ import time
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+from scheduler_worker import events
 from scheduler_worker.errors import RequestError
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message
@@ -166,7 +167,7 @@ class _Dispatcher(oslo_dispatcher.DispatcherBase):  # type: ignore[misc]
     def dispatch(self, incoming: Any) -> Any:
         """The handler's result. Raises oslo.messaging's ExpectedException for every failure."""
         message = _message(incoming)
-        self._observer.request_taken(str(message.method), float(incoming.stopwatch.elapsed()))
+        self._observer.time(events.QUEUE_WAIT, float(incoming.stopwatch.elapsed()))
         try:
             result = self._dispatcher.serve(
                 message, patience_s=_patience_s(incoming), yield_slot=self._yield_slot

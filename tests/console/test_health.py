@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import scheduler_worker
+from scheduler_worker import events
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.spreads import Spread, bucket_of
 from scheduler_worker.model.worker_reports import (
@@ -16,7 +17,6 @@ from scheduler_worker.model.worker_reports import (
     Lately,
     LockTimes,
     PartReport,
-    Trouble,
     WorkerFacts,
     WorkerReport,
 )
@@ -26,6 +26,8 @@ from scheduler_worker.service.state import presence, reports
 from scheduler_worker.service.state.presence import Presence
 from tests.support.consoles import READER, take_picture
 from tests.support.services import request
+
+DROPPED = events.DECISION_RECORDS.troubles["dropped"].text
 
 VERSION = scheduler_worker.__version__
 OLDER = f"{VERSION}-rc1"
@@ -72,7 +74,7 @@ def sick(reported):
             ),
         ),
         feed={"cell1": PartReport(lag_s=300.0, hosts=40)},
-        lately=Lately(over_s=295.0, placed=2, failed=1, errors={Trouble.RECORDS_DROPPED: 12}),
+        lately=Lately(over_s=295.0, placed=2, failed=1, errors={DROPPED: 12}),
     )  # fmt: skip
     add(reported, "w3", {"is_drained": True}, missing=("the bus cannot reach RabbitMQ: refused",))
     return reported
@@ -123,7 +125,7 @@ def test_what_is_wrong_comes_first_with_how_to_mend_it(sick, console):
     assert east[:2] == ["3", "400 ms"]
     assert east[4:] == ["w2, for 20 ms", "3", "10 ms", "2.5 s", *east[-2:]]
     assert rows(page, "Read from Nova's databases") == {"cell1": ["up", "40", "5 min"]}
-    assert rows(page, "In the last ")[Trouble.RECORDS_DROPPED] == ["12", "w2 12"]
+    assert rows(page, "In the last ")[DROPPED] == ["12", "w2 12"]
 
 
 @pytest.mark.deep

@@ -166,7 +166,7 @@ def test_a_silent_broker_is_a_problem_before_the_connection_is_given_up(stage, w
         problem = "has heard nothing from RabbitMQ"
         with proxy.stalled("to_client"):
             eventually(lambda: problem in (server.problem() or ""))
-            assert witness.count("lost") == 0
+            assert witness.seen("lost") == 0
         eventually(lambda: server.problem() is None)
 
 
@@ -280,7 +280,7 @@ def test_answers_wait_for_a_blocked_broker(stage, gate, witness, alarm, all_clea
         stage.rabbit.control(*all_clear)
     assert answer.get(timeout=SOON_S) == "passed"
     assert client.call("echo", {}, value="going on") == "going on"
-    assert witness.count("lost") == 0
+    assert witness.seen("lost") == 0
     eventually(lambda: server.problem() is None)
 
 

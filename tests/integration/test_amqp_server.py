@@ -196,7 +196,7 @@ def test_a_redelivery_from_another_user_is_counted_and_handled(stage, gate, prox
         stage.serve({"wait": gate}, name="two", slots=1, url=url, observer=witness)
         with proxy.away():
             gate.wait_for(1)
-        assert witness.count("lost") == 0
+        assert witness.seen("lost") == 0
 
 
 def test_a_message_that_cannot_be_dead_lettered_is_dropped_and_logged(stage, witness, caplog):
@@ -249,7 +249,7 @@ def test_a_cast_that_keeps_finding_the_bus_away_is_dead_lettered(stage, witness,
     stage.serve({"do": away}, observer=witness, limits=DeliveryLimits(max_deliveries=3))
     stage.client().cast("do", {})
     eventually(lambda: stage.operator.depth(stage.dead_letters) == 1)
-    assert witness.count("served do") == 3
+    assert witness.seen("served do") == 3
 
 
 def test_casts_that_wait_for_a_retry_block_nothing(stage, witness, monkeypatch):
@@ -351,7 +351,7 @@ def test_an_answer_that_the_broker_refuses_becomes_an_error(stage, witness):
         with pytest.raises(RemoteFailure, match="RabbitMQ refuses it"):
             stage.client().call("large", {})
         assert stage.client().call("echo", {}, value=1) == 1
-        assert (witness.count("refused"), witness.count("lost")) == (1, 0)
+        assert (witness.seen("refused"), witness.seen("lost")) == (1, 0)
     finally:
         control("eval", f"application:set_env(rabbit, max_message_size, {limit}).")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler_worker import api_process, app, conf
+from scheduler_worker import api_process, app, conf, events
 from scheduler_worker.api.users import edited, new_user
 from scheduler_worker.backends.cage.pool import Cages
 from scheduler_worker.cli.manage import main
@@ -202,8 +202,9 @@ class Seen(Observer):
     def __init__(self):
         self.calls = []
 
-    def external_called(self, unit, result, duration_s):
-        self.calls.append((unit, result))
+    def count(self, event, *labels, by=1):
+        if event is events.UNIT_CALLS:
+            self.calls.append(labels)
 
 
 def asked(made, name="Unit"):

@@ -167,7 +167,7 @@ class Worker:
         """It serves, has nothing in flight, and has never lost its connection."""
         assert self._client.call("echo", {}, value="served") == "served"
         eventually(lambda: not self.server.describe()["in_hand"], 10)
-        assert self.witness.count("lost") == 0
+        assert self.witness.seen("lost") == 0
         assert self.server.failure() is None
         assert self.server.problem() is None
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from scheduler_worker.errors import BusUnavailable
+from scheduler_worker.events import DROPPED, Count
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.observer import Observer, Outcome
@@ -224,8 +225,8 @@ class Witness(Observer):
         self._history = history
         self._who = who
 
-    def message_dropped(self, why: str) -> None:
-        if why == "expired":
+    def count(self, event: Count, *labels: str, by: float = 1) -> None:
+        if event is DROPPED and labels == ("expired",):
             self._history.add(self._who, "gives up")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ from scheduler_worker.errors import BackendError, SchedulerWorkerError
 from scheduler_worker.model.migration_ledger import AskedMigration, MigrationLimits, Progress
 from scheduler_worker.model.policies import from_plain
 from scheduler_worker.model.power_ledger import AskedPower
-from scheduler_worker.observer import Observer
 from scheduler_worker.operations.balancing import Balancing, list_balancing
 from scheduler_worker.scheduling.even_load import EvenLoadBalance
 from scheduler_worker.scheduling.ovirt.balances import PowerSavingBalance
@@ -22,6 +20,7 @@ from scheduler_worker.service.balancing.settings import BalancingSettings
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.units import unit_catalogue
+from tests.support.observers import CountingObserver
 from tests.support.services import WEIGHERS, World, host
 
 INTERVAL_S = 60.0
@@ -55,40 +54,6 @@ def _with_balances(world: World) -> World:
     catalogue = unit_catalogue(units, BALANCES)
     world.pipelines = Pipelines(catalogue, world.pipelines.nova_policy, world.options)
     return world
-
-
-class CountingObserver(Observer):
-    """Counts the events of balancing."""
-
-    def __init__(self) -> None:
-        self.considered: Counter[str] = Counter()
-        self.ended: Counter[str] = Counter()
-        self.failures: Counter[str] = Counter()
-        self.target_failures: Counter[str] = Counter()
-        self.power: Counter[str] = Counter()
-        self.unprotected = -1
-        self.busy_s: Counter[str] = Counter()
-
-    def balanced(self, scope: str, duration_s: float, busy_s: float) -> None:
-        self.busy_s[scope] += busy_s  # type: ignore[assignment]
-
-    def balancing_failed(self, scope: str) -> None:
-        self.failures[scope] += 1
-
-    def migration_target_failed(self, scope: str) -> None:
-        self.target_failures[scope] += 1
-
-    def power_action(self, scope: str, to: str, outcome: str) -> None:
-        self.power[f"{to} {outcome}"] += 1
-
-    def unprotected_hosts(self, scope: str, count: int) -> None:
-        self.unprotected = count
-
-    def migration_considered(self, scope: str, outcome: str) -> None:
-        self.considered[outcome] += 1
-
-    def migration_ended(self, scope: str, outcome: str) -> None:
-        self.ended[outcome] += 1
 
 
 class NotingTarget:

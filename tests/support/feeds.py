@@ -20,11 +20,11 @@ from scheduler_worker.model.feed import (
     ServiceStates,
 )
 from scheduler_worker.model.host_records import HostReport
-from scheduler_worker.observer import Observer
 from scheduler_worker.ports import HostSource
 from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.placement.freshness import Freshness
+from tests.support.observers import CountingObserver
 from tests.support.services import World
 
 CELL, OTHER_CELL = "cell-1", "cell-2"
@@ -164,20 +164,6 @@ class HangingOutline(SameThread):
     def submit(self, work: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         is_outline = getattr(work, "__func__", None) is Feeder._read_outline
         return Future() if self.hangs and is_outline else super().submit(work, *args, **kwargs)
-
-
-class CountingObserver(Observer):
-    """Counts the reports that were stored, and failures."""
-
-    def __init__(self) -> None:
-        self.wrote: Counter[str] = Counter()
-        self.failed: Counter[str] = Counter()
-
-    def feed_wrote(self, part: str, hosts: int) -> None:
-        self.wrote[part] += hosts
-
-    def feed_failed(self, part: str) -> None:
-        self.failed[part] += 1
 
 
 def freshness(

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from scheduler_worker import events
+from scheduler_worker.events import Count
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Context
 from tests.support.patience import SOON_S as SOON_S
@@ -52,28 +54,25 @@ class Witness(Observer):
         with self._changed:
             assert self._changed.wait_for(lambda: self._seen[event] >= number, SOON_S), self._seen
 
-    def count(self, event: str) -> int:
+    def seen(self, event: str) -> int:
         return self._seen[event]
 
-    def _count(self, event: str) -> None:
+    def _see(self, event: str) -> None:
         with self._changed:
             self._seen[event] += 1
             self._changed.notify_all()
 
-    def request_served(self, method: str, result: str, duration_s: float) -> None:
-        self._count(f"served {method}")
-
-    def message_repeated(self) -> None:
-        self._count("repeated")
-
-    def message_dropped(self, why: str) -> None:
-        self._count(why)
+    def count(self, event: Count, *labels: str, by: float = 1) -> None:
+        if event is events.REQUESTS:
+            self._see(f"served {labels[0]}")
+        elif event in {events.DUPLICATES, events.DROPPED}:
+            self._see(labels[0] if labels else "repeated")
 
     def bus_connected(self, *, again: bool) -> None:
-        self._count("connected again" if again else "connected")
+        self._see("connected again" if again else "connected")
 
     def bus_lost(self) -> None:
-        self._count("lost")
+        self._see("lost")
 
 
 def in_thread(work: Callable[[], Any]) -> queue.SimpleQueue[Any]:

@@ -13,8 +13,7 @@ def metrics() -> dict[str, tuple[str, list[str]]]:
     )
     return {
         each.name + ("_total" if each.type == "counter" else ""): (each.type, [*each._labelnames])  # type: ignore[attr-defined]
-        for registry in (Metrics(Load)._registry, api._registry)
-        for each in registry.collect()
+        for each in (*Metrics(Load).collect(), *api.collect())
         if each.name.startswith("scheduler_")
     }
 

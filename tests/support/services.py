@@ -14,7 +14,7 @@ from scheduler_worker.model.allocations import Owner
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_records import HostReport, state_of
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.observer import Observer, Outcome
+from scheduler_worker.observer import Observer
 from scheduler_worker.operations.access import Access
 from scheduler_worker.operations.callers import Caller, Grant
 from scheduler_worker.operations.forms import parsed
@@ -46,6 +46,7 @@ from scheduler_worker.service.policies.units import unit_catalogue
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.tuning.policies import TuningPolicies
 from tests.support.clock import ManualClock
+from tests.support.observers import Recorder
 from tests.support.tuning import FakePolicySource
 
 Answer = TypeVar("Answer")
@@ -59,53 +60,6 @@ FILTERS: tuple[type[Filter], ...] = (
     ServerGroupAntiAffinityFilter,
 )
 WEIGHERS: tuple[type[Weigher], ...] = (RAMWeigher, CPUWeigher)
-
-
-class Recorder(Observer):
-    """Records outcomes, and the other events as (name, scope, ...)."""
-
-    def __init__(self) -> None:
-        self.outcomes: list[Outcome] = []
-        self.events: list[tuple[Any, ...]] = []
-
-    def decided(self, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
-
-    def verified(self, result: str) -> None:
-        self.events.append(("verified", result))
-
-    def lock_granted(self, scope: str, waited_s: float) -> None:
-        self.events.append(("granted", scope))
-
-    def lock_ended(self, scope: str, held_s: float) -> None:
-        self.events.append(("ended", scope))
-
-    def lease_expired(self, scope: str) -> None:
-        self.events.append(("hold expired", scope))
-
-    def lock_timed_out(self, scope: str) -> None:
-        self.events.append(("timed out", scope))
-
-    def commit_fenced(self, scope: str) -> None:
-        self.events.append(("fenced", scope))
-
-    def commit_conflicted(self, scope: str) -> None:
-        self.events.append(("conflicted", scope))
-
-    def reservations_ended(self, scope: str, how: str, count: int) -> None:
-        self.events.append((how, scope, count))
-
-    def claims_posted(self, answer: str, consumers: int, duration_s: float) -> None:
-        self.events.append(("posted", answer, consumers))
-
-    def candidates_asked(self, answer: str, duration_s: float) -> None:
-        self.events.append(("asked", answer))
-
-    def claimed(self, result: str, instances: int) -> None:
-        self.events.append(("claimed", result, instances))
-
-    def state_failed(self) -> None:
-        self.events.append(("state failed",))
 
 
 class World:

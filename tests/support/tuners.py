@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from scheduler_worker.errors import SchedulerWorkerError
-from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Store
 from scheduler_worker.service.tuning.cycle import TuningSettings
 from scheduler_worker.service.tuning.host_states import (
@@ -17,6 +15,7 @@ from scheduler_worker.service.tuning.host_states import (
 )
 from scheduler_worker.service.tuning.tuner import Tuner
 from scheduler_worker.tuning.samples import Entity
+from tests.support.observers import CountingObserver
 from tests.support.services import World, host
 from tests.support.tuning import FakePolicySource
 
@@ -38,28 +37,6 @@ def tuned(store: Store, cluster: str, uuid: str, now_s: float) -> None:
     entity = EntityState(Entity("Host", uuid), now_s, {"ksm.run": 1.0}, set_by=rules)
     state = TunedHostState(now_s, now_s, [entity])
     HostStates(cluster).write(store, {uuid: state}, now_s)
-
-
-class CountingObserver(Observer):
-    """Counts the events of tuning."""
-
-    def __init__(self) -> None:
-        self.faults: Counter[tuple[str, str]] = Counter()
-        self.results: Counter[str] = Counter()
-        self.cycles: Counter[str] = Counter()
-        self.failures: Counter[str] = Counter()
-
-    def tuning_cycled(self, scope: str, duration_s: float) -> None:
-        self.cycles[scope] += 1
-
-    def tuning_failed(self, scope: str) -> None:
-        self.failures[scope] += 1
-
-    def tuning_notified(self, result: str, count: int = 1) -> None:
-        self.results[result] += count
-
-    def tuning_faulted(self, policy: str, kind: str, count: int) -> None:
-        self.faults[policy, kind] += count
 
 
 class FakeAgents:

@@ -93,6 +93,7 @@ def _worker(
     """A worker's scheduler on hosts that are never full, and the sizes of its writes."""
     from scheduler_worker import app, conf
     from scheduler_worker.codec import decode_host_reports
+    from scheduler_worker.events import CLAIM_CONSUMERS, Count
 
     file = directory / "worker.conf"
     options = "".join(f"{name} = {value}\n" for name, value in placement.options().items())
@@ -104,10 +105,11 @@ def _worker(
     worker = app.build(conf.load(["--config-file", str(file)]))
     posts: list[int] = []
 
-    def posted(answer: str, consumers: int, duration_s: float) -> None:
-        posts.append(consumers)
+    def count(event: Count, *labels: str, by: float = 1) -> None:
+        if event is CLAIM_CONSUMERS:
+            posts.append(int(by))
 
-    worker.monitor.claims_posted = posted  # type: ignore[method-assign]
+    worker.monitor.count = count  # type: ignore[method-assign]
     reports = [
         report | {"uuid": each, "vcpus": 10**6, "memory_mb": 2**30}
         for report, each in zip(fleet.reports(len(uuids)), uuids, strict=True)

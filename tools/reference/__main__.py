@@ -5,8 +5,8 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from reference.operations import with_operations  # noqa: E402 - the line above makes it importable
+from reference.operations import with_tables  # noqa: E402 - the line above makes it importable
 from reference.pages import pages  # noqa: E402
 
-for path, text in (pages() | with_operations()).items():
+for path, text in (pages() | with_tables()).items():
     path.write_text(text)

@@ -1,4 +1,4 @@
-"""The tables of operations in the pages about RPC, REST and the command line."""
+"""The tables of operations and metrics in the pages about them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from reference.metrics import metrics
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.forms import choices, description
 from scheduler_worker.operations.operation import Operation, Page, PageQuery
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-_BEGIN = "<!-- made of the operations by `make reference`: do not edit -->"
+_BEGIN = "<!-- made by `make reference`: do not edit -->"
 _END = "<!-- end -->"
 AnyOperation = Operation[Any, Any]
 
 
-def with_operations() -> dict[Path, str]:
+def with_tables() -> dict[Path, str]:
     """The pages with their blocks made anew."""
     blocks = {"rpc.md": [_rpc()], "rest-v1.md": [_rest(), _types()]}
     blocks["scheduler-workerctl.md"] = [_commands()]
+    blocks["monitoring.md"] = [metrics()]
     return {DOCS / name: _filled((DOCS / name).read_text(), some) for name, some in blocks.items()}
 
 

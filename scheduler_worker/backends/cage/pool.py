@@ -11,6 +11,7 @@ from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Any, NamedTuple, TypeVar
 
+from scheduler_worker import events
 from scheduler_worker.backends.cage.process import Cage, CageBroken, unprivileged
 from scheduler_worker.backends.cage.settings import CageSettings
 from scheduler_worker.errors import ExternalUnitFailed
@@ -206,7 +207,7 @@ class Cages(Plugins):
         self._pools[path.name] = _Pool(path, signature, self._settings, cage)
         confined = ", ".join(cage.isolation) or "nothing but limits: the kernel refuses the rest"
         LOG.info("%s runs confined by %s", path.name, confined)
-        self._observer.external_loaded(path.name, "+".join(cage.isolation) or "limits")
+        self._observer.count(events.UNIT_FILES, path.name, "+".join(cage.isolation) or "limits")
 
     def _broken(self, path: Path, signature: Signature | None, problem: str) -> None:
         self._end(path)
@@ -243,10 +244,12 @@ class Cages(Plugins):
         except ExternalUnitFailed as error:
             self._failed(plugin, str(error))
             result = self.fallback(plugin).result
-            self._observer.external_called(plugin.name, result, time.monotonic() - began_s)
+            self._observer.count(events.UNIT_CALLS, plugin.name, result)
             return None
+        finally:
+            self._observer.time(events.UNIT_TIME, time.monotonic() - began_s)
         self._troubles.pop(plugin.key, None)
-        self._observer.external_called(plugin.name, "ok", time.monotonic() - began_s)
+        self._observer.count(events.UNIT_CALLS, plugin.name, "ok")
         return found
 
     def trouble(self, plugin: PluginClass) -> str | None:

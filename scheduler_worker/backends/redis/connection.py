@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import tenacity
 from redis import exceptions
 
+from scheduler_worker import mends
 from scheduler_worker.backends.redis.addresses import open_nodes, without_account
 from scheduler_worker.backends.redis.nodes import (
     LONGEST_WAIT_S,
@@ -25,7 +26,6 @@ from scheduler_worker.backends.redis.nodes import (
 )
 from scheduler_worker.backends.redis.outage import Outages
 from scheduler_worker.errors import StateUnavailable
-from scheduler_worker.service.health import mends
 
 T = TypeVar("T")
 

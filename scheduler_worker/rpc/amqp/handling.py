@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from scheduler_worker import events
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.amqp import envelope
 from scheduler_worker.rpc.amqp.admission import Admission
@@ -157,7 +158,7 @@ class MessageHandler:
     def delivered(self, message: IncomingMessage) -> None:
         """Read a message, or dead-letter one that cannot be read."""
         if not message.is_counted or message.deliveries:
-            self._observer.message_redelivered()
+            self._observer.count(events.REDELIVERED)
         max_bytes = self._limits.max_message_bytes
         try:
             body = decompressed(message.body, message.compression, max_bytes)
@@ -185,7 +186,7 @@ class MessageHandler:
             )
         )
         if is_repeated:
-            self._observer.message_repeated()
+            self._observer.count(events.DUPLICATES)
 
     def run_commands(self, connection: BrokerConnection) -> None:
         """Do what the tracker decided; while the broker is blocked, only begin work."""
@@ -225,7 +226,7 @@ class MessageHandler:
             return False
         if self.admission.admits(work.request):
             return True
-        self._observer.message_dropped("expired")
+        self._observer.count(events.DROPPED, "expired")
         self._deliveries.finish(work, None)
         return False
 
@@ -267,7 +268,7 @@ class MessageHandler:
         self._loop.call_soon(lambda: self._handled(work, result, answer))
 
     async def _dispatch(self, request: envelope.WireRequest, waited_s: float) -> Result:
-        self._observer.request_taken(str(request.message.method), waited_s)
+        self._observer.time(events.QUEUE_WAIT, waited_s)
         if request.refusal is not None:
             LOG.warning("Refused a message: %s", request.refusal.message)
             return Result(failure=request.refusal)
@@ -349,7 +350,7 @@ class MessageHandler:
         self._undelivered.delivered(answer)
         if outcome is PublishOutcome.REFUSED:
             LOG.error("RabbitMQ refused an answer: %s", why)
-            self._observer.message_dropped("refused")
+            self._observer.count(events.DROPPED, "refused")
             if (failure := envelope.failure_instead_of(answer.body, why)) is not None:
                 self._unsent.append(Publish(answer.queue, failure))
 
@@ -377,7 +378,7 @@ class MessageHandler:
                 copy.why,
                 problem,
             )
-        self._observer.message_dropped("discarded" if problem else "dead-lettered")
+        self._observer.count(events.DROPPED, "discarded" if problem else "dead-lettered")
 
     # What the server wants to know
 

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
+from scheduler_worker import events
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.amqp.deliveries import Publish
 from scheduler_worker.rpc.amqp.loop import Loop
@@ -107,7 +108,7 @@ class UndeliveredAnswers:
 
     def _drop(self, answer: Publish) -> None:
         self.delivered(answer)
-        self._observer.message_dropped("unroutable")
+        self._observer.count(events.DROPPED, "unroutable")
         self._unlogged.append(answer.queue)
 
     def _log_dropped(self) -> None:

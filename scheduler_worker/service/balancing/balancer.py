@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec import structs
 
+from scheduler_worker import events
 from scheduler_worker.model.balancing import Round
 from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.model.migration_ledger import Progress
@@ -74,7 +75,7 @@ class Balancer:
             interval_s=settings.interval_s,
             clusters=self._clusters,
             run=self._run,
-            failed=self._observer.balancing_failed,
+            failed=events.BALANCING_FAILURES,
             ended=self._ended,
             not_ours=self._not_ours,
             observer=self._observer,
@@ -89,7 +90,7 @@ class Balancer:
 
     def _not_ours(self, cluster: str) -> None:
         """Leave the figures to the worker that has the turn."""
-        self._observer.unprotected_hosts(cluster, 0)
+        self._observer.level(events.UNPROTECTED, 0, cluster)
         self._hosts = {name: each for name, each in self._hosts.items() if name != cluster}
 
     def _run(self, cluster: str, _: Turn) -> tuple[Round | None, Round | None]:
@@ -109,7 +110,8 @@ class Balancer:
         before, found = rounds or (None, None)
         if found is not None:
             self._records.write_round(self._fleet.store, cluster, found)
-            self._observer.balanced(cluster, took_s, self._busy_s(before, found))
+            self._observer.time(events.BALANCING_TIME, took_s, cluster)
+            self._observer.count(events.BUSY, cluster, by=self._busy_s(before, found))
 
     def _busy_s(self, before: Round | None, found: Round) -> float:
         """For how long hosts have been busy since the last round, added up."""

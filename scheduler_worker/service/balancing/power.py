@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections.abc import Collection
 
+from scheduler_worker import events
 from scheduler_worker.errors import BackendError, PowerRefused, StateUnavailable
 from scheduler_worker.model.balancing import ConsideredPower
 from scheduler_worker.model.cluster_load import BalancePlan, PowerAction
@@ -73,7 +74,7 @@ class PowerActions:
                     host=proposed.host, to=proposed.to, reason=proposed.reason, outcome=outcome
                 )
             )
-            self._deps.observer.power_action(self._cluster, proposed.to, what)
+            self._deps.observer.count(events.POWER_ACTIONS, self._cluster, proposed.to, what)
             LOG.info(
                 "Balancing %s (%s, %s): %s %s: %s; %s",
                 self._cluster, found.policy, found.mode, proposed.host, phrase(proposed.to),
@@ -223,7 +224,7 @@ def report_power_end(
     if setback is not None:
         is_answer = progress is not None and progress.state in {"refused", "failed"}
         outcome = progress.state if progress is not None and is_answer else "overdue"
-    observer.power_action(cluster, asked.to, outcome)
+    observer.count(events.POWER_ACTIONS, cluster, asked.to, outcome)
     LOG.info(
         "Balancing %s: bringing %s %s is %s%s",
         cluster, asked.host, phrase(asked.to), outcome, f": {setback.why}" if setback else "",

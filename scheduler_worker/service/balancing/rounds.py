@@ -8,6 +8,7 @@ import uuid
 
 from msgspec import structs
 
+from scheduler_worker import events
 from scheduler_worker.errors import BackendError, MigrationRefused, StateUnavailable
 from scheduler_worker.model.balancing import Considered, ConsideredPower, Round
 from scheduler_worker.model.cluster_load import (
@@ -133,7 +134,7 @@ class ClusterRounds:
         return True
 
     def _complain(self, what: str, error: BackendError) -> None:
-        self._deps.observer.migration_target_failed(self._cluster)
+        self._deps.observer.count(events.TARGET_FAILURES, self._cluster)
         LOG.warning("Balancing %s: %s: %s", self._cluster, what, error)
 
     # Highly available VMs
@@ -149,7 +150,7 @@ class ClusterRounds:
         if found.now_s - checked_at_s >= _PROTECTION_INTERVAL_S:
             checked_at_s = found.now_s
             hosts = tuple(unprotected_hosts(found.load))
-        self._deps.observer.unprotected_hosts(self._cluster, len(hosts))
+        self._deps.observer.level(events.UNPROTECTED, len(hosts), self._cluster)
         if hosts != known and hosts:
             LOG.warning(
                 "Balancing %s: if one of %s failed, its highly available VMs would not all find "
@@ -173,7 +174,7 @@ class ClusterRounds:
             outcome, what = (
                 (why_not, "held") if why_not else self._try(found, proposed, plan.memory)
             )
-            self._deps.observer.migration_considered(self._cluster, what)
+            self._deps.observer.count(events.PROPOSALS, self._cluster, what)
             LOG.info(
                 "Balancing %s (%s, %s): %s from %s to %s: %s; %s",
                 self._cluster, found.policy, found.mode, proposed.vm, proposed.source,
@@ -213,7 +214,7 @@ class ClusterRounds:
             raise
         except BackendError as error:
             # It may have arrived all the same, so it counts as under way until it is overdue.
-            self._deps.observer.migration_target_failed(self._cluster)
+            self._deps.observer.count(events.TARGET_FAILURES, self._cluster)
             return f"{ASKED}, but it is unknown whether that arrived: {error}", "asked"
         return ASKED, "asked"
 
@@ -286,7 +287,7 @@ def report_end(
 ) -> None:
     """Log and count the end of a migration; None: it was overdue."""
     outcome = progress.state if progress else "overdue"
-    observer.migration_ended(cluster, outcome)
+    observer.count(events.MIGRATIONS, cluster, outcome)
     LOG.info(
         "Balancing %s: the migration of %s from %s to %s is %s%s",
         cluster, asked.vm, asked.source, (progress and progress.destination) or asked.destination

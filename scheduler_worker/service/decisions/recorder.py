@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from scheduler_worker import events
 from scheduler_worker.decision_log import DecisionLog, LogRecord
 from scheduler_worker.errors import NoValidHost, StateUnavailable
 from scheduler_worker.model.decisions import Decision, Ranked
@@ -105,7 +106,7 @@ class Recorder:
         waiting = self._waiting
         if len(waiting) >= self._max_waiting:
             self._dropped += 1
-            self._observer.decisions_kept("dropped", 1)
+            self._observer.count(events.DECISION_RECORDS, "dropped")
             return
         waiting.append(_Left(self._clock.time_s(), request, outcome, decision))
         if len(waiting) == BATCH:
@@ -152,7 +153,7 @@ class Recorder:
         except Exception:
             LOG.exception("Records of decisions cannot be written and are dropped")
             result = "dropped"
-        self._observer.decisions_kept(result, len(batch.records))
+        self._observer.count(events.DECISION_RECORDS, result, by=len(batch.records))
 
     def _next_batches(self) -> Iterator[_Batch]:
         batches: dict[str, _Batch] = {}
@@ -168,7 +169,7 @@ class Recorder:
                 batch.records.append(self._record(left))
             except Exception:
                 LOG.exception("No record can be made of request %s", left.outcome.request_id)
-                self._observer.decisions_kept("dropped", 1)
+                self._observer.count(events.DECISION_RECORDS, "dropped")
         return iter(batches.values())
 
     def _record(self, left: _Left) -> LogRecord:

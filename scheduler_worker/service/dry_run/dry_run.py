@@ -11,6 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from scheduler_worker import events
 from scheduler_worker.errors import SchedulerWorkerError, StateUnavailable
 from scheduler_worker.model.decisions import Explanation
 from scheduler_worker.observer import Observer
@@ -130,7 +131,7 @@ class DryRun:
         try:
             self._look(now_s)
         except StateUnavailable:
-            self._observer.state_failed()
+            self._observer.count(events.STATE_ERRORS)
         if now_s >= self._summary_due_s:
             self._summary_due_s = now_s + self._settings.summary_interval_s
             self._sum_up()
@@ -192,7 +193,7 @@ class DryRun:
         with self._guard:
             self._counts.update(each.result for each in differences)
         for each in differences:
-            self._observer.dry_run_compared(each.result)
+            self._observer.count(events.DRY_RUN, each.result)
 
     def _sum_up(self) -> None:
         with self._guard:

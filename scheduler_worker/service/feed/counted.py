@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from scheduler_worker import events
 from scheduler_worker.errors import BackendError
 from scheduler_worker.model.provider_readings import (
     Listed,
@@ -61,7 +62,7 @@ class CountedProviders:
         try:
             found = read()
         except BackendError:
-            self._observer.providers_failed(what)
+            self._observer.count(events.PROVIDER_FAILURES, what)
             raise
-        self._observer.providers_read(what, count)
+        self._observer.count(events.PROVIDER_READS, what, by=count)
         return found

@@ -17,6 +17,7 @@ from functools import partial
 
 from msgspec import structs
 
+from scheduler_worker import events
 from scheduler_worker.errors import Conflict, SourceUnavailable, StateUnavailable
 from scheduler_worker.model.feed import Outline
 from scheduler_worker.observer import Observer
@@ -204,7 +205,7 @@ class Feeder:
                 self._looked_at_s = now_s
                 self._round(now_s)
         except StateUnavailable:
-            self._observer.state_failed()
+            self._observer.count(events.STATE_ERRORS)
         except Conflict as error:
             LOG.warning("The feed goes on in a moment: %s", error)
         return interval_s

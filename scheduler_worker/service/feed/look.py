@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol
 
+from scheduler_worker import events
 from scheduler_worker.errors import BackendError, Conflict, RequestError, StateUnavailable
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Store
@@ -58,7 +59,7 @@ class Looker:
                 records = self._records
                 self._store.await_change(records.scope, records.seen, timeout_s=_STEP_S)
         except StateUnavailable:
-            self._observer.state_failed()
+            self._observer.count(events.STATE_ERRORS)
             return _STEP_S
         except Conflict as error:
             LOG.info("Hosts are looked at again in a moment: %s", error)
@@ -76,7 +77,7 @@ class Looker:
         self._look_at_placement(queries)
         if self._feeder.has_turn():  # else another worker begins one anew
             self._records.finish(self._store, number)
-            self._observer.looked(self._clock.monotonic_s() - began_s)
+            self._observer.time(events.LOOK_TIME, self._clock.monotonic_s() - began_s)
         return True
 
     def _look_at_placement(self, queries: Iterable[str]) -> None:

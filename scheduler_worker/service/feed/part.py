@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET, structs
 
+from scheduler_worker import events
 from scheduler_worker.errors import (
     Conflict,
     RequestError,
@@ -117,12 +118,14 @@ class PartFeed:
             LOG.debug("Another worker feeds %s", self.part.name)
         except (StateUnavailable, Conflict) as error:
             LOG.warning("Hosts of %s were not stored; they will be: %s", self.part.name, error)
-            observer.feed_failed(self.part.name)
+            observer.count(events.FEED_FAILURES, self.part.name)
         except Exception:
             LOG.exception("The feed of %s failed and will be retried", self.part.name)
-            observer.feed_failed(self.part.name)
+            observer.count(events.FEED_FAILURES, self.part.name)
         else:
-            observer.feed_round(self.part.name, self._deps.clock.monotonic_s() - began_s)
+            observer.time(
+                events.FEED_TIME, self._deps.clock.monotonic_s() - began_s, self.part.name
+            )
 
     def _attempt(self, now_s: float) -> None:
         try:
@@ -312,7 +315,7 @@ class PartFeed:
             self._store(reports[:middle])
             self._store(reports[middle:])
         else:
-            self._deps.observer.feed_wrote(self.part.name, len(reports))
+            self._deps.observer.count(events.FEED_REPORTS, self.part.name, by=len(reports))
 
     def _check_turn(self) -> None:
         if not self._deps.has_turn():
@@ -323,7 +326,7 @@ class PartFeed:
     def _unreadable(self, problem: str) -> None:
         """The hosts stay as they are for as long as a heartbeat may be old; then they are down."""
         deps = self._deps
-        deps.observer.feed_failed(self.part.name)
+        deps.observer.count(events.FEED_FAILURES, self.part.name)
         if not self.progress.problem:
             LOG.error("Cell %s cannot be read; its hosts stay as they are known: %s",
                       self.part.name, problem)  # fmt: skip
@@ -364,7 +367,7 @@ class PartFeed:
             self._complaints.pop(about, None)
 
     def _observe(self, what: str, rows: int) -> None:
-        self._deps.observer.feed_read(self.part.name, what, rows)
+        self._deps.observer.count(events.FEED_ROWS, self.part.name, what, by=rows)
 
     def _owns(self, host: str) -> bool:
         return self._outline.part_of.get(host) == self.part.id

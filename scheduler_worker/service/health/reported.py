@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from scheduler_worker.mends import DRAINED
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport, WorkerState
 from scheduler_worker.ports import Store
-from scheduler_worker.service.health.mends import DRAINED
 from scheduler_worker.service.state.presence import RENEW_S, WorkerRecords
 from scheduler_worker.service.state.reports import ReportRecords
 

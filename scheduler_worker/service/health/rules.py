@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
+from scheduler_worker import mends
+from scheduler_worker.events import INTERNAL, TROUBLES
 from scheduler_worker.model.findings import Finding, failed, warning
 from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.model.spreads import Spread
-from scheduler_worker.model.worker_reports import PartReport, Trouble, WorkerFacts, WorkerReport
-from scheduler_worker.service.health import mends
+from scheduler_worker.model.worker_reports import PartReport, WorkerFacts, WorkerReport
 from scheduler_worker.service.health.reported import Reported
 from scheduler_worker.wording import listed
 
@@ -214,87 +214,17 @@ def _see(alert: str, mend: str) -> str:
     return f"{mend} (docs/runbook.md, {alert})"
 
 
-class _Rule(NamedTuple):
-    judge: Callable[[str, str, str], Finding]
-    fix: str
-
-
-_TROUBLES: Mapping[str, _Rule] = {
-    Trouble.STATE_FAILED: _Rule(warning, _see("SchedulerStateOutage", mends.STATE)),
-    Trouble.LOCK_TIMED_OUT: _Rule(
-        warning,
-        _see(
-            "SchedulerLockTimeouts",
-            "Restart a worker that hangs with the lock; if none does, the cluster gets more "
-            "requests than it can decide",
-        ),
-    ),
-    Trouble.LEASE_EXPIRED: _Rule(
-        warning, _see("SchedulerLeasesExpire", "Give the worker a whole core and no swap")
-    ),
-    Trouble.EXPIRED: _Rule(
-        warning,
-        _see("SchedulerOverloaded", "More requests arrive than the workers can decide: start more"),
-    ),
-    Trouble.DEAD_LETTERED: _Rule(
-        warning,
-        _see(
-            "SchedulerDeadLetters",
-            "See the header x-scheduler-worker-reason of what is in scheduler_dead_letters",
-        ),
-    ),
-    Trouble.DISCARDED: _Rule(
-        failed,
-        _see(
-            "SchedulerMessagesDiscarded",
-            "Give the account of the workers its permissions, and restart one",
-        ),
-    ),
-    Trouble.FEED_FAILED: _Rule(warning, _see("SchedulerFeedLags", mends.NOVA_DATABASES)),
-    Trouble.PROVIDERS_FAILED: _Rule(warning, _see("SchedulerProvidersUnread", mends.PLACEMENT)),
-    Trouble.TUNING_FAILED: _Rule(
-        warning, _see("SchedulerTuningFails", "The worker's log has the traceback")
-    ),
-    Trouble.BALANCING_FAILED: _Rule(
-        warning, _see("SchedulerBalancingFails", "The worker's log has the traceback")
-    ),
-    Trouble.TARGET_FAILED: _Rule(
-        warning, _see("SchedulerMigrationsFail", "The worker's log has the reason")
-    ),
-    Trouble.UNIT_FAILED: _Rule(
-        warning,
-        _see(
-            "SchedulerExternalUnitFails",
-            "Correct the unit's file, or disable it: scheduler-worker-manage unit disable",
-        ),
-    ),
-    Trouble.RECORDS_DROPPED: _Rule(
-        warning,
-        _see(
-            "SchedulerRecordsDropped",
-            "Give Redis memory, or keep fewer records: [decisions] max_per_cluster, max_age",
-        ),
-    ),
-}
-_INTERNAL = _Rule(
-    failed,
-    _see(
-        "SchedulerInternalErrors",
-        "A defect of the worker or of a plugin: the log has the traceback",
-    ),
-)
-
-
 def _troubles(reports: Mapping[str, WorkerReport]) -> Iterator[Finding]:
     by_text: dict[str, dict[str, int]] = {}
     for name, report in reports.items():
         for text, count in report.lately.errors.items():
             by_text.setdefault(text, {})[name] = count
     for text, counts in sorted(by_text.items()):
-        rule = _INTERNAL if text.endswith(": InternalError") else _TROUBLES.get(text)
-        if rule is not None:
-            total = sum(counts.values())
-            yield rule.judge(_of(counts), f"{text}: {total} in the last five minutes", rule.fix)
+        trouble = INTERNAL if text.endswith(": InternalError") else TROUBLES.get(text)
+        if trouble is not None and trouble.alert is not None:
+            judge = failed if trouble.is_failure else warning
+            message = f"{text}: {sum(counts.values())} in the last five minutes"
+            yield judge(_of(counts), message, _see(trouble.alert, trouble.mend))
 
 
 def _of(names: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from scheduler_worker import events
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.observer import Observer
 from scheduler_worker.service.inventory.aggregates import AggregateUpdates
@@ -78,7 +79,7 @@ class Inventory:
             try:
                 return use_case(*args, **kwargs)
             except StateUnavailable:
-                self._observer.state_failed()
+                self._observer.count(events.STATE_ERRORS)
                 raise
 
         return observed

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from scheduler_worker import events
 from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
 from scheduler_worker.model.allocation_candidates import (
     AllocationCandidate,
@@ -233,7 +234,8 @@ class Asking:
             result = "refused"
             raise
         finally:
-            observer.candidates_asked(result, clock.monotonic_s() - begun_s)
+            observer.count(events.CANDIDATES, result)
+            observer.time(events.CANDIDATES_TIME, clock.monotonic_s() - begun_s)
         return answer
 
     def _reserved(self, sharing: Sequence[SharingProvider], timeout_s: float) -> _Reserved:

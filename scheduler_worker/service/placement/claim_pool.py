@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from scheduler_worker import events
 from scheduler_worker.errors import (
     AllocationUpdateFailed,
     PlacementConflict,
@@ -288,7 +289,7 @@ class ClaimPool:
             try:
                 parts += self._after(part, self._write(part))
             except PlacementUnavailable as error:
-                self._observer.claims_posted("unavailable", 0, 0.0)
+                self._observer.count(events.CLAIM_POSTS, "unavailable")
                 for job in part:
                     job.answer_was_lost = True
                 self._put_off(part, error)
@@ -311,13 +312,14 @@ class ClaimPool:
             job.may_be_written = True  # unless an answer says otherwise
         begun_s = self._clock.monotonic_s()
         refusal = self._allocations.write(consumers, timeout_s=self._time_for(jobs))
-        self._observer.claims_posted(
-            refusal.why.value if refusal else "written",
-            len(consumers),
-            self._clock.monotonic_s() - begun_s,
-        )
+        self._posted(refusal.why.value if refusal else "written", len(consumers))
+        self._observer.time(events.CLAIM_POST_TIME, self._clock.monotonic_s() - begun_s)
         self._away.end()
         return refusal
+
+    def _posted(self, answer: str, consumers: int) -> None:
+        self._observer.count(events.CLAIM_POSTS, answer)
+        self._observer.count(events.CLAIM_CONSUMERS, answer, by=consumers)
 
     def _time_for(self, jobs: Sequence[ClaimJob]) -> float:
         left_s = min(job.deadline_s for job in jobs) - self._clock.monotonic_s()
@@ -415,7 +417,7 @@ class ClaimPool:
             refusal = self._allocations.write([found.without(undo.wanted)], timeout_s=_LONGEST_S)
             if refusal and refusal.why is Why.BUSY:
                 raise _conflict(refusal, [undo.written])
-            self._observer.claims_posted("kept" if refusal else "taken back", 1, 0.0)
+            self._posted("kept" if refusal else "taken back", 1)
         except SchedulerWorkerError as error:
             self._undo_later(undo, error)
         except Exception:

@@ -14,6 +14,7 @@ from contextlib import nullcontext
 
 import msgspec
 
+from scheduler_worker import events
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.allocations import Consumer, consumer_of
 from scheduler_worker.model.decisions import Decision
@@ -113,11 +114,13 @@ class Claiming:
         observer, count = self._deps.observer, len(job.wanted)
         if isinstance(job.error, ClaimRefused):
             refusal = job.error.refusal
-            observer.claimed(refusal.why.value, count)
+            observer.count(events.CLAIMS, refusal.why.value, by=count)
             if refusal.why in {Why.FULL, Why.GONE}:
                 self._reader.read_again(refusal.providers or _providers(job))
             raise HostsRefused(_hosts(decision, refusal.providers), refusal.message)
-        observer.claimed(type(job.error).__name__ if job.error else "claimed", count)
+        observer.count(
+            events.CLAIMS, type(job.error).__name__ if job.error else "claimed", by=count
+        )
         if job.error is not None:
             raise job.error
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from scheduler_worker import events
 from scheduler_worker.errors import NoValidHost, SchedulerWorkerError, StaleFencingToken
 from scheduler_worker.model.claims import Claim, Reservation, reservation_id
 from scheduler_worker.model.decisions import Decision
@@ -132,7 +133,7 @@ class Lease:
             seen=seen,
             priority_boost_s=priority_boost_s,
         )
-        deps.observer.lock_granted(replica.scope, grant.waited_s)
+        deps.observer.time(events.LOCK_WAIT, grant.waited_s, replica.scope)
         deps.grants[replica.scope] = grant
         return cls(grant, replica, deps)
 
@@ -216,7 +217,7 @@ class Lease:
             for each in placements:
                 self.view.give_back(each.claims)
             if isinstance(error, StaleFencingToken):
-                self._deps.observer.commit_fenced(self.replica.scope)
+                self._deps.observer.count(events.COMMITS_FENCED, self.replica.scope)
                 self._end()
             raise
         for each, some, applied in zip(placements, made, written.applied, strict=True):
@@ -224,7 +225,7 @@ class Lease:
                 self.replica.keep_all(some, written.version)
                 self._release(each.given_up)
             else:
-                self._deps.observer.commit_conflicted(self.replica.scope)
+                self._deps.observer.count(events.COMMIT_CONFLICTS, self.replica.scope)
                 self.view.give_back(each.claims)
         if written.before == self.replica.seen.version:
             # Nobody wrote in between, so our own writes are all that changed: no need to read.
@@ -258,9 +259,9 @@ class Lease:
         held = deps.grants.get(scope)
         if held is not None and held.owner == self.grant.owner:
             deps.grants.pop(scope, None)
-        deps.observer.lock_ended(scope, self.held_s())
+        deps.observer.time(events.LOCK_HOLD, self.held_s(), scope)
         if deps.clock.monotonic_s() > self.grant.ends_at_s:
-            deps.observer.lease_expired(scope)
+            deps.observer.count(events.LEASES_EXPIRED, scope)
 
     def _reservation(self, claim: Claim, now_s: float) -> Reservation:
         row = self.view.table.row_of(claim.host_uuid)
@@ -288,7 +289,7 @@ class Lease:
     def _release(self, ended: Sequence[Reservation]) -> None:
         if ended:
             self.replica.drop(records.RESERVATION + each.id for each in ended)
-            self._deps.observer.reservations_ended(self.replica.scope, "released", len(ended))
+            self._deps.observer.count(events.RESERVATIONS_ENDED, "released", by=len(ended))
 
     def _renewed(self, reservation: Reservation, now_s: float) -> Reservation:
         until_s = max(reservation.expires_at_s, now_s + self._deps.limits.reservation_ttl_s)

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from scheduler_worker import events
 from scheduler_worker.errors import (
     ClusterLockTimeout,
     Conflict,
@@ -184,7 +185,7 @@ class ClusterQueue:
         if now_s < queued.deadline_s or now_s >= queued.trace.caller_deadline_s:
             queued.fail(DeadlineExceeded("The request cannot be decided while its caller waits."))
             return
-        self._deps.observer.lock_timed_out(self._replica.scope)
+        self._deps.observer.count(events.LOCK_TIMEOUTS, self._replica.scope)
         queued.fail(
             ClusterLockTimeout(
                 f"The lock of cluster {self._replica.scope} was not granted within {waited_s:g} s; "

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
+from scheduler_worker import events
 from scheduler_worker.errors import DeadlineExceeded, NoValidHost, StateUnavailable
 from scheduler_worker.model.decisions import Decision, Diagnosis, Explanation
 from scheduler_worker.observer import Observer, Outcome, PhaseName
@@ -166,13 +167,15 @@ class Scheduler:
                 raise DeadlineExceeded("The request was decided when its caller no longer waited.")
         except Exception as error:
             if isinstance(error, StateUnavailable):
-                observer.state_failed()
+                observer.count(events.STATE_ERRORS)
             self._decided(request, trace.failed(error, clock.monotonic_s()))
             if trace.look and isinstance(error, NoValidHost):
-                observer.looked_again("refused" if trace.look == "done" else "late")
+                observer.count(events.SECOND_LOOKS, "refused" if trace.look == "done" else "late")
             raise
         if trace.look:
-            observer.looked_again("alternates" if trace.looks_for_alternates else "placed")
+            observer.count(
+                events.SECOND_LOOKS, "alternates" if trace.looks_for_alternates else "placed"
+            )
         self._unanswered[id(made.decision)] = made
         self._decided(request, trace.placed(made.decision, clock.monotonic_s()), made.decision)
         return made.decision

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from scheduler_worker import events
 from scheduler_worker.errors import PlacementUnavailable, SchedulerWorkerError, SourceUnavailable
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_records import HostRecord, is_watched
@@ -94,7 +95,7 @@ class Verification:
                 for uuid, record in self._decision.records.items()
                 if uuid in facts and differs(record, facts[uuid])
             )
-        self._observer.verified("changed" if found else result)
+        self._observer.count(events.VERIFIED, "changed" if found else result)
         return frozenset(found)
 
 

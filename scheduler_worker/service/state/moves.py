@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from scheduler_worker import events
 from scheduler_worker.errors import Conflict
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.moves import Departure, Move
@@ -247,7 +248,7 @@ class Moves:
             packed = self._write(replica, moves, _plan_pack)
             found = [replica.departures[uuid] for uuid in packed if uuid in replica.departures]
             if count := sum(len(each.reservations) for each in found):
-                self._observer.reservations_ended(replica.scope, "moved", count)
+                self._observer.count(events.RESERVATIONS_ENDED, "moved", by=count)
 
     def _drop(
         self,

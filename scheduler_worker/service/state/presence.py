@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from scheduler_worker import events
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.observer import Observer
@@ -91,7 +92,7 @@ class Presence:
             report = msgspec.structs.replace(self._report(), at_s=now_s)
             reports.write(self._store, self._facts.name, report, now_s + LASTS_S)
         except StateUnavailable:
-            self._observer.state_failed()
+            self._observer.count(events.STATE_ERRORS)
         return RENEW_S
 
     def stop(self) -> None:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from scheduler_worker import events
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.balancing import BalancingSwitch
@@ -200,7 +201,7 @@ class ClusterReplica(Replica):
         self.table.now_s = changes.now_s
         is_current = super().apply(changes)
         if self._expired:
-            self._observer.reservations_ended(self.scope, "expired", self._expired)
+            self._observer.count(events.RESERVATIONS_EXPIRED, by=self._expired)
             self._expired = 0
         return is_current
 

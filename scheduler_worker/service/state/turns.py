@@ -16,7 +16,9 @@ from typing import Generic, Self, TypeVar
 
 import msgspec
 
+from scheduler_worker import events
 from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.events import Count
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Guard, Put, Store, Transaction
 from scheduler_worker.service.state.replica import Replica
@@ -179,7 +181,7 @@ class ClusterTurns(Periodic, Generic[AnyTurn, Found]):
         interval_s: float,
         clusters: Callable[[], Iterable[str]],
         run: Callable[[str, AnyTurn], Found],
-        failed: Callable[[str], None],
+        failed: Count,
         ended: Callable[[str, float, Found | None], None],
         not_ours: Callable[[str], None] = lambda _: None,
         observer: Observer,
@@ -187,8 +189,8 @@ class ClusterTurns(Periodic, Generic[AnyTurn, Found]):
         """``name`` is of the work, as in the log; ``worker`` is this one's, in the turns.
 
         ``clusters`` reads and returns what may be due. ``run`` does the work of a cluster; what it
-        raises, other than StateUnavailable, affects no other cluster: it is logged, and ``failed``
-        is called. ``ended`` gets the seconds since the turn was taken, and what ``run`` returned,
+        raises, other than StateUnavailable, affects no other cluster: it is logged, and counted as
+        ``failed``. ``ended`` gets the seconds since the turn was taken, and what ``run`` returned,
         None after a failure. ``not_ours`` is called when a cluster's turn is another worker's.
         """
         super().__init__(name, self.run_due, interval_s)
@@ -213,7 +215,7 @@ class ClusterTurns(Periodic, Generic[AnyTurn, Found]):
                     break
                 wait_s = min(wait_s, self._run_if_due(cluster))
         except StateUnavailable:
-            self._observer.state_failed()
+            self._observer.count(events.STATE_ERRORS)
         return wait_s
 
     def _run_if_due(self, cluster: str) -> float:
@@ -231,7 +233,7 @@ class ClusterTurns(Periodic, Generic[AnyTurn, Found]):
             raise
         except Exception:
             LOG.exception("%s of cluster %s failed", self._name.capitalize(), cluster)
-            self._failed(cluster)
+            self._observer.count(self._failed, cluster)
         took_s = self._clock.monotonic_s() - began_s
         self._ended(cluster, took_s, found)
         return max(0.0, self._interval_s - took_s)

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_attempt
 
+from scheduler_worker import events
 from scheduler_worker.errors import Conflict
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Store, Transaction
@@ -103,5 +104,5 @@ class Writer:
                 left.append(item)
         if is_first:  # a repeated write was counted the first time
             for how, count in (+ended).items():
-                self._observer.reservations_ended(replica.scope, how, count)
+                self._observer.count(events.RESERVATIONS_ENDED, how, by=count)
         return left, written.version

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from scheduler_worker import events
 from scheduler_worker.errors import BusUnavailable, Undeliverable
 from scheduler_worker.model.host_records import HostRecord, is_silent
 from scheduler_worker.observer import Observer
@@ -166,7 +167,7 @@ class ClusterTuning:
                 results["ok"] += 1
                 del unsent[host]
         for result, count in results.items():
-            self._deps.observer.tuning_notified(result, count)
+            self._deps.observer.count(events.TUNING_CASTS, result, by=count)
         return set(unsent)
 
     def _cast(self, host: str, outputs: HostOutputs, turn: TuningTurn) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from scheduler_worker import events
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Publisher, TuningPolicySource
@@ -57,8 +58,10 @@ class Tuner:
             interval_s=settings.interval_s,
             clusters=self._tuned_clusters,
             run=self._tune,
-            failed=self._observer.tuning_failed,
-            ended=lambda cluster, took_s, _: self._observer.tuning_cycled(cluster, took_s),
+            failed=events.TUNING_FAILURES,
+            ended=lambda cluster, took_s, _: self._observer.time(
+                events.TUNING_TIME, took_s, cluster
+            ),
             observer=self._observer,
         )
         """The thread that runs the cycles."""
@@ -144,4 +147,4 @@ class DiagnosticLog:
                     cluster, each.rule, each.entity.scope, each.entity, each.kind, detail,
                 )  # fmt: skip
         for (policy, kind), count in counts.items():
-            self._observer.tuning_faulted(policy, kind, count)
+            self._observer.count(events.TUNING_FAULTS, policy, kind, by=count)

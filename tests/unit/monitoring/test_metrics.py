@@ -5,9 +5,11 @@ import threading
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from scheduler_worker import events
+from scheduler_worker.events import MAX_CLUSTERS, Duration, Level
 from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.monitoring.health import FeedLoad, Load
-from scheduler_worker.monitoring.metrics import MAX_CLUSTERS, Metrics, why_no_host
+from scheduler_worker.monitoring.metrics import Metrics, why_no_host
 from scheduler_worker.observer import Outcome
 
 LOAD = Load(running=3, backlog=2, waiting_for_pending=1, reservations={"east": 5, "west": 7})
@@ -35,42 +37,31 @@ def metrics():
     return Scraped()
 
 
-def test_requests_are_counted_and_timed(metrics):
-    metrics.request_taken("select_destinations", 0.002)
-    metrics.request_served("select_destinations", "ok", 0.004)
-    metrics.request_served("select_destinations", "NoValidHost", 61.0)
+def test_durations_are_in_buckets(metrics):
+    metrics.time(events.REQUEST_TIME, 0.004)
+    metrics.time(events.REQUEST_TIME, 61.0)
     value = metrics.value
-    assert value("requests_total", method="select_destinations", result="ok") == 1
-    assert value("requests_total", method="select_destinations", result="NoValidHost") == 1
     assert value("request_duration_seconds_count") == 2
     assert value("request_duration_seconds_sum") == 61.004
     assert value("request_duration_seconds_bucket", le="0.0025") == 0
     assert value("request_duration_seconds_bucket", le="0.005") == 1
     assert value("request_duration_seconds_bucket", le="60.0") == 1
     assert value("request_duration_seconds_bucket", le="+Inf") == 2
-    assert value("queue_wait_seconds_count") == 1
 
 
 def test_a_bound_belongs_to_its_bucket(metrics):
-    metrics.request_taken("m", 0.005)
+    metrics.time(events.QUEUE_WAIT, 0.005)
     assert metrics.value("queue_wait_seconds_bucket", le="0.005") == 1
     assert metrics.value("queue_wait_seconds_bucket", le="0.0025") == 0
-
-
-def test_methods_that_do_not_exist_share_the_label_other(metrics):
-    metrics.request_served("x" * 50, "NoSuchMethod", 0.0)
-    metrics.request_served("select_destinations", "UnsupportedVersion", 0.0)
-    assert metrics.value("requests_total", method="other", result="NoSuchMethod") == 1
-    assert metrics.value("requests_total", method="other", result="UnsupportedVersion") == 1
 
 
 def test_clusters_beyond_the_limit_share_the_label_other():
     load = Load(reservations={f"c{number}": number for number in range(MAX_CLUSTERS + 3)})
     metrics = Scraped(lambda: load)
     for number in range(MAX_CLUSTERS + 3):
-        metrics.lock_granted(f"c{number}", 0.1)
-        metrics.commit_fenced(f"c{number}")
-    metrics.lock_granted("c0", 0.1)
+        metrics.time(events.LOCK_WAIT, 0.1, f"c{number}")
+        metrics.count(events.COMMITS_FENCED, f"c{number}")
+    metrics.time(events.LOCK_WAIT, 0.1, "c0")
     assert metrics.value("lock_wait_seconds_count", cluster="c0") == 2
     assert metrics.value("lock_wait_seconds_count", cluster="other") == 3
     assert metrics.value("fenced_commits_total", cluster="other") == 3
@@ -79,34 +70,33 @@ def test_clusters_beyond_the_limit_share_the_label_other():
     assert len(keys) == MAX_CLUSTERS + 1
 
 
-def test_the_lock_is_counted_by_cluster(metrics):
-    metrics.lock_ended("east", 0.2)
-    metrics.lease_expired("east")
-    metrics.lock_timed_out("east")
-    metrics.commit_conflicted("east")
-    assert metrics.value("lock_hold_seconds_sum", cluster="east") == 0.2
-    assert metrics.value("hold_expired_total", cluster="east") == 1
-    assert metrics.value("lock_timeouts_total", cluster="east") == 1
-    assert metrics.value("commit_conflicts_total", cluster="east") == 1
+OURS = [each for each in events.EVENTS if each not in events.OF_API]
 
 
-def test_ends_of_reservations_are_counted_by_kind(metrics):
+@pytest.mark.parametrize("event", OURS, ids=[each.name for each in OURS])
+def test_each_event_has_its_metric(metrics, event):
+    labels = {name: f"its {name}" for name in event.labels}
+    if isinstance(event, Duration):
+        metrics.time(event, 0.5, *labels.values())
+        assert metrics.value(f"{event.name}_sum", **labels) == 0.5
+    elif isinstance(event, Level):
+        metrics.level(event, 7, *labels.values())
+        assert metrics.value(event.name, **labels) == 7
+    else:
+        metrics.count(event, *labels.values())
+        metrics.count(event, *labels.values(), by=2)
+        assert metrics.value(event.name, **labels) == 3
+
+
+def test_events_without_labels_are_exported_from_the_start(metrics):
     assert metrics.value("reservations_expired_total") == 0
-    metrics.reservations_ended("east", "expired", 2)
-    metrics.reservations_ended("west", "absorbed", 3)
-    assert metrics.value("reservations_expired_total") == 2
-    assert metrics.value("reservations_ended_total", how="absorbed") == 3
+    assert metrics.value("request_duration_seconds_count") == 0
 
 
-def test_messages_and_failures_are_counted(metrics):
-    metrics.message_redelivered()
-    metrics.message_repeated()
-    metrics.message_dropped("expired")
-    metrics.state_failed()
-    assert metrics.value("redelivered_total") == 1
-    assert metrics.value("duplicates_total") == 1
-    assert metrics.value("dropped_total", why="expired") == 1
-    assert metrics.value("redis_errors_total") == 1
+def test_events_of_other_processes_are_left_out(metrics):
+    metrics.count(events.API_LIMITED, "user")
+    metrics.time(events.API_TIME, 1.0, "/v1/hosts")
+    assert not any("scheduler_api" in name for name, _ in metrics.all())
 
 
 def test_the_bus_is_connected_or_not(metrics):
@@ -158,7 +148,7 @@ def test_gauges_that_cannot_be_read_leave_the_other_metrics(caplog):
         raise RuntimeError("dictionary changed size")
 
     metrics = Scraped(broken)
-    metrics.state_failed()
+    metrics.count(events.STATE_ERRORS)
     assert metrics.value("redis_errors_total") == 1
     assert metrics.value("inflight") is None
     assert "gauges cannot be read" in caplog.text
@@ -167,8 +157,8 @@ def test_gauges_that_cannot_be_read_leave_the_other_metrics(caplog):
 def test_no_count_is_lost_between_threads(metrics):
     def many():
         for _ in range(5_000):
-            metrics.request_served("m", "ok", 0.001)
-            metrics.lock_granted("c", 0.001)
+            metrics.count(events.REQUESTS, "m", "ok")
+            metrics.time(events.LOCK_WAIT, 0.001, "c")
 
     threads = [threading.Thread(target=many, daemon=True) for _ in range(4)]
     for each in threads:
@@ -181,29 +171,20 @@ def test_no_count_is_lost_between_threads(metrics):
 
 def test_two_workers_in_a_process_have_their_own_metrics(metrics):
     other = Scraped()
-    metrics.state_failed()
+    metrics.count(events.STATE_ERRORS)
     assert other.value("redis_errors_total") == 0
 
 
 def test_the_openmetrics_format_is_supported(metrics):
-    metrics.request_served("m", "ok", 0.001)
     content_type, text = metrics.exposition("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     assert text.endswith(b"# EOF\n")
 
 
-def test_a_feed_is_counted_by_cell_and_a_cell_never_read_has_no_lag():
+def test_a_cell_that_was_never_read_has_no_lag():
     metrics = Scraped(
         lambda: Load(feed={"east": FeedLoad(3.5, True, 7), "west": FeedLoad(None, False, 0)})
     )
-    metrics.feed_read("east", "hosts", 5)
-    metrics.feed_wrote("east", 4)
-    metrics.feed_round("east", 0.3)
-    metrics.feed_failed("west")
-    assert metrics.value("feed_rows_total", cell="east", what="hosts") == 5
-    assert metrics.value("feed_reports_total", cell="east") == 4
-    assert metrics.value("feed_round_seconds_count", cell="east") == 1
-    assert metrics.value("feed_failures_total", cell="west") == 1
     assert metrics.value("feed_lag_seconds", cell="east") == 3.5
     assert metrics.value("feed_lag_seconds", cell="west") is None
     assert [metrics.value("feed_cell_up", cell=each) for each in ("east", "west")] == [1, 0]

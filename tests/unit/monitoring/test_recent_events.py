@@ -2,7 +2,15 @@
 
 import pytest
 
-from scheduler_worker.model.worker_reports import Trouble
+from scheduler_worker.events import (
+    BUS_LOST,
+    DECISION_RECORDS,
+    EVENTS,
+    LOCK_HOLD,
+    LOCK_WAIT,
+    REQUESTS,
+    UNIT_CALLS,
+)
 from scheduler_worker.monitoring.health import Load
 from scheduler_worker.monitoring.recent import Recent, Window
 from scheduler_worker.observer import Outcome
@@ -38,7 +46,7 @@ def test_what_was_five_minutes_ago_does_not_count(recent, clock):
     decide(recent)
     clock.advance(280)
     decide(recent, "NoValidHost")
-    recent.lock_granted("east", 0.1)
+    recent.time(LOCK_WAIT, 0.1, "east")
     assert recent.lately().placed == 1
     clock.advance(20)
     found = recent.lately()
@@ -63,9 +71,9 @@ def test_long_pauses_leave_nothing(recent, clock):
 
 
 def test_locks_are_timed_by_cluster(recent):
-    recent.lock_granted("east", 0.001)
-    recent.lock_ended("east", 0.5)
-    recent.lock_granted("west", 2.0)
+    recent.time(LOCK_WAIT, 0.001, "east")
+    recent.time(LOCK_HOLD, 0.5, "east")
+    recent.time(LOCK_WAIT, 2.0, "west")
     found = recent.lock_times()
     assert found.keys() == {"east", "west"}
     assert found["east"].wait.reached(1.0) == pytest.approx(0.001)
@@ -74,47 +82,38 @@ def test_locks_are_timed_by_cluster(recent):
 
 
 def test_calls_that_end_in_errors_are_named_and_refusals_are_not_errors(recent):
-    recent.request_served("select_destinations", "ok", 0.1)
-    recent.request_served("select_destinations", "NoValidHost", 0.1)
-    recent.request_served("update_hosts", "RequestError", 0.1)
-    recent.request_served("update_hosts", "RequestError", 0.1)
-    recent.request_served("made_up_by_a_caller", "NoSuchMethod", 0.0)
-    assert recent.lately().errors == {"update_hosts: RequestError": 2, "other: NoSuchMethod": 1}
+    recent.count(REQUESTS, "select_destinations", "ok")
+    recent.count(REQUESTS, "select_destinations", "NoValidHost")
+    recent.count(REQUESTS, "update_hosts", "RequestError")
+    recent.count(REQUESTS, "update_hosts", "RequestError")
+    assert recent.lately().errors == {"update_hosts: RequestError": 2}
+
+
+TROUBLES = [
+    (event, label or "its label", trouble)
+    for event in EVENTS
+    for label, trouble in event.troubles.items()
+]
 
 
 @pytest.mark.parametrize(
-    ("event", "arguments", "trouble"),
-    [
-        ("state_failed", (), Trouble.STATE_FAILED),
-        ("lock_timed_out", ("east",), Trouble.LOCK_TIMED_OUT),
-        ("lease_expired", ("east",), Trouble.LEASE_EXPIRED),
-        ("commit_fenced", ("east",), Trouble.COMMIT_FENCED),
-        ("bus_lost", (), Trouble.BUS_LOST),
-        ("message_dropped", ("expired",), Trouble.EXPIRED),
-        ("message_dropped", ("dead-lettered",), Trouble.DEAD_LETTERED),
-        ("message_dropped", ("discarded",), Trouble.DISCARDED),
-        ("message_dropped", ("unroutable",), Trouble.UNROUTABLE),
-        ("message_dropped", ("refused",), Trouble.REFUSED),
-        ("feed_failed", ("cell1",), Trouble.FEED_FAILED),
-        ("providers_failed", ("use",), Trouble.PROVIDERS_FAILED),
-        ("tuning_failed", ("east",), Trouble.TUNING_FAILED),
-        ("balancing_failed", ("east",), Trouble.BALANCING_FAILED),
-        ("migration_target_failed", ("east",), Trouble.TARGET_FAILED),
-        ("external_called", ("unit", "failed", 0.1), Trouble.UNIT_FAILED),
-        ("decisions_kept", ("dropped", 1), Trouble.RECORDS_DROPPED),
-    ],
+    ("event", "label", "trouble"), TROUBLES, ids=[f"{each[0].name}-{each[1]}" for each in TROUBLES]
 )
-def test_troubles_are_counted_and_the_metrics_still_are(recent, event, arguments, trouble):
+def test_troubles_are_counted_and_the_metrics_still_are(recent, event, label, trouble):
     before = recent.exposition()[1]
-    getattr(recent, event)(*arguments)
-    assert recent.lately().errors == {trouble: 1}
-    if event != "bus_lost":  # which is a gauge
-        assert recent.exposition()[1] != before
+    recent.count(event, *[label for _ in event.labels], by=2)
+    assert recent.lately().errors == {trouble.text: 2}
+    assert recent.exposition()[1] != before
+
+
+def test_a_lost_connection_is_a_trouble(recent):
+    recent.bus_lost()
+    assert recent.lately().errors == {BUS_LOST.text: 1}
 
 
 def test_what_went_well_is_no_trouble(recent):
-    recent.external_called("unit", "ok", 0.1)
-    recent.decisions_kept("written", 9)
+    recent.count(UNIT_CALLS, "unit", "ok")
+    recent.count(DECISION_RECORDS, "written", by=9)
     assert recent.lately().errors == {}
 
 

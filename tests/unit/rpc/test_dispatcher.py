@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scheduler_worker import events
 from scheduler_worker.errors import (
     BusUnavailable,
     ConfigError,
@@ -20,18 +21,7 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Context, Endpoint
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message, Result, _Method, supports
 from scheduler_worker.rpc.wire_errors import to_wire
-
-
-class Recorder(Observer):
-    def __init__(self) -> None:
-        self.events: list[tuple[Any, ...]] = []
-
-    def request_served(self, method: str, result: str, duration_s: float) -> None:
-        assert duration_s >= 0
-        self.events.append((method, result))
-
-    def message_dropped(self, why: str) -> None:
-        self.events.append((why,))
+from tests.support.observers import CountingObserver
 
 
 def dispatcher_of(handler: Any, observer: Observer | None = None) -> Dispatcher:
@@ -53,17 +43,17 @@ def raising(error: Exception) -> Any:
 
 
 def test_the_handlers_result_is_returned_and_observed() -> None:
-    recorder = Recorder()
+    recorder = CountingObserver()
     result = do(dispatcher_of(lambda _context, a: a + 1, recorder), args={"a": 1})
     assert (result.value, result.failure) == (2, None)
-    assert recorder.events == [("do", "ok")]
+    assert recorder.of(events.REQUESTS) == {("do", "ok"): 1}
 
 
 def test_a_request_whose_caller_is_gone_is_dropped() -> None:
-    recorder, begun = Recorder(), []
+    recorder, begun = CountingObserver(), []
     result = do(dispatcher_of(lambda _context: begun.append(1), recorder), patience_s=0.0)
     assert result.is_dropped
-    assert (begun, recorder.events) == ([], [("expired",)])
+    assert (begun, recorder.of(events.DROPPED)) == ([], {"expired": 1})
 
 
 def test_the_context_has_no_secrets_and_survives_odd_values() -> None:

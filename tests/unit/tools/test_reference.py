@@ -4,7 +4,7 @@ import pytest
 from conformance import nova, ovirt
 from reference import pages
 from reference.facts import facts, options
-from reference.operations import with_operations
+from reference.operations import with_tables
 
 UNITS = {**nova.FILTERS, **nova.WEIGHERS}
 POLICY_UNITS = [each for each in ovirt.catalogue() if ".ovirt." in each.unit.__module__]
@@ -43,6 +43,6 @@ def test_a_policy_unit_documents_what_it_reads_and_an_example(entry):
     assert found.fields.keys() >= {"Reads", "Example"}
 
 
-@pytest.mark.parametrize("path", with_operations(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", with_tables(), ids=lambda path: path.name)
 def test_the_tables_of_operations_are_up_to_date(path):
-    assert path.read_text() == with_operations()[path], "run: make reference"
+    assert path.read_text() == with_tables()[path], "run: make reference"

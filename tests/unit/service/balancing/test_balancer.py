@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from scheduler_worker import events
 from scheduler_worker.cli.balance import text_of
 from scheduler_worker.errors import (
     BusUnavailable,
@@ -52,7 +53,7 @@ def test_an_overloaded_host_is_relieved(scenario):
     scenario.moved("v2", "a", "b")
     report(scenario, DONE)
     assert [scenario.round() for _ in range(10)] == [[]] * 10, "nothing else, and nothing back"
-    assert scenario.observed.ended == {"done": 1}
+    assert scenario.observed.of(events.MIGRATIONS) == {("default", "done"): 1}
 
 
 def test_a_vm_under_way_and_its_hosts_are_left_alone(scenario):
@@ -96,7 +97,7 @@ def test_a_move_that_fails_waits_longer_each_time(scenario):
     assert waits_s[:5] == [120, 240, 420, 420, 420], "100, 200 and 400 s, in rounds of a minute"
     waiting = scenario.status()["waiting"]["v2"]
     assert waiting["why"] == "no valid host"
-    assert scenario.observed.ended["refused"] == len(asked_at_s)
+    assert scenario.observed.of(events.MIGRATIONS)["default", "refused"] == len(asked_at_s)
 
 
 def test_the_next_proposal_is_tried_where_the_first_is_refused_at_once(scenario):
@@ -123,18 +124,18 @@ def test_a_refused_migration_is_entered_in_the_ledger(scenario):
     status = scenario.status()
     assert [each["vm"] for each in status["under_way"]] == ["v3"]
     assert status["waiting"]["v2"]["why"] == "nobody listens"
-    assert scenario.observed.ended == {"refused": 1}
+    assert scenario.observed.of(events.MIGRATIONS) == {("default", "refused"): 1}
 
 
 def test_an_unknown_result_counts_as_under_way_until_it_is_overdue(scenario):
     scenario.target.failures["v2"] = BusUnavailable("the broker is away")
     assert first_asked(scenario) == "v2"
     assert [each["vm"] for each in scenario.status()["under_way"]] == ["v2"]
-    assert scenario.observed.target_failures == {"default": 1}
+    assert scenario.observed.of(events.TARGET_FAILURES) == {"default": 1}
     assert scenario.round() == []
     scenario.target.failures.clear()
     assert scenario.round() == ["v3"], "the other one waits now"
-    assert scenario.observed.ended == {"overdue": 1}
+    assert scenario.observed.of(events.MIGRATIONS) == {("default", "overdue"): 1}
 
 
 def test_an_overdue_migration_is_withdrawn_before_it_counts_as_failed(scenario):
@@ -143,7 +144,7 @@ def test_an_overdue_migration_is_withdrawn_before_it_counts_as_failed(scenario):
     assert scenario.target.withdrawn == []
     scenario.round()
     assert scenario.target.withdrawn == ["v2"]
-    assert scenario.observed.ended == {"overdue": 1}
+    assert scenario.observed.of(events.MIGRATIONS) == {("default", "overdue"): 1}
 
 
 def test_a_begun_migration_is_not_withdrawn_at_the_time_by_which_it_had_to_begin(scenario):
@@ -161,7 +162,7 @@ def test_one_that_begins_and_does_not_end_is_withdrawn_too(scenario):
     scenario.round()
     scenario.round(after_s=LIMITS.end_within_s)
     assert scenario.target.withdrawn == ["v2"]
-    assert scenario.observed.ended == {"overdue": 1}
+    assert scenario.observed.of(events.MIGRATIONS) == {("default", "overdue"): 1}
 
 
 def test_while_the_target_is_away_nothing_counts_as_failed_that_may_still_begin(scenario):
@@ -170,12 +171,12 @@ def test_while_the_target_is_away_nothing_counts_as_failed_that_may_still_begin(
     for _ in range(5):
         assert scenario.round() == []
     assert [each["vm"] for each in scenario.status()["under_way"]] == ["v2"]
-    assert scenario.observed.ended == {}
-    assert scenario.observed.target_failures["default"] >= 5
+    assert scenario.observed.of(events.MIGRATIONS) == {}
+    assert scenario.observed.of(events.TARGET_FAILURES)["default"] >= 5
     scenario.target.is_away = False
     scenario.target.known["v2"] = DONE
     scenario.round()
-    assert scenario.observed.ended == {"done": 1}
+    assert scenario.observed.of(events.MIGRATIONS) == {("default", "done"): 1}
 
 
 def test_reports_show_that_a_migration_is_done(scenario):
@@ -184,14 +185,14 @@ def test_reports_show_that_a_migration_is_done(scenario):
     scenario.moved("v2", "a", "b")
     scenario.round()
     assert scenario.status()["under_way"] == []
-    assert scenario.observed.ended == {"done": 1}
+    assert scenario.observed.of(events.MIGRATIONS) == {("default", "done"): 1}
 
 
 def test_a_vm_on_two_hosts_has_not_arrived(scenario):
     first_asked(scenario)
     scenario.put("b", w1=40, v2={"cpu_percent": 60, "is_changing": True})
     scenario.round()
-    assert scenario.observed.ended == {}
+    assert scenario.observed.of(events.MIGRATIONS) == {}
 
 
 def test_the_target_may_know_how_far_a_migration_is(scenario):
@@ -220,7 +221,7 @@ def test_by_default_a_balance_only_shows_what_it_would_do(caplog):
     [shown] = scenario.status()["last_round"]["considered"]
     assert (shown["vm"], shown["outcome"]) == ("v2", "would be asked for")
     assert "v2 from a to b" in caplog.text
-    assert scenario.observed.considered == {"shown": 4}
+    assert scenario.observed.of(events.PROPOSALS) == {("default", "shown"): 4}
     scenario.balancing.switch("default", "on")
     assert scenario.round() == ["v2"]
 
@@ -324,7 +325,7 @@ def test_an_error_in_one_cluster_does_not_stop_the_others(scenario, caplog):
         replica.refresh(scenario.world.state)
         scenario.balancer._deps.pipelines().of(replica).balance = Broken()
     assert first_asked(scenario) == "v2"
-    assert scenario.observed.failures["another"] >= 1
+    assert scenario.observed.of(events.BALANCING_FAILURES)["another"] >= 1
     assert "Balancing of cluster another failed" in caplog.text
 
 
@@ -366,7 +367,7 @@ def test_seconds_above_the_limit_are_added_up(scenario):
     scenario.put("c")  # not to be relieved: nothing is ever done
     for _ in range(4):
         scenario.round()
-    assert scenario.observed.busy_s["default"] == 3 * INTERVAL_S
+    assert scenario.observed.of(events.BUSY)["default"] == 3 * INTERVAL_S
 
 
 def test_records_of_a_newer_release_are_ignored(scenario):

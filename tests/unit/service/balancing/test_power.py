@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from scheduler_worker import events
 from scheduler_worker.errors import BusUnavailable, NoValidHost, PowerRefused, StaleFencingToken
 from scheduler_worker.model.migration_ledger import Progress
 from scheduler_worker.service.placement.lease import Lease
@@ -96,8 +97,8 @@ def test_empty_hosts_are_put_to_sleep_one_after_the_other_and_woken_up(sleepers)
     sleepers.put("b")
     sleepers.obey()
     assert sleepers.step() == []
-    assert sleepers.observed.power["down done"] == 2
-    assert sleepers.observed.power["up done"] == 1
+    assert sleepers.observed.of(events.POWER_ACTIONS)["default", "down", "done"] == 2
+    assert sleepers.observed.of(events.POWER_ACTIONS)["default", "up", "done"] == 1
 
 
 def test_what_is_asked_for_says_why_and_until_when(sleepers):
@@ -136,7 +137,7 @@ def test_a_host_that_was_refused_waits_and_the_next_one_is_tried(sleepers):
     assert sleepers.step() == [("c", "maintenance")]
     waiting = sleepers.status()["power_waiting"]["b"]
     assert waiting["why"] == "it has a disk that is being copied"
-    assert sleepers.observed.power["maintenance refused"] == 1
+    assert sleepers.observed.of(events.POWER_ACTIONS)["default", "maintenance", "refused"] == 1
 
 
 def test_where_nobody_listens_nothing_is_under_way(sleepers):
@@ -151,7 +152,7 @@ def test_an_unknown_result_counts_as_under_way_until_it_is_overdue(sleepers):
     assert sleepers.step() == [("b", "maintenance")]
     assert sleepers.step() == []
     assert sleepers.step() == [("c", "maintenance")]
-    assert sleepers.observed.power["maintenance overdue"] == 1
+    assert sleepers.observed.of(events.POWER_ACTIONS)["default", "maintenance", "overdue"] == 1
 
 
 def test_late_and_repeated_answers_change_nothing(sleepers):
@@ -166,7 +167,7 @@ def test_an_action_that_a_person_took_over_is_no_failure(sleepers):
     sleepers.step()
     sleepers.report_power("b", "maintenance", by_policy=False)
     assert sleepers.step() == [("c", "maintenance")]
-    assert sleepers.observed.power["maintenance done"] == 1
+    assert sleepers.observed.of(events.POWER_ACTIONS)["default", "maintenance", "done"] == 1
 
 
 # Modes
@@ -353,14 +354,14 @@ def test_hosts_without_room_for_their_highly_available_vms_are_named_on_change(s
             sleepers.step()
     assert caplog.text.count("if one of a failed, its highly available VMs") == 1
     assert sleepers.status()["last_round"]["unprotected_hosts"] == ("a",)
-    assert sleepers.observed.unprotected == 1
+    assert sleepers.observed.of(events.UNPROTECTED)["default"] == 1
     sleepers.put("a")
     caplog.clear()
     with caplog.at_level(logging.INFO):
         for _ in range(5):
             sleepers.step()
     assert caplog.text.count("none has highly available VMs without room on others") == 1
-    assert sleepers.observed.unprotected == 0
+    assert sleepers.observed.of(events.UNPROTECTED)["default"] == 0
 
 
 def test_the_room_for_highly_available_vms_is_checked_every_five_minutes(sleepers):
@@ -370,7 +371,7 @@ def test_the_room_for_highly_available_vms_is_checked_every_five_minutes(sleeper
     counts = []
     for _ in range(5):
         sleepers.step()
-        counts.append(sleepers.observed.unprotected)
+        counts.append(sleepers.observed.of(events.UNPROTECTED)["default"])
     assert counts == [1, 1, 1, 1, 0]
 
 

@@ -6,26 +6,20 @@ from typing import Any
 
 import pytest
 
+from scheduler_worker import events
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.errors import NoValidHost, StateUnavailable
 from scheduler_worker.model.decisions import FilterStep, Ranked
 from scheduler_worker.model.kept_decisions import ComputeNode, Details, KeptDecision, Lead
-from scheduler_worker.observer import Observer, Outcome
+from scheduler_worker.observer import Outcome
 from scheduler_worker.ports import GLOBAL
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.decisions import recorder
 from scheduler_worker.service.decisions.reasons import lead, why_placed
 from scheduler_worker.service.decisions.recorder import BATCH
 from tests.support.decisions import Records
+from tests.support.observers import CountingObserver
 from tests.support.services import World, host
-
-
-class Counted(Observer):
-    def __init__(self) -> None:
-        self.counts = {"written": 0, "dropped": 0}
-
-    def decisions_kept(self, result: str, count: int) -> None:
-        self.counts[result] += count
 
 
 class Log(MemoryDecisionLog):
@@ -45,7 +39,7 @@ class Office:
     def __init__(self, max_waiting: int = 100) -> None:
         self.world = World()
         self.log = Log(clock=self.world.clock)
-        self.counted = Counted()
+        self.counted = CountingObserver()
         made = Records(self.world, log=self.log, max_waiting=max_waiting, observer=self.counted)
         self.recorder, self.kept, self.records = made.recorder, made.kept, made.newest
 
@@ -199,7 +193,7 @@ def test_records_wait_while_the_log_is_away_and_none_is_written_twice(office, ca
     assert caplog.text.count("Records of decisions wait until they can be written") == 1
     office.log.is_away = False
     assert [each.outline.instances for each in office.records()] == [("i2",), ("i1",)]
-    assert office.counted.counts == {"written": 2, "dropped": 0}
+    assert office.counted.of(events.DECISION_RECORDS) == {"written": 2}
 
 
 def test_records_without_room_are_dropped_and_counted_and_the_request_is_served(caplog):
@@ -208,7 +202,7 @@ def test_records_without_room_are_dropped_and_counted_and_the_request_is_served(
     office.log.is_away = True
     for number in range(4):
         assert office.world.place(f"i{number}") == ["a"]
-    assert office.counted.counts == {"written": 0, "dropped": 2}
+    assert office.counted.of(events.DECISION_RECORDS) == {"dropped": 2}
     for _ in range(2):
         office.recorder.write()
     assert caplog.text.count("dropped, as too many wait: 2") == 1
@@ -230,7 +224,7 @@ def test_a_record_that_cannot_be_made_costs_no_other(office, caplog, monkeypatch
     monkeypatch.setattr(recorder, "_outline", outline)
     assert [each.outline.request_id for each in office.records()] == ["r2", "r0"]
     assert "No record can be made of request r1" in caplog.text
-    assert office.counted.counts == {"written": 2, "dropped": 1}
+    assert office.counted.of(events.DECISION_RECORDS) == {"written": 2, "dropped": 1}
 
 
 def test_a_batch_that_always_fails_is_dropped_and_the_next_is_written(office, caplog, monkeypatch):
@@ -247,7 +241,7 @@ def test_a_batch_that_always_fails_is_dropped_and_the_next_is_written(office, ca
     office.world.ask("i2")
     assert [each.outline.instances for each in office.records()] == [("i2",)]
     assert "cannot be written and are dropped" in caplog.text
-    assert office.counted.counts == {"written": 1, "dropped": 1}
+    assert office.counted.of(events.DECISION_RECORDS) == {"written": 1, "dropped": 1}
 
 
 def test_a_full_batch_is_written_at_once(office, monkeypatch):

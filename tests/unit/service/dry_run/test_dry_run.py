@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from scheduler_worker import events
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.service.dry_run.dry_run import DryRun
 from scheduler_worker.service.dry_run.settings import DryRunSettings
@@ -24,8 +24,7 @@ class Bed:
         self.world = World()
         if freshness is not None:
             self.world.feed(freshness)
-        self.results: Counter[str] = Counter()
-        self.world.observed.dry_run_compared = lambda result: self.results.update([str(result)])
+        self.results = self.world.observed.of(events.DRY_RUN)
         self.world.report(
             host("big", memory_mb=16384), host("twin", memory_mb=16384), host("small")
         )

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from scheduler_worker import events
 from scheduler_worker.errors import NoValidHost, StateUnavailable
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import out_of_service
@@ -83,11 +84,11 @@ def test_a_first_round_stores_all_hosts_with_their_cells_and_services(world, fed
 
 
 def test_at_rest_heartbeats_write_nothing(world, source, fed):
-    before, wrote = versions(world), sum(fed._observer.wrote.values())
+    before, wrote = versions(world), sum(fed._observer.of(events.FEED_REPORTS).values())
     for _ in range(50):
         look(fed, world=world, source=source)
     assert versions(world) == before
-    assert sum(fed._observer.wrote.values()) == wrote == 3
+    assert sum(fed._observer.of(events.FEED_REPORTS).values()) == wrote == 3
     assert world.place("i1")  # though no record is younger than the service_down_time
 
 
@@ -382,7 +383,7 @@ def test_each_look_at_a_cell_that_cannot_be_read_counts_as_failed(world, source,
     source.down = {OTHER_CELL}
     for count in (1, 2):
         look(fed, world=world)
-        assert fed._observer.failed == {"west": count}
+        assert fed._observer.of(events.FEED_FAILURES) == {"west": count}
 
 
 def test_a_cell_that_cannot_be_read_does_not_keep_requests_waiting(world, source):

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from scheduler_worker import events
 from scheduler_worker.errors import NoValidHost, PlacementUnavailable, WorkerStops
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostReport
@@ -40,8 +41,9 @@ class Results(Observer):
     def __init__(self) -> None:
         self.results: list[str] = []
 
-    def looked_again(self, result: str) -> None:
-        self.results.append(result)
+    def count(self, event, *labels, by=1):
+        if event is events.SECOND_LOOKS:
+            self.results += labels
 
 
 class Cloud:

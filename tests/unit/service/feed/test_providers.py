@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from typing import Any
 
 import pytest
 
+from scheduler_worker import events
 from scheduler_worker.errors import NoValidHost, PlacementRefused
 from scheduler_worker.model.host_records import LONGEST_READING_S
 from scheduler_worker.model.providers import Inventory
-from scheduler_worker.observer import Observer
 from scheduler_worker.service.feed.settings import ProviderSettings
+from tests.support.observers import CountingObserver
 from tests.support.provider_feeds import Reading
 
 
@@ -385,20 +385,10 @@ def test_a_host_lacks_providers_until_its_record_has_them():
 
 
 def test_what_is_asked_of_placement_is_counted():
-    class Counting(Observer):
-        def __init__(self):
-            self.read, self.failed = Counter(), Counter()
-
-        def providers_read(self, what, count):
-            self.read[what] += count
-
-        def providers_failed(self, what):
-            self.failed[what] += 1
-
-    observer = Counting()
+    observer = CountingObserver()
     reading = Reading("a", "b", observer=observer)
     reading.run()
-    assert observer.read == {"list": 4, "sums": 2, "use": 2, "facts": 2}
+    assert observer.of(events.PROVIDER_READS) == {"list": 4, "sums": 2, "use": 2, "facts": 2}
     reading.placement.is_away = True
     reading.run_for(70)
-    assert observer.failed["list"] > 1
+    assert observer.of(events.PROVIDER_FAILURES)["list"] > 1

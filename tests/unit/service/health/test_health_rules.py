@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
+from scheduler_worker import events, mends
 from scheduler_worker.model.findings import Finding, Status
 from scheduler_worker.model.host_records import HostCounts
 from scheduler_worker.model.spreads import Spread, bucket_of
 from scheduler_worker.model.worker_reports import (
     Lately,
     PartReport,
-    Trouble,
     WorkerFacts,
     WorkerReport,
 )
-from scheduler_worker.service.health import mends, rules
+from scheduler_worker.service.health import rules
 from scheduler_worker.service.health.reported import Reported
 
 RUNBOOK = Path(__file__).parents[4] / "docs" / "runbook.md"
@@ -170,7 +170,7 @@ def test_tuning_alarms_are_said_once():
 
 
 def test_troubles_are_added_up_over_workers():
-    trouble = Trouble.RECORDS_DROPPED
+    trouble = events.DECISION_RECORDS.troubles["dropped"].text
     some, more = lately(errors={trouble: 2}), lately(errors={trouble: 3, "m: RequestError": 1})
     assert only(worker("a", **some), worker("b", **more), worker("c")) == (
         Status.WARNING,
@@ -186,7 +186,7 @@ def test_a_defect_is_a_failure():
 
 
 def test_every_section_of_the_runbook_that_is_named_exists():
-    errors = {**dict.fromkeys(Trouble, 1), "m: InternalError": 1}
+    errors = {**dict.fromkeys(events.TROUBLES, 1), "m: InternalError": 1}
     bad = PartReport(is_up=False)
     slow = Spread({bucket_of(100.0): 1})
     found = judged(

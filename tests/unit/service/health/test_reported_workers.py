@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.mends import DRAINED
 from scheduler_worker.model.spreads import Spread
 from scheduler_worker.model.worker_reports import (
     ClusterReport,
@@ -17,7 +18,6 @@ from scheduler_worker.model.worker_reports import (
     WorkerReport,
 )
 from scheduler_worker.ports import Put, Seen, Transaction
-from scheduler_worker.service.health.mends import DRAINED
 from scheduler_worker.service.health.reported import SILENT_S, Reported, ReportedWorkers
 from scheduler_worker.service.state import presence, reports
 from scheduler_worker.service.state.presence import LASTS_S, Presence

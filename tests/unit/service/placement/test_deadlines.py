@@ -75,7 +75,7 @@ def test_a_reservation_after_the_callers_deadline_is_taken_back(world, monkeypat
     with pytest.raises(DeadlineExceeded):
         world.ask("i1", "i2", patience_s=4)
     assert world.reserved() == {}
-    assert ("released", "default", 2) in world.observed.events
+    assert ("released", 2) in world.observed.events
     assert world.scheduler.unanswered() == []
 
 

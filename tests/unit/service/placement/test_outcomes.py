@@ -184,16 +184,16 @@ def test_the_ends_of_reservations_are_reported(world):
     world.inventory.delete_instance("a", "deleted")
     world.inventory.remove_hosts([("gone", None)])
     assert world.observed.events == [
-        ("absorbed", "default", 1),
-        ("confirmed", "default", 1),
-        ("released", "default", 1),
-        ("released", "default", 1),
-        ("removed", "default", 1),
+        ("absorbed", 1),
+        ("confirmed", 1),
+        ("released", 1),
+        ("released", 1),
+        ("removed", 1),
     ]
     world.observed.events.clear()
     world.clock.advance(world.limits.reservation_ttl_s)
     world.reservations()
-    assert world.observed.events == [("expired", "default", 2)]
+    assert world.observed.events == [("expired", 2)]
 
 
 def test_reservations_that_move_with_their_host_are_reported_as_moved(world):
@@ -201,7 +201,7 @@ def test_reservations_that_move_with_their_host_are_reported_as_moved(world):
     world.ask("i1")
     world.observed.events.clear()
     world.report(host("a", cluster="two"))
-    assert world.observed.events == [("moved", "default", 1)]
+    assert world.observed.events == [("moved", 1)]
     assert world.reserved() == {"a": ["i1"]}
 
 
@@ -229,7 +229,7 @@ def test_reservations_that_are_taken_back_are_reported_as_released(two_clusters,
     refuse_commits_in(world, "two", monkeypatch)
     with pytest.raises(StateUnavailable):
         world.ask("i1", "i2")
-    assert ("released", "one", 1) in world.observed.events
+    assert ("released", 1) in world.observed.events
     assert world.reserved() == {}
 
 
@@ -270,7 +270,7 @@ def test_a_fanout_that_all_workers_apply_is_counted_once(world):
     plan = WritePlan(Transaction([Put("p:i1@a", None), Put("i:a", b"{}")]), {"released": 1})
     for _ in range(2):
         Writer(world.state, world.observed).write(replica, ["a"], lambda *_: plan, once="m1")
-    assert world.observed.events == [("released", "default", 1)]
+    assert world.observed.events == [("released", 1)]
 
 
 def test_a_report_without_the_store_is_counted_as_a_failure(world):

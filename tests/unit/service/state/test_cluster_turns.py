@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler_worker import events
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.observer import Observer
 from scheduler_worker.service.state.turns import ClusterTurns, Turn, TurnRecords
-from tests.support.services import Recorder, World
+from tests.support.observers import Recorder
+from tests.support.services import World
 
 SCOPE = "@work"
 INTERVAL_S = 10.0
@@ -20,7 +22,6 @@ class Worker:
         self.clock = world.clock
         self.done: list[str] = []
         self.ended: list[tuple[str, float, str | None]] = []
-        self.failed: list[str] = []
         self.not_ours: list[str] = []
         self.failures: dict[str, Exception] = {}
         self.takes_s = 0.0
@@ -34,7 +35,7 @@ class Worker:
             interval_s=INTERVAL_S,
             clusters=lambda: clusters,
             run=self._run,
-            failed=self.failed.append,
+            failed=events.TUNING_FAILURES,
             ended=lambda *what: self.ended.append(what),
             not_ours=self.not_ours.append,
             observer=observer,
@@ -119,7 +120,7 @@ def test_a_failure_of_one_cluster_affects_no_other(pair, observed, caplog):
     first.failures["a"] = ZeroDivisionError()
     first.takes_s = 3.0
     assert first.run_due() == (INTERVAL_S - 3, ["b"])
-    assert first.failed == ["a"]
+    assert observed.of(events.TUNING_FAILURES) == {"a": 1}
     assert first.ended == [("a", 3.0, None), ("b", 3.0, "found in b")]
     assert "Work of cluster a failed" in caplog.text
     assert ("state failed",) not in observed.events
@@ -129,7 +130,7 @@ def test_without_the_state_all_wait(pair, observed, caplog):
     first, _ = pair
     first.failures["a"] = StateUnavailable("away")
     assert first.run_due() == (INTERVAL_S, [])
-    assert (first.failed, first.ended) == ([], [])
+    assert (observed.of(events.TUNING_FAILURES), first.ended) == ({}, [])
     assert observed.events == [("state failed",)]
     assert caplog.records == [], "the watched state logs it"
 

@@ -95,7 +95,7 @@ class TestOneMove:
         world.report(MOVED)
         for each in world.reservations():
             assert each == before[each["id"]] | {"cluster": "two"}
-        assert ("moved", "one", 2) in world.observed.events
+        assert ("moved", 2) in world.observed.events
         assert world.state.changes(SCOPE, Seen()).entries == []
         check(world)
 

@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from scheduler_worker import events
 from scheduler_worker.errors import BusUnavailable, RequestError, StateUnavailable, Undeliverable
 from scheduler_worker.ports import Put, Seen, Transaction, TuningFileProblem
 from scheduler_worker.service.tuning.tuner import Tuner
@@ -55,7 +56,7 @@ def test_hosts_and_disks_are_tuned_as_vms_are(scenario):
     [of_a, of_b] = scenario.cycle()
     assert (of_a["outputs"], of_b["outputs"]) == ({"ksm.run": 1.0}, {"ksm.run": 1.0})
     assert of_b["disks"] == {"v3": {"vda": {"io.limit": 5.0}}}
-    assert scenario.observed.faults == {("io", "missing_property"): 1}
+    assert scenario.observed.of(events.TUNING_FAULTS) == {("io", "missing_property"): 1}
 
 
 # Leases
@@ -255,14 +256,14 @@ def test_values_that_could_not_be_sent_do_not_count_as_emitted(scenario):
     scenario.agents.failures.clear()
     scenario.cycle()
     assert balloons(scenario) == {"v1": 700.0, "v2": 500.0, "v3": 700.0}
-    assert scenario.observed.results == {"BusUnavailable": 2, "ok": 2}
+    assert scenario.observed.of(events.TUNING_CASTS) == {"BusUnavailable": 2, "ok": 2}
 
 
 def test_a_host_without_an_agent_affects_no_other(scenario):
     scenario.agents.failures = {"a": Undeliverable("nobody")}
     scenario.cycle()
     assert [each["host"] for each in scenario.cycle()] == ["b"]
-    assert scenario.observed.results == {"Undeliverable": 1, "ok": 1}
+    assert scenario.observed.of(events.TUNING_CASTS) == {"Undeliverable": 1, "ok": 1}
 
 
 def test_hosts_that_were_late_come_first_in_the_next_cycle(scenario, monkeypatch):
@@ -276,7 +277,7 @@ def test_hosts_that_were_late_come_first_in_the_next_cycle(scenario, monkeypatch
     monkeypatch.setattr(scenario.agents, "cast", slowly)
     hosts = [each["host"] for _ in range(3) for each in scenario.cycle()]
     assert sorted(hosts[:2]) == ["a", "b"] and hosts[2] == hosts[0]
-    assert scenario.observed.results == {"ok": 3, "late": 3}
+    assert scenario.observed.of(events.TUNING_CASTS) == {"ok": 3, "late": 3}
 
 
 def test_a_rule_that_fails_for_one_vm_is_skipped_counted_and_logged_once(scenario, caplog):
@@ -285,7 +286,7 @@ def test_a_rule_that_fails_for_one_vm_is_skipped_counted_and_logged_once(scenari
     for _ in range(3):
         scenario.cycle()
     assert balloons(scenario) == {"v1": 1000.0, "v2": 500.0, "v3": 550.0}
-    assert scenario.observed.faults == {("balloon", "type_error"): 4}
+    assert scenario.observed.of(events.TUNING_FAULTS) == {("balloon", "type_error"): 4}
     [logged] = [each for each in caplog.messages if "type_error" in each]
     assert "balloon:shrink for VM v1: type_error" in logged
 
@@ -303,7 +304,7 @@ def test_a_failure_of_one_cluster_affects_no_other(scenario, monkeypatch):
     monkeypatch.setattr(type(scenario.world.fleet.cluster("alone")), "catch_up", broken)
     scenario.cycle()
     assert {each["cluster"] for each in scenario.cycle()} == {"default"}
-    assert scenario.observed.failures == {"alone": 2}
+    assert scenario.observed.of(events.TUNING_FAILURES) == {"alone": 2}
 
 
 def test_without_the_state_tuning_waits(scenario, monkeypatch, caplog):
@@ -393,7 +394,7 @@ parameters:
         scenario.cycle()
     found = balloons(scenario)
     assert (found["v1"], found["ve"], found["vw"]) == (900.0, 800.0, 1000.0)
-    assert set(scenario.observed.cycles) == {"default", "east"}
+    assert set(scenario.observed.of(events.TUNING_TIME)) == {"default", "east"}
 
 
 def test_a_policy_reported_by_a_vm_takes_precedence(scenario):
