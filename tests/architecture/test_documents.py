@@ -73,7 +73,7 @@ def test_named_files_exist(path):
 def test_nothing_is_said_twice(path):
     """A merge of two versions of a paragraph or row may leave both."""
     text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
-    text = re.sub(r"<!-- made of the operations .*?<!-- end -->", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!-- made by .*?<!-- end -->", "", text, flags=re.DOTALL)
     lines = [each.strip() for each in text.splitlines()]
     cells = [each.split("|")[1].strip() for each in lines if each.startswith("| ")]
     generated = "* **Reads**", "* **Parameter "
