@@ -1,210 +1,38 @@
-"""The HTTP server of the REST API: cheroot, with TLS where it is configured."""
+"""The HTTP server of the REST API, with TLS where it is configured."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
-import os
-import socket
-import ssl
-import threading
-import time
-from collections.abc import Iterable
-from typing import Any
 from wsgiref.types import WSGIApplication
 
-from cheroot import errors, wsgi
-from cheroot import server as cheroot_server
-from cheroot.makefile import StreamReader
-from cheroot.ssl.builtin import BuiltinSSLAdapter
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from scheduler_worker.api.settings import ApiSettings
-from scheduler_worker.deadlines import DeadlineReader
 from scheduler_worker.errors import ConfigError
-
-LOG = logging.getLogger(__name__)
-
-_MAX_HEADERS = 64 * 1024
-"""Upper bound of a request's headers, in bytes."""
-_BACKLOG = 128
-_READERS, _MOST_READERS = 8, 512
-"""Threads for each request that is served at a time, and in all: most of them wait for clients."""
-_SLOWEST = 16 * 1024
-"""Bytes of a body that have to come in a second, beyond ``read_timeout``."""
-_MOST_DISCARDED = 64 * 1024 * 1024
-_PLAIN = b"This port speaks HTTPS alone.\n"
+from scheduler_worker.http_server import HttpServer, Tls
 
 
-class _Request(cheroot_server.HTTPRequest):  # type: ignore[misc]
-    """Closes the connection after an answer that says so, without reading the rest of the body.
-
-    cheroot would read all that is left of a body at once, however large it is.
-    """
-
-    def send_headers(self) -> None:
-        if (b"Connection", b"close") in self.outheaders:
-            self.close_connection = True
-        super().send_headers()
-
-    def parse_request(self) -> None:
-        self.conn.allow(self.server.timeout)
-        super().parse_request()
-
-    def read_request_headers(self) -> bool:
-        if not super().read_request_headers():
-            return False
-        length = self.inheaders.get(b"Content-Length", b"0")
-        if length.isdigit():
-            return True
-        self.simple_response("400 Bad Request", "Malformed Content-Length Header.")
-        return False
-
-
-class _Connection(cheroot_server.HTTPConnection):  # type: ignore[misc]
-    """One whose reads have a deadline: for the headers of a request, and for its body."""
-
-    RequestHandlerClass = _Request
-
-    def __init__(self, server: Any, sock: socket.socket, makefile: Any) -> None:
-        super().__init__(server, sock, makefile)
-        self.rfile = _Stream(sock)
-
-    def allow(self, seconds: float) -> None:
-        """From now on reading may take so long."""
-        self.rfile.raw.until_s = time.monotonic() + seconds
-
-
-class _Reader(DeadlineReader):
-    """Says what it is to a client that speaks plain HTTP to a port with TLS."""
-
-    def readinto(self, buffer: Any) -> int | None:
-        try:
-            return super().readinto(buffer)
-        except ssl.SSLError as error:
-            if error.reason == "HTTP_REQUEST":
-                head = f"HTTP/1.1 400 Bad Request\r\nContent-Length: {len(_PLAIN)}\r\n\r\n"
-                with contextlib.suppress(OSError):
-                    os.write(self.fileno(), head.encode() + _PLAIN)
-            raise errors.FatalSSLAlert(*error.args) from error
-
-
-class _Stream(StreamReader):  # type: ignore[misc]
-    def __init__(self, sock: socket.socket) -> None:
-        super(StreamReader, self).__init__(_Reader(sock))
-        self.bytes_read = 0
-
-
-class _Tls(BuiltinSSLAdapter):  # type: ignore[misc]
-    """Leaves the handshake to the thread that reads: the one that accepts must not wait for it."""
-
-    def wrap(self, sock: socket.socket) -> tuple[socket.socket, dict[str, str]]:
-        wrapped = self.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        return wrapped, {"wsgi.url_scheme": "https", "HTTPS": "on"}
-
-
-class _Gateway(wsgi.Gateway_10):  # type: ignore[misc]
-    """Reads a body before the application gets its turn; of one that is too long only the begin."""
-
-    def get_environ(self) -> dict[str, Any]:
-        environ: dict[str, Any] = super().get_environ()
-        environ["wsgi.input_terminated"] = True  # cheroot ends it, also for a chunked body
-        length, most = int(environ.get("CONTENT_LENGTH") or 0), self.req.server.max_body
-        self.req.conn.allow(self.req.server.timeout + min(length or most, most) / _SLOWEST)
-        source = environ["wsgi.input"]
-        environ["wsgi.input"] = io.BytesIO(source.read(most + 1))
-        _discard(source)
-        return environ
-
-
-def _discard(source: Any) -> None:
-    """Read on without keeping it: many clients read no answer before they have sent everything."""
-    left = _MOST_DISCARDED
-    while left > 0 and (chunk := source.read(min(left, 64 * 1024))):
-        left -= len(chunk)
-
-
-class _Server(wsgi.Server):  # type: ignore[misc]
-    ConnectionClass = _Connection
-
-    def error_log(self, msg: str = "", level: int = logging.INFO, traceback: bool = False) -> None:
-        LOG.log(level, "%s", msg, exc_info=traceback)
-
-
-class _Turns:
-    """An application that serves so many requests at a time; others wait for their turn."""
-
-    def __init__(self, application: WSGIApplication, most: int) -> None:
-        self._application = application
-        self._free = threading.BoundedSemaphore(most)
-
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        with self._free:
-            return self._application(environ, start_response)
-
-
-class ApiServer:
-    """Serves an application from ``start`` until ``stop``."""
+class ApiServer(HttpServer):
+    """Serves the API from ``start`` until ``stop``."""
 
     def __init__(self, settings: ApiSettings, application: WSGIApplication) -> None:
         """Binds the port. Raises ConfigError where that or the certificate fails."""
         if settings.proxies:
             n = settings.proxies
             application = ProxyFix(application, x_for=n, x_proto=n, x_host=n)
-        self._server = _Server(
-            (settings.address, settings.port),
-            _Turns(application, settings.threads),
-            numthreads=min(_READERS * settings.threads, _MOST_READERS),
-            request_queue_size=_BACKLOG,
-            timeout=settings.read_timeout_s,
+        super().__init__(
+            application,
+            settings.address,
+            settings.port,
+            option="[api] port",
+            threads=settings.threads,
+            read_timeout_s=settings.read_timeout_s,
+            max_body=settings.max_body,
             reuse_port=settings.reuse_port,
+            tls=tls_of(settings),
         )
-        self._server.gateway = _Gateway
-        self._server.max_request_header_size = _MAX_HEADERS
-        self._server.max_body = settings.max_body
-        self._server.software = "scheduler_worker"
-        self._server.ssl_adapter = tls_of(settings)
-        self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
-        self._failure: BaseException | None = None
-        # Without it cheroot would take a socket that systemd passed to another program for its own.
-        os.environ.pop("LISTEN_PID", None)
-        try:
-            self._server.prepare()
-        except (OSError, ValueError) as error:  # the latter for reuse_port without a port
-            raise ConfigError(
-                f"[api] port: cannot listen on {settings.address} port {settings.port}: {error}; "
-                "choose another port"
-            ) from None
-        scheme = "https" if settings.certificate_file else "http"
-        address = f"[{settings.address}]" if ":" in settings.address else settings.address
-        self.port: int = self._server.bind_addr[1]
-        self.url = f"{scheme}://{address}:{self.port}"
-
-    def start(self) -> None:
-        """Serve, in threads."""
-        self._thread.start()
-
-    def stop(self, timeout_s: float) -> None:
-        """Accept no more connections, and finish the requests in hand within the timeout."""
-        self._server.shutdown_timeout = timeout_s
-        self._server.stop()
-        if self._thread.ident is not None:
-            self._thread.join(timeout_s)
-
-    def failure(self) -> str | None:
-        """Why the server does not serve any more; None while it does."""
-        return None if self._failure is None else f"the HTTP server: {self._failure}"
-
-    def _serve(self) -> None:
-        try:
-            self._server.serve()
-        except BaseException as error:
-            LOG.exception("The HTTP server has failed")
-            self._failure = error
 
 
-def tls_of(settings: ApiSettings) -> BuiltinSSLAdapter | None:
+def tls_of(settings: ApiSettings) -> Tls | None:
     """What encrypts; None for plain HTTP. Raises ConfigError where the files cannot be used."""
     certificate = settings.certificate_file
     if certificate is None:
@@ -212,7 +40,7 @@ def tls_of(settings: ApiSettings) -> BuiltinSSLAdapter | None:
             raise ConfigError("[api] key_file, chain_file: certificate_file is not set; set it too")
         return None
     try:
-        return _Tls(certificate, settings.key_file or certificate, settings.chain_file)
+        return Tls(certificate, settings.key_file or certificate, settings.chain_file)
     except OSError as error:  # also what OpenSSL says of files that hold something else
         raise ConfigError(
             f"[api] certificate_file, key_file, chain_file: {certificate}: "

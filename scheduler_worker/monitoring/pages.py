@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scheduler_worker.monitoring.http import HttpPage, HttpServer
+if TYPE_CHECKING:
+    from scheduler_worker.http_server import HttpServer
+
+LOG = logging.getLogger(__name__)
+
+_METHODS = ("GET", "HEAD")
+_AT_ONCE = 2
+_READ_S = 5.0
+"""Timeout for a client's request, and for its reading the response."""
+_STOP_S = 1.0
+
+
+class _Page(NamedTuple):
+    """The response for a path."""
+
+    body: bytes
+    status: HTTPStatus = HTTPStatus.OK
+    content_type: str = "text/plain; charset=utf-8"
+
+
+_ONLY_GET = _Page(b"Only GET and HEAD are served\n", HTTPStatus.METHOD_NOT_ALLOWED)
 
 
 class MonitoringPages:
@@ -41,32 +63,66 @@ class MonitoringPages:
     def start(self) -> None:
         """Listen. Idempotent. Raises ConfigError where the address and port cannot be bound."""
         if self._port and self._http is None:
-            pages = {"/metrics": self._metrics, "/livez": self._livez, "/readyz": self._readyz}
-            self._http = HttpServer(self._address, self._port, pages)
+            from scheduler_worker.http_server import HttpServer  # not needed without a port
+
+            self._http = HttpServer(
+                self,
+                self._address,
+                self._port,
+                option="[monitoring] port",
+                threads=_AT_ONCE,
+                read_timeout_s=_READ_S,
+            )
             self._http.start()
 
     def stop(self) -> None:
         """Close the port. Idempotent."""
         if self._http is not None:
-            self._http.stop()
+            self._http.stop(_STOP_S)
             self._http = None
 
-    def _metrics(self, accept: str) -> HttpPage:
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        """Serve a request, as a WSGI application."""
+        method = environ["REQUEST_METHOD"]
+        page = self._page(environ) if method in _METHODS else _ONLY_GET
+        headers = {
+            "Content-Type": page.content_type,
+            "Content-Length": str(len(page.body)),
+            "Cache-Control": "no-store",
+            **({} if method in _METHODS else {"Allow": ", ".join(_METHODS)}),
+        }
+        start_response(f"{page.status:d} {page.status.phrase}", [*headers.items()])
+        return [] if method == "HEAD" else [page.body]
+
+    def _page(self, environ: dict[str, Any]) -> _Page:
+        pages = {"/metrics": self._metrics, "/livez": self._livez, "/readyz": self._readyz}
+        make = pages.get(environ["PATH_INFO"])
+        if make is None:
+            text = f"No such page; there are {', '.join(pages)}\n"
+            return _Page(text.encode(), HTTPStatus.NOT_FOUND)
+        try:
+            return make(environ.get("HTTP_ACCEPT", ""))
+        except Exception:
+            LOG.exception("The page %s cannot be made", environ["PATH_INFO"])
+            text = "The page cannot be made; the log has the reason\n"
+            return _Page(text.encode(), HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _metrics(self, accept: str) -> _Page:
         content_type, text = self._exposition(accept)
-        return HttpPage(text, content_type=content_type)
+        return _Page(text, content_type=content_type)
 
-    def _livez(self, accept: str) -> HttpPage:
+    def _livez(self, accept: str) -> _Page:
         problem = self._is_alive()
-        return _page("alive", [problem] if problem else [], accept)
+        return _state("alive", [problem] if problem else [], accept)
 
-    def _readyz(self, accept: str) -> HttpPage:
-        return _page("ready", self._missing(), accept)
+    def _readyz(self, accept: str) -> _Page:
+        return _state("ready", self._missing(), accept)
 
 
-def _page(what: str, missing: list[str], accept: str) -> HttpPage:
-    status = 503 if missing else 200
+def _state(what: str, missing: list[str], accept: str) -> _Page:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
     if "application/json" in accept:
         state: Mapping[str, Any] = {what: not missing, "missing": missing}
-        return HttpPage(json.dumps(state).encode() + b"\n", status, "application/json")
+        return _Page(json.dumps(state).encode() + b"\n", status, "application/json")
     text = "".join(f"{each}\n" for each in missing) or f"{what}\n"
-    return HttpPage(text.encode(), status)
+    return _Page(text.encode(), status)

@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import socket
-import threading
 import uuid
 
 import pytest
@@ -17,7 +16,6 @@ from scheduler_worker import app, conf
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import ConfigError, NoValidHost, StateUnavailable
 from scheduler_worker.monitoring import Load, Monitor
-from scheduler_worker.monitoring.http import _MAX_CLIENTS, HttpPage, HttpServer
 from scheduler_worker.monitoring.settings import MonitoringSettings
 from tests.support.patience import SOON_S
 from tests.support.servers import LOOPBACK, RedisServer, free_port
@@ -44,6 +42,8 @@ class Told:
         self.lacks = []
 
     def is_alive(self):
+        if isinstance(self.hung, Exception):
+            raise self.hung
         return self.hung
 
     def missing(self):
@@ -110,49 +110,16 @@ def test_there_are_no_other_pages(port):
     status, _, headers = get(port, "/livez", method="POST")
     assert status == 405
     assert headers["Allow"] == "GET, HEAD"
-    assert get(port, "/livez", method="BREW")[0] == 501
+    assert get(port, "/livez", method="BREW")[0] == 405
     assert get(port, "/livez", method="HEAD")[:2] == (200, "")
-    assert "Server" not in get(port, "/livez")[2]
 
 
-def test_a_page_that_fails_shows_no_details(caplog):
-    def broken(accept):
-        raise RuntimeError("inside")
-
-    server = HttpServer(LOOPBACK, 0, {"/x": broken})
-    server.start()
-    status, body, _ = get(server.port, "/x")
-    server.stop()
+def test_a_page_that_fails_shows_no_details(health, port, caplog):
+    health.hung = RuntimeError("inside")
+    status, body, _ = get(port, "/livez")
     assert status == 500
     assert "inside" not in body
     assert "inside" in caplog.text
-
-
-def test_idle_clients_do_not_block_others_for_ever():
-    """Idle clients use up all places; further ones are refused at once, until one is free."""
-    entered = threading.Semaphore(0)
-    let_go = threading.Event()
-
-    def page(accept):
-        entered.release()
-        let_go.wait()
-        return HttpPage(b"late")
-
-    server = HttpServer(LOOPBACK, 0, {"/x": page})
-    server.start()
-    clients = [socket.create_connection((LOOPBACK, server.port)) for _ in range(_MAX_CLIENTS)]
-    for each in clients:
-        each.sendall(b"GET /x HTTP/1.0\r\n\r\n")
-    for _ in clients:
-        assert entered.acquire(timeout=SOON_S)
-    with pytest.raises((ConnectionError, http.client.HTTPException)):
-        get(server.port, "/x")
-    let_go.set()
-    for each in clients:
-        assert b"late" in b"".join(iter(lambda each=each: each.recv(4096), b""))
-        each.close()
-    assert get(server.port, "/x")[1] == "late"
-    server.stop()
 
 
 def test_a_port_in_use_is_named_in_the_error():

@@ -15,7 +15,6 @@ import pytest
 
 from scheduler_worker.api.server import ApiServer
 from scheduler_worker.api.settings import ApiSettings
-from scheduler_worker.monitoring.http import HttpPage, HttpServer
 from tests.support.certificates import Authority
 from tests.support.servers import LOOPBACK
 
@@ -102,14 +101,3 @@ def test_slow_handshakes_cost_ordinary_requests_nothing(tmp_path: Path) -> None:
         with connected(server.port) as client:
             client.sendall(HEADERS)
             assert b"HTTPS" in client.recv(1000)
-
-
-def test_slow_clients_of_the_monitoring_port_are_ended() -> None:
-    server = HttpServer(LOOPBACK, 0, {"/": lambda _: HttpPage(b"")})
-    server.start()
-    try:
-        with connected(server.port) as client:
-            client.sendall(HEADERS[:20])
-            assert answer_to_a_trickle(client) == b""
-    finally:
-        server.stop()
