@@ -9,7 +9,7 @@ import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -38,6 +38,7 @@ _READ: Mapping[Any, Any] = {tuple: tuple, Path: Path, Mapping: dict}
 Listed = list[tuple[str | None, list[Any]]]
 """Options by their group, as oslo.config lists them; None is ``[DEFAULT]``."""
 
+_fields = cache(structs.fields)
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
@@ -93,12 +94,9 @@ class Declared(NamedTuple):
 
     def _limits(self, kind: Any) -> Iterator[tuple[str, Any]]:
         opt = self.opt
-        least = [each.ge for each in self.field.type.__metadata__ if isinstance(each, Meta)]
-        bounds = {
-            "min": opt.min if opt.min is not None else next(iter(least), None),
-            "max": opt.max,
-        }
-        for name, bound in bounds.items():
+        metas = (each.ge for each in self.field.type.__metadata__ if isinstance(each, Meta))
+        least = next(metas, None) if opt.min is None else opt.min
+        for name, bound in (("min", least), ("max", opt.max)):
             if bound is not None:
                 yield name, float(bound) if kind is float else bound
         choices = opt.choices or (typing.get_args(kind) if _origin(kind) is Literal else ())
@@ -132,7 +130,7 @@ class Table:
 
     def _read(self, conf: Any, kind: type[Struct], group: str, given: dict[str, Any]) -> Struct:
         group = self._groups.get(kind, group)
-        for field in structs.fields(kind):
+        for field in _fields(kind):
             if field.name in given:
                 continue
             if (opt := _opt(field)) is not None:
@@ -144,7 +142,7 @@ class Table:
 
     def _declared(self, kind: type[msgspec.Struct], group: str) -> Iterator[Declared]:
         group = self._groups.get(kind, group)
-        for field in structs.fields(kind):
+        for field in _fields(kind):
             if (opt := _opt(field)) is not None:
                 yield Declared(kind, field, opt, opt.group or group)
             elif (part := _part(field)) is not None and part not in self._groups:
@@ -159,7 +157,7 @@ class Table:
 
 
 def _is_set(part: msgspec.Struct) -> bool:
-    required = (each.name for each in structs.fields(type(part)) if each.required)
+    required = (each.name for each in _fields(type(part)) if each.required)
     return getattr(part, "enabled", True) and all(getattr(part, each) for each in required)
 
 
