@@ -8,20 +8,25 @@ guarantees: nothing is decided by it, and what is lost of it is only not shown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
 
 from scheduler_worker.model.kept_decisions import Position
+from scheduler_worker.options import Opt
 
 
 class Bounds(msgspec.Struct, frozen=True):
     """How many records a log has at most, and for how many seconds."""
 
-    number: int = 100_000
-    age_s: float = 7 * 86_400.0
-    in_all: int = 1_000_000
-    """Of all logs together: each has an equal share, if that is less than ``number``."""
+    number: Annotated[int, Opt(name="max_per_cluster", min=1, max=10_000_000)] = 100_000
+    """Decisions of which a cluster keeps a record; the oldest go first. In Redis one takes 1 to 2
+    kB."""
+    in_all: Annotated[int, Opt(name="max_records", min=1, max=100_000_000)] = 1_000_000
+    """Records of all clusters together: where clusters are many, each keeps an equal share of these
+    in place of max_per_cluster."""
+    age_s: Annotated[float, Opt(name="max_age", min=60, max=366 * 86_400)] = 7 * 86_400.0
+    """Seconds for which a record is kept."""
 
     def each_of(self, scopes: int) -> int:
         """How many records each of so many logs has at most."""

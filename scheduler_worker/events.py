@@ -66,6 +66,10 @@ class Level(Event, frozen=True, eq=False):
     """A gauge that is set where its value changes."""
 
 
+class Gauge(Event, frozen=True, eq=False):
+    """A gauge that is read at each scrape."""
+
+
 def _per_cluster(
     name: str, text: str, alert: str | None = None, mend: str = "", *, what: str = ""
 ) -> Count:
@@ -417,6 +421,58 @@ TRACES: Final = Count(
     ("result",),
 )
 
+# Read at each scrape
+
+INFLIGHT: Final = Gauge(
+    "inflight", "requests being served, those that wait for pending resources included"
+)
+BACKLOG: Final = Gauge(
+    "backlog",
+    "requests that this process has received and not begun; with our own server the real backlog "
+    "is the queue in RabbitMQ",
+)
+WAITING: Final = Gauge(
+    "waiting_requests", "requests that wait for pending resources to be given back"
+)
+DRAINED: Final = Gauge(
+    "drained",
+    "1 while the worker is drained (`docs/scheduler-workerctl.md`): it finishes what it has and "
+    "takes no more requests",
+)
+WAITING_FOR_FEED: Final = Gauge(
+    "waiting_for_feed",
+    "requests that wait for another look at the hosts, or until all hosts are known",
+)
+UNWRITTEN: Final = Gauge(
+    "unwritten_decisions", "records that wait to be written; up to some hundreds are normal"
+)
+TUNING_ALARMS: Final = Gauge(
+    "tuning_alarms",
+    "problems with tuning policies, because of which older ones stay in force; 0 is good",
+)
+BUS_CONNECTED: Final = Gauge("bus_connected", "1 while the bus is connected")
+RESERVATIONS: Final = Gauge(
+    "pending_reservations",
+    "live reservations, as far as this process has read; the same reservations in every worker",
+    _CLUSTER,
+)
+HOSTS: Final = Gauge(
+    "hosts",
+    "hosts that are `up`, `disabled`, `asleep` (in maintenance or off) or `down` (silent for too "
+    "long, or forced down), counted every `[balancing] interval` by the worker with the cluster's "
+    "turn; absent on the others",
+    (*_CLUSTER, "state"),
+)
+FEED_LAG: Final = Gauge(
+    "feed_lag_seconds",
+    "since when not all of a cell's hosts are known, as every worker knows it; some seconds are "
+    "normal. Absent until they are known for the first time",
+    ("cell",),
+)
+CELL_UP: Final = Gauge("feed_cell_up", "1 while a cell's database can be read", ("cell",))
+FEED_HOSTS: Final = Gauge("feed_hosts", "hosts of a cell", ("cell",))
+BUILD: Final = Gauge("build_info", "always 1", ("version", "python"))
+
 # The REST API
 
 API_REQUESTS: Final = Count(
@@ -442,7 +498,11 @@ API_LIMITED: Final = Count(
 EVENTS: Final = tuple(each for each in globals().values() if isinstance(each, Event))
 """All of them, in the order of this module."""
 OF_API: Final = (API_REQUESTS, API_TIME, API_LIMITED)
-"""Those of a process with the REST API and without a worker."""
+"""Those that happen in a process with the REST API and without a worker."""
+OF_WORKER: Final = tuple(
+    each for each in EVENTS if each not in OF_API and not isinstance(each, Gauge)
+)
+"""Those that happen in a worker."""
 INTERNAL: Final = Trouble(
     "InternalError",
     "SchedulerInternalErrors",

@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
+import os
+from typing import Annotated
+
 import msgspec
+
+from scheduler_worker.options import Opt
+
+_DIRECTORY = "/var/lib/scheduler_worker"
+_FILE = "policies.sqlite"
 
 
 class StateSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``[state]`` and the timeouts of ``[cluster_lock]`` that the engine enforces, in seconds."""
 
-    url: str = "memory://"
-    """May contain a password; messages name the server without it."""
-    prefix: str = "scheduler_worker"
-    wait_replicas: int = 0
-    hold_timeout_s: float = 10.0
-    offer_timeout_s: float = 0.5
+    url: Annotated[str, Opt(secret=True)] = "memory://"
+    """Where all workers keep hosts, locks and reservations: memory:// for a single process, or
+    redis://[user:password@]host:port/db, rediss://... for TLS, or
+    redis+sentinel://host:port,host:port/service/db, or redis+cluster://host:port,host:port."""
+    prefix: Annotated[str, Opt(regex=r"^[A-Za-z0-9_.-]{1,64}$")] = "scheduler_worker"
+    """Prefix of every key. Workers with different prefixes share nothing."""
+    wait_replicas: Annotated[int, Opt(min=0, max=10)] = 0
+    """Redis replicas that must have a reservation before the request is answered. A failover, also
+    a planned one, may lose answered reservations unless this and min-replicas-to-write at every
+    server are the number of replicas. Requests fail with StateUnavailable while fewer replicas than
+    this keep up."""
+    hold_timeout_s: float
+    """That of a lease, which ``[cluster_lock]`` sets for placement."""
+    offer_timeout_s: Annotated[float, Opt(group="cluster_lock", min=0.05, max=10)] = 0.5
+    """Seconds a waiting worker has to take the lock when it is offered. A dead waiter delays the
+    others by this long."""
 
 
 class PolicyStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``[policy_store]``; times in seconds."""
 
-    connection: str
-    """A URL, which may contain a password; messages name the database without it."""
-    pool_size: int = 5
-    pool_timeout_s: float = 10.0
-    connect_timeout_s: float = 5.0
-    lock_timeout_s: float = 5.0
-    statement_timeout_s: float = 30.0
-    audit_retention_days: float = 0.0
-    """0: entries are never deleted."""
+    connection: Annotated[
+        str, Opt(secret=True, sample_default=f"sqlite:///{_DIRECTORY}/{_FILE}")
+    ] = f"sqlite:///{os.environ.get('STATE_DIRECTORY', _DIRECTORY)}/{_FILE}"
+    """Where the policies are kept that administrators make: the path of a SQLite file (by default
+    in the state directory that systemd gives the service), for programs of one host; or
+    postgresql://user:password@host/database or mariadb://user:password@host/database, which need
+    the extras of the same names. `scheduler-worker-manage db upgrade` makes the tables; in a new
+    SQLite file they are made by themselves. Workers do not read it while they decide."""
+    pool_size: Annotated[int, Opt(min=1, max=100)] = 5
+    """Connections of one process at most; further uses wait for one to be free."""
+    pool_timeout_s: Annotated[float, Opt(min=0.1, max=600)] = 10.0
+    """Seconds to wait for a free connection of the pool."""
+    connect_timeout_s: Annotated[float, Opt(min=1, max=600)] = 5.0
+    """Seconds to wait for a new connection to the database."""
+    lock_timeout_s: Annotated[float, Opt(min=0.1, max=600)] = 5.0
+    """Seconds that an edit waits for others that are being written."""
+    statement_timeout_s: Annotated[float, Opt(min=1, max=3600)] = 30.0
+    """Seconds that a statement may take, migrations included. Not for SQLite."""
+    audit_retention_days: Annotated[float, Opt(min=0, max=36_500)] = 0.0
+    """Days after which API processes delete an entry of the audit; 0: never."""

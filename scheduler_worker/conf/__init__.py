@@ -1,14 +1,17 @@
-"""Every option, registered on a given ``ConfigOpts``, and the frozen settings built from them.
+"""The configuration: files into the frozen settings that packages declare.
 
-There is no global configuration: :func:`load` makes a ``ConfigOpts``, :func:`settings` reads it
-once, and each package gets its own part of the frozen :class:`Settings`.
+Each package declares its options, as annotated fields of its settings (``options.py``). There is no
+global configuration: :func:`load` makes a ``ConfigOpts``, :func:`settings` reads it once, and each
+package gets its own part of the frozen :class:`Settings`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import socket
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from oslo_config import cfg
@@ -16,36 +19,31 @@ from oslo_log import log
 
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.backends.cage.settings import CageSettings
+from scheduler_worker.backends.nova.settings import NovaDatabasesSettings
 from scheduler_worker.backends.settings import PolicyStoreSettings, StateSettings
-from scheduler_worker.conf import (
-    api,
-    balancing,
-    decisions,
-    default,
-    dry_run,
-    external_units,
-    monitoring,
-    nova_claims,
-    nova_compat,
-    nova_feed,
-    policy_store,
-    rpc,
-    scheduling,
-    state,
-    tracing,
-    trusted_computing,
-    tuning,
-    unknown,
-)
+from scheduler_worker.conf import nova_compat, unknown
 from scheduler_worker.conf.configuration import Configuration
+from scheduler_worker.conf.declared import Table
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.monitoring.settings import MonitoringSettings, TracingSettings
+from scheduler_worker.options import Opt
 from scheduler_worker.rpc.settings import RpcSettings
-from scheduler_worker.scheduling.options import Options
+from scheduler_worker.scheduling.filters.aggregates import ImageIsolationParameters
+from scheduler_worker.scheduling.filters.availability_zone import ZoneParameters
+from scheduler_worker.scheduling.filters.counts import IoOpsParameters, NumInstancesParameters
+from scheduler_worker.scheduling.filters.image_properties import ArchitectureParameters
+from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsParameters
+from scheduler_worker.scheduling.options import Multipliers, Options
+from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
+from scheduler_worker.scheduling.selections import PlacementOptions
+from scheduler_worker.scheduling.selectors import ChoiceParameters
+from scheduler_worker.scheduling.weighers.image_properties import ImagePropertiesParameters
+from scheduler_worker.scheduling.weighers.metrics import MetricsParameters
 from scheduler_worker.service.balancing.settings import BalancingSettings
 from scheduler_worker.service.decisions.settings import DecisionSettings
 from scheduler_worker.service.dry_run.settings import DryRunSettings
-from scheduler_worker.service.inventory.settings import InventorySettings
+from scheduler_worker.service.feed.settings import FeedSettings, ProviderSettings
+from scheduler_worker.service.inventory.settings import HeartbeatSettings, InventorySettings
 from scheduler_worker.service.placement.asking import AskingSettings
 from scheduler_worker.service.placement.claim_pool import ClaimSettings
 from scheduler_worker.service.placement.dependencies import PlacementLimits
@@ -54,6 +52,7 @@ from scheduler_worker.service.tuning.cycle import TuningSettings
 
 __all__ = [
     "Configuration",
+    "NovaFeed",
     "Settings",
     "inspected",
     "list_opts",
@@ -65,43 +64,37 @@ __all__ = [
     "unused",
 ]
 
-_GROUPS: dict[str | None, list[Any]] = {
-    None: default.OPTS,
-    rpc.GROUP: rpc.OPTS,
-    "state": state.STATE_OPTS,
-    "cluster_lock": state.CLUSTER_LOCK_OPTS,
-    "pending": state.PENDING_OPTS,
-    policy_store.GROUP: policy_store.OPTS,
-    "scheduler": scheduling.SCHEDULER_OPTS,
-    "filter_scheduler": scheduling.FILTER_SCHEDULER_OPTS,
-    "metrics": scheduling.METRICS_OPTS,
-    "compute": scheduling.COMPUTE_OPTS,
-    trusted_computing.GROUP: trusted_computing.OPTS,
-    monitoring.GROUP: monitoring.OPTS,
-    tuning.GROUP: tuning.OPTS,
-    external_units.GROUP: external_units.OPTS,
-    balancing.GROUP: balancing.OPTS,
-    api.GROUP: api.OPTS,
-    nova_claims.GROUP: nova_claims.OPTS,
-    nova_feed.GROUP: nova_feed.OPTS,
-    dry_run.GROUP: dry_run.OPTS,
-    decisions.GROUP: decisions.OPTS,
-    tracing.GROUP: tracing.OPTS,
-    "api_database": nova_feed.API_DATABASE_OPTS,
-    "database": nova_feed.DATABASE_OPTS,
-}
-
+_RANKED_HOSTS = 5
+"""How many of the best hosts a record of a decision names."""
 _LEASE_BASE_S = 0.1
 _LEASE_PER_REQUEST_S = 0.01
 """The shortest lease that a group commit needs: two round trips, and 10 ms for each request."""
 
 
+class NovaFeed(msgspec.Struct, frozen=True, kw_only=True):
+    """How Nova is read."""
+
+    feed: FeedSettings
+    databases: NovaDatabasesSettings
+    providers: ProviderSettings | None
+    """None: Placement is not read."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The checked settings, one part for each package. Times in seconds."""
 
-    host: str
-    default_cluster: str
-    graceful_shutdown_timeout_s: float
+    host: Annotated[
+        str,
+        Opt(regex=r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}$", sample_default="<current hostname>"),
+    ] = socket.gethostname()
+    """Name of this worker as an RPC server. It must be unique among the replicas and should stay
+    the same over restarts, since it names a queue."""
+    default_cluster: Annotated[str, Opt(regex=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$")] = "default"
+    """The cluster of hosts whose reports do not name one."""
+    graceful_shutdown_timeout_s: Annotated[float, Opt(min=0)] = 60.0
+    """Seconds a stopping worker has to finish the requests it has taken. Unfinished ones go back to
+    the queue for other workers; under [rpc] server = oslo, where that is not possible, they are
+    dropped, and their reservations are given back."""
     rpc: RpcSettings
     state: StateSettings
     policy_store: PolicyStoreSettings
@@ -118,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """None: hosts are not claimed in Placement."""
     asking: AskingSettings
     """How Placement is asked for allocation candidates, where it is read."""
-    nova_feed: nova_feed.NovaFeed | None
+    nova_feed: NovaFeed | None
     """None: hosts do not come from Nova's databases."""
     dry_run: DryRunSettings | None
     """None: the worker serves."""
@@ -140,16 +133,58 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return reads or self.claims is not None
 
 
+TABLE = Table(
+    DEFAULT=(Settings, InventorySettings, HeartbeatSettings, ZoneParameters),
+    rpc=(RpcSettings,),
+    state=(StateSettings,),
+    cluster_lock=(PlacementLimits,),
+    policy_store=(PolicyStoreSettings,),
+    scheduler=(AskingSettings, RequestFilterParameters),
+    filter_scheduler=(
+        Options,
+        ChoiceParameters,
+        ArchitectureParameters,
+        IoOpsParameters,
+        NumInstancesParameters,
+        IsolatedHostsParameters,
+        ImageIsolationParameters,
+        Multipliers,
+        ImagePropertiesParameters,
+    ),
+    metrics=(MetricsParameters,),
+    compute=(PlacementOptions,),
+    trusted_computing=(AttestationService,),
+    monitoring=(MonitoringSettings,),
+    tuning=(TuningSettings,),
+    external_units=(CageSettings,),
+    balancing=(BalancingSettings,),
+    api=(ApiSettings,),
+    nova_claims=(ClaimSettings,),
+    nova_feed=(FeedSettings, NovaDatabasesSettings, ProviderSettings),
+    dry_run=(DryRunSettings,),
+    decisions=(DecisionSettings,),
+    tracing=(TracingSettings,),
+)
+"""Whose options are in which group."""
+_OF_UNITS = [
+    each
+    for each in TABLE.declared
+    if each.group in {"scheduler", "filter_scheduler", "metrics", "compute"}
+    and each.struct is not Options
+]
+"""What units read by the name of the field, and the policy's version depends on."""
+
+
 def register_opts(conf: cfg.ConfigOpts) -> None:
     """Register our options, those of oslo.log, and what else a nova.conf may contain."""
-    for group, opts in _GROUPS.items():
+    for group, opts in TABLE.options:
         conf.register_opts(opts, group=group)
     log.register_options(conf)
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:
-    """All our options, for ``oslo-config-generator``."""
-    return list(_GROUPS.items())
+    """All our options with their help texts, for ``oslo-config-generator``."""
+    return TABLE.with_help
 
 
 def load(
@@ -165,7 +200,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     Raises:
         ConfigError: values out of bounds, all of them; or options that contradict each other.
     """
-    if problems := [problem for *_, problem in _invalid(conf, list_opts())]:
+    if problems := [problem for *_, problem in _invalid(conf, TABLE.options)]:
         raise ConfigError("; ".join(problems))
     found = _read(conf)
     if problems := list(_contradictions(found)):
@@ -182,7 +217,7 @@ def inspected(conf: Configuration, others: unknown.Listed = ()) -> tuple[Setting
     for group, opts in others:
         conf.register_opts(opts, group=group)
     problems = []
-    for group, opt, problem in list(_invalid(conf, [*list_opts(), *others])):
+    for group, opt, problem in list(_invalid(conf, [*TABLE.options, *others])):
         conf.set_override(opt.dest, opt.default, group=group)
         problems.append(problem)
     found = _read(conf)
@@ -195,8 +230,19 @@ def unread(conf: Configuration, others: unknown.Listed = ()) -> list[str]:
     ``others`` are options that libraries read, beside those of oslo.config and oslo.log.
     """
     libraries = unknown.of_libraries("oslo.config", "oslo.log")
-    others = [*others, (None, conf.cli_opts), *libraries, *balancing.of_target(conf)]
-    return unknown.unknown(conf, list_opts(), others)
+    others = [*others, (None, conf.cli_opts), *libraries, *_of_nova(conf)]
+    return unknown.unknown(conf, TABLE.options, others)
+
+
+def _of_nova(conf: Configuration) -> list[tuple[str, list[Any]]]:
+    """The options of ``[nova]``: none where nobody asks Nova, or its library is missing."""
+    if conf.balancing.target == "nova":
+        # The missing library is reported where it is used.
+        with contextlib.suppress(ImportError):
+            from scheduler_worker.backends.nova import options
+
+            return options.read(conf)
+    return [("nova", [])]
 
 
 def unused(conf: Configuration) -> list[str]:
@@ -209,7 +255,8 @@ def notices(conf: Configuration, others: unknown.Listed = ()) -> list[str]:
     for group, opts in others:
         conf.register_opts(opts, group=group)
     found = [*nova_compat.undecided(conf), *nova_compat.unmirrored(conf)]
-    if conf.service_down_time != (used_s := default.service_down_time_s(conf)):
+    used_s = TABLE.read(conf, HeartbeatSettings).down_after_s
+    if conf.service_down_time != used_s:
         found.append(
             f"[DEFAULT] service_down_time is taken as {used_s:g} s: {conf.service_down_time:g} s "
             f"is not longer than report_interval ({conf.report_interval} s)"
@@ -218,35 +265,47 @@ def notices(conf: Configuration, others: unknown.Listed = ()) -> list[str]:
 
 
 def _read(conf: cfg.ConfigOpts) -> Settings:
-    down_after_s = default.service_down_time_s(conf)
-    return Settings(
-        host=conf.host,
-        default_cluster=conf.default_cluster,
-        graceful_shutdown_timeout_s=conf.graceful_shutdown_timeout,
-        rpc=rpc.settings(conf),
-        state=state.settings(conf),
-        policy_store=policy_store.settings(conf),
-        placement=state.limits(conf, max_attempts=conf.scheduler.max_attempts),
-        inventory=default.inventory(conf),
-        monitoring=monitoring.settings(conf),
-        attestation=trusted_computing.settings(conf),
-        tuning=tuning.settings(conf, silent_after_s=down_after_s),
-        external_units=external_units.settings(conf),
-        balancing=balancing.settings(conf, down_after_s=down_after_s),
-        api=api.settings(conf),
-        claims=nova_claims.settings(conf),
-        asking=nova_feed.asking(conf),
-        nova_feed=nova_feed.settings(
-            conf, silent_after_s=down_after_s, default_cluster=conf.default_cluster
-        ),
-        dry_run=dry_run.settings(conf),
-        decisions=decisions.settings(conf),
-        tracing=tracing.settings(conf),
-        options=scheduling.options(
+    """What the options say; here is given what a part needs beside its own options."""
+    down_after_s = TABLE.read(conf, HeartbeatSettings).down_after_s
+    role, subset_size = conf.rpc.caller_role, conf.filter_scheduler.host_subset_size
+    dry_run = TABLE.read(conf, DryRunSettings, subset_size=subset_size)
+    of_units = {
+        "service_down_time_s": down_after_s,
+        "default_availability_zone": conf.default_availability_zone,
+        "claims_in_placement": conf.nova_claims.enabled,
+        "ranked_hosts": _RANKED_HOSTS if conf.decisions.enabled else 0,
+    } | {each.field.name: each.value(conf) for each in _OF_UNITS}
+    return TABLE.read(
+        conf,
+        Settings,
+        rpc=TABLE.read(conf, RpcSettings, caller_role=None if role == "none" else role),
+        state=TABLE.read(conf, StateSettings, hold_timeout_s=conf.cluster_lock.hold_timeout),
+        tuning=TABLE.read(
             conf,
-            service_down_time_s=down_after_s,
-            default_availability_zone=conf.default_availability_zone,
+            TuningSettings,
+            interval_s=conf.tuning.interval if conf.tuning.enabled else 0.0,
+            silent_after_s=down_after_s,
         ),
+        balancing=TABLE.read(conf, BalancingSettings, down_after_s=down_after_s),
+        asking=TABLE.read(
+            conf,
+            AskingSettings,
+            workers=conf.nova_feed.placement_connections,
+            timeout_s=conf.nova_claims.timeout,
+        ),
+        nova_feed=_nova_feed(conf, down_after_s) if conf.nova_feed.enabled else None,
+        dry_run=dry_run if dry_run.enabled else None,
+        options=TABLE.read(conf, Options, values=of_units),
+    )
+
+
+def _nova_feed(conf: cfg.ConfigOpts, silent_after_s: float) -> NovaFeed:
+    cluster, url = conf.default_cluster, conf.api_database.connection or ""
+    return TABLE.read(
+        conf,
+        NovaFeed,
+        feed=TABLE.read(conf, FeedSettings, silent_after_s=silent_after_s, default_cluster=cluster),
+        databases=TABLE.read(conf, NovaDatabasesSettings, api_connection=url),
     )
 
 

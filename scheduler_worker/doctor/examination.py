@@ -12,8 +12,7 @@ from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.nova import inspection as nova_inspection
 from scheduler_worker.backends.nova.source import NovaDatabases
 from scheduler_worker.backends.settings import PolicyStoreSettings
-from scheduler_worker.conf import Configuration, Settings
-from scheduler_worker.conf.nova_feed import NovaFeed
+from scheduler_worker.conf import Configuration, NovaFeed, Settings
 from scheduler_worker.doctor import rules
 from scheduler_worker.errors import (
     BackendError,

@@ -121,8 +121,8 @@ def build_inventory(
     return Inventory(
         fleet=fleet,
         ratios=found.ratios,
-        reservation_ttl_s=found.reservation_ttl_s,
-        remember_answers_s=found.remember_answers_s,
+        reservation_ttl_s=settings.placement.reservation_ttl_s,
+        remember_answers_s=settings.placement.remember_answers_s,
         clusters=found.clusters,
         observer=observer,
     )

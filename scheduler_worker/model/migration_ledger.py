@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, structs
 
 from scheduler_worker.model.cluster_load import BalanceMemory, BegunMigration, Migration
+from scheduler_worker.options import Opt
 
 Seconds = Annotated[float, Meta(gt=0)]
 _MOST_DOUBLINGS = 30
@@ -27,14 +28,19 @@ STATES: tuple[str, ...] = get_args(State)
 class MigrationLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How many migrations a cluster has at a time, and how long each may take."""
 
-    most: Annotated[int, Meta(ge=1)] = 2
-    begin_within_s: Seconds = 120.0
-    """A migration that has not begun by then counts as failed."""
-    end_within_s: Seconds = 3600.0
-    """The same for the end of one that has begun."""
-    first_wait_s: Seconds = 60.0
-    """For how long a VM stays after its first failure; twice as long after each further one."""
-    longest_wait_s: Seconds = 3600.0
+    most: Annotated[int, Meta(ge=1), Opt(name="max_migrations", max=1000)] = 2
+    """Migrations that a cluster has under way at a time."""
+    begin_within_s: Annotated[Seconds, Opt(name="begin_timeout", min=0.1, max=86_400)] = 120.0
+    """Seconds in which a migration, or a power action, that was asked for has to begin, or it
+    counts as failed."""
+    end_within_s: Annotated[Seconds, Opt(name="migration_timeout", min=1, max=604_800)] = 3600.0
+    """Seconds in which a migration, or a power action, that has begun has to end, or it counts as
+    failed."""
+    first_wait_s: Annotated[Seconds, Opt(name="retry_wait", min=0.1, max=86_400)] = 60.0
+    """Seconds for which a VM stays after its migration failed, or a host after its power action;
+    twice as long after each further failure."""
+    longest_wait_s: Annotated[Seconds, Opt(name="max_retry_wait", min=0.1, max=604_800)] = 3600.0
+    """The longest of these waits, in seconds."""
 
     def wait_s(self, failures: int) -> float:
         """For how long a VM stays after so many failures."""

@@ -18,13 +18,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from scheduler_worker import __version__, events
-from scheduler_worker.events import MAX_CLUSTERS, OTHER, Count, Duration, Event, Level
-from scheduler_worker.monitoring.health import FeedLoad, Load
+from scheduler_worker.events import MAX_CLUSTERS, OTHER, Count, Duration, Event, Gauge, Level
+from scheduler_worker.monitoring.health import Load
 from scheduler_worker.monitoring.series import series_of
 from scheduler_worker.observer import Observer, Outcome
 
 LOG = logging.getLogger(__name__)
-_CLUSTER = ("cluster",)
 
 
 class Series(Observer):
@@ -64,7 +63,7 @@ class Metrics(Series):
     """The worker's; calls ``load`` when the metrics are scraped."""
 
     def __init__(self, load: Callable[[], Load]) -> None:
-        super().__init__(each for each in events.EVENTS if each not in events.OF_API)
+        super().__init__(events.OF_WORKER)
         self._is_connected = False
         self._registry.register(_AtScrape(load, lambda: self._is_connected))
 
@@ -107,92 +106,45 @@ class _AtScrape(Collector):
         return _gauges(load, is_connected=self._is_connected())
 
 
+_READ: Mapping[Gauge, Callable[[Load], float]] = {
+    events.INFLIGHT: lambda load: load.running,
+    events.BACKLOG: lambda load: load.backlog,
+    events.WAITING: lambda load: load.waiting_for_pending,
+    events.DRAINED: lambda load: load.is_drained,
+    events.WAITING_FOR_FEED: lambda load: load.waiting_for_feed,
+    events.UNWRITTEN: lambda load: load.unwritten_decisions,
+    events.TUNING_ALARMS: lambda load: load.tuning_alarms,
+}
+
+
 def _gauges(load: Load, *, is_connected: bool) -> Iterator[Metric]:
-    for name, help_text, value in (
-        (
-            "inflight",
-            "requests being served, those that wait for pending resources included",
-            load.running,
-        ),
-        (
-            "backlog",
-            "requests that this process has received and not begun; with our own server the "
-            "real backlog is the queue in RabbitMQ",
-            load.backlog,
-        ),
-        (
-            "waiting_requests",
-            "requests that wait for pending resources to be given back",
-            load.waiting_for_pending,
-        ),
-        ("bus_connected", "1 while the bus is connected", is_connected),
-        (
-            "drained",
-            "1 while the worker is drained (`docs/scheduler-workerctl.md`): it finishes what "
-            "it has and takes no more requests",
-            load.is_drained,
-        ),
-        (
-            "waiting_for_feed",
-            "requests that wait for such a look, or until all hosts are known",
-            load.waiting_for_feed,
-        ),
-        (
-            "unwritten_decisions",
-            "records that wait to be written; up to some hundreds are normal",
-            load.unwritten_decisions,
-        ),
-        (
-            "tuning_alarms",
-            "problems with tuning policies, because of which older ones stay in force; 0 is good",
-            load.tuning_alarms,
-        ),
-    ):
-        yield GaugeMetricFamily(f"scheduler_{name}", help_text, value=value)
-    reservations = GaugeMetricFamily(
-        "scheduler_pending_reservations",
-        "live reservations, as far as this process has read; the same reservations in every worker",
-        labels=_CLUSTER,
-    )
+    for each, read in _READ.items():
+        yield _gauge(each, [((), read(load))])
+    yield _gauge(events.BUS_CONNECTED, [((), is_connected)])
     ranked = sorted(load.reservations.items(), key=lambda each: each[1], reverse=True)
-    for cluster, count in ranked[:MAX_CLUSTERS]:
-        reservations.add_metric([cluster], count)
+    known = [((cluster,), count) for cluster, count in ranked[:MAX_CLUSTERS]]
     if rest := ranked[MAX_CLUSTERS:]:
-        reservations.add_metric([OTHER], sum(count for _, count in rest))
-    yield reservations
-    hosts = GaugeMetricFamily(
-        "scheduler_hosts",
-        "hosts that are `up`, `disabled`, `asleep` (in maintenance or off) or `down` (silent "
-        "for too long, or forced down), counted every `[balancing] interval` by the worker "
-        "with the cluster's turn; absent on the others",
-        labels=[*_CLUSTER, "state"],
+        known.append(((OTHER,), sum(count for _, count in rest)))
+    yield _gauge(events.RESERVATIONS, known)
+    hosts = load.most_down(MAX_CLUSTERS).items()
+    by_state = ((cluster, structs.asdict(counts)) for cluster, counts in hosts)
+    yield _gauge(
+        events.HOSTS,
+        [((name, state), count) for name, counts in by_state for state, count in counts.items()],
     )
-    for cluster, counts in load.most_down(MAX_CLUSTERS).items():
-        for state, number in structs.asdict(counts).items():
-            hosts.add_metric([cluster, state], number)
-    yield hosts
-    yield from _of_feed(load.feed)
-    build = GaugeMetricFamily("scheduler_build_info", "always 1", labels=["version", "python"])
-    build.add_metric([__version__, platform.python_version()], 1)
-    yield build
+    feed = sorted(load.feed.items())
+    lags = [((cell,), each.lag_s) for cell, each in feed if each.lag_s is not None]
+    yield _gauge(events.FEED_LAG, lags)
+    yield _gauge(events.CELL_UP, [((cell,), each.is_up) for cell, each in feed])
+    yield _gauge(events.FEED_HOSTS, [((cell,), each.hosts) for cell, each in feed])
+    yield _gauge(events.BUILD, [((__version__, platform.python_version()), 1)])
 
 
-def _of_feed(feed: Mapping[str, FeedLoad]) -> Iterator[Metric]:
-    def gauge(name: str, help_text: str, of: Callable[[FeedLoad], float | None]) -> Metric:
-        family = GaugeMetricFamily(f"scheduler_feed_{name}", help_text, labels=["cell"])
-        for cell, load in sorted(feed.items()):
-            if (value := of(load)) is not None:
-                family.add_metric([cell], value)
-        return family
-
-    yield gauge(
-        "lag_seconds",
-        "since when not all of a cell's hosts are known, as every worker knows it; some "
-        "seconds are normal. Absent until they are known for the first time",
-        lambda each: each.lag_s,
-    )
-    yield gauge("cell_up", "1 while a cell's database can be read", lambda each: float(each.is_up))
-    yield gauge("hosts", "hosts of a cell", lambda each: each.hosts)
+def _gauge(gauge: Gauge, values: Iterable[tuple[tuple[str, ...], float]]) -> Metric:
+    family = GaugeMetricFamily(f"scheduler_{gauge.name}", gauge.text, labels=gauge.labels)
+    for labels, value in values:
+        family.add_metric(labels, value)
+    return family
 
 
 def why_no_host(outcome: Outcome) -> str:

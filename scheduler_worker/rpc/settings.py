@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from scheduler_worker.operations.callers import Role
+from scheduler_worker.operations.callers import ROLES, Role
+from scheduler_worker.options import Opt
 from scheduler_worker.rpc.amqp.settings import DeliveryLimits
 
 
 class RpcSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``[rpc]``: what is consumed, and by how many slots."""
 
-    topic: str = "scheduler"
-    exchange: str = "nova"
-    slots: int = 16
-    """Requests that are processed at the same time."""
-    server: str = "amqp"
-    """``amqp`` (ours, where the bus is RabbitMQ) or ``oslo``."""
-    caller_role: Role | None = "administrator"
-    """That of callers whose context names no roles; None: they may ask for nothing."""
+    topic: Annotated[str, Opt()] = "scheduler"
+    """The topic that requests are sent to. Nova's clients use 'scheduler'."""
+    exchange: Annotated[str, Opt(former="DEFAULT.control_exchange")] = "nova"
+    """The control exchange of the topic. Nova's clients use 'nova'."""
+    slots: Annotated[int, Opt(min=1, max=256)] = 16
+    """Requests that one worker process works on at the same time; further messages stay in the
+    queue for other workers. Requests that wait for the same cluster share a lease of its lock. For
+    more throughput start more workers."""
+    server: Annotated[
+        str,
+        Opt(
+            choices={
+                "amqp": "ours: messages are acknowledged when they are done; none is lost",
+                "oslo": "oslo.messaging's: messages are acknowledged when they arrive",
+            }
+        ),
+    ] = "amqp"
+    """How requests are consumed from RabbitMQ. Callers notice no difference. Other buses are always
+    served by oslo.messaging's server."""
+    caller_role: Annotated[Role | None, Opt(choices=(*ROLES, "none"))] = "administrator"
+    """What clients of the bus may ask for whose messages name no roles, such as
+    scheduler-workerctl: all; all but what is an administrator's; reading; nothing. Messages with
+    roles of Keystone have those that [api] keystone_roles gives them. Messages are not proven: this
+    guards against mistakes, accounts of RabbitMQ against strangers."""
     deliveries: DeliveryLimits = DeliveryLimits()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -14,6 +14,7 @@ from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Aggregates, Hosts, HostState, Values
 from scheduler_worker.model.providers import ProviderUse
 from scheduler_worker.model.requests import Flavor, RequestSpec, SchedulerLimits
+from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.allocations import allocation_on, groups_of, mappings_on
 from scheduler_worker.scheduling.destination import names_destination
 from scheduler_worker.scheduling.equivalence import EquivalenceClasses
@@ -30,8 +31,9 @@ class PlacementOptions(msgspec.Struct, frozen=True):
     """Options of placement that are no unit's, under the names of the configuration."""
 
     default_availability_zone: str = "nova"
-    packing_host_numa_cells_allocation_strategy: bool = False
-    """Fills NUMA cells one after the other instead of evenly."""
+    packing_host_numa_cells_allocation_strategy: Annotated[bool, Opt(mutable=True)] = False
+    """Whether NUMA instances fill a host's cells one after the other, instead of spreading evenly
+    over them."""
     claims_in_placement: bool = False
     """Describes in each selection what Placement is to allocate for it."""
     ranked_hosts: int = 0

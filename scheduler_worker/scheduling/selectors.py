@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from scheduler_worker.model.hosts import Rows, Values
+from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.plugin import NoParameters, Unit, Weigher
 from scheduler_worker.scheduling.ranking import RandomSource, Ranking
 from scheduler_worker.scheduling.ranks import ranks
@@ -21,8 +22,10 @@ from scheduler_worker.scheduling.scales import NormalizedScale, RankScale, RawSc
 class ChoiceParameters(msgspec.Struct, frozen=True):
     """At random among how many of the best hosts one is chosen, and whether among equals."""
 
-    host_subset_size: Annotated[int, Meta(ge=1)] = 1
-    shuffle_best_same_weighed_hosts: bool = False
+    host_subset_size: Annotated[int, Meta(ge=1), Opt(mutable=True)] = 1
+    """The host is drawn at random among this many of the best."""
+    shuffle_best_same_weighed_hosts: Annotated[bool, Opt(mutable=True)] = False
+    """Whether hosts that share the best weight are put into a random order."""
 
 
 class Selector(Unit):

@@ -77,7 +77,9 @@ class World:
         **limits: Any,
     ) -> None:
         self.clock = clock or ManualClock()
-        self.limits = PlacementLimits(**{"wait_timeout_s": 0.0} | limits)
+        self.limits = PlacementLimits(
+            **{"wait_timeout_s": 0.0, "reservation_ttl_s": 300.0} | limits
+        )
         self.state = state or MemoryState(self.clock, hold_timeout_s=self.limits.hold_timeout_s)
         self.options = options or Options.of(
             claims_in_placement=placement is not None, ranked_hosts=5

@@ -372,11 +372,6 @@ def test_settings_that_endanger_the_state_are_logged_while_it_runs(tmp_path, mon
         assert logged.wait(10)
 
 
-def test_novas_control_exchange_is_ours(tmp_path):
-    config = write_config(tmp_path / "c", DEFAULT={"control_exchange": "other"})
-    assert conf.settings(conf.load(["--config-file", str(config)])).rpc.exchange == "other"
-
-
 def test_decisions_are_kept_until_the_last_one_before_a_stop(tmp_path):
     worker = build(tmp_path)
     with worker.running():

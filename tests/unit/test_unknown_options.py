@@ -104,10 +104,3 @@ def test_files_of_a_directory_are_read_too(tmp_path):
     loaded = conf.load(["--config-dir", str(folder)])
     assert loaded.files == [str(path)]
     assert conf.unread(loaded)[0].startswith(f"{path}: [pending] tll ")
-
-
-def test_the_former_name_of_an_option_is_read(tmp_path):
-    path = write_config(tmp_path / "c", cluster_lock={"max_head_start": 7.5})
-    loaded = conf.load(["--config-file", str(path)])
-    assert conf.settings(loaded).placement.max_priority_boost_s == 7.5
-    assert conf.unread(loaded) == []

@@ -13,7 +13,7 @@ from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.service.inventory.inventory import Inventory
-from scheduler_worker.service.inventory.reports import DefaultRatios
+from scheduler_worker.service.inventory.settings import InventorySettings
 from scheduler_worker.service.state.replica import Fleet
 
 _HOSTS = 10
@@ -41,7 +41,7 @@ class _World:
         self._clusters = clusters
         self._inventory = Inventory(
             fleet=Fleet(MemoryState(SystemClock(), hold_timeout_s=3.0), default_cluster="default"),
-            ratios=DefaultRatios(),
+            ratios=InventorySettings().ratios,
             reservation_ttl_s=600.0,
         )
         self._new = self._messages("new")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-import itertools
 import re
-import sys
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +16,7 @@ from reference.metrics import metrics
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.forms import choices, description
 from scheduler_worker.operations.operation import Operation, Page, PageQuery
+from scheduler_worker.options import texts
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 _BEGIN = "<!-- made by `make reference`: do not edit -->"
@@ -111,21 +109,8 @@ def _type(kind: type[msgspec.Struct]) -> Iterator[str]:
 
 
 def _texts(kind: type) -> dict[str, str]:
-    """The strings behind the fields of a class, by field."""
-    module = sys.modules.get(kind.__module__)
-    if module is None or not kind.__module__.startswith("scheduler_worker"):
-        return {}
-    [body] = [
-        node.body
-        for node in ast.walk(ast.parse(inspect.getsource(module)))
-        if isinstance(node, ast.ClassDef) and node.name == kind.__name__
-    ]
-    found = {}
-    for field, text in itertools.pairwise(body):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=said)):
-                found[name] = " ".join(str(said).split())
-    return found
+    """The strings behind the fields of a class of ours, by field."""
+    return texts(kind) if kind.__module__.startswith("scheduler_worker") else {}
 
 
 def _name(kind: Any) -> str:

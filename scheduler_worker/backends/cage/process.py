@@ -68,7 +68,7 @@ class Cage:
             self._process = self._started(file, user, lifeline, theirs)
         except OSError as error:
             self.close()
-            raise ExternalUnitFailed(f"{settings.python} cannot be started: {error}") from None
+            raise ExternalUnitFailed(f"{settings.interpreter} cannot be started: {error}") from None
         finally:
             os.close(lifeline)
             theirs.close()
@@ -99,7 +99,7 @@ class Cage:
             "output_bytes": settings.max_output_bytes,
         }
         return subprocess.Popen(  # noqa: S603 - the operator's interpreter, our script
-            [settings.python, "-I", "-B", str(RUNNER), json.dumps(given)],
+            [settings.interpreter, "-I", "-B", str(RUNNER), json.dumps(given)],
             stdin=lifeline,
             stdout=calls.fileno(),
             stderr=subprocess.DEVNULL,

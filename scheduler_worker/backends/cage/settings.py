@@ -4,33 +4,59 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
+from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.external.contract import OnFailure
 
 
 class CageSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``[external_units]``; times in seconds."""
 
-    directory: Path
-    """Each ``*.py`` in it is a file with units."""
-    python: str = sys.executable
-    user: str | None = "nobody"
-    """Whom the code runs as where this process is root."""
-    timeout_s: float = 2.0
-    """For one call; at most half of it for waiting until a process is free."""
+    directory: Annotated[Path, Opt()]
+    """Directory with units: each *.py in it is a file in the form of oVirt's external scheduler, or
+    with filters and weighers in ours. Not set: there are none. Files are watched. The same files on
+    all workers and API processes; docs/external-units.md."""
+    python: Annotated[str | None, Opt()] = None
+    """The interpreter that runs them, Python 3.9 or later; not set: that of the worker, which units
+    in our own form need. The user below must be able to read its libraries."""
+    user: Annotated[str | None, Opt()] = "nobody"
+    """The user that they run as where the worker runs as root; never root. Otherwise they run as
+    the worker's user."""
+    timeout_s: Annotated[float, Opt(min=0.01, max=60)] = 2.0
+    """Seconds for one call of a unit; then its processes are killed, and the decision goes on
+    without it. The cluster's lock is held meanwhile, so it must be shorter than [cluster_lock]
+    hold_timeout."""
     load_timeout_s: float = 10.0
     """For starting a process and loading its file."""
-    memory_mb: int = 512
-    processes: int = 2
-    """Warm processes for each file: the calls of its units that run at a time."""
-    max_tasks: int = 32
-    """Processes and threads inside a cage."""
-    network: bool = False
-    on_failure: OnFailure = "pass"
-    """What happens to hosts where a filter fails that declares nothing."""
+    memory_mb: Annotated[int, Opt(min=64, max=65_536)] = 512
+    """MiB of address space that each process of a unit may have."""
+    processes: Annotated[int, Opt(min=1, max=64)] = 2
+    """Calls of the units of one file that run at a time, each in a warm process of its own; others
+    wait."""
+    max_tasks: Annotated[int, Opt(min=4, max=4096)] = 32
+    """Processes and threads that a unit may start in a call, all of which end with it."""
+    network: Annotated[bool, Opt()] = False
+    """Whether they may use the network, as a unit that asks an oVirt engine has to."""
+    on_failure: Annotated[
+        OnFailure,
+        Opt(
+            choices={
+                "pass": "all hosts pass a filter that fails, as in oVirt",
+                "refuse": "no host passes a filter that fails",
+            }
+        ),
+    ] = "pass"
+    """What a filter that fails or is too slow does, unless its class declares on_failure. Of a
+    weight that fails every score is 0; of a balance nothing moves."""
     rest_s: float = 0.5
     """For how long a file is not called after two calls in a row had to be killed; after each
     further one twice as long, up to 30 seconds."""
     max_output_bytes: int = 4 * 2**20
+
+    @property
+    def interpreter(self) -> str:
+        """What runs the units."""
+        return self.python or sys.executable

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from scheduler_worker.certificates import File, tls_context
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.options import Opt
 
 DEAD_LETTERS = 10_000
 """How many dead letters are kept; the oldest go first."""
@@ -65,8 +66,12 @@ class QueueNames(NamedTuple):
 class DeliveryLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How large a message may be, and how often it is delivered."""
 
-    max_deliveries: int = 10
-    max_message_bytes: int = 32 * 2**20
+    max_deliveries: Annotated[int, Opt(min=1, max=1000)] = 10
+    """Deliveries of a message that is never finished before it goes to the dead-letter queue
+    <topic>_dead_letters. Only for server = amqp."""
+    max_message_bytes: Annotated[int, Opt(min=4096)] = 32 * 2**20
+    """The size of the largest message that is read; larger ones are refused. Only for server =
+    amqp."""
 
     @property
     def max_bytes_in_flight(self) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Annotated
 
 import msgspec
 
 from scheduler_worker.model.aggregates import listed_values, split_values
 from scheduler_worker.model.hosts import Aggregates, Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.extra_specs import match
 from scheduler_worker.scheduling.plugin import Filter
 
@@ -45,8 +47,12 @@ class _AggregateFilter(Filter):
 class ImageIsolationParameters(msgspec.Struct, frozen=True):
     """Which metadata keys are image properties; no namespace: all of them."""
 
-    aggregate_image_properties_isolation_namespace: str | None = None
-    aggregate_image_properties_isolation_separator: str = "."
+    aggregate_image_properties_isolation_namespace: Annotated[str | None, Opt(mutable=True)] = None
+    """AggregateImagePropertiesIsolation: look only at metadata keys that begin with this and the
+    separator."""
+    aggregate_image_properties_isolation_separator: Annotated[str, Opt(mutable=True)] = "."
+    """AggregateImagePropertiesIsolation: what stands between the namespace and the rest of a
+    key."""
 
 
 class AggregateImagePropertiesIsolation(_AggregateFilter):

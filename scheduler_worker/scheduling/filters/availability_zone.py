@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Annotated
 
 import msgspec
 
 from scheduler_worker.model.aggregates import zones
 from scheduler_worker.model.hosts import Aggregates, Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.plugin import Filter
 
 
 class ZoneParameters(msgspec.Struct, frozen=True):
     """The zone of hosts whose aggregates name none."""
 
-    default_availability_zone: str = "nova"
+    default_availability_zone: Annotated[str, Opt(mutable=True)] = "nova"
+    """The availability zone of hosts that are in no aggregate with one."""
 
 
 class AvailabilityZoneFilter(Filter):

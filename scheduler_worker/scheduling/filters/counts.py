@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from scheduler_worker.model.aggregates import lowest, raw_values
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.plugin import Filter
 
 
 class IoOpsParameters(msgspec.Struct, frozen=True):
     """The most I/O operations a host may have under way."""
 
-    max_io_ops_per_host: int = 8
+    max_io_ops_per_host: Annotated[int, Opt(min=0, mutable=True)] = 8
+    """IoOpsFilter: a host with this many instances being built, resized, rescued and so on takes no
+    more. The aggregate metadata key of that name overrides it for AggregateIoOpsFilter."""
 
 
 class NumInstancesParameters(msgspec.Struct, frozen=True):
     """The most instances a host may have."""
 
-    max_instances_per_host: int = 50
+    max_instances_per_host: Annotated[int, Opt(min=1, mutable=True)] = 50
+    """NumInstancesFilter: a host with this many instances takes no more. The aggregate metadata key
+    of that name overrides it for AggregateNumInstancesFilter."""
 
 
 class _CountFilter(Filter):

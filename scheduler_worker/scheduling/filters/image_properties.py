@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Callable, Hashable
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from packaging.version import InvalidVersion, Version
@@ -15,12 +15,20 @@ from scheduler_worker.errors import RequestError
 from scheduler_worker.model.host_records import HvSpec
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.options import Opt
 from scheduler_worker.scheduling import host_attributes
 from scheduler_worker.scheduling.plugin import Filter
 
 _ARCHITECTURES = {"amd64": "x86_64"} | dict.fromkeys(
     ("i386", "i486", "i586", "x86_32", "x86_32p"), "i686"
 )
+_KNOWN_ARCHITECTURES = (
+    *("alpha", "armv6", "armv7l", "armv7b", "aarch64", "cris", "i686", "ia64", "lm32"),
+    *("m68k", "microblaze", "microblazeel", "mips", "mipsel", "mips64", "mips64el"),
+    *("openrisc", "parisc", "parisc64", "ppc", "ppcle", "ppc64", "ppc64le", "ppcemb", "s390"),
+    *("s390x", "sh4", "sh4eb", "sparc", "sparc64", "unicore32", "x86_64", "xtensa", "xtensaeb"),
+)
+"""Nova's."""
 _HYPERVISORS = {"xapi": "xen"}
 _MODES = {"pv": "xen", "hv": "hvm", "baremetal": "hvm"}
 
@@ -50,7 +58,10 @@ class _Wanted(msgspec.Struct, frozen=True):
 class ArchitectureParameters(msgspec.Struct, frozen=True):
     """The architecture of images that name none; None: any."""
 
-    image_properties_default_architecture: str | None = None
+    image_properties_default_architecture: Annotated[
+        str | None, Opt(choices=_KNOWN_ARCHITECTURES, mutable=True)
+    ] = None
+    """The CPU architecture of images that name none, such as x86_64."""
 
 
 class ImagePropertiesFilter(Filter):

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.plugin import Filter
 
 
 class IsolatedHostsParameters(msgspec.Struct, frozen=True):
     """Which hosts are reserved for which images."""
 
-    isolated_images: tuple[str, ...] = ()
-    isolated_hosts: tuple[str, ...] = ()
-    restrict_isolated_hosts_to_isolated_images: bool = True
+    isolated_images: Annotated[tuple[str, ...], Opt(mutable=True)] = ()
+    """IsolatedHostsFilter: ids of the images that may run on isolated_hosts only."""
+    isolated_hosts: Annotated[tuple[str, ...], Opt(mutable=True)] = ()
+    """IsolatedHostsFilter: names of the hosts for isolated_images."""
+    restrict_isolated_hosts_to_isolated_images: Annotated[bool, Opt(mutable=True)] = True
+    """IsolatedHostsFilter: whether isolated_hosts take isolated_images only."""
 
 
 class IsolatedHostsFilter(Filter):

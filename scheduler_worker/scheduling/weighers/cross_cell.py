@@ -8,6 +8,7 @@ import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, Values
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.options import MULTIPLIERS
 from scheduler_worker.scheduling.plugin import Weigher
 
 
@@ -20,7 +21,7 @@ class CrossCellWeigher(Weigher):
 
     reads_use = False
     option = "cross_cell_move_weight_multiplier"
-    default_factor = 1000000.0
+    default_factor = MULTIPLIERS.cross_cell_move_weight_multiplier
 
     def applies(self, spec: RequestSpec) -> bool:
         destination = spec.requested_destination

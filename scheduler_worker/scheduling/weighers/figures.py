@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.options import MULTIPLIERS
 from scheduler_worker.scheduling.plugin import Weigher
 
 
@@ -76,7 +77,7 @@ class IoOpsWeigher(_Figure):
     minval = 0
     column = "num_io_ops"
     option = "io_ops_weight_multiplier"
-    default_factor = -1.0
+    default_factor = MULTIPLIERS.io_ops_weight_multiplier
 
 
 class NumInstancesWeigher(_Figure):
@@ -88,7 +89,7 @@ class NumInstancesWeigher(_Figure):
 
     column = "num_instances"
     option = "num_instances_weight_multiplier"
-    default_factor = 0.0
+    default_factor = MULTIPLIERS.num_instances_weight_multiplier
 
 
 class HypervisorVersionWeigher(_Figure):
@@ -114,7 +115,7 @@ class BuildFailureWeigher(_Figure):
     reads_use = False
     column = "failed_builds"
     option = "build_failure_weight_multiplier"
-    default_factor = 1000000.0
+    default_factor = MULTIPLIERS.build_failure_weight_multiplier
 
     def multiplier(self, hosts: Hosts) -> Values | float:
         return -1 * super().multiplier(hosts)

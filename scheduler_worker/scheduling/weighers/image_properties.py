@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -11,6 +11,8 @@ import numpy as np
 from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.image_properties import under_present_names
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.options import Opt
+from scheduler_worker.scheduling.options import MULTIPLIERS
 from scheduler_worker.scheduling.plugin import UnitContext, Weigher
 from scheduler_worker.scheduling.weighers.settings import ratios
 
@@ -20,7 +22,8 @@ _PREFIX = "image_"
 class ImagePropertiesParameters(msgspec.Struct, frozen=True):
     """``property=ratio`` items; if there are any, only these image properties count."""
 
-    image_props_weight_setting: tuple[str, ...] = ()
+    image_props_weight_setting: Annotated[tuple[str, ...], Opt(mutable=True)] = ()
+    """property=ratio items; with any, only these image properties count."""
 
 
 class ImagePropertiesWeigher(Weigher):
@@ -36,7 +39,7 @@ class ImagePropertiesWeigher(Weigher):
     """
 
     option = "image_props_weight_multiplier"
-    default_factor = 0.0
+    default_factor = MULTIPLIERS.image_props_weight_multiplier
     parameters_type = ImagePropertiesParameters
 
     def __init__(self, context: UnitContext | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from scheduler_worker.errors import ComputeHostMetricNotFound
 from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.plugin import UnitContext, Weigher
 from scheduler_worker.scheduling.weighers.settings import ratios
 
@@ -25,9 +26,17 @@ _LARGEST = 1e18
 class MetricsParameters(msgspec.Struct, frozen=True):
     """``[metrics]``: metric=ratio items, and how a host without one of the metrics is weighed."""
 
-    metrics_weight_setting: tuple[str, ...] = ()
-    metrics_required: bool = True
-    metrics_weight_of_unavailable: float = -10000.0
+    metrics_weight_setting: Annotated[
+        tuple[str, ...], Opt(name="weight_setting", mutable=True)
+    ] = ()
+    """metric=ratio items, such as cpu.percent=-1.0; the weight is the sum of metric x ratio."""
+    metrics_required: Annotated[bool, Opt(name="required", mutable=True)] = True
+    """Whether a host without one of the metrics is an error. If not, such a host weighs
+    weight_of_unavailable."""
+    metrics_weight_of_unavailable: Annotated[
+        float, Opt(name="weight_of_unavailable", mutable=True)
+    ] = -10000.0
+    """The weight of a host without one of the metrics."""
 
 
 class MetricsWeigher(Weigher):

@@ -65,9 +65,9 @@ _CHUNK = 500
 class DefaultRatios(msgspec.Struct, frozen=True):
     """Allocation ratios of hosts that report none (or 0.0)."""
 
-    cpu: float = 4.0
-    ram: float = 1.0
-    disk: float = 1.0
+    cpu: float
+    ram: float
+    disk: float
 
 
 class _Update(NamedTuple):

@@ -12,7 +12,7 @@ import math
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,7 @@ from scheduler_worker.model.allocation_candidates import (
 from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.hosts import ClaimOrReservation
 from scheduler_worker.model.providers import FLAVOR_CLASSES
+from scheduler_worker.options import Opt
 from scheduler_worker.placement import Allocations, CandidateSource, Sharing
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.prefilters import hosts as facts
@@ -61,8 +62,9 @@ class AskingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How many questions are under way at a time."""
     timeout_s: float = 60.0
     """How long a request waits for Placement if its caller does not say."""
-    limit: int = 1000
-    """How many candidates an answer has, at most."""
+    max_placement_results: Annotated[int, Opt(min=1)] = 1000
+    """Allocation candidates that Placement is asked for at most, for requests that take from
+    sharing providers and are not bound to certain hosts."""
 
 
 class AskingPorts(msgspec.Struct, frozen=True):
@@ -128,7 +130,7 @@ class Asking:
         if known is not None and not concerns(needs, known, below):
             return _with(request, None)
         aggregates = self._deps.fleet.globals.aggregates.values()
-        asked = queries(spec, needs, list(aggregates), self._settings.limit)
+        asked = queries(spec, needs, list(aggregates), self._settings.max_placement_results)
         question = Question(
             (asked, explains),
             lambda timeout_s, _: self._answer(asked, needs, timeout_s, explains=explains),

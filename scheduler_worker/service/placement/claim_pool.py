@@ -15,7 +15,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,7 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.model.allocations import Amounts, Consumer
 from scheduler_worker.observer import Observer
+from scheduler_worker.options import Opt
 from scheduler_worker.placement import Allocations, ClaimRefusal, Why
 from scheduler_worker.ports import Clock
 from scheduler_worker.service.placement.pauses import Pauses
@@ -53,12 +54,21 @@ _UNDO_FOR_S = 300.0
 class ClaimSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How claims are written."""
 
-    batch: int = 50
-    """How many requests are written at once, at most."""
-    workers: int = 2
-    """How many threads write."""
-    timeout_s: float = 60.0
-    """How long a request waits for Placement if its caller does not say."""
+    enabled: Annotated[bool, Opt()] = False
+    """Whether every chosen host is claimed in Placement before the caller is answered, as
+    nova-scheduler does. Needs the extra `nova` and the group [placement] of nova.conf, whose
+    options (auth_type, auth_url, region_name, valid_interfaces, endpoint_override, cafile, timeout,
+    ...) are those of keystoneauth. The same in all workers; docs/nova-cloud.md."""
+    batch: Annotated[int, Opt(min=1, max=500)] = 50
+    """Requests whose claims are written to Placement together, at most. Those that wait while all
+    writers are busy are the next batch."""
+    workers: Annotated[int, Opt(min=1, max=64)] = 2
+    """Requests to Placement that a worker has under way at a time, each over a kept connection. Few
+    make large batches, which cost Placement less."""
+    timeout_s: Annotated[float, Opt(min=1, max=600)] = 60.0
+    """Seconds that a request waits for Placement while that is away or slow, or others write
+    faster, if its caller does not say how long it waits itself; also for its allocation
+    candidates."""
 
 
 class ClaimRefused(Exception):

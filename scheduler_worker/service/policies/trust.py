@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 
 from scheduler_worker.errors import BackendError, StateUnavailable
+from scheduler_worker.options import Opt
 from scheduler_worker.ports import Attestation, Clock
 from scheduler_worker.scheduling.filters.trusted import TrustLevels, TrustSource
 from scheduler_worker.service.state.replica import Fleet
@@ -16,15 +18,22 @@ from scheduler_worker.service.state.replica import Fleet
 class AttestationService(msgspec.Struct, frozen=True, kw_only=True):
     """How to reach an attestation service; ``auth_blob`` is a secret."""
 
-    server: str
-    port: int = 8443
-    api_url: str = "/OpenAttestationWebServices/V1.0"
-    auth_blob: str | None = None
-    ca_file: str | None = None
-    insecure: bool = False
-    """Accept any certificate: a man in the middle can make every host trusted."""
-    lasts_s: float = 60.0
-    """How long a polled level is valid."""
+    server: Annotated[str, Opt(name="attestation_server", form="host")]
+    """Name or address of the attestation service; without one TrustedFilter trusts no host."""
+    port: Annotated[int, Opt(name="attestation_port", form="port")] = 8443
+    """Port of the attestation service, which speaks TLS."""
+    api_url: Annotated[str, Opt(name="attestation_api_url")] = "/OpenAttestationWebServices/V1.0"
+    """The path of the service's API, before /PollHosts."""
+    auth_blob: Annotated[str | None, Opt(name="attestation_auth_blob", secret=True)] = None
+    """Sent to the service in the header x-auth-blob."""
+    ca_file: Annotated[str | None, Opt(name="attestation_server_ca_file")] = None
+    """File with the CA certificates that the service's certificate is verified against; the
+    system's if unset."""
+    lasts_s: Annotated[int, Opt(name="attestation_auth_timeout", min=2)] = 60
+    """Seconds for which an answer is valid; the service is asked twice in this time."""
+    insecure: Annotated[bool, Opt(name="attestation_insecure_ssl")] = False
+    """Whether the service's certificate is not verified. A man in the middle can then make hosts
+    trusted."""
     timeout_s: float = 5.0
     """For connecting, and for each read of the response."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,7 @@ from scheduler_worker import events
 from scheduler_worker.errors import BusUnavailable, Undeliverable
 from scheduler_worker.model.host_records import HostRecord, is_silent
 from scheduler_worker.observer import Observer
+from scheduler_worker.options import Opt
 from scheduler_worker.ports import Clock, Publisher
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.tuning.host_states import (
@@ -44,13 +45,24 @@ _MAX_INTERVALS = 3
 class TuningSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of tuning; times in seconds."""
 
-    interval_s: float = 0.0
-    """From one cycle to the next; 0: tuning is off."""
-    samples: int = 10
-    """Reports in the window of an average."""
-    agent_topic: str = "tuning_agent"
-    policy_files: tuple[str, ...] = ()
-    clusters_file: str | None = None
+    enabled: Annotated[bool, Opt()] = False
+    """Whether this worker takes part in tuning. Each cluster is tuned by one of the workers that
+    do; if that one stops, another takes over."""
+    interval_s: Annotated[float, Opt(min=0, max=3600)] = 15.0
+    """Seconds from one evaluation of a cluster to the next; 0: there is none. Not shorter than the
+    interval of the hosts' reports. The same in all workers: one that misses its turn loses it after
+    twice this time, at least a second."""
+    samples: Annotated[int, Opt(min=1, max=100)] = 10
+    """Reports of a host over which averages (names that end in _avg) are taken."""
+    policy_files: Annotated[tuple[str, ...], Opt(mutable=True)] = ()
+    """Files with policies, and directories of which each *.yaml is one. The name of a policy is
+    that of its file without .yaml. They are read again before each evaluation; a policy that does
+    not load leaves the one before it in force."""
+    clusters_file: Annotated[str | None, Opt(mutable=True)] = None
+    """A YAML file that limits policies to clusters and gives them parameters; see docs/tuning.md.
+    It is read again like policies."""
+    agent_topic: Annotated[str, Opt(regex=r"^[A-Za-z0-9_.-]{1,100}$")] = "tuning_agent"
+    """Topic of the hosts' agents; apply_tuning is cast to it, with the host as the server."""
     silent_after_s: float = 60.0
     """Hosts without a report for this long are not tuned."""
 

@@ -453,7 +453,7 @@ def test_vms_may_be_reported_as_a_list(scenario):
 def test_without_an_interval_there_is_no_tuning(scenario):
     off = Tuner(
         scenario.world.fleet, scenario.files, scenario.agents, scenario.world.clock,
-        settings=type(scenario.settings)(),
+        settings=type(scenario.settings)(interval_s=0.0),
     )  # fmt: skip
     off.task.start()
     assert not off.task.is_running

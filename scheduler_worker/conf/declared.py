@@ -1,0 +1,185 @@
+"""Makes oslo.config's options of the fields that are declared as such, and reads structs of them.
+
+The only module that makes options for the configuration files.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Meta, structs
+from oslo_config import cfg
+
+from scheduler_worker.options import Opt, texts
+
+DEFAULT = "DEFAULT"
+
+_UNIT = re.compile(r"_(s|mb)$")
+_FORMS = {"host": cfg.HostAddressOpt, "port": cfg.PortOpt, "multi": cfg.MultiStrOpt}
+_CLASSES = {
+    bool: cfg.BoolOpt,
+    float: cfg.FloatOpt,
+    int: cfg.IntOpt,
+    str: cfg.StrOpt,
+    Path: cfg.StrOpt,
+    Literal: cfg.StrOpt,
+    tuple: cfg.ListOpt,
+}
+_READ: Mapping[Any, Any] = {tuple: tuple, Path: Path, Mapping: dict}
+"""What makes a field's value of an option's, where these differ in type."""
+
+Listed = list[tuple[str | None, list[Any]]]
+"""Options by their group, as oslo.config lists them; None is ``[DEFAULT]``."""
+
+_fields = cache(structs.fields)
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+
+
+class Declared(NamedTuple):
+    """A field that is an option."""
+
+    struct: type[msgspec.Struct]
+    field: structs.FieldInfo
+    opt: Opt
+    group: str
+
+    @property
+    def name(self) -> str:
+        """The name that files give it."""
+        return self.opt.name or _UNIT.sub("", self.field.name)
+
+    def value(self, conf: Any) -> Any:
+        """The present value, as the field has it."""
+        found = (conf if self.group == DEFAULT else conf[self.group])[self.name]
+        if found is None:
+            return None
+        return _READ.get(_origin(_plain(self.field.type)), lambda value: value)(found)
+
+    def option(self, help_text: str | None = None) -> cfg.Opt:
+        """The option of oslo.config."""
+        opt, kind = self.opt, _plain(self.field.type)
+        group, _, name = (opt.former or "").rpartition(".")
+        common = {
+            "help": opt.help or help_text,
+            "default": self._default(),
+            "secret": opt.secret,
+            "mutable": opt.mutable,
+            "sample_default": opt.sample_default,
+            "deprecated_name": name or None,
+            "deprecated_group": group or None,
+        }
+        if opt.form:
+            return _FORMS[opt.form](self.name, **common)
+        origin = _origin(kind)
+        if origin is Mapping:
+            choices = list(typing.get_args(typing.get_args(kind)[1]))
+            values = cfg.types.Dict(cfg.types.String(choices=choices))
+            return cfg.Opt(self.name, type=values, **common)
+        return _CLASSES[origin](self.name, **common, **dict(self._limits(kind)))
+
+    def _default(self) -> Any:
+        field = self.field
+        if field.default_factory is not msgspec.NODEFAULT:
+            return field.default_factory()
+        if field.default is msgspec.NODEFAULT:
+            return None
+        return list(field.default) if isinstance(field.default, tuple) else field.default
+
+    def _limits(self, kind: Any) -> Iterator[tuple[str, Any]]:
+        opt = self.opt
+        metas = (each.ge for each in self.field.type.__metadata__ if isinstance(each, Meta))
+        least = next(metas, None) if opt.min is None else opt.min
+        for name, bound in (("min", least), ("max", opt.max)):
+            if bound is not None:
+                yield name, float(bound) if kind is float else bound
+        choices = opt.choices or (typing.get_args(kind) if _origin(kind) is Literal else ())
+        if choices:
+            yield "choices", list(choices.items() if isinstance(choices, Mapping) else choices)
+        if opt.regex is not None:
+            yield "regex", opt.regex
+
+
+class Table:
+    """The structs whose options are in a group; an option may name another group."""
+
+    def __init__(self, **structs_of: Sequence[type[msgspec.Struct]]) -> None:
+        self._groups = {each: group for group, some in structs_of.items() for each in some}
+        self.declared = [each for kind in self._groups for each in self._declared(kind, DEFAULT)]
+        self.options = self._listed({})
+        """Without help texts."""
+
+    @cached_property
+    def with_help(self) -> Listed:
+        """The options with their help texts, which takes reading the sources of all structs."""
+        return self._listed({kind: texts(kind) for kind in {each.struct for each in self.declared}})
+
+    def read(self, conf: Any, kind: type[Struct], **given: Any) -> Struct:
+        """A struct with the present values of its options, and what is given beside or instead.
+
+        A part that may be None is None where its ``enabled`` is off, or where an option of it that
+        has no default is not set.
+        """
+        return self._read(conf, kind, DEFAULT, given)
+
+    def _read(self, conf: Any, kind: type[Struct], group: str, given: dict[str, Any]) -> Struct:
+        group = self._groups.get(kind, group)
+        for field in _fields(kind):
+            if field.name in given:
+                continue
+            if (opt := _opt(field)) is not None:
+                given[field.name] = Declared(kind, field, opt, opt.group or group).value(conf)
+            elif (part := _part(field)) is not None:
+                made = self._read(conf, part, group, {})
+                given[field.name] = made if field.type == part or _is_set(made) else None
+        return kind(**given)
+
+    def _declared(self, kind: type[msgspec.Struct], group: str) -> Iterator[Declared]:
+        group = self._groups.get(kind, group)
+        for field in _fields(kind):
+            if (opt := _opt(field)) is not None:
+                yield Declared(kind, field, opt, opt.group or group)
+            elif (part := _part(field)) is not None and part not in self._groups:
+                yield from self._declared(part, group)
+
+    def _listed(self, said: Mapping[type, Mapping[str, str]]) -> Listed:
+        listed: dict[str | None, list[Any]] = {}
+        for each in self.declared:
+            options = listed.setdefault(None if each.group == DEFAULT else each.group, [])
+            options.append(each.option(said.get(each.struct, {}).get(each.field.name)))
+        return list(listed.items())
+
+
+def _is_set(part: msgspec.Struct) -> bool:
+    required = (each.name for each in _fields(type(part)) if each.required)
+    return getattr(part, "enabled", True) and all(getattr(part, each) for each in required)
+
+
+def _opt(field: structs.FieldInfo) -> Opt | None:
+    metadata = getattr(field.type, "__metadata__", ())
+    return next((each for each in metadata if isinstance(each, Opt)), None)
+
+
+def _part(field: structs.FieldInfo) -> type[msgspec.Struct] | None:
+    kind = _plain(field.type)
+    return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
+
+
+def _plain(kind: Any) -> Any:
+    """A type without annotation, and without None as an alternative."""
+    if typing.get_origin(kind) is typing.Annotated:
+        return _plain(typing.get_args(kind)[0])
+    if _origin(kind) in {types.UnionType, typing.Union}:
+        return _plain(next(each for each in typing.get_args(kind) if each is not type(None)))
+    return kind
+
+
+def _origin(kind: Any) -> Any:
+    """``tuple`` of ``tuple[str, ...]``."""
+    return typing.get_origin(kind) or kind
