@@ -1,4 +1,4 @@
-"""A field that is added to a resource in one place is on every edge and in the reference."""
+"""What is added in one place is everywhere: a field of a resource, an event, an option."""
 
 import json
 import os
@@ -31,6 +31,23 @@ print(json.dumps({
 }))
 """
 
+HAPPENS = """
+import json
+from scheduler_worker import events
+from scheduler_worker.model.worker_reports import WorkerReport
+from scheduler_worker.monitoring.health import Load
+from scheduler_worker.monitoring.recent import Recent
+from scheduler_worker.service.health import rules
+
+worker = Recent(Load)
+worker.count(events.SHELVES, "upper")
+[finding] = rules._troubles({"one": WorkerReport(lately=worker.lately())})
+print(json.dumps({
+    "metrics": 'scheduler_shelves_total{shelf="upper"} 1.0' in worker.exposition()[1].decode(),
+    "Health": [finding.check, finding.message, finding.fix],
+}))
+"""
+
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
@@ -52,12 +69,15 @@ def run(copy: Path, *words: str) -> str:
     ).stdout
 
 
+def insert(module: Path, before: str, line: str) -> None:
+    text = module.read_text()
+    assert text.count(before) == 1
+    module.write_text(text.replace(before, f"{line}\n{before}"))
+
+
 def test_a_field_of_a_resource_is_added_in_one_place(copy: Path) -> None:
     resource = copy / "scheduler_worker/operations/reservations.py"
-    place = "    expires_at: datetime | None\n"
-    text = resource.read_text()
-    assert text.count(place) == 1
-    resource.write_text(text.replace(place, f'{place}    shelf: str = "upper"\n'))
+    insert(resource, "    vcpus: int\n", '    shelf: str = "upper"')
     found = json.loads(run(copy, "-c", PROGRAM))
     assert found.pop("OpenAPI")["shelf"] == {"type": "string", "default": "upper"}
     assert {edge: each["shelf"] for edge, each in found.items()} == dict.fromkeys(
@@ -65,3 +85,39 @@ def test_a_field_of_a_resource_is_added_in_one_place(copy: Path) -> None:
     )
     run(copy, "tools/reference")
     assert "`shelf`" in (copy / "docs/rest-v1.md").read_text()
+
+
+def test_an_event_is_added_in_one_place(copy: Path) -> None:
+    event = (
+        'SHELVES: Final = Count("shelves_total", "shelves that fell", ("shelf",),\n'
+        '    troubles={"": Trouble("shelves fell", "SchedulerSlow", "Put them up")})'
+    )
+    insert(copy / "scheduler_worker/events.py", "# The REST API\n", event)
+    found = json.loads(run(copy, "-c", HAPPENS))
+    assert found["metrics"]
+    assert found["Health"] == [
+        "worker one",
+        "shelves fell: 1 in the last five minutes",
+        "Put them up (docs/runbook.md, SchedulerSlow)",
+    ]
+    run(copy, "tools/reference")
+    row = "| `scheduler_shelves_total` | counter | `shelf` | shelves that fell |"
+    assert row in (copy / "docs/monitoring.md").read_text()
+
+
+def test_an_option_is_added_in_one_place(copy: Path) -> None:
+    option = (
+        '    shelf: Annotated[Literal["upper", "lower"], Opt()] = "upper"\n'
+        '    """Where books stand."""'
+    )
+    insert(copy / "scheduler_worker/service/feed/settings.py", "    overlap_s:", option)
+    sample = run(copy, "-m", "oslo_config.generator", "--namespace", "scheduler_worker")
+    assert "# Where books stand. (string value)\n" in sample
+    assert "#shelf = upper\n" in sample
+    (copy / "w.conf").write_text("[nova_feed]\nshelf = middle\n")
+    program = (
+        "from scheduler_worker import conf\n"
+        "try: conf.settings(conf.load(['--config-file', 'w.conf']))\n"
+        "except conf.ConfigError as error: print(error)"
+    )
+    assert "[nova_feed] shelf: " in run(copy, "-c", program)
