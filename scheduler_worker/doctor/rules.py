@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from scheduler_worker import mends
+from msgspec import structs
+
 from scheduler_worker.model.feed import ChangedRow, ServiceStates
 from scheduler_worker.model.findings import Finding, failed, ok, warning
 from scheduler_worker.model.provider_readings import Listed
@@ -158,23 +159,15 @@ def providers(check: str, nodes: Mapping[str, str], found: Sequence[Listed]) -> 
 
 def workers(check: str, us: WorkerFacts, found: Sequence[WorkerFacts]) -> Iterator[Finding]:
     """Whether the workers that share the state agree with this configuration."""
-    others = [each for each in found if each.topic == us.topic and not each.is_dry_run]
-    is_well = True
-    if not us.is_dry_run:
-        for option, differs in (
-            ("[nova_claims] enabled", [e.name for e in others if e.is_claiming != us.is_claiming]),
-            ("[nova_feed] enabled", [e.name for e in others if e.is_feeding != us.is_feeding]),
-        ):
-            if differs:
-                is_well = False
-                yield failed(
-                    check,
-                    f"{option} is not as for the workers that serve: {listed(sorted(differs))}",
-                    mends.SAME_CONFIGURATION,
-                )
-    unsettled = [*health.versions(check, [us, *found]), *health.drained(check, others)]
-    yield from unsettled
-    if is_well and not unsettled:
+    here = structs.replace(us, name="this configuration")
+    ours = [each for each in found if each.topic == us.topic]
+    problems = [
+        *health.configuration(check, [here, *ours]),
+        *health.versions(check, [us, *found]),
+        *health.drained(check, [each for each in ours if not each.is_dry_run]),
+    ]
+    yield from problems
+    if not problems:
         names = listed(sorted(each.name for each in found)) or "none"
         yield ok(check, f"{len(found)} workers share the state: {names}")
 

@@ -161,7 +161,7 @@ def test_workers_beside_it_are_known_and_must_agree(maria, examined, placement):
         assert (
             "failed",
             "the workers",
-            "[nova_claims] enabled is not as for the workers that serve: w1",
+            "[nova_claims] enabled is on for this configuration, and off for w1",
         ) in found
         status, found = examined(config)
         assert status == 0

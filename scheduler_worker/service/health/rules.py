@@ -43,7 +43,7 @@ def findings(workers: Sequence[Reported]) -> Iterator[Finding]:
     facts = [each.facts for each in heard]
     yield from drained(WORKERS, facts)
     yield from versions(WORKERS, facts)
-    yield from _configuration(facts)
+    yield from configuration(WORKERS, facts)
     reports = {each.name: each.report for each in heard if each.report is not None}
     yield from _feed(reports)
     yield from _hosts(reports)
@@ -101,7 +101,8 @@ def _mend_of(missing: str, is_feeding: bool) -> str:
     return mends.of_state(missing)
 
 
-def _configuration(found: Sequence[WorkerFacts]) -> Iterator[Finding]:
+def configuration(check: str, found: Sequence[WorkerFacts]) -> Iterator[Finding]:
+    """Whether the workers of each topic agree on where hosts come from and are claimed."""
     serving = [each for each in found if not each.is_dry_run]
     options: dict[str, Callable[[WorkerFacts], bool]] = {
         "[nova_claims] enabled": lambda each: each.is_claiming,
@@ -114,7 +115,7 @@ def _configuration(found: Sequence[WorkerFacts]) -> Iterator[Finding]:
             off = sorted(each.name for each in of_topic if not is_on(each))
             if on and off:
                 message = f"{option} is on for {listed(on)}, and off for {listed(off)}"
-                yield failed(WORKERS, message, mends.SAME_CONFIGURATION)
+                yield failed(check, message, mends.SAME_CONFIGURATION)
 
 
 def parts_of(reports: Iterable[WorkerReport]) -> dict[str, PartReport]:

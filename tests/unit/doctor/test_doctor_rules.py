@@ -149,7 +149,7 @@ def test_workers_that_agree_are_counted():
 def test_claims_of_some_workers_alone_are_a_failure():
     [found] = rules.workers("w", US, [worker("a", is_claiming=False), worker("b")])
     assert found.status is Status.FAILED
-    assert found.message == ("[nova_claims] enabled is not as for the workers that serve: a")
+    assert found.message == ("[nova_claims] enabled is on for b, this configuration, and off for a")
 
 
 @pytest.mark.parametrize("others", [{"topic": "other"}, {"is_dry_run": True}])
