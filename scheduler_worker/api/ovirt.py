@@ -21,8 +21,8 @@ from scheduler_worker.api.calls import COMPLETE, Reply, WebCall
 from scheduler_worker.api.faults import IMMUTABLE, Refusal, refusal_of
 from scheduler_worker.api.presentation import (
     POSITIONS,
-    ClusterView,
     Presentation,
+    ShownCluster,
     cluster_id,
     own_parameters,
     parameters_of,
@@ -36,7 +36,7 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.model.policies import NOVA
 from scheduler_worker.operations.access import Access
-from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.rights import Rights
 from scheduler_worker.policy_store import StoredPolicy
 from scheduler_worker.ports import Clock
@@ -114,7 +114,7 @@ class OvirtApi:
         return Reply(self._presentation(call).unit(self._admin.library.unit(unit_id)))
 
     def remove_unit(self, call: WebCall, unit_id: str) -> Reply:
-        self._check(call, Action.DELETE_UNIT, unit_id)
+        self._check(call, Right.DELETE_UNIT, unit_id)
         unit = self._admin.library.unit(unit_id)
         users = [
             each.document.name
@@ -139,7 +139,7 @@ class OvirtApi:
         return Reply(self._policy(call, self._admin.library.policy(policy_id)))
 
     def add_policy(self, call: WebCall) -> Reply:
-        self._check(call, Action.CREATE, "")
+        self._check(call, Right.CREATE, "")
         given = call.read(types.Policy)
         if not given.name:
             raise Incomplete("SchedulingPolicy", ["name"])
@@ -150,10 +150,10 @@ class OvirtApi:
 
     def clone_policy(self, call: WebCall, policy_id: str) -> Reply:
         """A copy under another name, also of a locked policy."""
-        self._check(call, Action.CREATE, policy_id)
+        self._check(call, Right.CREATE, policy_id)
         given = call.read(types.Action).scheduling_policy or types.Policy()
         if not given.name:
-            raise Incomplete("Action", ["schedulingPolicy.name"])
+            raise Incomplete("Right", ["schedulingPolicy.name"])
         stored = self._admin.library.policy(policy_id)
         names = ("description", "properties", *_NOT_SET)
         _check_unchanged(given, self._full(call, stored), names)
@@ -172,7 +172,7 @@ class OvirtApi:
         return Reply(policy, status=201, location=policy.href)
 
     def update_policy(self, call: WebCall, policy_id: str) -> Reply:
-        self._check_edit(call, Action.EDIT, policy_id)
+        self._check_edit(call, Right.EDIT, policy_id)
         given = call.read(types.Policy)
         _check_same_id(given, policy_id)
         _check_unchanged(given, self._full(call, self._admin.library.policy(policy_id)), _NOT_SET)
@@ -181,7 +181,7 @@ class OvirtApi:
         return Reply(self._policy(call, changed))
 
     def remove_policy(self, call: WebCall, policy_id: str) -> Reply:
-        self._check_edit(call, Action.DELETE, policy_id)
+        self._check_edit(call, Right.DELETE, policy_id)
         with _doing("Cannot remove Scheduling Policy."):
             try:
                 self._admin.remove(policy_id, call.actor)
@@ -233,7 +233,7 @@ class OvirtApi:
         return Reply(self._member(call, self._admin.library.policy(policy_id), kind, unit_id))
 
     def add_filter(self, call: WebCall, policy_id: str) -> Reply:
-        self._check_edit(call, Action.EDIT, policy_id)
+        self._check_edit(call, Right.EDIT, policy_id)
         given = call.read(types.Filter)
         unit_id = _unit_id(given, "Filter")
         with _doing("Cannot edit Scheduling Policy."):
@@ -244,7 +244,7 @@ class OvirtApi:
         return Reply(self._member(call, made, UnitKind.FILTER, unit_id))
 
     def add_weight(self, call: WebCall, policy_id: str) -> Reply:
-        self._check_edit(call, Action.EDIT, policy_id)
+        self._check_edit(call, Right.EDIT, policy_id)
         given = call.read(types.Weight)
         unit_id = _unit_id(given, "Weight")
         factor = 1.0 if given.factor is None else given.factor
@@ -253,14 +253,14 @@ class OvirtApi:
         return Reply(self._member(call, made, UnitKind.WEIGHT, unit_id))
 
     def add_balance(self, call: WebCall, policy_id: str) -> Reply:
-        self._check_edit(call, Action.EDIT, policy_id)
+        self._check_edit(call, Right.EDIT, policy_id)
         unit_id = _unit_id(call.read(types.Balance), "Balance")
         with _doing("Cannot edit Scheduling Policy."):
             made = self._admin.set_balance(policy_id, unit_id, call.actor)
         return Reply(self._member(call, made, UnitKind.BALANCE, unit_id))
 
     def remove_member(self, call: WebCall, policy_id: str, kind: UnitKind, unit_id: str) -> Reply:
-        self._check_edit(call, Action.EDIT, policy_id)
+        self._check_edit(call, Right.EDIT, policy_id)
         with _doing("Cannot edit Scheduling Policy."):
             self._admin.remove_unit_use(policy_id, kind, unit_id, call.actor)
         return Reply(COMPLETE)
@@ -313,14 +313,14 @@ class OvirtApi:
     def add_cluster(self, call: WebCall) -> Reply:
         """Clusters are made by the reports of their hosts."""
         given = call.read(types.Cluster)
-        self._check(call, Action.ATTACH, given.name or "", [given.name or ""])
+        self._check(call, Right.ATTACH, given.name or "", [given.name or ""])
         raise Refusal(
             409, "[Cannot add Cluster. A cluster appears with the first report of one of its hosts]"
         )
 
     def update_cluster(self, call: WebCall, cluster: str) -> Reply:
         view = self._view(cluster)
-        self._check(call, Action.ATTACH, view.name, [view.name])
+        self._check(call, Right.ATTACH, view.name, [view.name])
         given = call.read(types.Cluster)
         _check_same_id(given, view.id)
         _check_unchanged(given, types.Cluster(name=view.name), ("name",))
@@ -334,7 +334,7 @@ class OvirtApi:
     def _attach(
         self,
         call: WebCall,
-        view: ClusterView,
+        view: ShownCluster,
         policy: str | None,
         parameters: dict[str, str] | None,
     ) -> None:
@@ -349,23 +349,23 @@ class OvirtApi:
         except NotFound as error:
             raise Invalid("scheduling_policy", f"there is no policy {error.name!r}") from None
 
-    def _views(self) -> list[ClusterView]:
+    def _views(self) -> list[ShownCluster]:
         attached = {each.cluster: each for each in self._admin.attachments.all()}
         policies = {each.document.id: each for each in self._admin.library.policies()}
         found = []
         for name in sorted(self._clusters()):
             attachment = attached.get(name)
             policy = policies.get(attachment.policy_id if attachment else NOVA, policies[NOVA])
-            found.append(ClusterView(cluster_id(name), name, policy, attachment))
+            found.append(ShownCluster(cluster_id(name), name, policy, attachment))
         return found
 
-    def _view(self, cluster: str) -> ClusterView:
+    def _view(self, cluster: str) -> ShownCluster:
         for each in self._views():
             if each.id == cluster:
                 return each
         raise NotFound("cluster", cluster)
 
-    def _cluster(self, call: WebCall, view: ClusterView) -> types.Cluster:
+    def _cluster(self, call: WebCall, view: ShownCluster) -> types.Cluster:
         cluster = self._presentation(call).cluster(view)
         if "scheduling_policy" in call.follows(["scheduling_policy"]) and call.version != 3:
             policy = self._presentation(call).policy(view.policy)
@@ -378,16 +378,16 @@ class OvirtApi:
         return Presentation(call.base, call.version, self._admin.library.units)
 
     def _check_reader(self, call: WebCall) -> None:
-        self._check(call, Action.READ, "")
+        self._check(call, Right.READ, "")
 
-    def _check_edit(self, call: WebCall, action: Action, policy_id: str) -> None:
+    def _check_edit(self, call: WebCall, action: Right, policy_id: str) -> None:
         attached = [
             each.cluster for each in self._admin.attachments.all() if each.policy_id == policy_id
         ]
         self._check(call, action, policy_id, attached)
 
     def _check(
-        self, call: WebCall, action: Action, subject: str, clusters: Collection[str] | None = None
+        self, call: WebCall, action: Right, subject: str, clusters: Collection[str] | None = None
     ) -> None:
         self._access.check(call.caller, action, subject, clusters)
 

@@ -39,7 +39,7 @@ HIGH, LOW, MINUTES = "HighUtilization", "LowUtilization", "CpuOverCommitDuration
 """The parameters that version 3 calls thresholds."""
 
 
-class ClusterView(NamedTuple):
+class ShownCluster(NamedTuple):
     """A cluster with the policy that it is attached to."""
 
     id: str
@@ -151,7 +151,7 @@ class Presentation:
 
     # Clusters
 
-    def cluster(self, view: ClusterView) -> types.Cluster:
+    def cluster(self, view: ShownCluster) -> types.Cluster:
         """A cluster with its policy: by reference and own properties, or as in version 3."""
         own = view.attachment.parameters if view.attachment else {}
         policy_id = view.policy.document.id
@@ -166,7 +166,7 @@ class Presentation:
         )
 
 
-def _nested(reference: types.Policy, view: ClusterView, own: Mapping[str, str]) -> types.Policy:
+def _nested(reference: types.Policy, view: ShownCluster, own: Mapping[str, str]) -> types.Policy:
     name = view.policy.document.name
     return types.Policy(
         href=reference.href,

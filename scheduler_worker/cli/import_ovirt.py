@@ -32,7 +32,7 @@ from scheduler_worker.service.policies.policy_rules import check_parameters, clu
 from scheduler_worker.wording import listed
 
 
-class Attachment(NamedTuple):
+class PlannedAttachment(NamedTuple):
     """A cluster of ours that is to have the policy of a cluster of the engine."""
 
     theirs: str
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
     """All that an import would do."""
 
     changes: list[PolicyChange]
-    attachments: list[Attachment]
+    attachments: list[PlannedAttachment]
     notes: list[str]
 
 
@@ -154,7 +154,7 @@ def _attachments(
     wanted: Mapping[str, str],
     policies: Mapping[str, ClusterPolicy],
     notes: list[str],
-) -> Iterator[Attachment]:
+) -> Iterator[PlannedAttachment]:
     theirs = {each.name or "": each for each in engine.clusters}
     if unknown := sorted(set(wanted) - set(theirs)):
         raise ConfigError(
@@ -181,7 +181,9 @@ def _attachments(
         if before and (before.policy_id, dict(before.parameters)) == (policy.id, own):
             continue
         old = policies.get(before.policy_id if before else NOVA)
-        yield Attachment(name, cluster, policy, own, old.name if old else "a policy that is gone")
+        yield PlannedAttachment(
+            name, cluster, policy, own, old.name if old else "a policy that is gone"
+        )
 
 
 def _policy_id(cluster: types.Cluster, engine: Engine) -> str:
@@ -192,7 +194,7 @@ def _policy_id(cluster: types.Cluster, engine: Engine) -> str:
     return next(defaults, None) or ""
 
 
-def _described(each: Attachment) -> str:
+def _described(each: PlannedAttachment) -> str:
     return f"{each.policy.name}{_values(each.parameters, each.policy)}, as {each.theirs} there"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from scheduler_worker.errors import Forbidden
-from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.callers import Caller
 from scheduler_worker.operations.rights import Rights
 from scheduler_worker.service.policies.audit import Actor, Audit
@@ -25,7 +25,7 @@ class Access:
         return Actor(caller.name, caller.address)
 
     def check(
-        self, caller: Caller, action: Action, subject: str, clusters: Collection[str] | None = None
+        self, caller: Caller, action: Right, subject: str, clusters: Collection[str] | None = None
     ) -> None:
         """Raises Forbidden unless the caller may do it in each of the clusters; None: anywhere."""
         if self._rights.may(caller, action, clusters):
@@ -37,7 +37,7 @@ class Access:
             f"User {caller.name} is not authorized: {lack}{self._held(caller, action)}."
         )
 
-    def _held(self, caller: Caller, action: Action) -> str:
+    def _held(self, caller: Caller, action: Right) -> str:
         """Where the caller has the right; the answer names no other cluster, unlike the audit."""
         own = {each.cluster for each in caller.grants if each.cluster is not None}
         held = sorted(each for each in own if self._rights.may(caller, action, [each]))

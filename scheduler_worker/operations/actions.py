@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Action(StrEnum):
+class Right(StrEnum):
     """What a rule permits; :mod:`scheduler_worker.operations.rights` has the rules."""
 
     READ = "api:read"

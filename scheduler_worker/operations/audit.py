@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.operation import (
     Call,
     Moment,
@@ -51,7 +51,7 @@ class AuditQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     until: Annotated[Moment | None, Meta(description="Those before this time.")] = None
 
 
-@operation("GET", "/audit", home="store", right=Action.READ_AUDIT)
+@operation("GET", "/audit", home="store", right=Right.READ_AUDIT)
 def list_audit(call: Call, query: AuditQuery) -> Page[Entry]:
     """List the audit, oldest first; the page after a full one may be empty."""
     from scheduler_worker.policy_store import AuditFilter

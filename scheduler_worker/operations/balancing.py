@@ -14,7 +14,7 @@ from msgspec import Meta
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model.balancing import Considered, ConsideredPower, Mode, Round
 from scheduler_worker.model.host_power import PowerState
-from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.clusters import InCluster
 from scheduler_worker.operations.operation import Call, Page, PageQuery, moment, operation, page_of
 
@@ -141,14 +141,14 @@ def get_balancing_mode(call: Call, wanted: InCluster) -> BalancingMode:
     return _mode(wanted.cluster, call.services.balancing.mode(wanted.cluster))
 
 
-@operation("PUT", "/balancing/{cluster}/mode", right=Action.SWITCH_BALANCING, has_condition=True)
+@operation("PUT", "/balancing/{cluster}/mode", right=Right.SWITCH_BALANCING, has_condition=True)
 def set_balancing_mode(call: Call, asked: NewMode) -> BalancingMode:
     """Set the mode of a cluster's balance; it holds until it is changed."""
     _switch(call, asked.cluster, asked.mode)
     return _mode(asked.cluster, call.services.balancing.mode(asked.cluster))
 
 
-@operation("DELETE", "/balancing/{cluster}/mode", right=Action.SWITCH_BALANCING, has_condition=True)
+@operation("DELETE", "/balancing/{cluster}/mode", right=Right.SWITCH_BALANCING, has_condition=True)
 def withdraw_balancing_mode(call: Call, wanted: InCluster) -> None:
     """Withdraw the mode of a cluster: the workers' own applies again."""
     _switch(call, wanted.cluster, None)

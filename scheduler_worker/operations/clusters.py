@@ -12,7 +12,7 @@ from scheduler_worker.errors import ClusterPolicyError, NotFound, RequestError
 from scheduler_worker.model import policies
 from scheduler_worker.model.host_records import HostState, state_of
 from scheduler_worker.model.policies import PolicyReference
-from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.hosts import Amount, amounts_of
 from scheduler_worker.operations.operation import Call, Page, PageQuery, operation, page_of
 
@@ -163,7 +163,7 @@ def get_cluster_policy(call: Call, wanted: InCluster) -> dict[str, Any]:
     return policies.to_plain(call.services.policies.in_force(wanted.cluster))
 
 
-@operation("PUT", None, right=Action.ATTACH)
+@operation("PUT", None, right=Right.ATTACH)
 def attach_cluster_policy(call: Call, asked: DocumentInForce) -> None:
     """Put a policy in force for a cluster: each decision after this call is made under it."""
     call.allow(asked.cluster)
@@ -176,7 +176,7 @@ def attach_cluster_policy(call: Call, asked: DocumentInForce) -> None:
         call.services.policies.attach(asked.cluster, policy)
 
 
-@operation("DELETE", None, right=Action.ATTACH, command="policy detach", done="{}: nova")
+@operation("DELETE", None, right=Right.ATTACH, command="policy detach", done="{}: nova")
 def detach_cluster_policy(call: Call, wanted: InCluster) -> None:
     """Return a cluster to the policy `nova`, which the workers' options describe."""
     call.allow(wanted.cluster)

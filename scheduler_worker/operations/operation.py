@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeV
 import msgspec
 from msgspec import Meta
 
-from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.callers import Caller
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Operation(msgspec.Struct, Generic[Parameters, Answer], frozen=True, kw_onl
     answer: Any
     """The type; None: nothing is answered."""
     serve: Callable[[Call, Parameters], Answer]
-    right: Action | None = Action.READ
+    right: Right | None = Right.READ
     """What the caller must have a right to, somewhere; :meth:`Call.allow` narrows it. None: nothing
     is needed."""
     home: Home = "fleet"

@@ -23,7 +23,7 @@ from scheduler_worker.model.policies import (
     WeightUse,
     read_policy,
 )
-from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.clusters import ClusterName
 from scheduler_worker.operations.operation import (
     Call,
@@ -138,14 +138,14 @@ def get_policy(call: Call, wanted: OnePolicy) -> PolicyView:
     return _shown(call, wanted.id)
 
 
-@operation("POST", "/policies", home="store", right=Action.CREATE, status=HTTPStatus.CREATED)
+@operation("POST", "/policies", home="store", right=Right.CREATE, status=HTTPStatus.CREATED)
 def create_policy(call: Call, text: PolicyText) -> PolicyView:
     """Store a new cluster policy."""
     policy = ClusterPolicy(id=str(uuid.uuid4()), version=1, **structs.asdict(text))
     return _policy(call.store.administration.add(policy, call.actor), [])
 
 
-@operation("PUT", "/policies/{id}", home="store", right=Action.EDIT, has_condition=True)
+@operation("PUT", "/policies/{id}", home="store", right=Right.EDIT, has_condition=True)
 def put_policy(call: Call, text: ChangedText) -> PolicyView:
     """Replace a cluster policy; its clusters get it in the same call."""
     now = _checked(call, text.id)
@@ -154,7 +154,7 @@ def put_policy(call: Call, text: ChangedText) -> PolicyView:
     return _shown(call, text.id)
 
 
-@operation("DELETE", "/policies/{id}", home="store", right=Action.DELETE, has_condition=True)
+@operation("DELETE", "/policies/{id}", home="store", right=Right.DELETE, has_condition=True)
 def remove_policy(call: Call, wanted: OnePolicy) -> None:
     """Remove a cluster policy that no cluster has."""
     now = _checked(call, wanted.id)
@@ -196,7 +196,7 @@ def get_attachment(call: Call, wanted: ClusterName) -> ClusterAttachment:
     return _attachment(wanted.name, _attached(call, wanted.name))
 
 
-@operation("PUT", "/clusters/{name}/policy", home="store", right=Action.ATTACH, has_condition=True)
+@operation("PUT", "/clusters/{name}/policy", home="store", right=Right.ATTACH, has_condition=True)
 def attach_cluster(call: Call, asked: NewAttachment) -> ClusterAttachment:
     """Attach a cluster to a policy."""
     call.allow(asked.name)

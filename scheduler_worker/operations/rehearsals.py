@@ -18,7 +18,7 @@ from scheduler_worker.model.rehearsals import (
     RehearsalRecord,
     RehearsalSummary,
 )
-from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.operation import (
     Call,
     Moment,
@@ -95,7 +95,7 @@ def list_rehearsals(call: Call, query: PageQuery) -> Page[RehearsalOutline]:
     return Page(outlines, None if is_last else shown[-1].id)
 
 
-@operation("POST", "/rehearsals", home="store", right=Action.REHEARSE, status=HTTPStatus.ACCEPTED)
+@operation("POST", "/rehearsals", home="store", right=Right.REHEARSE, status=HTTPStatus.ACCEPTED)
 def begin_rehearsal(call: Call, asked: RehearsalRequest) -> RehearsalResult:
     """Begin to decide kept decisions again; ask for the rehearsal until it is done."""
     from scheduler_worker import codec
@@ -117,7 +117,7 @@ def get_rehearsal(call: Call, wanted: OneRehearsal) -> RehearsalResult:
     return RehearsalResult(**_fields(record), result=result)
 
 
-@operation("DELETE", "/rehearsals/{id}", home="store", right=Action.REHEARSE)
+@operation("DELETE", "/rehearsals/{id}", home="store", right=Right.REHEARSE)
 def remove_rehearsal(call: Call, wanted: OneRehearsal) -> None:
     """Cancel a rehearsal that runs, or forget one that has ended."""
     _found(call, wanted.id)

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model.claims import ForInstance
-from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.operation import Call, Page, PageQuery, moment, operation
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def get_reservation(call: Call, wanted: OneReservation) -> ReservationView:
     "/reservations/{id}",
     command="reservation release",
     done="released: {}",
-    right=Action.RELEASE,
+    right=Right.RELEASE,
     has_condition=True,
 )
 def release_reservation(call: Call, wanted: OneReservation) -> None:

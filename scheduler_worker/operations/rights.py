@@ -33,7 +33,7 @@ from oslo_config import cfg
 from oslo_policy import policy
 
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.callers import ROLES, Caller
 from scheduler_worker.operations.reread import RereadFile
 
@@ -47,31 +47,31 @@ _RULES = [
     policy.RuleDefault("reader", "role:reader and rule:in_scope"),
     policy.RuleDefault("policy_editor", "role:policy_editor and rule:in_scope"),
     policy.RuleDefault("system_administrator", "role:administrator and system_scope:all"),
-    policy.RuleDefault(Action.READ.value, "rule:reader", "Read units, policies and clusters"),
-    policy.RuleDefault(Action.CREATE.value, _EDITOR, "Create a policy"),
-    policy.RuleDefault(Action.EDIT.value, _EDITOR, "Edit a policy, for each of its clusters"),
-    policy.RuleDefault(Action.DELETE.value, _EDITOR, "Delete a policy"),
-    policy.RuleDefault(Action.ATTACH.value, _EDITOR, "Attach a policy to a cluster"),
-    policy.RuleDefault(Action.REHEARSE.value, _EDITOR, "Begin and cancel rehearsals"),
+    policy.RuleDefault(Right.READ.value, "rule:reader", "Read units, policies and clusters"),
+    policy.RuleDefault(Right.CREATE.value, _EDITOR, "Create a policy"),
+    policy.RuleDefault(Right.EDIT.value, _EDITOR, "Edit a policy, for each of its clusters"),
+    policy.RuleDefault(Right.DELETE.value, _EDITOR, "Delete a policy"),
+    policy.RuleDefault(Right.ATTACH.value, _EDITOR, "Attach a policy to a cluster"),
+    policy.RuleDefault(Right.REHEARSE.value, _EDITOR, "Begin and cancel rehearsals"),
     policy.RuleDefault(
-        Action.DELETE_UNIT.value, "rule:system_administrator", "Delete an external unit"
+        Right.DELETE_UNIT.value, "rule:system_administrator", "Delete an external unit"
     ),
     policy.RuleDefault(
-        Action.SWITCH_UNIT.value,
+        Right.SWITCH_UNIT.value,
         "rule:system_administrator",
         "Enable and disable an external unit",
     ),
-    policy.RuleDefault(Action.RELEASE.value, _ADMINISTRATOR, "Release a reservation"),
+    policy.RuleDefault(Right.RELEASE.value, _ADMINISTRATOR, "Release a reservation"),
     policy.RuleDefault(
-        Action.SWITCH_BALANCING.value, _ADMINISTRATOR, "Set the mode of a cluster's balance"
+        Right.SWITCH_BALANCING.value, _ADMINISTRATOR, "Set the mode of a cluster's balance"
     ),
     policy.RuleDefault(
-        Action.EDIT_TUNING.value,
+        Right.EDIT_TUNING.value,
         "role:policy_editor and system_scope:all",
         "Set and withdraw tuning policies",
     ),
-    policy.RuleDefault(Action.DRAIN.value, "rule:system_administrator", "Drain and resume workers"),
-    policy.RuleDefault(Action.READ_AUDIT.value, "rule:system_administrator", "Read the audit"),
+    policy.RuleDefault(Right.DRAIN.value, "rule:system_administrator", "Drain and resume workers"),
+    policy.RuleDefault(Right.READ_AUDIT.value, "rule:system_administrator", "Read the audit"),
 ]
 
 
@@ -86,7 +86,7 @@ class Rights:
             default = _enforcer(None)
             self._enforcer = lambda: default
 
-    def may(self, caller: Caller, action: Action, clusters: Collection[str] | None = None) -> bool:
+    def may(self, caller: Caller, action: Right, clusters: Collection[str] | None = None) -> bool:
         """Whether the caller may do it in each of these clusters; None or none: anywhere."""
         held = list(_held(caller))
         if not clusters:
@@ -95,7 +95,7 @@ class Rights:
             any(self._permits(each, action, cluster) for each in held) for cluster in clusters
         )
 
-    def _permits(self, credentials: Mapping[str, Any], action: Action, cluster: str | None) -> bool:
+    def _permits(self, credentials: Mapping[str, Any], action: Right, cluster: str | None) -> bool:
         target = {} if cluster is None else {"cluster": cluster}
         return bool(self._enforcer().enforce(action.value, target, dict(credentials)))
 

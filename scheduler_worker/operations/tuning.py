@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from scheduler_worker.errors import Conflict, NotFound
 from scheduler_worker.model.unit_facts import TuningProblem, TuningText
-from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.operation import (
     DOCUMENT,
     Call,
@@ -104,7 +104,7 @@ def get_tuning_policy(call: Call, wanted: OneTuningPolicy) -> TuningPolicyView:
     "PUT",
     "/tuning-policies/{name}",
     command="tuning-policy set",
-    right=Action.EDIT_TUNING,
+    right=Right.EDIT_TUNING,
     has_condition=True,
 )
 def set_tuning_policy(call: Call, asked: NewText) -> TuningPolicyView:
@@ -128,7 +128,7 @@ def set_tuning_policy(call: Call, asked: NewText) -> TuningPolicyView:
     "/tuning-policies/{name}",
     command="tuning-policy withdraw",
     done="withdrawn: {}",
-    right=Action.EDIT_TUNING,
+    right=Right.EDIT_TUNING,
     has_condition=True,
 )
 def withdraw_tuning_policy(call: Call, wanted: OneTuningPolicy) -> None:
@@ -144,7 +144,7 @@ def withdraw_tuning_policy(call: Call, wanted: OneTuningPolicy) -> None:
         call.services.tuning.set(name, None, version=now.version)
 
 
-@operation("DELETE", "/tuning-policies", command="tuning-policy reset", right=Action.EDIT_TUNING)
+@operation("DELETE", "/tuning-policies", command="tuning-policy reset", right=Right.EDIT_TUNING)
 def reset_tuning_policies(call: Call, _: Nothing) -> None:
     """Withdraw all tuning policies that were set."""
     own = [each for each in call.services.tuning.current() if each.file is None]

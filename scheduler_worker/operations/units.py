@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from scheduler_worker.errors import NotFound
 from scheduler_worker.model.unit_facts import ParameterFacts, UnitFacts
-from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.operation import Call, Page, PageQuery, operation, page_of
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def get_unit(call: Call, wanted: OneUnit) -> UnitView:
     return _found(call, wanted.id)
 
 
-@operation("PUT", "/units/{id}", home="store", right=Action.SWITCH_UNIT, has_condition=True)
+@operation("PUT", "/units/{id}", home="store", right=Right.SWITCH_UNIT, has_condition=True)
 def switch_unit(call: Call, asked: UnitSwitch) -> UnitView:
     """Enable or disable a unit from a file."""
     call.check_match(_found(call, asked.id))

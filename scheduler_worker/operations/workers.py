@@ -22,7 +22,7 @@ from scheduler_worker.model.worker_reports import (
     WorkerReport,
     WorkerState,
 )
-from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.operation import (
     Call,
     Nothing,
@@ -190,7 +190,7 @@ def get_worker(call: Call, wanted: NamedWorker) -> WorkerStatus:
     return _status(call, wanted)
 
 
-@operation("POST", None, home="worker", right=Action.DRAIN)
+@operation("POST", None, home="worker", right=Right.DRAIN)
 def drain_worker(call: Call, wanted: NamedWorker) -> WorkerStatus:
     """Have a worker take no more requests off the topic's queue; it finishes what it has."""
     _check_named(call, wanted)
@@ -198,7 +198,7 @@ def drain_worker(call: Call, wanted: NamedWorker) -> WorkerStatus:
     return _status(call, wanted)
 
 
-@operation("POST", None, home="worker", right=Action.DRAIN)
+@operation("POST", None, home="worker", right=Right.DRAIN)
 def resume_worker(call: Call, wanted: NamedWorker) -> WorkerStatus:
     """Have a drained worker take requests again."""
     _check_named(call, wanted)

@@ -40,7 +40,7 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True):
         return f"{text}, votes for {_n(self.value)}"
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+class RuleExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """One output of one entity."""
 
     entity: Entity
@@ -59,7 +59,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         return "\n  ".join([f"{self.entity} {self.output}: {change}", *map(str, self.votes)])
 
 
-def explanations(cycle: Cycle, *, everything: bool = False) -> Iterator[Explanation]:
+def explanations(cycle: Cycle, *, everything: bool = False) -> Iterator[RuleExplanation]:
     """Yield an explanation for each output that changed, or of which a change was held back.
 
     With ``everything`` also for outputs that keep their values.
@@ -71,10 +71,10 @@ def explanations(cycle: Cycle, *, everything: bool = False) -> Iterator[Explanat
                 yield _explained(result, index)
 
 
-def _explained(result: OutputResult, index: int) -> Explanation:
+def _explained(result: OutputResult, index: int) -> RuleExplanation:
     before = float(result.current.values[index]) if result.current.known[index] else None
     changed = bool(result.changed[index])
-    return Explanation(
+    return RuleExplanation(
         entity=result.entities[index],
         output=result.plan.name,
         before=before,

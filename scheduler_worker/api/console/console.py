@@ -39,7 +39,7 @@ from scheduler_worker.api.problems import Failed, of_parameters
 from scheduler_worker.api.sessions import Sessions
 from scheduler_worker.codec.typed import typed
 from scheduler_worker.errors import RequestError
-from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.callers import Caller
 from scheduler_worker.operations.rights import Rights
 
@@ -213,7 +213,7 @@ class Console:
         return msgspec.structs.replace(
             info,
             user=caller.name,
-            rights=[each.value for each in Action if self._rights.may(caller, each)],
+            rights=[each.value for each in Right if self._rights.may(caller, each)],
             csrf_token=csrf_token(secret) if found else None,
             idle_ends_at=_moment(found.idle_ends_at_s) if found else None,
             ends_at=_moment(found.ends_at_s) if found else None,

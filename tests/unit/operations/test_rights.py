@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.operations.actions import Action
+from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.callers import ROLES, Caller, Grant
 from scheduler_worker.operations.rights import Rights
 
@@ -22,24 +22,24 @@ EDITOR_OF_A = caller(("policy_editor", "a"))
 EDITOR_OF_BOTH = caller(("policy_editor", "a"), ("administrator", "b"))
 READER = caller(("reader", None), ("policy_editor", "a"))
 CASES = [
-    (caller(("reader", "a")), Action.READ, None, True),
-    (caller(), Action.READ, None, False),
-    (caller(("reader", None)), Action.CREATE, None, False),
-    (EDITOR_OF_A, Action.CREATE, None, True),
-    (SYSTEM_EDITOR, Action.CREATE, None, True),
-    (EDITOR_OF_A, Action.EDIT, ["a"], True),
-    (EDITOR_OF_A, Action.EDIT, ["a", "b"], False),
-    (EDITOR_OF_BOTH, Action.EDIT, ["a", "b"], True),
-    (EDITOR_OF_BOTH, Action.DELETE, ["a", "b", "c"], False),
-    (SYSTEM_EDITOR, Action.DELETE, ["a", "b", "c"], True),
-    (EDITOR_OF_A, Action.DELETE, [], True),
-    (caller(("reader", None)), Action.DELETE, [], False),
-    (READER, Action.EDIT, ["b"], False),
-    (EDITOR_OF_A, Action.ATTACH, ["a"], True),
-    (EDITOR_OF_A, Action.ATTACH, ["b"], False),
-    (SYSTEM_EDITOR, Action.DELETE_UNIT, None, False),
-    (caller(("administrator", "a")), Action.DELETE_UNIT, None, False),
-    (caller(("administrator", None)), Action.DELETE_UNIT, None, True),
+    (caller(("reader", "a")), Right.READ, None, True),
+    (caller(), Right.READ, None, False),
+    (caller(("reader", None)), Right.CREATE, None, False),
+    (EDITOR_OF_A, Right.CREATE, None, True),
+    (SYSTEM_EDITOR, Right.CREATE, None, True),
+    (EDITOR_OF_A, Right.EDIT, ["a"], True),
+    (EDITOR_OF_A, Right.EDIT, ["a", "b"], False),
+    (EDITOR_OF_BOTH, Right.EDIT, ["a", "b"], True),
+    (EDITOR_OF_BOTH, Right.DELETE, ["a", "b", "c"], False),
+    (SYSTEM_EDITOR, Right.DELETE, ["a", "b", "c"], True),
+    (EDITOR_OF_A, Right.DELETE, [], True),
+    (caller(("reader", None)), Right.DELETE, [], False),
+    (READER, Right.EDIT, ["b"], False),
+    (EDITOR_OF_A, Right.ATTACH, ["a"], True),
+    (EDITOR_OF_A, Right.ATTACH, ["b"], False),
+    (SYSTEM_EDITOR, Right.DELETE_UNIT, None, False),
+    (caller(("administrator", "a")), Right.DELETE_UNIT, None, False),
+    (caller(("administrator", None)), Right.DELETE_UNIT, None, True),
 ]
 
 
@@ -52,9 +52,9 @@ def test_an_operators_rule_replaces_the_default(tmp_path):
     path = tmp_path / "policy.yaml"
     path.write_text('"policy:create": "user:boss"\n')
     rights = Rights(str(path))
-    assert not rights.may(SYSTEM_EDITOR, Action.CREATE)
-    assert rights.may(SYSTEM_EDITOR._replace(name="boss"), Action.CREATE)
-    assert rights.may(SYSTEM_EDITOR, Action.EDIT, ["a"])
+    assert not rights.may(SYSTEM_EDITOR, Right.CREATE)
+    assert rights.may(SYSTEM_EDITOR._replace(name="boss"), Right.CREATE)
+    assert rights.may(SYSTEM_EDITOR, Right.EDIT, ["a"])
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_a_file_that_becomes_unusable_leaves_the_rights_as_they_were(tmp_path, c
         path.unlink()
         if broken is not None:
             path.write_text(broken)
-        assert not rights.may(SYSTEM_EDITOR, Action.CREATE)
+        assert not rights.may(SYSTEM_EDITOR, Right.CREATE)
     assert caplog.text.count("what was read before stays in force") == 3
     path.write_text('"policy:create": "@"\n')
-    assert rights.may(SYSTEM_EDITOR, Action.CREATE)
+    assert rights.may(SYSTEM_EDITOR, Right.CREATE)
 
 
 def token(**scope):
@@ -90,13 +90,13 @@ def token(**scope):
 @pytest.mark.parametrize(
     ("who", "action", "clusters", "expected"),
     [
-        (token(roles=["reader"], system_scope="all"), Action.READ, None, True),
-        (token(roles=["reader"], system_scope="all"), Action.EDIT, ["a"], False),
-        (token(roles=["reader", "policy_editor"], system_scope="all"), Action.EDIT, ["a"], True),
-        (token(roles=list(ROLES), system_scope="all"), Action.DELETE_UNIT, None, True),
-        (token(roles=list(ROLES), project_id="p"), Action.READ, None, False),
-        (token(roles=list(ROLES), project_id="p"), Action.DELETE_UNIT, None, False),
-        (token(roles=[], system_scope="all"), Action.READ, None, False),
+        (token(roles=["reader"], system_scope="all"), Right.READ, None, True),
+        (token(roles=["reader"], system_scope="all"), Right.EDIT, ["a"], False),
+        (token(roles=["reader", "policy_editor"], system_scope="all"), Right.EDIT, ["a"], True),
+        (token(roles=list(ROLES), system_scope="all"), Right.DELETE_UNIT, None, True),
+        (token(roles=list(ROLES), project_id="p"), Right.READ, None, False),
+        (token(roles=list(ROLES), project_id="p"), Right.DELETE_UNIT, None, False),
+        (token(roles=[], system_scope="all"), Right.READ, None, False),
     ],
 )
 def test_a_keystone_token_has_rights_by_its_scope(rights, who, action, clusters, expected):
@@ -107,7 +107,7 @@ def test_rules_may_name_projects_and_users_of_keystone(tmp_path):
     path = tmp_path / "policy.yaml"
     path.write_text('"policy:edit": "project_id:p and role:reader"\n"unit:delete": "user_id:1"\n')
     rights = Rights(str(path))
-    assert rights.may(token(roles=["reader"], project_id="p"), Action.EDIT, ["a", "b"])
-    assert not rights.may(token(roles=["reader"], project_id="q"), Action.EDIT, ["a"])
-    assert rights.may(token(roles=[]), Action.DELETE_UNIT)
-    assert not rights.may(token(roles=[], user_id="2"), Action.DELETE_UNIT)
+    assert rights.may(token(roles=["reader"], project_id="p"), Right.EDIT, ["a", "b"])
+    assert not rights.may(token(roles=["reader"], project_id="q"), Right.EDIT, ["a"])
+    assert rights.may(token(roles=[]), Right.DELETE_UNIT)
+    assert not rights.may(token(roles=[], user_id="2"), Right.DELETE_UNIT)
