@@ -7,7 +7,7 @@ and the table of ``docs/monitoring.md`` follow from it. Texts are Markdown.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -45,6 +45,8 @@ class Event(msgspec.Struct, frozen=True, eq=False):
     """How many combinations of labels are told apart."""
     troubles: Mapping[str, Trouble] = {}
     """By the last label, or by ``""`` for every other one; nothing is wrong with the rest."""
+    kind: ClassVar[str]
+    """Of the metric."""
 
     def trouble(self, labels: tuple[str, ...]) -> Trouble | None:
         """What is wrong when it happens with these labels."""
@@ -53,21 +55,28 @@ class Event(msgspec.Struct, frozen=True, eq=False):
 
 
 class Count(Event, frozen=True, eq=False):
-    """A counter; the metric's name ends in ``_total``."""
+    """The metric's name ends in ``_total``."""
+
+    kind = "counter"
 
 
 class Duration(Event, frozen=True, eq=False):
-    """A histogram of seconds; the metric's name ends in ``_seconds``."""
+    """Seconds; the metric's name ends in ``_seconds``."""
 
+    kind = "histogram"
     bounds_s: tuple[float, ...] = _SERVICE_S
 
 
 class Level(Event, frozen=True, eq=False):
-    """A gauge that is set where its value changes."""
+    """Set where its value changes."""
+
+    kind = "gauge"
 
 
 class Gauge(Event, frozen=True, eq=False):
-    """A gauge that is read at each scrape."""
+    """Read at each scrape."""
+
+    kind = "gauge"
 
 
 def _per_cluster(
@@ -493,6 +502,12 @@ API_LIMITED: Final = Count(
     "api_rate_limited_total",
     "requests refused by `[api] requests_per_second`, by `user` or `address`",
     ("by",),
+)
+API_DEPENDENCY: Final = Gauge(
+    "api_dependency_up",
+    "1 while the shared `state` accepts writes, and the `policy store` answers; asked at each "
+    "scrape",
+    ("dependency",),
 )
 
 EVENTS: Final = tuple(each for each in globals().values() if isinstance(each, Event))

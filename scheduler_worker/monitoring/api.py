@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from scheduler_worker.events import OF_API
+from scheduler_worker.events import API_DEPENDENCY, OF_API
 from scheduler_worker.monitoring.health import Dependencies
-from scheduler_worker.monitoring.metrics import Series
+from scheduler_worker.monitoring.metrics import Series, gauge_of
 from scheduler_worker.monitoring.pages import MonitoringPages
 from scheduler_worker.monitoring.settings import MonitoringSettings
 
@@ -68,18 +67,11 @@ class _Dependencies(Collector):
         self._dependencies = dependencies
 
     def describe(self) -> Iterable[Metric]:
-        return [self._family({})]
+        return [self._gauge({})]
 
     def collect(self) -> Iterable[Metric]:
-        return [self._family(self._dependencies.problems())]
+        return [self._gauge(self._dependencies.problems())]
 
-    def _family(self, problems: Mapping[str, list[str]]) -> Metric:
-        family = GaugeMetricFamily(
-            "scheduler_api_dependency_up",
-            "1 while the shared `state` accepts writes, and the `policy store` answers; asked "
-            "at each scrape",
-            labels=["dependency"],
-        )
-        for name in self._dependencies.names:
-            family.add_metric([name], not problems.get(name))
-        return family
+    def _gauge(self, problems: Mapping[str, list[str]]) -> Metric:
+        names = self._dependencies.names
+        return gauge_of(API_DEPENDENCY, [((name,), not problems.get(name)) for name in names])

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import platform
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import prometheus_client
 from msgspec import structs
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
@@ -20,21 +22,25 @@ from prometheus_client.registry import Collector
 from scheduler_worker import __version__, events
 from scheduler_worker.events import MAX_CLUSTERS, OTHER, Count, Duration, Event, Gauge, Level
 from scheduler_worker.monitoring.health import Load
-from scheduler_worker.monitoring.series import series_of
 from scheduler_worker.observer import Observer, Outcome
 
 LOG = logging.getLogger(__name__)
+Labels = tuple[str, ...]
+
+
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call] # they would double the series, and nobody reads them
 
 
 class Series(Observer):
-    """The metrics of events, in a registry; others are ignored."""
+    """The metrics of events, in a registry; other events are ignored."""
 
     def __init__(self, known: Iterable[Event]) -> None:
         self._registry = CollectorRegistry()
-        self._series: dict[Event, Any] = {}
-        for each in known:
-            made = self._series[each] = series_of(each)
-            self._registry.register(made)
+        self._metrics = {each: _metric(each, self._registry) for each in known}
+        self._guard = threading.Lock()
+        self._values: dict[tuple[Event, Labels], Any] = {}
+        self._left = {each: each.limit for each in self._metrics}
+        """How many combinations of labels there may still be."""
         ProcessCollector(registry=self._registry)
 
     def exposition(self, accept: str = "") -> tuple[str, bytes]:
@@ -47,16 +53,40 @@ class Series(Observer):
         return self._registry.collect()
 
     def count(self, event: Count, *labels: str, by: float = 1) -> None:
-        if event in self._series:
-            self._series[event].add(labels, by)
+        if (value := self._value(event, labels)) is not None:
+            value.inc(by)
 
     def time(self, event: Duration, seconds: float, *labels: str) -> None:
-        if event in self._series:
-            self._series[event].observe(seconds, labels)
+        if (value := self._value(event, labels)) is not None:
+            value.observe(seconds)
 
     def level(self, event: Level, value: float, *labels: str) -> None:
-        if event in self._series:
-            self._series[event].set(value, labels)
+        if (found := self._value(event, labels)) is not None:
+            found.set(value)
+
+    def _value(self, event: Event, labels: Labels) -> Any:
+        """The library's value; beyond the event's limit that of labels that are all ``other``."""
+        found = self._values.get((event, labels))
+        if found is not None or (metric := self._metrics.get(event)) is None:
+            return found
+        with self._guard:
+            if not self._left[event]:
+                return metric.labels(*(OTHER for _ in labels))
+            found = self._values.get((event, labels))  # another thread may have been faster
+            if found is None:
+                self._left[event] -= 1
+                found = metric.labels(*labels) if labels else metric
+                self._values[event, labels] = found
+            return found
+
+
+def _metric(event: Event, registry: CollectorRegistry) -> Any:
+    about = f"scheduler_{event.name}", event.text, event.labels
+    if isinstance(event, Duration):
+        return prometheus_client.Histogram(*about, buckets=event.bounds_s, registry=registry)
+    if isinstance(event, Level):
+        return prometheus_client.Gauge(*about, registry=registry)
+    return prometheus_client.Counter(*about, registry=registry)
 
 
 class Metrics(Series):
@@ -119,28 +149,29 @@ _READ: Mapping[Gauge, Callable[[Load], float]] = {
 
 def _gauges(load: Load, *, is_connected: bool) -> Iterator[Metric]:
     for each, read in _READ.items():
-        yield _gauge(each, [((), read(load))])
-    yield _gauge(events.BUS_CONNECTED, [((), is_connected)])
+        yield gauge_of(each, [((), read(load))])
+    yield gauge_of(events.BUS_CONNECTED, [((), is_connected)])
     ranked = sorted(load.reservations.items(), key=lambda each: each[1], reverse=True)
     known = [((cluster,), count) for cluster, count in ranked[:MAX_CLUSTERS]]
     if rest := ranked[MAX_CLUSTERS:]:
         known.append(((OTHER,), sum(count for _, count in rest)))
-    yield _gauge(events.RESERVATIONS, known)
+    yield gauge_of(events.RESERVATIONS, known)
     hosts = load.most_down(MAX_CLUSTERS).items()
     by_state = ((cluster, structs.asdict(counts)) for cluster, counts in hosts)
-    yield _gauge(
+    yield gauge_of(
         events.HOSTS,
         [((name, state), count) for name, counts in by_state for state, count in counts.items()],
     )
     feed = sorted(load.feed.items())
     lags = [((cell,), each.lag_s) for cell, each in feed if each.lag_s is not None]
-    yield _gauge(events.FEED_LAG, lags)
-    yield _gauge(events.CELL_UP, [((cell,), each.is_up) for cell, each in feed])
-    yield _gauge(events.FEED_HOSTS, [((cell,), each.hosts) for cell, each in feed])
-    yield _gauge(events.BUILD, [((__version__, platform.python_version()), 1)])
+    yield gauge_of(events.FEED_LAG, lags)
+    yield gauge_of(events.CELL_UP, [((cell,), each.is_up) for cell, each in feed])
+    yield gauge_of(events.FEED_HOSTS, [((cell,), each.hosts) for cell, each in feed])
+    yield gauge_of(events.BUILD, [((__version__, platform.python_version()), 1)])
 
 
-def _gauge(gauge: Gauge, values: Iterable[tuple[tuple[str, ...], float]]) -> Metric:
+def gauge_of(gauge: Gauge, values: Iterable[tuple[Labels, float]]) -> Metric:
+    """The family of a gauge that is read at each scrape."""
     family = GaugeMetricFamily(f"scheduler_{gauge.name}", gauge.text, labels=gauge.labels)
     for labels, value in values:
         family.add_metric(labels, value)
