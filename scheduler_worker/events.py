@@ -18,7 +18,6 @@ OTHER = "other"
 MAX_CLUSTERS = 200
 _SERVICE_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _LOCK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-_ANSWER_S = _SERVICE_S[:-1]
 _CLUSTER = ("cluster",)
 _TRACEBACK = "The worker's log has the traceback"
 
@@ -496,7 +495,7 @@ API_TIME: Final = Duration(
     "api_request_duration_seconds",
     "from a request's headers to its answer",
     ("route",),
-    bounds_s=_ANSWER_S,
+    bounds_s=_SERVICE_S[:-1],
 )
 API_LIMITED: Final = Count(
     "api_rate_limited_total",
