@@ -233,14 +233,18 @@ class SchedulerClient:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """An operation by its name: ``scheduler.list_hosts(cluster="east")``, in plain values.
 
-        Its first parameters may be given by position.
+        Its own parameters may be given by position, those of pages by name.
         """
         operation = next((each for each in OPERATIONS if each.name == name), None)
         if operation is None or operation.home == "store":
             raise AttributeError(f"there is no operation {name!r}")
-        names = [each.name for each in operation.fields]
+        names = [
+            each.name for each in operation.fields if each.name not in PageQuery.__struct_fields__
+        ]
 
         def call(*values: Any, **named: Any) -> Any:
+            if len(values) > len(names):
+                raise TypeError(f"{name} takes by position: {', '.join(names) or 'nothing'}")
             return self._asked(operation, {**dict(zip(names, values, strict=False)), **named})
 
         return call

@@ -310,6 +310,8 @@ def test_the_client_raises_our_own_errors(edges):
         client.list_hosts(limit=0)
     with pytest.raises(NotFound, match="There is no host 'x'"):
         client.get_host("x")
+    with pytest.raises(RequestError, match="there is no cluster 'nowhere'"):
+        client.list_hosts("nowhere")
     with pytest.raises(NotFound, match="There is no worker 'w9'"):
         client.get_worker("w9")
     with pytest.raises(AttributeError, match="there is no operation 'list_audit'"):
