@@ -164,6 +164,7 @@ def test_what_if_changes_only_what_was_changed(decided, console):
     asked = request(
         "three",
         flavor={"name": "m1", "vcpus": 1, "memory_mb": 256, "extra_specs": {ALIAS: "gpu:1"}},
+        pci_requests={"requests": [{"count": 1, "spec": [{"vendor_id": "10de"}]}]},
         image={"id": "i", "properties": {"hw_numa_nodes": 1, "traits_required": ["A"]}},
         scheduler_hints={"same_host": ["x", "y"], "cluster": ["east"]},
         requested_destination={"host": "a1", "allow_cross_cell_move": True},

@@ -119,7 +119,7 @@ def test_nova_relieves_a_host_although_the_worker_that_asked_is_killed(
             datacenter.goes_on.set()
             datacenter.wait_for(lambda: len(datacenter.vms["a"]) < MOST)
             last = next(found for found in rounds(client) if not found["under_way"])
-            assert (last["worker"], last["waiting"]) == (*workers, {})
+            assert (last["worker"], last["waiting"]) == (*workers, [])
         finally:
             datacenter.close()
         asked = Counter(each.path.split("/")[3] for each in nova.asked_for("POST", "/action"))

@@ -94,8 +94,8 @@ def round_of_another(client: SchedulerClient, killed: str) -> None:
     first = None
     for found in rounds(client):
         if found["worker"] != killed and found["last_round"]:
-            first = first or found["last_round"]["at_s"]
-            if found["last_round"]["at_s"] > first:
+            first = first or found["last_round"]["at"]
+            if found["last_round"]["at"] > first:
                 return
 
 
