@@ -267,9 +267,11 @@ class Arena:
         """
         for cluster in CLUSTERS:
             self.client.update_hosts(self.racks.reports(cluster))
-        known, true = self.auditor.look().instances, self.racks.instances
+        found = self.auditor.look()
+        known, true = found.instances, self.racks.instances
         differing = {name: known.get(name, set()) ^ true[name] for name in true}
-        print("Instances that are known or true, not both:", differing)  # shown with a failure
+        if any(differing.values()):  # shown with a failure
+            print("Instances that are known or true, not both:", differing, sorted(found.lists))
         return known == true
 
     def _lasting(self) -> list[Any]:

@@ -27,6 +27,8 @@ class Snapshot(msgspec.Struct):
     reservations: list[dict[str, Any]]
     instances: dict[str, set[str]]
     """Host name -> the instances that it reported."""
+    lists: list[tuple[str, str]] = []
+    """The cluster and the host of each of these, also where a host has several."""
 
     def violations(self) -> Iterator[str]:
         """Violations of invariants that hold at any time."""
@@ -78,7 +80,7 @@ class Books:
                 reading.hgetall(key + "records")
                 reading.hget(key + "meta", "held_back")
             (seconds, micro), *answers = reading.execute()
-        found = Snapshot(seconds + micro / 1e6, [], [], {})
+        found = Snapshot(seconds + micro / 1e6, [], [], {}, [])
         for cluster, records, held_back in zip(
             self._keys, answers[::2], answers[1::2], strict=True
         ):
@@ -92,6 +94,7 @@ class Books:
                         found.reservations.append(value)
                     case "i:":
                         found.instances[key[2:]] = set(value)
+                        found.lists.append((cluster, key[2:]))
         return found
 
     def close(self) -> None:
