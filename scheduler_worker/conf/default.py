@@ -79,8 +79,8 @@ OPTS = [
         default=60.0,
         min=0.0,
         help="Seconds a stopping worker has to finish the requests it has taken. Unfinished ones "
-        "go back to the queue for other workers; under [rpc] server = oslo, where that is not "
-        "possible, they are dropped, and their reservations are given back.",
+        "go back to the queue for other workers; on the embedded bus, which ends with the "
+        "process, they are dropped, and their reservations are given back.",
     ),
 ]
 

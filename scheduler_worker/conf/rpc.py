@@ -7,7 +7,7 @@ from typing import Any
 from oslo_config import cfg
 
 from scheduler_worker.operations.callers import ROLES
-from scheduler_worker.rpc.amqp.settings import DeliveryLimits
+from scheduler_worker.rpc.serving.settings import DeliveryLimits
 from scheduler_worker.rpc.settings import RpcSettings
 
 GROUP = "rpc"
@@ -35,16 +35,6 @@ OPTS = [
         "its lock. For more throughput start more workers.",
     ),
     cfg.StrOpt(
-        "server",
-        default="amqp",
-        choices=[
-            ("amqp", "ours: messages are acknowledged when they are done; none is lost"),
-            ("oslo", "oslo.messaging's: messages are acknowledged when they arrive"),
-        ],
-        help="How requests are consumed from RabbitMQ. Callers notice no difference. Other buses "
-        "are always served by oslo.messaging's server.",
-    ),
-    cfg.StrOpt(
         "caller_role",
         default="administrator",
         choices=[*ROLES, "none"],
@@ -59,14 +49,13 @@ OPTS = [
         min=1,
         max=1000,
         help="Deliveries of a message that is never finished before it goes to the dead-letter "
-        "queue <topic>_dead_letters. Only for server = amqp.",
+        "queue <topic>_dead_letters.",
     ),
     cfg.IntOpt(
         "max_message_bytes",
         default=32 * 2**20,
         min=4096,
-        help="The size of the largest message that is read; larger ones are refused. Only for "
-        "server = amqp.",
+        help="The size of the largest message that is read; larger ones are refused.",
     ),
 ]
 
@@ -78,7 +67,6 @@ def settings(conf: Any) -> RpcSettings:
         topic=group.topic,
         exchange=group.exchange,
         slots=group.slots,
-        server=group.server,
         caller_role=None if group.caller_role == "none" else group.caller_role,
         deliveries=DeliveryLimits(
             max_deliveries=group.max_deliveries, max_message_bytes=group.max_message_bytes

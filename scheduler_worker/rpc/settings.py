@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from scheduler_worker.operations.callers import Role
-from scheduler_worker.rpc.amqp.settings import DeliveryLimits
+from scheduler_worker.rpc.serving.settings import DeliveryLimits
 
 
 class RpcSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,8 +15,6 @@ class RpcSettings(msgspec.Struct, frozen=True, kw_only=True):
     exchange: str = "nova"
     slots: int = 16
     """Requests that are processed at the same time."""
-    server: str = "amqp"
-    """``amqp`` (ours, where the bus is RabbitMQ) or ``oslo``."""
     caller_role: Role | None = "administrator"
     """That of callers whose context names no roles; None: they may ask for nothing."""
     deliveries: DeliveryLimits = DeliveryLimits()

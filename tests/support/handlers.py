@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Context
 from tests.support.patience import SOON_S as SOON_S
@@ -39,6 +40,17 @@ class Gate:
 
 def echo(_context: Context, value: Any) -> Any:
     return value
+
+
+def failing(times: int) -> Callable[[Context], None]:
+    """A handler that fails so often for a passing reason."""
+    left = ["away for now"] * times
+
+    def handler(_context: Context) -> None:
+        if left:
+            raise StateUnavailable(left.pop())
+
+    return handler
 
 
 class Witness(Observer):
