@@ -214,7 +214,6 @@ class Worker:
             self.settings.host,
             self._endpoints(),
             slots=settings.slots,
-            kind=settings.server,
             limits=settings.deliveries,
             translate=to_wire,
             observer=self.monitor,
@@ -333,7 +332,7 @@ class Worker:
         self._presence.stop()
         if self.dry_run is not None:
             self.dry_run.stop()
-        if not self._server.characteristics.at_least_once:
+        if self.bus.is_embedded:
             # Otherwise the request is redelivered to another worker, which finds the reservations.
             self._give_back()
         if left := self.scheduler.close(_CLAIMS_S):

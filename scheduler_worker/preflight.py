@@ -200,5 +200,5 @@ def _check_bus(conf: Configuration, settings: Settings) -> None:
                 limits=rpc.deliveries,
                 observer=Observer(),
             )
-        server = bus.server(rpc.topic, settings.host, (), kind=rpc.server, translate=to_wire)
+        server = bus.server(rpc.topic, settings.host, (), translate=to_wire)
         server.stop(0.0)

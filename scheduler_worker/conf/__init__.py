@@ -93,8 +93,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster of hosts whose reports do not name one."""
     graceful_shutdown_timeout_s: Annotated[float, Opt(min=0)] = 60.0
     """Seconds a stopping worker has to finish the requests it has taken. Unfinished ones go back to
-    the queue for other workers; under [rpc] server = oslo, where that is not possible, they are
-    dropped, and their reservations are given back."""
+    the queue for other workers; on the embedded bus, which ends with the process, they are dropped,
+    and their reservations are given back."""
     rpc: RpcSettings
     state: StateSettings
     policy_store: PolicyStoreSettings

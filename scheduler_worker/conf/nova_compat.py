@@ -73,9 +73,6 @@ UNUSED: dict[str, dict[str, str]] = {
     },
 }
 
-_OF_OUR_SERVER = {"rabbit_qos_prefetch_count", "rabbit_stream_fanout", "use_queue_manager"}
-"""Options of oslo.messaging that count with [rpc] server = oslo."""
-
 _WITH_FEED = {
     ("DEFAULT", "cell_worker_thread_pool_size"): "each cell is read by one thread",
     ("DEFAULT", "servicegroup_driver"): "the heartbeats in the cells' databases are read",
@@ -100,7 +97,6 @@ _OF_PLACEMENT = {
 def unused(conf: Configuration) -> list[str]:
     """A sentence for each option that a file sets and that has no effect."""
     others = _WITH_FEED if conf.nova_feed.enabled else {}
-    counting = _OF_OUR_SERVER if conf.rpc.server == "oslo" else set()
     set_ones = {
         (section if section == "DEFAULT" else section.lower(), name)
         for _, sections in conf.sections()
@@ -111,7 +107,7 @@ def unused(conf: Configuration) -> list[str]:
         f"[{group}] {name} is accepted and does nothing here: {others.get((group, name), why)}"
         for group, reasons in UNUSED.items()
         for name, why in reasons.items()
-        if (group, name) in set_ones and not (group == _RABBIT and name in counting)
+        if (group, name) in set_ones
     ]
 
 

@@ -35,8 +35,6 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """How long the message waited in this process before the method was called."""
     patience_s: float = math.inf
     """How much longer the caller waits, from the moment the method is called."""
-    at_least_once: bool = False
-    """Whether the message is redelivered to another worker if this one stops before it answers."""
     yield_slot: YieldSlot = keep_slot
     """Inside, this request only waits, and its slot serves others."""
 

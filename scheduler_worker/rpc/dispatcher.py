@@ -30,7 +30,7 @@ from scheduler_worker.events import OTHER
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Context, Endpoint
 from scheduler_worker.rpc.wire_errors import DISPATCHER_MODULE, WireError
-from scheduler_worker.waiters import YieldSlot, complete, keep_slot
+from scheduler_worker.waiters import YieldSlot, keep_slot
 
 LOG = logging.getLogger(__name__)
 _NOT_SERVED = {"NoSuchMethod", "UnsupportedVersion"}
@@ -96,32 +96,24 @@ class Dispatcher:
         name = (message.namespace, message.method)
         return all(isinstance(part, str | None) for part in name) and name in self._non_blocking
 
-    def serve(
-        self, message: Message, *, patience_s: float = math.inf, yield_slot: YieldSlot = keep_slot
-    ) -> Result:
-        """As :meth:`serve_async`, for servers that give each request a thread."""
-        return complete(self.serve_async(message, patience_s=patience_s, yield_slot=yield_slot))
-
-    async def serve_async(
+    async def serve(
         self,
         message: Message,
         *,
         waited_s: float = 0.0,
         patience_s: float = math.inf,
-        at_least_once: bool = False,
         yield_slot: YieldSlot = keep_slot,
     ) -> Result:
         """Call the handler, and await it if it is a coroutine; never raises.
 
         ``waited_s`` is how long the message waited in this process, ``patience_s`` how much longer
-        the caller waits. ``at_least_once``: the message is
-        redelivered to another worker if this one stops before it has answered.
+        the caller waits.
         """
         if patience_s <= 0:
             return self._expired()
         began_s = time.monotonic()
         try:
-            context = context_of(message, patience_s, at_least_once, yield_slot, waited_s)
+            context = context_of(message, patience_s, yield_slot, waited_s)
             result = Result(await self._call(message, context))
         except _NotServedError as error:
             LOG.warning("Refused a message: %.200s", error)
@@ -253,7 +245,6 @@ def _name(message: Message) -> str:
 def context_of(
     message: Message,
     patience_s: float = math.inf,
-    at_least_once: bool = False,
     yield_slot: YieldSlot = keep_slot,
     waited_s: float = 0.0,
 ) -> Context:
@@ -275,7 +266,6 @@ def context_of(
         message_id=message.id,
         waited_s=waited_s,
         patience_s=patience_s,
-        at_least_once=at_least_once,
         yield_slot=yield_slot,
     )
 

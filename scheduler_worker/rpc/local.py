@@ -1,16 +1,23 @@
 """``local:``: an oslo.messaging driver for a bus inside the process, the embedded default.
 
-It behaves as RabbitMQ does under oslo.messaging, as far as one process can: every message is
-encoded and decoded by oslo.messaging's own envelope functions, queues outlive their servers, a
-call expires when its caller gives up, a fanout is addressed by topic alone, without an exchange.
-Transports with the same URL share one bus, ``local:/`` or ``local://name/``; a bus lives as long
-as one of its transports. Threads wait on conditions; an idle bus costs nothing.
+It behaves as RabbitMQ does, as far as one process can: clients are oslo.messaging's, every message
+is encoded and decoded; servers are :class:`~scheduler_worker.rpc.serving.server.QueueServer`, over
+a :class:`LocalConnection`. Queues outlive their servers, what a server has not acknowledged goes to
+the next one, a call expires when its caller gives up, a fanout is addressed by topic alone, without
+an exchange. It keeps no dead letters: nobody could look at them when the process has ended.
 
-It is loaded by its entry point in ``oslo.messaging.drivers``; no module imports it.
+Transports with the same URL share one bus, ``local:/`` or ``local://name/``; a bus lives as long
+as one of its transports or servers. Threads wait on conditions and descriptors; an idle bus costs
+nothing.
+
+The driver is loaded by its entry point in ``oslo.messaging.drivers``; no module imports it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
 import queue
 import threading
 import time
@@ -18,23 +25,33 @@ import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from scheduler_worker.rpc.oslo import oslo_messaging
+from scheduler_worker.rpc.serving.connection import IncomingMessage, Open
+from scheduler_worker.rpc.serving.deliveries import (
+    Ack,
+    Command,
+    Copy,
+    DeadLetter,
+    Publish,
+    Republish,
+    Requeue,
+)
+from scheduler_worker.rpc.serving.settings import QueueNames
 
 # isort: split
 from oslo_messaging._drivers import amqp, base, common
 from oslo_serialization import jsonutils
-from oslo_utils import timeutils
 
 QUEUE_LIMIT = 10_000
 """Messages that a queue holds; further ones are refused."""
-IN_FLIGHT_LIMIT = 256
-"""Unanswered messages of one server; further ones stay in the queue, for other servers."""
+_NO_DEAD_LETTERS = "the embedded bus keeps none"
 
 
 class LocalDriver(base.BaseDriver):  # type: ignore[misc]
-    """Sends to, and listens on, the bus that the URL names."""
+    """Sends to the bus that the URL names, and connects our servers to it."""
 
     def __init__(
         self,
@@ -69,17 +86,14 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
         try:
             body = _request(message, ctxt, call, call_monitor_timeout)
             mandatory = bool(transport_options and transport_options.at_least_once)
-            self._deliver(
-                target, _QueuedMessage.to_expire_in(timeout if call else None, body), mandatory
-            )
+            expires_s = _after(time.monotonic(), timeout if call else None)
+            self._deliver(target, _Message(body, expires_s), mandatory)
             return call and self._answer(call, timeout, call_monitor_timeout)
         finally:
             if call:
                 self._bus.close_call(call)
 
-    def _deliver(
-        self, target: oslo_messaging.Target, message: _QueuedMessage, mandatory: bool
-    ) -> None:
+    def _deliver(self, target: oslo_messaging.Target, message: _Message, mandatory: bool) -> None:
         if target.fanout:
             self._bus.publish_fanout(target.topic, message)
             return
@@ -111,15 +125,13 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
                 return reply["result"]
             heartbeat_s = time.monotonic()
 
-    def listen(
-        self, target: oslo_messaging.Target, batch_size: int, batch_timeout: float | None
-    ) -> LocalListener:
-        """Declare the queues of a server, and make their listener."""
-        exchange = target.exchange or self._default_exchange
-        keys = target.topic, _routing_key(target.topic, target.server)
-        listener = LocalListener(self._bus, target.topic, batch_size, batch_timeout)
-        self._bus.bind(listener, [_Address(exchange, key) for key in keys])
-        return listener
+    def opener(self, names: QueueNames) -> Open:
+        """Open the connection of a server of ours."""
+        return partial(LocalConnection, self._bus, names)
+
+    def listen(self, *_arguments: Any, **_options: Any) -> None:
+        """Unsupported: only our servers serve this bus."""
+        raise NotImplementedError("local: has no servers of oslo.messaging")
 
     def send_notification(self, *_arguments: Any, **_options: Any) -> None:
         """Unsupported: this bus is for RPC."""
@@ -133,128 +145,182 @@ class LocalDriver(base.BaseDriver):  # type: ignore[misc]
         """Do nothing: the bus goes with its last transport."""
 
 
-class LocalListener(base.Listener):  # type: ignore[misc]
-    """Takes messages from a server's queues in a thread of its own and passes them on."""
+class LocalConnection:
+    """Implements :class:`~scheduler_worker.rpc.serving.connection.BusConnection` on a bus.
 
-    def __init__(self, bus: _Bus, topic: str, batch_size: int, batch_timeout: float | None) -> None:
-        super().__init__(batch_size, batch_timeout)
-        self.topic = topic
-        self.queues: list[_Queue] = []
-        self.wake = threading.Condition(bus.lock)
-        self.waits_for_message = False
+    Senders put messages into its inbox and make its descriptor readable. Everything happens at
+    once, so that nothing is to be flushed, confirmed or lost, and an answer whose caller has gone
+    is dropped. ``queue`` of an answer is the id of its call.
+    """
+
+    address = "local:"
+    vanished = frozenset[str]()
+    is_blocked = False
+    has_input = False
+
+    def __init__(
+        self,
+        bus: _Bus,
+        names: QueueNames,
+        *,
+        on_message: Callable[[IncomingMessage], None],
+        on_copied: Callable[[Copy, str | None], None],
+        **_others: Any,
+    ) -> None:
+        self.comes_first = True
         self._bus = bus
-        self._in_flight = 0
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, name=f"local-{topic}", daemon=True)
+        self._names = names
+        self._on_message = on_message
+        self._on_copied = on_copied
+        self._ready = os.eventfd(0, os.EFD_NONBLOCK)
+        self._inbox: deque[_Delivery] = deque()
+        self._unacknowledged: dict[int, _Delivery] = {}
+        self._tags = itertools.count(1)
+        self._consumers = {each.name: _Consumer(self, each) for each in bus.declare(names)}
 
-    def start(self, on_incoming_callback: Callable[[list[Incoming]], None]) -> None:
-        """Begin to pass messages to the callback."""
-        super().start(on_incoming_callback)
-        self._thread.start()
+    def fileno(self) -> int:
+        return self._ready
 
-    def stop(self) -> None:
-        """Take no more messages; waits for a running callback only."""
-        with self.wake:
-            self._stopped = True
-            self.wake.notify()
-        if self._thread.is_alive():
-            self._thread.join()
-        super().stop()
+    # Consuming
 
-    def cleanup(self) -> None:
-        """Remove the server and its fanout queue with what is in it."""
-        self._bus.unbind(self)
+    def consume(self, slots: int, *, shared: bool = True) -> None:
+        for consumer in self._consumers.values():
+            consumer.room = slots
+            if shared or consumer is not self._shared:
+                self._bus.consume(consumer)
 
-    def answered(self) -> None:
-        """A message was handled."""
-        with self.wake:
-            self._in_flight -= 1
-            if self._in_flight == IN_FLIGHT_LIMIT - 1:
-                self.wake.notify()
+    def consume_shared(self, slots: int) -> None:
+        self._bus.consume(self._shared)
 
-    def _run(self) -> None:
-        while (message := self._take()) is not None:
-            self.on_incoming_callback([Incoming(self._bus, self, message)])
+    def leave_shared(self) -> None:
+        self._bus.leave(self._shared)
 
-    def _take(self) -> _QueuedMessage | None:
-        """The next message, or None when stopped."""
-        with self.wake:
-            while not self._stopped:
-                message = self._next() if self._in_flight < IN_FLIGHT_LIMIT else None
-                if message is not None:
-                    self._in_flight += 1
-                    return message
-                self.waits_for_message = self._in_flight < IN_FLIGHT_LIMIT
-                self.wake.wait()
-                self.waits_for_message = False
-            return None
+    def open_extra_consumer(self, number: int) -> None:
+        self._bus.make_room(self._shared, 1)
 
-    def _next(self) -> _QueuedMessage | None:
-        """The head of a queue, round robin over the queues."""
-        for source in list(self.queues):
-            message = source.pop()
-            if message is not None:
-                self.queues.remove(source)
-                self.queues.append(source)
-                return message
+    def close_extra_consumer(self, number: int) -> None:
+        self._bus.make_room(self._shared, -1)
+
+    def stop_consuming(self) -> None:
+        for consumer in self._consumers.values():
+            self._bus.leave(consumer)
+
+    @property
+    def _shared(self) -> _Consumer:
+        return self._consumers[self._names.queue]
+
+    # Receiving
+
+    def put(self, delivery: _Delivery) -> None:
+        """Deliver a message soon. For the bus, while this consumes; any thread."""
+        self._inbox.append(delivery)
+        os.eventfd_write(self._ready, 1)
+
+    def pump(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._ready)
+        while self._inbox:
+            tag, delivery = next(self._tags), self._inbox.popleft()
+            self._unacknowledged[tag] = delivery
+            message = delivery.message
+            self._on_message(
+                IncomingMessage(
+                    tag=tag,
+                    queue=delivery.consumer.queue.name,
+                    body=message.body,
+                    expiration=message.expiration(),
+                    deliveries=message.deliveries,
+                )
+            )
+
+    # Settling and answering
+
+    def perform(self, command: Command) -> None:
+        match command:
+            case Publish(queue, body):
+                self.answer(queue, body)
+            case Ack(tag, multiple):
+                tags = [each for each in self._unacknowledged if each <= tag] if multiple else [tag]
+                for each in tags:
+                    self._bus.make_room(self._unacknowledged.pop(each).consumer, 1)
+            case Requeue(tag):
+                delivery = self._unacknowledged.pop(tag)
+                self._bus.put_back([delivery])
+                self._bus.make_room(delivery.consumer, 1)
+            case Republish(tag, deliveries):
+                delivery = self._unacknowledged[tag]
+                copy = delivery.message._replace(deliveries=deliveries)
+                self._on_copied(command, self._bus.put(delivery.consumer.queue, copy))
+            case DeadLetter():
+                self._on_copied(command, _NO_DEAD_LETTERS)
+
+    def answer(self, queue: str, body: bytes, *, matters: bool = True) -> None:
+        self._bus.reply(queue, body)
+
+    def unconfirmed_answers(self) -> list[Publish]:
+        return []
+
+    def close(self) -> None:
+        """What was not acknowledged goes to the next server, but fanouts end with this one."""
+        self.stop_consuming()
+        self._bus.forget(self._names.topic, self._consumers[self._names.fanout_queue].queue)
+        begun = self._unacknowledged.values()
+        self._bus.put_back([*(each.counted() for each in begun), *self._inbox])
+        os.close(self._ready)
+
+    drop = close
+
+    # What one process has no need of
+
+    def ping(self, name: str) -> bool:
+        return False
+
+    def flush(self) -> None:
+        pass
+
+    def tick(self, *, reads: bool = True) -> None:
+        pass
+
+    def silence(self) -> str | None:
         return None
 
-
-class Incoming(base.RpcIncomingMessage):  # type: ignore[misc]
-    """A request as servers see it, with the attributes of one from RabbitMQ."""
-
-    def __init__(self, bus: _Bus, listener: LocalListener, queued: _QueuedMessage) -> None:
-        message = _decode(queued.body)
-        sent = amqp.unpack_context(message)
-        super().__init__(sent.to_dict(), message, sent.msg_id)
-        self.unique_id = message.pop(amqp.UNIQUE_ID)
-        self.client_timeout = sent.client_timeout
-        self.expiration_ms = queued.expiration_ms
-        self.stopwatch = timeutils.StopWatch()
-        self.stopwatch.start()
-        self.orig_msg_id = sent.msg_id
-        self._bus = bus
-        self._listener = listener
-
-    def reply(self, reply: Any = None, failure: Any = None) -> None:
-        """Answer a call; for a cast only count it as handled."""
-        try:
-            self._send(reply, failure, ending=True)
-        finally:
-            self._listener.answered()
-
-    def heartbeat(self) -> None:
-        """Tell the caller that the call is worked on."""
-        self._send(None, None, ending=False)
-
-    def requeue(self) -> None:
-        """Unsupported, as for RPC on RabbitMQ."""
-
-    def _send(self, reply: Any, failure: Any, *, ending: bool) -> None:
-        if self.orig_msg_id is None:
-            return
-        if failure:
-            failure = common.serialize_remote_exception(failure)
-        answer = {
-            "result": reply,
-            "failure": failure,
-            "ending": ending,
-            "_msg_id": self.orig_msg_id,
-        }
-        self._bus.reply(self.orig_msg_id, _encode(answer))
+    def count_consumers(self) -> None:
+        pass
 
 
-class _QueuedMessage(NamedTuple):
+class _Message(NamedTuple):
     """A message in a queue."""
 
     body: bytes
-    expiration_ms: int | None
     expires_s: float
+    deliveries: int = 0
+    """How often a server had it and did not acknowledge it."""
 
-    @classmethod
-    def to_expire_in(cls, timeout_s: float | None, body: bytes) -> _QueuedMessage:
-        expiration_ms = None if timeout_s is None else int(timeout_s * 1000)
-        return cls(body, expiration_ms, _after(time.monotonic(), timeout_s))
+    def expiration(self) -> str | None:
+        """How many milliseconds its caller still waits, as AMQP writes it."""
+        left_s = _left(self.expires_s)
+        return None if left_s is None else str(int(1000 * left_s))
+
+
+class _Consumer:
+    """A server's consumer of one queue. Guarded by the bus's lock."""
+
+    def __init__(self, connection: LocalConnection, queue: _Queue) -> None:
+        self.connection = connection
+        self.queue = queue
+        self.room = 0
+        """How many messages more it takes; negative when it took an extra one."""
+
+
+class _Delivery(NamedTuple):
+    """A message that a consumer has."""
+
+    consumer: _Consumer
+    message: _Message
+
+    def counted(self) -> _Delivery:
+        message = self.message._replace(deliveries=self.message.deliveries + 1)
+        return self._replace(message=message)
 
 
 class _Address(NamedTuple):
@@ -273,30 +339,31 @@ class _Queue:
     """Messages of one address, and its consumers, round robin. Guarded by the bus's lock."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._messages: deque[_QueuedMessage] = deque()
-        self.readers: deque[LocalListener] = deque()
+        self.name = name
+        self.messages: deque[_Message] = deque()
+        self.consumers: deque[_Consumer] = deque()
 
-    def put(self, message: _QueuedMessage) -> None:
-        if len(self._messages) >= QUEUE_LIMIT:
+    def put(self, message: _Message) -> None:
+        if len(self.messages) >= QUEUE_LIMIT:
             raise oslo_messaging.MessageDeliveryFailure(
-                f"queue {self._name} is full: {QUEUE_LIMIT} messages wait for a server"
+                f"queue {self.name} is full: {QUEUE_LIMIT} messages wait for a server"
             )
-        self._messages.append(message)
-        for _ in range(len(self.readers)):
-            reader = self.readers[0]
-            self.readers.rotate(-1)
-            if reader.waits_for_message:
-                reader.waits_for_message = False
-                reader.wake.notify()
-                return
+        self.messages.append(message)
+        self.deliver()
 
-    def pop(self) -> _QueuedMessage | None:
-        """The first message that has not expired."""
-        while self._messages:
-            message = self._messages.popleft()
+    def deliver(self) -> None:
+        """Give messages that have not expired to consumers with room for them."""
+        while self.messages and (consumer := self._next_with_room()) is not None:
+            message = self.messages.popleft()
             if time.monotonic() < message.expires_s:
-                return message
+                consumer.room -= 1
+                consumer.connection.put(_Delivery(consumer, message))
+
+    def _next_with_room(self) -> _Consumer | None:
+        for _ in range(len(self.consumers)):
+            self.consumers.rotate(-1)
+            if self.consumers[-1].room > 0:
+                return self.consumers[-1]
         return None
 
 
@@ -304,38 +371,77 @@ class _Bus:
     """Queues by address, fanout queues by topic, calls by id."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self._lock = threading.Lock()
         self._queues: dict[_Address, _Queue] = {}
-        self._fanouts: dict[str, dict[LocalListener, _Queue]] = {}
+        self._fanouts: dict[str, list[_Queue]] = {}
         self._calls: dict[str, _Call] = {}
 
-    def bind(self, listener: LocalListener, addresses: list[_Address]) -> None:
-        fanout = _Queue(f"{listener.topic}_fanout")
-        with self.lock:
-            self._fanouts.setdefault(listener.topic, {})[listener] = fanout
-            shared = [self._queues.setdefault(at, _Queue(at.routing_key)) for at in addresses]
-            listener.queues = [*shared, fanout]
-            for each in listener.queues:
-                each.readers.append(listener)
+    # For servers
 
-    def unbind(self, listener: LocalListener) -> None:
-        with self.lock:
-            for each in listener.queues:
-                each.readers.remove(listener)
-            listener.queues = []
-            self._fanouts.get(listener.topic, {}).pop(listener, None)
+    def declare(self, names: QueueNames) -> list[_Queue]:
+        """The queues of a server; that of its fanout is new."""
+        keys = names.queue, names.own_queue
+        fanout = _Queue(names.fanout_queue)
+        with self._lock:
+            self._fanouts.setdefault(names.topic, []).append(fanout)
+            at = [_Address(names.exchange, key) for key in keys]
+            return [*(self._queues.setdefault(a, _Queue(a.routing_key)) for a in at), fanout]
 
-    def publish(self, address: _Address, message: _QueuedMessage) -> bool:
+    def forget(self, topic: str, fanout: _Queue) -> None:
+        with self._lock:
+            self._fanouts[topic].remove(fanout)
+
+    def consume(self, consumer: _Consumer) -> None:
+        with self._lock:
+            if consumer not in consumer.queue.consumers:
+                consumer.queue.consumers.append(consumer)
+                consumer.queue.deliver()
+
+    def leave(self, consumer: _Consumer) -> None:
+        with self._lock, contextlib.suppress(ValueError):
+            consumer.queue.consumers.remove(consumer)
+
+    def make_room(self, consumer: _Consumer, number: int) -> None:
+        with self._lock:
+            consumer.room += number
+            consumer.queue.deliver()
+
+    def put(self, queue: _Queue, message: _Message) -> str | None:
+        """Why it was not put at the end of the queue; None if it was."""
+        try:
+            with self._lock:
+                queue.put(message)
+        except oslo_messaging.MessageDeliveryFailure as error:
+            return str(error)
+        return None
+
+    def put_back(self, deliveries: list[_Delivery]) -> None:
+        """Put them at the heads of their queues, in this order."""
+        with self._lock:
+            for each in reversed(deliveries):
+                each.consumer.queue.messages.appendleft(each.message)
+            for queue in {each.consumer.queue for each in deliveries}:
+                queue.deliver()
+
+    def reply(self, call_id: str, body: bytes) -> None:
+        """Pass an answer to its caller, if that still waits."""
+        call = self._calls.get(call_id)
+        if call is not None:
+            call.replies.put(body)
+
+    # For clients
+
+    def publish(self, address: _Address, message: _Message) -> bool:
         """Whether there is a queue for it."""
-        with self.lock:
+        with self._lock:
             destination = self._queues.get(address)
             if destination is not None:
                 destination.put(message)
             return destination is not None
 
-    def publish_fanout(self, topic: str, message: _QueuedMessage) -> None:
-        with self.lock:
-            for each in self._fanouts.get(topic, {}).values():
+    def publish_fanout(self, topic: str, message: _Message) -> None:
+        with self._lock:
+            for each in self._fanouts.get(topic, ()):
                 each.put(message)
 
     def open_call(self) -> _Call:
@@ -345,12 +451,6 @@ class _Bus:
 
     def close_call(self, call: _Call) -> None:
         self._calls.pop(call.id, None)
-
-    def reply(self, call_id: str, body: bytes) -> None:
-        """Pass an answer to its caller, if that still waits."""
-        call = self._calls.get(call_id)
-        if call is not None:
-            call.replies.put(body)
 
 
 _BUSES: weakref.WeakValueDictionary[tuple[object, ...], _Bus] = weakref.WeakValueDictionary()
@@ -369,7 +469,7 @@ def _request(
     """The body of a request, as RabbitMQ would carry it."""
     request = dict(message)
     if call:
-        request.update({"_msg_id": call.id, "_reply_q": "reply_local", "_timeout": monitor})
+        request.update({"_msg_id": call.id, "_reply_q": call.id, "_timeout": monitor})
     amqp._add_unique_id(request)
     amqp.pack_context(request, ctxt)
     return _encode(request)

@@ -4,23 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import msgspec
-
-
-class Characteristics(msgspec.Struct, frozen=True):
-    """What a server guarantees."""
-
-    at_least_once: bool
-    """Acknowledges a message when its effect is stored and its answer published."""
-    back_pressure: bool
-    """Takes no more messages than it has slots; the others wait in the broker, for every server."""
-
 
 class Server(Protocol):
     """Serves endpoints from ``start`` until ``stop``."""
-
-    @property
-    def characteristics(self) -> Characteristics: ...
 
     def start(self) -> None:
         """Begin to consume; returns when the queues exist. Idempotent.
@@ -39,7 +25,7 @@ class Server(Protocol):
         """Take messages from the topic's queue, which all servers share, or no more of them.
 
         What was taken is finished. The server's own queue and the fanout are always served.
-        Returns at once. Raises RequestError where the server cannot tell its queues apart.
+        Returns at once. Raises RequestError where the server takes none.
         """
 
     def come_first(self) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from scheduler_worker.operations.callers import ROLES, Role
 from scheduler_worker.options import Opt
-from scheduler_worker.rpc.amqp.settings import DeliveryLimits
+from scheduler_worker.rpc.serving.settings import DeliveryLimits
 
 
 class RpcSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,17 +22,6 @@ class RpcSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that one worker process works on at the same time; further messages stay in the
     queue for other workers. Requests that wait for the same cluster share a lease of its lock. For
     more throughput start more workers."""
-    server: Annotated[
-        str,
-        Opt(
-            choices={
-                "amqp": "ours: messages are acknowledged when they are done; none is lost",
-                "oslo": "oslo.messaging's: messages are acknowledged when they arrive",
-            }
-        ),
-    ] = "amqp"
-    """How requests are consumed from RabbitMQ. Callers notice no difference. Other buses are always
-    served by oslo.messaging's server."""
     caller_role: Annotated[Role | None, Opt(choices=(*ROLES, "none"))] = "administrator"
     """What clients of the bus may ask for whose messages name no roles, such as
     scheduler-workerctl: all; all but what is an administrator's; reading; nothing. Messages with

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,23 +26,20 @@ class _Step(NamedTuple):
     """The future of work that has not begun, which is cancelled if it never does."""
 
 
-class Slots(Executor):
+class Slots:
     """Runs work in daemon threads, at most ``count`` at a time, in FIFO order.
 
     Work may be a coroutine: while it is suspended, its thread does other work. Work that blocks
     for long may :meth:`yield_slot`: then other work is done in its place.
 
-    With ``eager`` false no thread is woken while another runs, which will take the next work when
+    No thread is woken while another runs, which will take the next work when
     it is done: threads that compete for one interpreter cost more than they achieve. Whoever
     submits work calls :meth:`ensure_progress` now and then, which wakes another thread if the
     running ones took nothing.
     """
 
-    def __init__(
-        self, count: int, name: str, *, eager: bool = True, stuck_after_s: float = STUCK_S
-    ) -> None:
+    def __init__(self, count: int, name: str, *, stuck_after_s: float = STUCK_S) -> None:
         self._name = name
-        self._eager = eager
         self._stuck_after_s = stuck_after_s
         self._changed = threading.Condition()
         self._queue: deque[_Step] = deque()
@@ -139,7 +136,7 @@ class Slots(Executor):
 
     def _put(self, step: _Step) -> None:
         self._queue.append(step)
-        if self._eager or self._active <= 0:
+        if self._active <= 0:
             self._wake_or_start()
 
     def _wake_or_start(self) -> None:

@@ -1,4 +1,4 @@
-"""The message bus: servers and clients; oslo.messaging behind a small interface.
+"""The message bus: our servers, and oslo.messaging's clients behind a small interface.
 
 No name of oslo.messaging leaves this module. Handlers get a
 :class:`~scheduler_worker.rpc.contract.Context` and plain values, and raise our errors; callers get
@@ -9,10 +9,7 @@ Worked around here, each with a test in ``tests/architecture/test_oslo_traps.py`
 ``tests/contract/test_transport.py``:
 
 * a private ``ConfigOpts`` lacks option groups that oslo.messaging registers on its global one;
-* oslo's dispatcher reads the global configuration, and leaks a thread for each unknown method
-  that is called with a call monitor;
-* its servers cannot be stopped within a bound, and its clients cannot fail within one while the
-  broker is away.
+* its clients cannot fail within a bound while the broker is away.
 """
 
 from __future__ import annotations
@@ -37,21 +34,18 @@ from scheduler_worker.errors import (
 from scheduler_worker.observer import Observer
 from scheduler_worker.redaction import MASK
 from scheduler_worker.rpc.amqp.check import QueueUse, queue_use, refusals
+from scheduler_worker.rpc.amqp.connection import BrokerConnection
 from scheduler_worker.rpc.amqp.copies import Copies
 from scheduler_worker.rpc.amqp.copies import Limits as CopyLimits
-from scheduler_worker.rpc.amqp.server import AmqpServer
-from scheduler_worker.rpc.amqp.settings import (
-    AmqpSettings,
-    DeliveryLimits,
-    QueueNames,
-    amqp_settings,
-)
+from scheduler_worker.rpc.amqp.settings import AmqpSettings, amqp_settings
 from scheduler_worker.rpc.contract import Endpoint, check_names
 from scheduler_worker.rpc.defaults import DEFAULTS, EMBEDDED_URL, RABBIT_DEFAULTS
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message, Translate
 from scheduler_worker.rpc.oslo import AWAY, failed, oslo_messaging
-from scheduler_worker.rpc.oslo_server import OsloServer
 from scheduler_worker.rpc.server import Server
+from scheduler_worker.rpc.serving.connection import Open
+from scheduler_worker.rpc.serving.server import QueueServer
+from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
 from scheduler_worker.rpc.slots import STUCK_S
 
 # isort: split
@@ -63,6 +57,7 @@ _MAX_PORT = 65535
 _RABBIT = "oslo_messaging_rabbit"
 _PUBLISH_RETRIES = 2
 """A broken connection is retried for some seconds; then BusUnavailable is raised."""
+_EMBEDDED = BusSettings(kind="local")
 _CLOSE_S = 1.0
 """An idle reply queue takes up to 5 s to close, which is not waited for."""
 
@@ -118,6 +113,8 @@ class Bus:
         except (oslo_messaging.InvalidTransportURL, ValueError) as error:
             raise _unusable_url(_QUOTED.sub(MASK, str(error))) from None
         self._is_rabbit = parsed.transport in {"rabbit", "kombu"}
+        self.is_embedded = parsed.transport == "local"
+        """Whether its queues end with this process."""
         self.url = _without_credentials(parsed)
         """The URL without credentials."""
 
@@ -129,7 +126,6 @@ class Bus:
         *,
         translate: Translate,
         slots: int = 16,
-        kind: str = "amqp",
         limits: DeliveryLimits | None = None,
         observer: Observer | None = None,
         stuck_after_s: float = STUCK_S,
@@ -138,35 +134,37 @@ class Bus:
         """A server, not yet started, for a topic, for ``topic.server``, and for its fanout.
 
         ``slots`` requests are worked on at a time. ``translate`` encodes an exception of a handler.
-        ``kind`` is ours (``amqp``, where the bus is RabbitMQ) or oslo.messaging's own (``oslo``).
         Work that takes longer than ``stuck_after_s`` is a problem of the server. Without
         ``comes_first`` other consumers of the topic go before it, until :meth:`.Server.come_first`.
-        Raises ConfigError for options that it does not support.
+        Raises ConfigError for options that it does not support, and for other buses than RabbitMQ
+        and the embedded one.
         """
         if self._transport.conf.rpc_ping_enabled:
             endpoints = [*endpoints, _PING]
         observer = observer or Observer()
-        dispatcher = Dispatcher(endpoints, translate, observer)
-        target = self._target(topic=topic, server=server)
-        if kind == "amqp" and self._is_rabbit:
-            return AmqpServer(
-                self._amqp_settings(),
-                QueueNames(self._exchange, topic, server),
-                dispatcher,
-                slots=slots,
-                limits=limits or DeliveryLimits(),
-                observer=observer,
-                stuck_after_s=stuck_after_s,
-                comes_first=comes_first,
-            )
-        return OsloServer(
-            self._transport,
-            target,
-            dispatcher,
+        names = QueueNames(self._exchange, topic, server)
+        openers, settings = self._openers(names)
+        return QueueServer(
+            openers,
+            settings,
+            names,
+            Dispatcher(endpoints, translate, observer),
             slots=slots,
+            limits=limits or DeliveryLimits(),
             observer=observer,
             stuck_after_s=stuck_after_s,
+            comes_first=comes_first,
         )
+
+    def _openers(self, names: QueueNames) -> tuple[Sequence[Open], BusSettings]:
+        """How to connect a server."""
+        if self._is_rabbit:
+            settings = self._amqp_settings()
+            brokers = settings.brokers
+            return [partial(BrokerConnection, settings, each, names) for each in brokers], settings
+        if self.is_embedded:
+            return [self._transport._driver.opener(names)], _EMBEDDED
+        raise ConfigError(f"[DEFAULT] transport_url: {self.url}: only rabbit:// and local: serve")
 
     def copies(
         self,

@@ -112,8 +112,8 @@ class WorkerEndpoint:
             )
             answer["selections"] = codec.encode_selections(decision.selections)
         except Exception as error:
-            if isinstance(error, WorkerStops) and context.at_least_once:
-                raise
+            if isinstance(error, WorkerStops):
+                raise  # the message goes to another worker
             answer["error"] = _encode_error(error, request_id)
         try:
             self._cast(target, answer)

@@ -99,25 +99,6 @@ def test_oslo_still_needs_groups_that_it_does_not_register(group: str) -> None:
         client.cast({}, "m")
 
 
-def test_oslo_still_leaks_a_watchdog_for_an_unknown_method() -> None:
-    printed = run(
-        "import threading\n"
-        "from unittest import mock\n"
-        "from scheduler_worker.rpc import transport\n"
-        "import oslo_messaging\n"
-        "dispatcher = oslo_messaging.RPCDispatcher([], None)\n"
-        "incoming = mock.Mock(client_timeout=60, ctxt={}, message={'method': 'm'})\n"
-        "before = threading.active_count()\n"
-        "try:\n"
-        "    dispatcher.dispatch(incoming)\n"
-        "except oslo_messaging.UnsupportedVersion:\n"
-        "    print(threading.active_count() - before, flush=True)\n"
-        "import os\n"
-        "os._exit(0)\n"
-    )
-    assert printed == "1\n"
-
-
 def test_calls_and_stops_return_while_the_broker_is_unreachable() -> None:
     printed = run(
         "import logging, os, socket, threading\n"

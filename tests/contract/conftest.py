@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import pytest
+from oslo_config import cfg
 
 from scheduler_worker.backends import memory
 from scheduler_worker.backends.clock import SystemClock
@@ -16,6 +17,11 @@ from scheduler_worker.backends.redis import connection, nodes
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import State
+from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.server import Server
+from scheduler_worker.rpc.transport import Bus, Client
+from scheduler_worker.rpc.wire_errors import to_wire
+from tests.support.handlers import Gate
 from tests.support.patience import NEVER_S, SOON_S
 from tests.support.patience import eventually as eventually
 from tests.support.policy_store import MemoryPolicyStore
@@ -25,6 +31,7 @@ from .policy_stores import DATABASES, Databases, opened
 
 SCOPE = "rack 1"
 T = TypeVar("T")
+Serve = Callable[..., Server]
 
 
 class Engine:
@@ -163,3 +170,73 @@ def policy_store(request: pytest.FixtureRequest, databases: Databases) -> Iterat
         return
     with opened(databases.emptied(request.param)) as store:
         yield store
+
+
+# Buses
+
+
+@pytest.fixture(
+    params=[
+        "local",
+        "rabbit",
+    ]
+)
+def kind(request: pytest.FixtureRequest) -> str:
+    """The embedded bus, or RabbitMQ."""
+    return request.param
+
+
+@pytest.fixture
+def url(kind: str, request: pytest.FixtureRequest) -> str:
+    if kind == "local":
+        return f"local://{uuid.uuid4().hex}/"
+    return request.getfixturevalue("rabbit_url")
+
+
+@pytest.fixture
+def bus(url: str) -> Iterator[Bus]:
+    conf = cfg.ConfigOpts()
+    conf([])
+    with Bus(conf, url=url, exchange="nova") as bus:
+        yield bus
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def serve(bus: Bus, topic: str) -> Iterator[Serve]:
+    """Start a server with the given methods; stopped afterwards."""
+    servers = []
+
+    def start(
+        methods: Mapping[str, Callable[..., Any]],
+        *,
+        name: str = "one",
+        namespace: str | None = None,
+        version: str = "1.0",
+        **options: Any,
+    ) -> Server:
+        endpoint = Endpoint(namespace, version, methods)
+        server = bus.server(topic, name, [endpoint], translate=to_wire, **options)
+        server.start()
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.stop(SOON_S)
+
+
+@pytest.fixture
+def client(bus: Bus, topic: str) -> Client:
+    return bus.client(topic, timeout_s=SOON_S)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.opened.set()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import queue
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -24,76 +21,13 @@ from scheduler_worker.errors import (
     Undeliverable,
 )
 from scheduler_worker.rpc.contract import Context, Endpoint
-from scheduler_worker.rpc.server import Server
 from scheduler_worker.rpc.transport import Bus, Client
 from scheduler_worker.rpc.wire_errors import to_wire
+from tests.support.foreign import ForeignServer
 from tests.support.handlers import Gate, echo, in_thread
 from tests.support.patience import NEVER_S, SOON_S, growing
 
-
-@pytest.fixture(
-    params=[
-        "local",
-        "oslo",
-        "amqp",
-    ]
-)
-def kind(request: pytest.FixtureRequest) -> str:
-    """The embedded bus, or RabbitMQ with oslo.messaging's server or with ours."""
-    return request.param
-
-
-@pytest.fixture
-def url(kind: str, request: pytest.FixtureRequest) -> str:
-    if kind == "local":
-        return f"local://{uuid.uuid4().hex}/"
-    return request.getfixturevalue("rabbit_url")
-
-
-@pytest.fixture
-def bus(url: str) -> Iterator[Bus]:
-    conf = cfg.ConfigOpts()
-    conf([])
-    with Bus(conf, url=url, exchange="nova") as bus:
-        yield bus
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"topic-{uuid.uuid4().hex}"
-
-
-Serve = Callable[..., Server]
-
-
-@pytest.fixture
-def serve(bus: Bus, topic: str, kind: str) -> Iterator[Serve]:
-    """Start a server with the given methods; stopped afterwards."""
-    servers = []
-
-    def start(
-        methods: Mapping[str, Callable[..., Any]],
-        *,
-        name: str = "one",
-        namespace: str | None = None,
-        version: str = "1.0",
-        slots: int = 16,
-    ) -> Server:
-        endpoint = Endpoint(namespace, version, methods)
-        server = bus.server(topic, name, [endpoint], slots=slots, translate=to_wire, kind=kind)
-        server.start()
-        servers.append(server)
-        return server
-
-    yield start
-    for server in servers:
-        server.stop(SOON_S)
-
-
-@pytest.fixture
-def client(bus: Bus, topic: str) -> Client:
-    return bus.client(topic, timeout_s=SOON_S)
-
+from .conftest import Serve
 
 # Values
 
@@ -229,13 +163,6 @@ def failure_of(client: Client, method: str, **arguments: object) -> RemoteFailur
 # Timeouts and heartbeats
 
 
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.opened.set()
-
-
 def test_a_call_times_out(serve: Serve, bus: Bus, topic: str, gate: Gate) -> None:
     serve({"wait": gate})
     started_s = time.monotonic()
@@ -255,28 +182,16 @@ def test_a_slow_call_gets_heartbeats(serve: Serve, bus: Bus, topic: str) -> None
     assert growing(call, CallTimeout) is False
 
 
-def test_a_call_that_waits_for_a_slot_gets_heartbeats(
+def test_a_call_that_waits_in_the_queue_gets_no_heartbeats(
     serve: Serve, bus: Bus, topic: str, gate: Gate
 ) -> None:
-    server = serve({"wait": gate, "echo": echo}, slots=1)
+    """Any server may take it from there."""
+    serve({"wait": gate, "echo": echo}, slots=1)
     bus.client(topic).cast("wait", {})
     gate.wait_for(1)
-
-    def wait(monitor_s: float) -> queue.SimpleQueue[Any]:
-        client = bus.client(topic, timeout_s=SOON_S, call_monitor_timeout_s=monitor_s)
-        answer = in_thread(lambda: client.call("echo", {}, value="served"))
-        with contextlib.suppress(queue.Empty):
-            raise answer.get(timeout=2.5 * monitor_s)
-        return answer
-
-    if server.characteristics.back_pressure:
-        # It waits in the broker, where any server may take it and none sends heartbeats.
-        with pytest.raises(CallTimeout):
-            wait(0.5)
-        return
-    answer = growing(wait, CallTimeout)
-    gate.opened.set()
-    assert answer.get(timeout=SOON_S) == "served"
+    client = bus.client(topic, timeout_s=NEVER_S, call_monitor_timeout_s=0.3)
+    with pytest.raises(CallTimeout):
+        client.call("echo", {}, value="served")
 
 
 def test_refused_messages_leak_no_threads(serve: Serve, bus: Bus, topic: str) -> None:
@@ -287,16 +202,6 @@ def test_refused_messages_leak_no_threads(serve: Serve, bus: Bus, topic: str) ->
     for _ in range(20):
         failure_of(client, "nothing")
     assert threading.active_count() < before + 20
-
-
-def test_as_many_requests_run_as_there_are_slots(serve: Serve, client: Client, gate: Gate) -> None:
-    serve({"wait": gate}, slots=3)
-    for _ in range(4):
-        client.cast("wait", {})
-    gate.wait_for(3)
-    assert not gate.entered.acquire(timeout=0.2)
-    gate.opened.set()
-    gate.wait_for(1)
 
 
 def test_a_call_whose_caller_timed_out_is_not_begun(
@@ -344,20 +249,6 @@ def test_a_stop_returns_within_its_timeout(serve: Serve, client: Client, gate: G
     assert server.stop(0.3) is False
     gate.opened.set()
     assert server.stop(SOON_S) is True
-
-
-def test_waiting_messages_are_dropped_when_the_stop_times_out(
-    serve: Serve, client: Client, gate: Gate
-) -> None:
-    begun: list[int] = []
-    server = serve({"wait": gate, "begin": lambda _context: begun.append(1)}, slots=1)
-    client.cast("wait", {})
-    gate.wait_for(1)
-    client.cast("begin", {})
-    assert server.stop(1.0) is False
-    gate.opened.set()
-    assert server.stop(SOON_S) is True
-    assert begun == []
 
 
 def test_an_idle_server_stops_at_once(serve: Serve, client: Client) -> None:
@@ -438,21 +329,17 @@ def test_failures_carry_no_traceback(
     assert "Traceback" not in caplog.text
 
 
-def test_builtin_errors_of_other_servers_are_remote_failures(bus: Bus, topic: str) -> None:
-    import oslo_messaging
+def test_builtin_errors_of_other_servers_are_remote_failures(rabbit_url: str, topic: str) -> None:
+    def fail(_context: object) -> None:
+        raise ValueError("plain")
 
-    class Foreign:
-        def fail(self, _context: object) -> None:
-            raise ValueError("plain")
-
-    target = oslo_messaging.Target(exchange="nova", topic=topic, server="foreign")
-    server = oslo_messaging.get_rpc_server(bus._transport, target, [Foreign()])
-    server.start()
-    try:
+    conf = cfg.ConfigOpts()
+    conf([])
+    with Bus(conf, url=rabbit_url) as bus:
+        theirs = ForeignServer(bus, topic, "theirs", [Endpoint(None, "1.0", {"fail": fail})])
+        theirs.start()
         failure = failure_of(bus.client(topic, timeout_s=SOON_S), "fail")
-    finally:
-        server.stop()
-        server.wait()
+        theirs.stop()
     assert (failure.module, failure.class_name) == ("builtins", "ValueError")
     assert failure.message == "plain"
 

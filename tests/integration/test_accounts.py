@@ -46,14 +46,12 @@ def account(rabbit_server, rabbit_vhost_url):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("kind", ["amqp", "oslo"])
 def test_the_documented_permissions_of_a_worker_suffice(
-    account, rabbit_vhost_url, redis_url, tmp_path, kind
+    account, rabbit_vhost_url, redis_url, tmp_path
 ):
     config = write_config(
         tmp_path / "w.conf",
         DEFAULT={"transport_url": account("scheduler"), "host": "w", "service_down_time": 600},
-        rpc={"server": kind},
         state={"url": redis_url},
     )
     answers: queue.Queue = queue.Queue()
@@ -71,18 +69,16 @@ def test_the_documented_permissions_of_a_worker_suffice(
         assert chosen.service_host == "h"
         eventually(lambda: client.list_hosts()["hosts"][0]["aggregates"] == ["a"])
         eventually(lambda: [each["name"] for each in client.list_workers()["workers"]] == ["w"])
-        assert client.get_worker("w")["bus"]["server"] == kind
         caller = conductors.server("conductor", "c", [endpoint], translate=to_wire)
         caller.start()
         client.request_destinations(SPEC, ["i2"], reply_to={"topic": "conductor"})
         assert answers.get(timeout=SOON_S)["selections"]
         caller.stop(SOON_S)
-        if kind == "amqp":
-            operator = Operator(rabbit_vhost_url)
-            operator.put("scheduler", b"garbage")
-            eventually(lambda: operator.exists("scheduler_dead_letters"))
-            eventually(lambda: operator.depth("scheduler_dead_letters") == 1)
-            client.ping()
+        operator = Operator(rabbit_vhost_url)
+        operator.put("scheduler", b"garbage")
+        eventually(lambda: operator.exists("scheduler_dead_letters"))
+        eventually(lambda: operator.depth("scheduler_dead_letters") == 1)
+        client.ping()
         assert worker.stop() == 0
         assert "refused" not in worker.log.lower(), worker.log
 

@@ -8,8 +8,10 @@ import pytest
 
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import BusUnavailable, CallTimeout, ConfigError, Undeliverable
-from scheduler_worker.rpc.amqp import server as amqp_server
+from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.serving import server as amqp_server
 from tests.support.certificates import Authority
+from tests.support.foreign import ForeignServer
 from tests.support.handlers import Witness, echo, in_thread
 from tests.support.patience import SOON_S, eventually
 from tests.support.proxy import Proxy
@@ -43,11 +45,14 @@ def test_queues_are_declared_as_clients_declare_them(stage, options, witness):
 def test_fanouts_arrive_beside_a_server_that_reads_them_from_a_stream(stage):
     """As a nova-scheduler with the options that deployment tools set."""
     got = queue.Queue()
-    for kind in ("oslo", "amqp"):
-        stage.serve({"note": lambda _, by=kind: got.put(by)}, name=kind, kind=kind, **STREAMS)
+    note = Endpoint(None, "1.0", {"note": lambda _: got.put("theirs")})
+    theirs = ForeignServer(stage.bus(**STREAMS), stage.topic, "theirs", [note])
+    theirs.start()
+    stage.serve({"note": lambda _: got.put("ours")}, name="ours", **STREAMS)
     stage.client(options=STREAMS, fanout=True).cast("note", {})
-    assert {got.get(timeout=SOON_S), got.get(timeout=SOON_S)} == {"oslo", "amqp"}
-    assert stage.client(options=STREAMS, server="amqp").call("note", {}) is None
+    assert {got.get(timeout=SOON_S), got.get(timeout=SOON_S)} == {"theirs", "ours"}
+    assert stage.client(options=STREAMS, server="ours").call("note", {}) is None
+    theirs.stop()
 
 
 def test_restarts_leave_no_queue_behind(stage):

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from scheduler_worker.errors import BusUnavailable, RemoteFailure, RequestError, StateUnavailable
-from scheduler_worker.rpc.amqp import handling
-from scheduler_worker.rpc.amqp.settings import DeliveryLimits
+from scheduler_worker.errors import RemoteFailure, RequestError
+from scheduler_worker.rpc.serving import handling
+from scheduler_worker.rpc.serving.settings import DeliveryLimits
 from tests.support import victim
 from tests.support.amqp import content, message
-from tests.support.handlers import Witness, echo, in_thread
+from tests.support.handlers import Witness, echo, failing, in_thread
 from tests.support.patience import PROCESS_S, SOON_S, eventually
 from tests.support.proxy import Proxy
 
@@ -32,20 +32,6 @@ def witness():
 
 
 # Delivery and acknowledgement
-
-
-def test_messages_without_a_free_slot_wait_in_the_broker_for_any_server(stage, gate):
-    stage.serve({"wait": gate}, slots=3)
-    client = stage.client()
-    for _ in range(10):
-        client.cast("wait", {})
-    gate.wait_for(3)
-    assert stage.operator.depth(stage.topic) == 7
-    stage.serve({"wait": gate}, name="two", slots=3)
-    gate.wait_for(3)
-    assert stage.operator.depth(stage.topic) == 4
-    gate.opened.set()
-    gate.wait_for(4)
 
 
 @pytest.mark.parametrize("options", [{}, QUORUM], ids=["classic", "quorum"])
@@ -218,61 +204,6 @@ def test_a_dead_letter_queue_of_another_kind_will_do(stage):
     assert stage.dead_letter().headers["x-scheduler-worker-user-id"] == "guest"
 
 
-# Passing failures
-
-
-def failing(*times):
-    """A handler that fails for a passing reason once for each argument."""
-    left = list(times)
-
-    def handler(_context):
-        if left:
-            left.pop()
-            raise StateUnavailable("away for now")
-
-    return handler
-
-
-def test_a_cast_that_failed_for_a_passing_reason_is_retried(stage, witness):
-    stage.serve({"do": failing(1)}, observer=witness)
-    stage.client().cast("do", {})
-    witness.wait_for("served do", 2)
-    assert stage.operator.depth(stage.dead_letters) == 0
-
-
-def test_a_cast_that_keeps_finding_the_bus_away_is_dead_lettered(stage, witness, monkeypatch):
-    monkeypatch.setattr(handling, "_RETRY_S", 0)
-
-    def away(_context):
-        raise BusUnavailable("away")
-
-    stage.serve({"do": away}, observer=witness, limits=DeliveryLimits(max_deliveries=3))
-    stage.client().cast("do", {})
-    eventually(lambda: stage.operator.depth(stage.dead_letters) == 1)
-    assert witness.seen("served do") == 3
-
-
-def test_casts_that_wait_for_a_retry_block_nothing(stage, witness, monkeypatch):
-    monkeypatch.setattr(handling, "_RETRY_S", 60)
-    stage.serve({"do": failing(1, 2, 3), "echo": echo}, slots=1, observer=witness)
-    client = stage.client()
-    for _ in range(3):
-        client.cast("do", {})
-    witness.wait_for("served do", 3)
-    assert client.call("echo", {}, value="served") == "served"
-
-
-def test_a_cast_that_waits_for_a_retry_goes_to_another_server_on_stop(stage, witness, monkeypatch):
-    monkeypatch.setattr(handling, "_RETRY_S", 60)
-    stopping = stage.serve({"do": failing(1)}, observer=witness)
-    stage.client().cast("do", {})
-    witness.wait_for("served do")
-    other = Witness()
-    stage.serve({"do": failing()}, name="two", observer=other)
-    assert stopping.stop(SOON_S) is True
-    other.wait_for("served do")
-
-
 # Calls
 
 
@@ -380,28 +311,6 @@ def test_a_monitored_call_gets_heartbeats(stage, gate):
     assert (last["result"], last["failure"]) == ("passed", None)
 
 
-# Waiting without a slot
-
-
-def test_a_yielded_slot_serves_other_messages(stage, gate):
-    def yielding(context):
-        with context.yield_slot():
-            return gate(context)
-
-    stage.serve({"yield": yielding, "echo": echo, "wait": gate}, slots=1)
-    client = stage.client()
-    answers = [in_thread(lambda: client.call("yield", {})) for _ in range(3)]
-    gate.wait_for(3)
-    assert client.call("echo", {}, value="served") == "served"
-    gate.opened.set()
-    assert [each.get(timeout=SOON_S) for each in answers] == ["passed"] * 3
-    gate.opened.clear()
-    for _ in range(3):
-        client.cast("wait", {})
-    gate.wait_for(1)
-    assert stage.operator.depth(stage.topic) == 2, "afterwards it consumes no more than before"
-
-
 # Stopping
 
 
@@ -439,15 +348,3 @@ def test_a_call_that_is_given_back_keeps_its_count_and_expiration(stage, gate, o
     assert back.headers["x-scheduler-worker-deliveries"] == 3
     assert 0 < int(back.expiration) <= 50_000
     assert back.headers["x-scheduler-worker-expires"] <= expires["x-scheduler-worker-expires"]
-
-
-def test_a_message_that_is_not_finished_in_time_goes_to_another_server(stage, gate):
-    server = stage.serve({"wait": gate})
-    client = stage.client()
-    answer = in_thread(lambda: client.call("wait", {}))
-    gate.wait_for(1)
-    stage.serve({"wait": gate}, name="two")
-    assert server.stop(0.1) is False
-    gate.wait_for(1)
-    gate.opened.set()
-    assert answer.get(timeout=SOON_S) == "passed"

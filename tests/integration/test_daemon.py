@@ -17,7 +17,6 @@ from scheduler_worker.errors import SchedulerWorkerError, StateUnavailable
 from scheduler_worker.scheduling.options import ALL_FILTERS
 from tests.support.amqp import Operator, message
 from tests.support.patience import PROCESS_S, SOON_S, eventually
-from tests.support.proxy import Proxy
 from tests.support.servers import LOOPBACK, RedisServer, free_port
 from tests.support.services import host
 from tests.support.systemd import NotifySocket
@@ -237,21 +236,6 @@ def test_one_of_several_workers_whose_server_fails_is_restarted(fragile, rabbit_
         with contextlib.closing(Operator(rabbit_vhost_url)) as operator:
             operator.put("scheduler", message("break")[0])
         workers.await_log("ended with 70; starting it again")
-
-
-def test_server_oslo_ends_within_its_bound_while_the_broker_is_away(
-    tmp_path, rabbit_server, rabbit_vhost_url
-):
-    with Proxy(rabbit_server.port) as proxy:
-        url = rabbit_vhost_url.replace(f":{rabbit_server.port}/", f":{proxy.port}/")
-        config = write_config(
-            tmp_path / "w.conf",
-            DEFAULT={"transport_url": url, "host": "oslo", "graceful_shutdown_timeout": 1},
-            rpc={"server": "oslo", "topic": f"topic-{uuid.uuid4().hex[:8]}"},
-        )
-        with WorkerProcess(config).ready() as worker, proxy.away():
-            worker.await_log("unreachable")
-            assert worker.stop() in {0, 1}
 
 
 @pytest.mark.deep

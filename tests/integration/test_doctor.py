@@ -14,7 +14,7 @@ from scheduler_worker.cli.ctl import main
 from scheduler_worker.cli.manage import main as manage_main
 from scheduler_worker.doctor import examination
 from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.rpc.wire_errors import to_wire
+from tests.support.foreign import ForeignServer
 from tests.support.nova_databases import NovaCloud, now_utc
 from tests.support.placement_server import Cloud, PlacementServer
 from tests.support.servers import LOOPBACK, free_port
@@ -178,7 +178,7 @@ def test_another_program_on_the_queue_is_found(maria, examined, placement, rabbi
     with_providers(maria, placement, "a")
     config = examined.written(read_only(maria))
     with Bus(conf.load(), url=rabbit_url) as bus:
-        other = bus.server(examined.topic, "nova-scheduler", (), kind="oslo", translate=to_wire)
+        other = ForeignServer(bus, examined.topic, "nova-scheduler", ())
         other.start()
         try:
             status, found = examined(config)
@@ -192,7 +192,7 @@ def test_another_program_on_the_queue_is_found(maria, examined, placement, rabbi
                 assert status == 1
                 assert any("another program gets a part" in message for _, _, message in found)
         finally:
-            other.stop(5.0)
+            other.stop()
 
 
 def test_a_file_that_no_worker_can_start_with_is_all_that_is_said(tmp_path, examined, capsys):

@@ -13,7 +13,7 @@ import pytest
 from scheduler_worker import conf
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.rpc.wire_errors import to_wire
+from tests.support.foreign import ForeignServer
 from tests.support.nova_databases import NovaCloud
 from tests.support.patience import SOON_S, eventually
 from tests.support.servers import free_port
@@ -31,13 +31,8 @@ class PlayedScheduler:
         self.host = "a1"
         self.asked: list[str] = []
         self._bus = Bus(conf.load(), url=rabbit_url)
-        self._server = self._bus.server(
-            topic,
-            "nova-scheduler-1",
-            [Endpoint(None, "4.5", {"select_destinations": self._select})],
-            kind="oslo",
-            translate=to_wire,
-        )
+        endpoint = Endpoint(None, "4.5", {"select_destinations": self._select})
+        self._server = ForeignServer(self._bus, topic, "nova-scheduler-1", [endpoint])
         self._client = self._bus.client(topic, version="4.5", timeout_s=SOON_S)
         self._server.start()
 
@@ -54,7 +49,7 @@ class PlayedScheduler:
         return instance
 
     def close(self) -> None:
-        self._server.stop(5.0)
+        self._server.stop()
         self._bus.close()
 
 

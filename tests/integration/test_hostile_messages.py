@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from scheduler_worker.rpc.amqp.settings import DeliveryLimits
+from scheduler_worker.rpc.serving.settings import DeliveryLimits
 from tests.support.amqp import Account, Stage, raw_message
 from tests.support.handlers import Witness, echo
 from tests.support.patience import eventually

@@ -2,11 +2,11 @@
 
 import pytest
 
-from scheduler_worker.rpc.amqp.queue_delay import QueueDelay
-from scheduler_worker.rpc.amqp.throughput import Throughput
-from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.nova import baseapi
+from scheduler_worker.rpc.serving.queue_delay import QueueDelay
+from scheduler_worker.rpc.serving.throughput import Throughput
 from tests.support.amqp import Stage
+from tests.support.foreign import ForeignServer
 from tests.support.handlers import SOON_S, eventually, in_thread
 
 
@@ -88,17 +88,14 @@ def test_the_ping_queue_goes_with_the_connection(stage, gate):
 
 
 def test_oslo_messagings_own_server_answers_pings_too(stage, gate, delays):
-    """For nova-scheduler, or ``[rpc] server = oslo``, on the same queue."""
+    """For nova-scheduler on the same queue."""
     serve(stage, {"wait": gate}, slots=1)
     waiting(stage, gate)
     [delay] = delays
     eventually(lambda: len(delay) >= 3)
-    other = stage.bus().server(
-        stage.topic, "two", [Endpoint(None, "1.0", {}), baseapi()],
-        translate=lambda error, _: error, kind="oslo",
-    )  # fmt: skip
+    other = ForeignServer(stage.bus(), stage.topic, "two", [baseapi()])
     other.start()
     try:
         eventually(lambda: len(delay) <= 1)
     finally:
-        other.stop(5.0)
+        other.stop()

@@ -13,9 +13,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from scheduler_worker.rpc.amqp import envelope
-from scheduler_worker.rpc.amqp.connection import ConnectionLostError, IncomingMessage
-from scheduler_worker.rpc.amqp.deliveries import (
+from scheduler_worker.rpc.serving import envelope
+from scheduler_worker.rpc.serving.connection import (
+    ConnectionLostError,
+    IncomingMessage,
+    PublishOutcome,
+)
+from scheduler_worker.rpc.serving.deliveries import (
     Ack,
     Command,
     Copy,
@@ -24,9 +28,8 @@ from scheduler_worker.rpc.amqp.deliveries import (
     Republish,
     Requeue,
 )
-from scheduler_worker.rpc.amqp.loop import Callback
-from scheduler_worker.rpc.amqp.publisher import PublishOutcome
-from scheduler_worker.rpc.amqp.settings import QueueNames
+from scheduler_worker.rpc.serving.loop import Callback
+from scheduler_worker.rpc.serving.settings import QueueNames
 from tests.simulation.history import History
 from tests.simulation.machine import Machine, Process, Thread
 
@@ -188,7 +191,6 @@ class BrokerConnection:
 
     def __init__(
         self,
-        settings: Any,
         broker: Broker,
         place: QueueNames,
         *,
@@ -201,6 +203,7 @@ class BrokerConnection:
         on_ping_answered: Callable[[bytes], None],
         is_reconnect: bool = False,
     ) -> None:
+        self.address = "broker"
         self._broker = broker
         self._machine = broker.machine
         self._place = place
@@ -414,7 +417,7 @@ class BrokerConnection:
 
 
 class Loop:
-    """The interface of :class:`scheduler_worker.rpc.amqp.loop.Loop`."""
+    """The interface of :class:`scheduler_worker.rpc.serving.loop.Loop`."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -329,7 +329,7 @@ _MODULES = (
         "service.placement.multi_cluster",
         "service.inventory.reports",
     ),
-    *("service.state.writing", "rpc.slots", "rpc.amqp.handling", "model.host_table", "waiters"),
+    *("service.state.writing", "rpc.slots", "rpc.serving.handling", "model.host_table", "waiters"),
 )
 
 

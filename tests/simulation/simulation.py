@@ -20,11 +20,11 @@ from scheduler_worker.backends.redis import connection, engine
 from scheduler_worker.backends.redis.nodes import Script
 from scheduler_worker.ports import Change
 from scheduler_worker.rpc import dispatcher
-from scheduler_worker.rpc.amqp import server
+from scheduler_worker.rpc.serving import server
 from scheduler_worker.service.placement import reserving
 from scheduler_worker.service.state import moves
 from tests.simulation import plan as plans
-from tests.simulation.broker import Broker, BrokerConnection, Loop
+from tests.simulation.broker import Broker, Loop
 from tests.simulation.history import History
 from tests.simulation.machine import Machine, Process
 from tests.simulation.plan import Deed, Plan, Setting
@@ -225,7 +225,6 @@ def _staged(machine: Machine, history: History) -> Iterator[None]:
     numbers = itertools.count(1)
     read = connection._script
     stand_ins: list[tuple[Any, str, Any]] = [
-        (server, "BrokerConnection", BrokerConnection),
         (server, "Loop", partial(Loop, machine)),
         (server, "TICK_S", 10.0),
         (dispatcher, "inspect", INSPECT),

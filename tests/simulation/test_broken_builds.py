@@ -17,7 +17,7 @@ import pytest
 from scheduler_worker.backends.redis import connection
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.backends.redis.nodes import Script
-from scheduler_worker.rpc.amqp.deliveries import DeliveryTracker
+from scheduler_worker.rpc.serving.deliveries import DeliveryTracker
 from scheduler_worker.scheduling import absorption
 from scheduler_worker.service.inventory import reports
 from scheduler_worker.service.inventory.reports import HostReports

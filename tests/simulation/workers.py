@@ -11,10 +11,10 @@ from scheduler_worker.events import DROPPED, Count
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.observer import Observer, Outcome
-from scheduler_worker.rpc.amqp.server import AmqpServer
-from scheduler_worker.rpc.amqp.settings import AmqpSettings, DeliveryLimits, QueueNames
 from scheduler_worker.rpc.dispatcher import Dispatcher
 from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
+from scheduler_worker.rpc.serving.server import QueueServer
+from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
 from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.rpc.worker import WorkerEndpoint
 from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
@@ -22,7 +22,7 @@ from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.placement.queue import ClusterQueue
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.waiting_list import QueuedRequest
-from tests.simulation.broker import Broker
+from tests.simulation.broker import Broker, BrokerConnection
 from tests.simulation.history import History
 from tests.simulation.machine import Machine, Process
 from tests.simulation.plan import Setting
@@ -30,6 +30,9 @@ from tests.simulation.store import BEGINNING_S, Faults, Line, Store
 from tests.support.services import FILTERS, World
 
 TOPIC = "scheduler"
+SETTINGS = BusSettings(
+    kind="simulated", retry_s=0.2, retry_backoff_s=0.2, longest_retry_s=2.0, find_caller_s=1.0
+)
 NOBODY: Any = None
 """Nothing is balanced here."""
 STOPS_WITHIN_S = 1.5
@@ -75,7 +78,7 @@ class Worker:
         self._history = history
         self._setting = setting
         self._process: Process | None = None
-        self._server: AmqpServer | None = None
+        self._server: QueueServer | None = None
         self._world: World | None = None
         self.is_stopping = False
 
@@ -147,9 +150,12 @@ class Worker:
     def _run(self) -> None:
         self._world = world = self._made_world()
         publisher = Publisher(self._broker, self._history, self.name)
-        self._server = AmqpServer(
-            SETTINGS(self._broker),
-            QueueNames("nova", TOPIC, self.name),
+        names = QueueNames("nova", TOPIC, self.name)
+        opener: Any = partial(BrokerConnection, self._broker, names)
+        self._server = QueueServer(
+            [opener],
+            SETTINGS,
+            names,
             Dispatcher(
                 [
                     NovaEndpoint(world.scheduler, world.inventory).endpoint(),
@@ -279,22 +285,3 @@ class Publisher:
 
 
 FAILURES = ("lost", "unconfirmed")
-
-
-def SETTINGS(broker: Broker) -> AmqpSettings:
-    return AmqpSettings(
-        brokers=(broker,),  # type: ignore[arg-type]
-        vhost="/",
-        login_method="PLAIN",
-        tls=None,
-        heartbeat_s=0,
-        retry_s=0.2,
-        retry_backoff_s=0.2,
-        longest_retry_s=2.0,
-        durable=True,
-        auto_delete=False,
-        queue_arguments={},
-        fanout_durable=True,
-        fanout_arguments={},
-        find_caller_s=1.0,
-    )

@@ -18,9 +18,9 @@ from amqp.exceptions import NotFound
 
 from scheduler_worker import conf
 from scheduler_worker.observer import Observer
-from scheduler_worker.rpc.amqp.settings import DeliveryLimits
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.server import Server
+from scheduler_worker.rpc.serving.settings import DeliveryLimits
 from scheduler_worker.rpc.transport import Bus, Client
 from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.patience import SOON_S, eventually
@@ -241,7 +241,6 @@ class Stage:
         url: str | None = None,
         limits: DeliveryLimits | None = None,
         observer: Observer | None = None,
-        kind: str = "amqp",
         endpoints: Sequence[Endpoint] = (),
         comes_first: bool = True,
         **options: Any,
@@ -253,7 +252,6 @@ class Stage:
             [Endpoint(None, "1.0", methods), *endpoints],
             translate=to_wire,
             slots=slots,
-            kind=kind,
             limits=limits,
             observer=observer,
             comes_first=comes_first,

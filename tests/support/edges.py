@@ -32,6 +32,7 @@ from scheduler_worker.scheduling.catalogue import Catalogue, entry
 from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.service.policies.audit import Actor
 from scheduler_worker.service.policies.shared_audit import SharedAudit
+from scheduler_worker.waiters import complete
 from tests.support.rest import Rest
 from tests.support.tuners import BALLOON, Scenario, tuned
 
@@ -216,7 +217,7 @@ class _Client:
             context=context,
             is_call=True,
         )
-        found = self._dispatcher.serve(message)
+        found = complete(self._dispatcher.serve(message))
         if found.failure is not None:
             failure = found.failure
             raise RemoteFailure(failure.module, failure.class_name, failure.message)

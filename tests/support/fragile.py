@@ -1,6 +1,6 @@
 """A filter whose import makes the worker's server fail on the method ``break``."""
 
-from scheduler_worker.rpc.amqp.handling import MessageHandler
+from scheduler_worker.rpc.serving.handling import MessageHandler
 from scheduler_worker.scheduling.plugin import Filter
 
 _delivered = MessageHandler.delivered

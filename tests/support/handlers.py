@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scheduler_worker import events
+from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.events import Count
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Context
@@ -41,6 +42,17 @@ class Gate:
 
 def echo(_context: Context, value: Any) -> Any:
     return value
+
+
+def failing(times: int) -> Callable[[Context], None]:
+    """A handler that fails so often for a passing reason."""
+    left = ["away for now"] * times
+
+    def handler(_context: Context) -> None:
+        if left:
+            raise StateUnavailable(left.pop())
+
+    return handler
 
 
 class Witness(Observer):

@@ -8,8 +8,8 @@ import sys
 import threading
 
 from scheduler_worker import conf
-from scheduler_worker.rpc.amqp.settings import DeliveryLimits
 from scheduler_worker.rpc.contract import Endpoint
+from scheduler_worker.rpc.serving.settings import DeliveryLimits
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire
 

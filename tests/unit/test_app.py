@@ -11,7 +11,7 @@ import pytest
 
 from scheduler_worker import app, conf, factories, preflight
 from scheduler_worker.backends.memory import MemoryState
-from scheduler_worker.errors import ConfigError, RequestError
+from scheduler_worker.errors import ConfigError
 from scheduler_worker.monitoring import advice
 from scheduler_worker.scheduling.options import ALL_FILTERS
 from scheduler_worker.service.decisions.kept import DecisionQuery
@@ -78,6 +78,8 @@ def test_a_drained_worker_says_so_until_it_is_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr(worker._server, "take_requests", wanted.append)
     with worker.running():
         assert worker.missing() == []
+        holds = {"leases": [], "feed": False, "tuning": [], "balancing": []}
+        assert worker.status()["holds"] == holds
         worker.drain()
         worker.drain()
         assert "drained" in worker.missing()[0]
@@ -91,17 +93,6 @@ def test_a_drained_worker_says_so_until_it_is_resumed(tmp_path, monkeypatch):
         assert (worker.missing(), worker.facts.is_drained) == ([], False)
         assert b"\nscheduler_drained 0.0\n" in worker.monitor.exposition()[1]
     assert wanted == [False, False, True]
-
-
-def test_a_server_that_takes_all_or_nothing_leaves_the_worker_as_it_is(tmp_path):
-    worker = build(tmp_path)
-    with worker.running():
-        with pytest.raises(RequestError, match="server = amqp"):
-            worker.drain()
-        assert worker.missing() == []
-        assert worker.status()["holds"] == {
-            "leases": [], "feed": False, "tuning": [], "balancing": []
-        }  # fmt: skip
 
 
 def test_a_worker_describes_waiting_requests_and_reservations_of_each_cluster(tmp_path):

@@ -10,7 +10,6 @@ import inspect
 from configparser import ConfigParser
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import amqp
@@ -26,14 +25,12 @@ from redis import crc, sentinel
 from scheduler_worker.rpc.oslo import oslo_messaging
 
 # isort: split
-from oslo_messaging import server as oslo_base_server
 from oslo_messaging import transport as oslo_transport
 from oslo_messaging._drivers import amqp as oslo_amqp
-from oslo_messaging._drivers import amqpdriver, common, impl_rabbit
 from oslo_messaging._drivers import base as oslo_driver
+from oslo_messaging._drivers import common, impl_rabbit
 from oslo_messaging._metrics import client as metrics
 from oslo_messaging._tracing import client as tracing
-from oslo_messaging.rpc import server as oslo_server
 
 SETUP = Path(__file__).resolve().parents[2] / "setup.cfg"
 
@@ -80,25 +77,11 @@ FUNCTIONS = [
     (redis_connection.Connection, "read_response", call(SELF), REDIS + "nodes.py"),
     (sentinel.SentinelConnectionPool, "__init__", call(SELF, "s", None), REDIS + "addresses.py"),
     (crc, "key_slot", call(b"key"), REDIS + "nodes.py"),
-    (oslo_transport.Transport, "_listen", call(SELF, None, 1, 0.5), OSLO + "oslo_server.py"),
-    (oslo_server.RPCServer, "__init__", call(SELF, None, None, None), OSLO + "oslo_server.py"),
-    (oslo_server.RPCServer, "_create_listener", call(SELF), OSLO + "oslo_server.py overrides it"),
-    (
-        oslo_base_server.MessageHandlingServer,
-        "_on_incoming",
-        call(SELF, []),
-        OSLO + "oslo_server.py overrides it",
-    ),
     (oslo_driver.BaseDriver, "__init__", call(SELF, None, None, "nova", ()), OSLO + "local.py"),
-    (oslo_driver.Listener, "__init__", call(SELF, 1, 0.5), OSLO + "local.py"),
-    (oslo_driver.Listener, "start", call(SELF, print), OSLO + "local.py overrides it"),
-    (oslo_driver.RpcIncomingMessage, "__init__", call(SELF, {}, {}, "id"), OSLO + "local.py"),
-    (oslo_amqp, "unpack_context", call({}), OSLO + "local.py"),
     (oslo_amqp, "pack_context", call({}, {}), OSLO + "local.py"),
     (oslo_amqp, "_add_unique_id", call({}), OSLO + "local.py"),
     (common, "serialize_msg", call({}), OSLO + "local.py"),
     (common, "deserialize_msg", call({}), OSLO + "local.py"),
-    (common, "serialize_remote_exception", call(None), OSLO + "local.py"),
     (common, "deserialize_remote_exception", call("", ()), OSLO + "local.py"),
 ]
 
@@ -185,23 +168,7 @@ def test_oslo_transport_gives_driver_options_and_url():
     assert attributes(transport._driver, "conf", "_url") == [], OSLO + "transport.py"
 
 
-def test_oslo_incoming_message_has_the_attributes_that_the_server_reads():
-    incoming = amqpdriver.AMQPIncomingMessage(None, {}, {}, "unique", "id", "reply", 60, None, None)
-    used = (
-        "client_timeout", "ctxt", "heartbeat", "message", "orig_msg_id", "stopwatch", "unique_id",
-    )  # fmt: skip
-    assert attributes(incoming, *used) == [], OSLO + "oslo_server.py"
-    raw = SimpleNamespace(payload={"oslo.version": "2.0", "oslo.message": "{}"})
-    assert impl_rabbit.RabbitMessage(raw)._raw_message is raw, OSLO + "oslo_server.py"
-
-
-def test_oslo_server_makes_its_executor_by_the_attribute_that_is_replaced():
-    names = oslo_base_server.MessageHandlingServer.start.__wrapped__.__code__.co_names
-    assert "_executor_cls" in names, OSLO + "oslo_server.py sets _executor_cls"
-
-
 def test_oslo_option_lists_are_where_they_were():
-    assert oslo_amqp.UNIQUE_ID == "_unique_id"
     assert {"transport_url", "control_exchange"} <= {o.name for o in oslo_transport._transport_opts}
     assert "heartbeat_timeout_threshold" in {each.name for each in impl_rabbit.rabbit_opts}
     assert metrics.oslo_messaging_metrics

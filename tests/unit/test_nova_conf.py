@@ -141,15 +141,13 @@ def test_all_wrong_values_are_reported_at_once(tmp_path):
         conf.settings(config)
 
 
-def test_what_counts_for_oslos_server_alone_is_not_called_unused_there(tmp_path):
-    of_bus = {"rabbit_qos_prefetch_count": 5, "heartbeat_in_pthread": True}
-    found = load(write_config(tmp_path / "c", oslo_messaging_rabbit=of_bus))
-    assert [each.split()[1] for each in conf.unused(found)] == [
-        "heartbeat_in_pthread",
-        "rabbit_qos_prefetch_count",
-    ]
-    found.set_override("server", "oslo", group="rpc")
-    assert [each.split()[1] for each in conf.unused(found)] == ["heartbeat_in_pthread"]
+def test_what_counts_for_oslos_server_alone_is_called_unused(tmp_path):
+    of_bus = {"rabbit_qos_prefetch_count": 5, "rabbit_stream_fanout": True}
+    rpc = {"server": "oslo"}
+    found = load(write_config(tmp_path / "c", oslo_messaging_rabbit=of_bus, rpc=rpc))
+    assert [each.split()[1] for each in conf.unused(found)] == list(of_bus)
+    [notice] = conf.unread(found, transport.list_opts())
+    assert "[rpc] server" in notice
 
 
 def test_queues_that_are_not_mirrored_are_warned_of(tmp_path):

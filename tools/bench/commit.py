@@ -144,7 +144,7 @@ class Load:
         self._arguments = arguments
         hint = {"scheduler_hints": {"cluster": [cluster]}}
         self._specs = [fleet.spec_of(fleet.plain(n, 2048 * n) | hint) for n in (1, 2, 4)]
-        self._slots = Slots(self._worker.settings.rpc.slots, "bench", eager=False)
+        self._slots = Slots(self._worker.settings.rpc.slots, "bench")
         self._reserved: list[str] = []
         self._commits = 0
         self._count_commits()

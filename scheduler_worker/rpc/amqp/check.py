@@ -9,9 +9,11 @@ from typing import NamedTuple
 import amqp
 
 from scheduler_worker.errors import BusUnavailable, ConfigError
-from scheduler_worker.rpc.amqp.connection import BrokerConnection, ConnectionLostError
+from scheduler_worker.rpc.amqp.connection import BrokerConnection
 from scheduler_worker.rpc.amqp.protocol import ProtocolConnection, translated
-from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker, QueueNames
+from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker
+from scheduler_worker.rpc.serving.connection import ConnectionLostError
+from scheduler_worker.rpc.serving.settings import QueueNames
 
 
 class QueueUse(NamedTuple):

@@ -16,11 +16,23 @@ import amqp
 from amqp import spec
 
 from scheduler_worker.errors import BusUnavailable
-from scheduler_worker.rpc.amqp import contents, envelope, frames, properties
+from scheduler_worker.rpc.amqp import contents, frames, properties
 from scheduler_worker.rpc.amqp.contents import Content, Signature
-from scheduler_worker.rpc.amqp.deliveries import (
+from scheduler_worker.rpc.amqp.ping_channel import PING, PingChannel, open_ping_channel
+from scheduler_worker.rpc.amqp.properties import DELIVERIES, EXPIRES, SENDER, Properties
+from scheduler_worker.rpc.amqp.protocol import ProtocolConnection, lost_on_error, translated
+from scheduler_worker.rpc.amqp.publisher import ConfirmingPublisher, Publication
+from scheduler_worker.rpc.amqp.queues import QueueDeclarations, needs
+from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker
+from scheduler_worker.rpc.amqp.stream import CONNECT_S, STALLED_S
+from scheduler_worker.rpc.serving import envelope
+from scheduler_worker.rpc.serving.connection import (
+    ConnectionLostError,
+    IncomingMessage,
+    PublishOutcome,
+)
+from scheduler_worker.rpc.serving.deliveries import (
     Ack,
-    Arrival,
     Command,
     Copy,
     DeadLetter,
@@ -28,35 +40,13 @@ from scheduler_worker.rpc.amqp.deliveries import (
     Republish,
     Requeue,
 )
-from scheduler_worker.rpc.amqp.ping_channel import PING, PingChannel, open_ping_channel
-from scheduler_worker.rpc.amqp.properties import DELIVERIES, EXPIRES, SENDER, Properties
-from scheduler_worker.rpc.amqp.protocol import (
-    ConnectionLostError,
-    ProtocolConnection,
-    lost_on_error,
-    translated,
-)
-from scheduler_worker.rpc.amqp.publisher import ConfirmingPublisher, Publication, PublishOutcome
-from scheduler_worker.rpc.amqp.queues import QueueDeclarations, needs
-from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker, QueueNames
-from scheduler_worker.rpc.amqp.stream import CONNECT_S, STALLED_S
+from scheduler_worker.rpc.serving.settings import QueueNames
 from scheduler_worker.unique import unique_hex
-
-__all__ = ["BrokerConnection", "ConnectionLostError", "IncomingMessage"]
 
 _REASON = 200
 """Characters of the reason that a dead letter carries."""
 _FIRST, _LAST = 1, -1
 """Priorities of our consumers of the topic's queue; that of others is 0."""
-
-
-class IncomingMessage(Arrival, frozen=True, kw_only=True):
-    """A message as it was delivered."""
-
-    body: bytes
-    expiration: str | None = None
-    compression: object = None
-    traceparent: str | None = None
 
 
 class _Unacknowledged(NamedTuple):
@@ -74,19 +64,9 @@ def _ignore(*_: object) -> None:
 
 
 class BrokerConnection:
-    """A connection on which the queues exist; nothing is consumed until :meth:`consume`.
+    """Implements :class:`BusConnection` over AMQP; opened as :class:`Open` says.
 
-    ``on_message`` gets each delivery, ``on_answered`` the outcome of each answer, ``on_copied`` of
-    each copy the reason why it was not made, or None, ``on_consumers_counted`` the number of
-    consumers of the server's own queue, ``on_ping_confirmed`` the name of a ping that is in the
-    queue now, ``on_ping_answered`` the body of each answer to a ping. ``waited_s`` returns how long
-    messages that are delivered now have waited in a queue. ``is_reconnect``: the queues have
-    existed before.
-
-    Raises:
-        BusUnavailable: the broker refuses us.
-        ConfigError: a queue exists and is of another kind.
-        ConnectionLostError: anything else; another try may succeed.
+    Raises BusUnavailable, ConfigError, ConnectionLostError.
     """
 
     def __init__(
@@ -106,9 +86,8 @@ class BrokerConnection:
     ) -> None:
         self._settings = settings
         self._names = names
+        self.address = broker.address
         self.comes_first = True
-        """Whether other consumers of the topic's queue get only what we have no slot for; else we
-        get what they have none for. Counts when a consumer is opened."""
         self._on_message = on_message
         self._on_answered = on_answered
         self._on_copied = on_copied
@@ -125,7 +104,7 @@ class BrokerConnection:
         """The answers among what is published."""
         self._last_received_s = time.monotonic()
         self.is_blocked = False
-        """Whether the broker accepts nothing for now (``connection.blocked``)."""
+        """By ``connection.blocked``."""
         self._amqp = ProtocolConnection(
             settings,
             broker,
@@ -173,11 +152,7 @@ class BrokerConnection:
     # Consuming
 
     def consume(self, slots: int, *, shared: bool = True) -> None:
-        """Consume each queue, at most ``slots`` unacknowledged messages at a time.
-
-        Without ``shared`` all but the topic's queue. Raises BusUnavailable where a permission is
-        missing.
-        """
+        """Raises BusUnavailable where a permission is missing."""
         queues = [self._names.own_queue, self._names.fanout_queue]
         if shared:
             queues.insert(0, self._names.queue)
@@ -189,30 +164,24 @@ class BrokerConnection:
         self._amqp.transport.cork()
 
     def consume_shared(self, slots: int) -> None:
-        """Consume the topic's queue again, unless it is consumed."""
         if self._names.queue not in self._channel.cancel_callbacks:
             self._consume(self._names.queue, self._names.queue, slots)
 
     def leave_shared(self) -> None:
-        """Consume the topic's queue no more; what it has delivered stays ours."""
         if self._names.queue in self._channel.cancel_callbacks:
             self._cancel(self._names.queue)
 
     def open_extra_consumer(self, number: int) -> None:
-        """Take one message more from the shared queue, for a handler that yielded its slot."""
         self._consume(self._names.queue, f"extra-{number}", 1)
 
     def close_extra_consumer(self, number: int) -> None:
-        """Undo :meth:`open_extra_consumer`; a message that it has delivered stays ours."""
         self._cancel(f"extra-{number}")
 
     def stop_consuming(self) -> None:
-        """Cancel all consumers."""
         for tag in list(self._consumed):
             self._cancel(tag)
 
     def count_consumers(self) -> None:
-        """Ask how many consumers the server's own queue has."""
         if self._publisher is not None:
             self._write(frames.passive_declare(self._publisher.channel, self._names.own_queue))
 
@@ -277,7 +246,6 @@ class BrokerConnection:
     # Settling and publishing
 
     def perform(self, command: Command) -> None:
-        """Execute a command of the delivery tracker, with the next :meth:`flush`."""
         match command:
             case Publish(queue, body):
                 self.answer(queue, body)
@@ -304,8 +272,6 @@ class BrokerConnection:
                 self._copy(command, self._names.dead_letters, headers, None)
 
     def answer(self, queue: str, body: bytes, *, matters: bool = True) -> None:
-        """Publish to a reply queue; ``matters`` is false for heartbeats, which may get lost."""
-
         def done(outcome: PublishOutcome, why: str) -> None:
             if matters:
                 self._answered(publication, outcome, why)
@@ -329,7 +295,6 @@ class BrokerConnection:
         return True
 
     def unconfirmed_answers(self) -> list[Publish]:
-        """The answers that the broker may not have got."""
         pending = self._publisher.pending if self._publisher is not None else []
         return [Publish(each.queue, each.body) for each in pending if each in self._unconfirmed]
 
@@ -386,10 +351,6 @@ class BrokerConnection:
         return bool(self._amqp.transport.has_frame())
 
     def pump(self) -> None:
-        """Read and dispatch what has arrived, after ``fileno`` became readable.
-
-        Raises ConnectionLostError.
-        """
         with lost_on_error():
             transport = self._amqp.transport
             self._last_received_s = time.monotonic()
@@ -400,16 +361,10 @@ class BrokerConnection:
                 self._amqp.on_inbound_frame(frame)
 
     def flush(self) -> None:
-        """Send what was written since the last flush. Raises ConnectionLostError."""
         with lost_on_error():
             self._amqp.transport.flush()
 
     def tick(self, *, reads: bool = True) -> None:
-        """Send a heartbeat when one is due, and notice when the broker's are missing.
-
-        With ``reads`` false nothing is read for now, so none can be missed. Raises
-        ConnectionLostError.
-        """
         if not reads:
             self._amqp.bytes_recv += 1
             self._last_received_s = time.monotonic()
@@ -417,7 +372,6 @@ class BrokerConnection:
             self._amqp.heartbeat_tick()
 
     def silence(self) -> str | None:
-        """Says that the broker has been silent for longer than a heartbeat; None if it has not."""
         silence_s = time.monotonic() - self._last_received_s
         heartbeat_s = self._amqp.heartbeat
         if not heartbeat_s or silence_s <= heartbeat_s:
@@ -425,7 +379,6 @@ class BrokerConnection:
         return f"has heard nothing from RabbitMQ for {silence_s:.0f} s"
 
     def close(self) -> None:
-        """Close it properly; what is not acknowledged goes back to its queues."""
         with contextlib.suppress(amqp.AMQPError, OSError, ConnectionLostError):
             transport = self._amqp.transport_or_none()
             if transport is not None and transport.sock is not None:
@@ -436,5 +389,4 @@ class BrokerConnection:
             self._amqp.collect()
 
     def drop(self) -> None:
-        """Close the socket without a handshake, as a crash does."""
         self._amqp.collect()

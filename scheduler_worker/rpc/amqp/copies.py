@@ -19,20 +19,17 @@ import amqp
 
 from scheduler_worker.errors import BusUnavailable, ConfigError, RequestError, SchedulerWorkerError
 from scheduler_worker.observer import Observer
-from scheduler_worker.rpc.amqp import contents, envelope, frames, properties
-from scheduler_worker.rpc.amqp.compression import DecompressionError, decompressed
+from scheduler_worker.rpc.amqp import contents, frames, properties
 from scheduler_worker.rpc.amqp.contents import Content
-from scheduler_worker.rpc.amqp.loop import Loop
-from scheduler_worker.rpc.amqp.protocol import (
-    ConnectionLostError,
-    ProtocolConnection,
-    lost_on_error,
-    translated,
-)
+from scheduler_worker.rpc.amqp.protocol import ProtocolConnection, lost_on_error, translated
 from scheduler_worker.rpc.amqp.queues import needs
-from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker, QueueNames
+from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker
 from scheduler_worker.rpc.dispatcher import Message
-from scheduler_worker.rpc.server import Characteristics
+from scheduler_worker.rpc.serving import envelope
+from scheduler_worker.rpc.serving.compression import DecompressionError, decompressed
+from scheduler_worker.rpc.serving.connection import ConnectionLostError
+from scheduler_worker.rpc.serving.loop import Loop
+from scheduler_worker.rpc.serving.settings import QueueNames
 from scheduler_worker.unique import unique_hex
 
 LOG = logging.getLogger(__name__)
@@ -54,8 +51,6 @@ class Limits(NamedTuple):
 
 class Copies:
     """Implements ``Server``: from ``start`` until ``stop`` gives each copy to ``take``."""
-
-    characteristics = Characteristics(at_least_once=False, back_pressure=True)
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import amqp
 
-from scheduler_worker.rpc.amqp.queue_delay import LONGEST_S
+from scheduler_worker.rpc.serving.queue_delay import LONGEST_S
 from scheduler_worker.unique import unique_hex
 
 LOG = logging.getLogger(__name__)

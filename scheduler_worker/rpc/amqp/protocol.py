@@ -16,8 +16,10 @@ from scheduler_worker import __version__
 from scheduler_worker.errors import BusUnavailable, ConfigError
 from scheduler_worker.rpc.amqp.contents import Assembler, Content, Signature
 from scheduler_worker.rpc.amqp.queues import explained
-from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker, QueueNames
+from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker
 from scheduler_worker.rpc.amqp.stream import CONNECT_S, Stream
+from scheduler_worker.rpc.serving.connection import ConnectionLostError
+from scheduler_worker.rpc.serving.settings import QueueNames
 
 _REFUSED = (amqp.AccessRefused, amqp.NotAllowed, ssl.SSLCertVerificationError)
 _TRANSIENT_REFUSED = (
@@ -25,10 +27,6 @@ _TRANSIENT_REFUSED = (
     "rabbit_transient_quorum_queue = true in [oslo_messaging_rabbit], here and for the clients"
 )
 _TLS_HINT = "; is it a TLS port, and is [oslo_messaging_rabbit] ssl_cert_file what it asks for?"
-
-
-class ConnectionLostError(Exception):
-    """Raised when the connection cannot be used any more."""
 
 
 @contextlib.contextmanager

@@ -7,20 +7,12 @@ at a time, until the channel is closed again: over the message that was sent las
 
 from __future__ import annotations
 
-import enum
 from collections import deque
 from collections.abc import Callable, Iterator
 
 from scheduler_worker.rpc.amqp import contents, frames
 from scheduler_worker.rpc.amqp.contents import Signature
-
-
-class PublishOutcome(enum.Enum):
-    """What the broker did with a message."""
-
-    CONFIRMED = "confirmed"
-    UNROUTABLE = "its queue does not exist"
-    REFUSED = "refused"
+from scheduler_worker.rpc.serving.connection import PublishOutcome
 
 
 class Publication:

@@ -13,7 +13,8 @@ from typing import Any
 import amqp
 
 from scheduler_worker.errors import BusUnavailable
-from scheduler_worker.rpc.amqp.settings import DEAD_LETTERS, AmqpSettings, QueueNames
+from scheduler_worker.rpc.amqp.settings import DEAD_LETTERS, AmqpSettings
+from scheduler_worker.rpc.serving.settings import QueueNames
 
 LOG = logging.getLogger(__name__)
 

@@ -1,16 +1,16 @@
-"""Settings of the AMQP server: brokers, TLS, backoff, and kinds of queues."""
+"""Settings of connections to RabbitMQ: brokers, TLS, backoff, and kinds of queues."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from scheduler_worker.certificates import File, tls_context
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.options import Opt
+from scheduler_worker.rpc.serving.settings import BusSettings
 
 DEAD_LETTERS = 10_000
 """How many dead letters are kept; the oldest go first."""
@@ -32,64 +32,15 @@ class Broker(msgspec.Struct, frozen=True):
         return self.address
 
 
-class QueueNames(NamedTuple):
-    """The names of a server's exchanges and queues, as oslo.messaging derives them."""
-
-    exchange: str
-    topic: str
-    server: str
-
-    @property
-    def queue(self) -> str:
-        """Shared by all servers of the topic."""
-        return self.topic
-
-    @property
-    def own_queue(self) -> str:
-        """For messages to this server."""
-        return f"{self.topic}.{self.server}"
-
-    @property
-    def fanout_exchange(self) -> str:
-        return f"{self.topic}_fanout"
-
-    @property
-    def fanout_queue(self) -> str:
-        """The same after a restart, so that restarts leave no queue behind."""
-        return f"{self.topic}_fanout_{self.server}"
-
-    @property
-    def dead_letters(self) -> str:
-        return f"{self.topic}_dead_letters"
-
-
-class DeliveryLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a message may be, and how often it is delivered."""
-
-    max_deliveries: Annotated[int, Opt(min=1, max=1000)] = 10
-    """Deliveries of a message that is never finished before it goes to the dead-letter queue
-    <topic>_dead_letters. Only for server = amqp."""
-    max_message_bytes: Annotated[int, Opt(min=4096)] = 32 * 2**20
-    """The size of the largest message that is read; larger ones are refused. Only for server =
-    amqp."""
-
-    @property
-    def max_bytes_in_flight(self) -> int:
-        """While more is in flight, nothing is read from the broker."""
-        return 4 * self.max_message_bytes
-
-
-class AmqpSettings(msgspec.Struct, frozen=True, kw_only=True):
+class AmqpSettings(BusSettings, frozen=True, kw_only=True):
     """``[oslo_messaging_rabbit]`` and the URL, as the server side needs them. Times in seconds."""
 
+    kind: str = "amqp"
     brokers: tuple[Broker, ...]
     vhost: str
     login_method: str
     tls: ssl.SSLContext | None
     heartbeat_s: int
-    retry_s: float
-    retry_backoff_s: float
-    longest_retry_s: float
     durable: bool
     auto_delete: bool
     queue_arguments: Mapping[str, Any]
@@ -97,8 +48,6 @@ class AmqpSettings(msgspec.Struct, frozen=True, kw_only=True):
     fanout_arguments: Mapping[str, Any]
     expires_ms: int = 0
     """How long a worker's own queues outlive it; 0: for ever."""
-    find_caller_s: float
-    """For how long an answer is retried whose reply queue is missing: the caller may reconnect."""
 
     def is_quorum(self, *, fanout: bool) -> bool:
         """Whether a queue is a quorum queue, where the broker counts deliveries itself."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduler_worker.cli import worker
-from scheduler_worker.rpc.amqp.deliveries import Delivery, DeliveryTracker
+from scheduler_worker.rpc.serving.deliveries import Delivery, DeliveryTracker
 
 
 def commits_without_the_token() -> None:

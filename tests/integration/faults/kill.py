@@ -2,7 +2,7 @@
 
     python -m tests.integration.faults.kill
 
-prints them for both servers of ``[rpc] server``. It starts a private RabbitMQ and Redis.
+prints them. It starts a private RabbitMQ and Redis.
 """
 
 from __future__ import annotations
@@ -35,13 +35,11 @@ KILLED_AFTER = HALTS_AFTER - SLOTS + 1
 QUIET_S = 3.0
 """After this time without an answer, once the last cast is answered, no more arrive."""
 LONGEST_S = SOON_S
-KINDS = ("amqp", "oslo")
 
 
 class Toll(msgspec.Struct):
     """The results of the casts."""
 
-    server: str
     cast: int
     answered: int
     lost: int
@@ -95,15 +93,15 @@ class _Casts:
         self._books.close()
 
 
-def run(kind: str, directory: Path, rabbit_url: str, redis_url: str) -> Toll:
-    """Do it with one kind of server, on an empty virtual host."""
+def run(directory: Path, rabbit_url: str, redis_url: str) -> Toll:
+    """Do it on an empty virtual host."""
     prefix = f"kill-{uuid.uuid4().hex}"
 
     def worker(name: str, unit: str = "ComputeFilter") -> WorkerProcess:
         config = write_config(
-            directory / f"{kind}-{name}.conf",
+            directory / f"{name}.conf",
             DEFAULT={"transport_url": rabbit_url, "host": name, "service_down_time": 600},
-            rpc={"server": kind, "slots": SLOTS},
+            rpc={"slots": SLOTS},
             state={"url": redis_url, "prefix": prefix},
             cluster_lock={"hold_timeout": 1.0, "max_batch": 16},  # the dead one held the lock
             filter_scheduler={
@@ -111,7 +109,7 @@ def run(kind: str, directory: Path, rabbit_url: str, redis_url: str) -> Toll:
                 "enabled_filters": f"CoreFilter,{unit}",
             },
         )
-        return WorkerProcess(config, name=f"{kind}-{name}")
+        return WorkerProcess(config, name=name)
 
     with worker("one", "HaltingFilter") as one, Bus(conf.load(), url=rabbit_url) as bus:
         casts = _Casts(bus, prefix, redis_url)
@@ -122,16 +120,15 @@ def run(kind: str, directory: Path, rabbit_url: str, redis_url: str) -> Toll:
         with worker("two") as two:
             two.ready()
             casts.until_no_more_comes()
-            toll = _toll(kind, casts)
+            toll = _toll(casts)
         casts.close()
     return toll
 
 
-def _toll(kind: str, casts: _Casts) -> Toll:
+def _toll(casts: _Casts) -> Toll:
     counts = [casts.mailbox.count(each) for each in casts.ids]
     snapshot = casts.look()
     return Toll(
-        server=kind,
         cast=len(counts),
         answered=len(counts) - len(casts.lost()),
         lost=len(casts.lost()),
@@ -149,9 +146,8 @@ def main() -> None:
             RabbitServer(directory / "rabbit") as rabbit,
             RedisServer(directory / "redis") as redis,
         ):
-            for kind in KINDS:
-                toll = run(kind, directory, rabbit.new_vhost(), redis.url)
-                print(json.dumps(msgspec.to_builtins(toll)))
+            toll = run(directory, rabbit.new_vhost(), redis.url)
+            print(json.dumps(msgspec.to_builtins(toll)))
 
 
 if __name__ == "__main__":

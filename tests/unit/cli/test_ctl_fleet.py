@@ -340,10 +340,10 @@ def test_the_last_worker_is_not_drained_by_mistake(ctl):
     assert (status, "no other worker would take requests" in err) == (1, True)
 
 
-def test_a_server_that_cannot_be_drained_says_so(ctl):
-    status, _, err = ctl("worker", "drain", "w1", "--last")
-    assert (status, "[rpc] server = amqp" in err) == (1, True)
-    assert plain(ctl, "worker", "show", "w1")["State"] == "serving"
+def test_the_last_worker_is_drained_on_request_and_resumed(ctl):
+    for command, state in ((("drain", "w1", "--last"), "drained"), (("resume", "w1"), "serving")):
+        assert ctl("worker", *command)[0] == 0
+        assert plain(ctl, "worker", "show", "w1")["State"] == state
 
 
 # Errors

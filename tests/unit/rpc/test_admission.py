@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.rpc.amqp import admission
-from scheduler_worker.rpc.amqp.admission import Admission
-from scheduler_worker.rpc.amqp.envelope import WireRequest, encode_answer
 from scheduler_worker.rpc.dispatcher import Message
+from scheduler_worker.rpc.serving import admission
+from scheduler_worker.rpc.serving.admission import Admission
+from scheduler_worker.rpc.serving.envelope import WireRequest, encode_answer
 
 LIMIT = 3
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.rpc.amqp.deliveries import (
+from scheduler_worker.rpc.dispatcher import Message
+from scheduler_worker.rpc.serving.deliveries import (
     MAX_ANSWERS,
     Ack,
     Arrival,
@@ -19,8 +20,7 @@ from scheduler_worker.rpc.amqp.deliveries import (
     Requeue,
     Work,
 )
-from scheduler_worker.rpc.amqp.envelope import WireRequest
-from scheduler_worker.rpc.dispatcher import Message
+from scheduler_worker.rpc.serving.envelope import WireRequest
 
 
 @pytest.fixture

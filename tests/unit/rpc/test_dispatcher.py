@@ -21,6 +21,7 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Context, Endpoint
 from scheduler_worker.rpc.dispatcher import Dispatcher, Message, Result, _Method, supports
 from scheduler_worker.rpc.wire_errors import to_wire
+from scheduler_worker.waiters import complete
 from tests.support.observers import CountingObserver
 
 
@@ -30,9 +31,8 @@ def dispatcher_of(handler: Any, observer: Observer | None = None) -> Dispatcher:
 
 def do(dispatcher: Dispatcher, **parts: Any) -> Result:
     patience_s = parts.pop("patience_s", 10.0)
-    return dispatcher.serve(
-        Message(**{"method": "do", "version": "4.5", **parts}), patience_s=patience_s
-    )
+    message = Message(**{"method": "do", "version": "4.5", **parts})
+    return complete(dispatcher.serve(message, patience_s=patience_s))
 
 
 def raising(error: Exception) -> Any:
@@ -63,11 +63,9 @@ def test_the_context_has_no_secrets_and_survives_odd_values() -> None:
         return contextlib.nullcontext()
 
     sent = {"request_id": 7, "user_id": ["u"], "is_admin": "yes", "auth_token": "SECRET"}
-    dispatcher_of(contexts.append).serve(
-        Message(method="do", version="4.0", context=sent, id="id"),
-        patience_s=3.0,
-        yield_slot=yielding,
-    )
+    message = Message(method="do", version="4.0", context=sent, id="id")
+    dispatcher = dispatcher_of(contexts.append)
+    complete(dispatcher.serve(message, patience_s=3.0, yield_slot=yielding))
     assert contexts == [
         Context(request_id="", message_id="id", patience_s=3.0, yield_slot=yielding),
     ]

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.rpc.amqp import envelope
-from scheduler_worker.rpc.amqp.envelope import MalformedError, decode
 from scheduler_worker.rpc.oslo import oslo_messaging  # noqa: F401 - settles threads first
+from scheduler_worker.rpc.serving import envelope
+from scheduler_worker.rpc.serving.envelope import MalformedError, decode
 from scheduler_worker.rpc.wire_errors import to_wire
 
 WIRE = Path(__file__).parents[2] / "samples" / "nova" / "wire"

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_worker.rpc.amqp import contents, frames, properties
-from scheduler_worker.rpc.amqp.compression import DecompressionError, decompressed
 from scheduler_worker.rpc.amqp.properties import DELIVERIES, NOTHING, Properties
+from scheduler_worker.rpc.serving.compression import DecompressionError, decompressed
 
 FRAME_MAX = 4096
 

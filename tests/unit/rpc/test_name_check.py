@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from scheduler_worker.rpc.amqp.name_check import NameCheck
-from scheduler_worker.rpc.amqp.settings import QueueNames
+from scheduler_worker.rpc.serving.name_check import NameCheck
+from scheduler_worker.rpc.serving.settings import QueueNames
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from struct import pack
 import pytest
 
 from scheduler_worker.rpc.amqp import frames
-from scheduler_worker.rpc.amqp.publisher import ConfirmingPublisher, Publication, PublishOutcome
+from scheduler_worker.rpc.amqp.publisher import ConfirmingPublisher, Publication
+from scheduler_worker.rpc.serving.connection import PublishOutcome
 
 CHANNEL = 2
 REFUSAL = pack(">HB", 406, 9) + b"too large" + pack(">HH", *frames.BASIC_PUBLISH)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_worker.rpc.amqp.queue_delay import LONGEST_S, SHORTEST_INTERVAL_S, QueueDelay
+from scheduler_worker.rpc.serving.queue_delay import LONGEST_S, SHORTEST_INTERVAL_S, QueueDelay
 
 
 def sent(delay: QueueDelay, name: str, now_s: float) -> None:

@@ -41,6 +41,8 @@ def test_as_many_run_as_there_are_slots_in_fifo_order(gate):
     slots, done = Slots(2, "t"), queue.SimpleQueue()
     held = [slots.submit(gate) for _ in range(2)]
     for _ in held:
+        slots.ensure_progress()
+    for _ in held:
         assert gate.entered.acquire(timeout=SOON_S)
     later = [slots.submit(done.put, number) for number in range(2)]
     assert (slots.running, slots.waiting) == (2, 2)
@@ -153,7 +155,7 @@ def test_a_suspended_coroutine_is_finished_after_a_shutdown():
 
 
 def test_another_thread_is_woken_only_when_the_running_one_takes_nothing(gate):
-    slots = Slots(2, "t", eager=False)
+    slots = Slots(2, "t")
     slots.submit(gate)
     assert gate.entered.acquire(timeout=SOON_S)
     second = slots.submit(lambda: "done elsewhere")
@@ -168,7 +170,7 @@ def test_another_thread_is_woken_only_when_the_running_one_takes_nothing(gate):
 
 
 def test_a_resumed_coroutine_gets_another_thread_when_its_own_is_busy(gate):
-    slots, waiter, suspended = Slots(2, "t", eager=False), Waiter(), threading.Event()
+    slots, waiter, suspended = Slots(2, "t"), Waiter(), threading.Event()
 
     first = slots.submit(suspending, waiter, suspended, "on")
     assert suspended.wait(SOON_S)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from scheduler_worker.rpc.amqp.envelope import WireRequest
+from scheduler_worker.rpc.serving.envelope import WireRequest
 
 MAX_ANSWERS = 1_000
 MAX_ANSWER_BYTES = 16 * 2**20

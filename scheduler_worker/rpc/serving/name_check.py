@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from scheduler_worker.rpc.amqp.settings import QueueNames
+from scheduler_worker.rpc.serving.settings import QueueNames
 
 LOG = logging.getLogger(__name__)
 

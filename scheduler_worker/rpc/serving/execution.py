@@ -6,7 +6,7 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
-from scheduler_worker.rpc.amqp.extra_consumers import ExtraConsumers
+from scheduler_worker.rpc.serving.extra_consumers import ExtraConsumers
 
 _MOST_EXTRA_CONSUMERS = 100
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from scheduler_worker.rpc.amqp.connection import BrokerConnection
+from scheduler_worker.rpc.serving.connection import BusConnection
 
 
 class ExtraConsumers:
@@ -12,12 +12,12 @@ class ExtraConsumers:
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
-        self._connection: BrokerConnection | None = None
+        self._connection: BusConnection | None = None
 
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def use(self, connection: BrokerConnection | None) -> None:
+    def use(self, connection: BusConnection | None) -> None:
         """Consume over this connection from now on; None: not at all."""
         if connection is self._connection:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from scheduler_worker.rpc.amqp.loop import Loop
+from scheduler_worker.rpc.serving.loop import Loop
 from scheduler_worker.rpc.slots import Slots
 
 _FIRST_CHECK_S, _LONGEST_CHECK_S = 0.002, 0.05

@@ -12,45 +12,31 @@ from typing import Any
 import pytest
 
 from scheduler_worker.observer import Observer
-from scheduler_worker.rpc.amqp import server as amqp_server
-from scheduler_worker.rpc.amqp import undelivered
-from scheduler_worker.rpc.amqp.connection import ConnectionLostError, IncomingMessage
-from scheduler_worker.rpc.amqp.deliveries import Ack, Publish
-from scheduler_worker.rpc.amqp.extra_consumers import ExtraConsumers
-from scheduler_worker.rpc.amqp.loop import Loop
-from scheduler_worker.rpc.amqp.server import AmqpServer
-from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker, DeliveryLimits, QueueNames
-from scheduler_worker.rpc.amqp.undelivered import MAX_BYTES, UndeliveredAnswers
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.dispatcher import Dispatcher
+from scheduler_worker.rpc.serving import server as queue_server
+from scheduler_worker.rpc.serving import undelivered
+from scheduler_worker.rpc.serving.connection import ConnectionLostError, IncomingMessage
+from scheduler_worker.rpc.serving.deliveries import Ack, Publish
+from scheduler_worker.rpc.serving.extra_consumers import ExtraConsumers
+from scheduler_worker.rpc.serving.loop import Loop
+from scheduler_worker.rpc.serving.server import QueueServer
+from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
+from scheduler_worker.rpc.serving.undelivered import MAX_BYTES, UndeliveredAnswers
 from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.handlers import Gate, Witness, echo
 from tests.support.patience import NEVER_S, eventually
 
-SETTINGS = AmqpSettings(
-    brokers=(Broker("broker", 5672, "u", "p"),),
-    vhost="/",
-    login_method="PLAIN",
-    tls=None,
-    heartbeat_s=0,
-    retry_s=1.0,
-    retry_backoff_s=2.0,
-    longest_retry_s=8.0,
-    durable=True,
-    auto_delete=False,
-    queue_arguments={},
-    fanout_durable=True,
-    fanout_arguments={},
-    find_caller_s=60.0,
-)
+SETTINGS = BusSettings(kind="scripted", retry_s=1.0, retry_backoff_s=2.0, longest_retry_s=8.0)
 
 
 class ScriptedConnection:
     """A connection whose broker is the test."""
 
+    address = "broker"
     created: list[ScriptedConnection] = []  # noqa: RUF012 - emptied by the fixture
 
-    def __init__(self, *_: Any, on_message: Any, **_others: Any) -> None:
+    def __init__(self, *, on_message: Any, **_others: Any) -> None:
         self.on_message = on_message
         self.vanished: frozenset[str] = frozenset()
         self.is_blocked = False
@@ -116,14 +102,15 @@ class ScriptedConnection:
 
 
 @pytest.fixture
-def connections(monkeypatch: pytest.MonkeyPatch) -> list[ScriptedConnection]:
+def connections() -> list[ScriptedConnection]:
     ScriptedConnection.created.clear()
-    monkeypatch.setattr(amqp_server, "BrokerConnection", ScriptedConnection)
     return ScriptedConnection.created
 
 
-def make(observer: Observer | None = None, **methods: Any) -> AmqpServer:
-    return AmqpServer(
+def make(observer: Observer | None = None, **methods: Any) -> QueueServer:
+    opener: Any = ScriptedConnection
+    return QueueServer(
+        [opener],
         SETTINGS,
         QueueNames("nova", "topic", "one"),
         Dispatcher([Endpoint(None, "1.0", methods)], to_wire, observer or Observer()),
@@ -139,7 +126,7 @@ def message(tag: int, method: str, deliveries: int = 0, **content: Any) -> Incom
     return IncomingMessage(tag=tag, queue="topic", body=body, deliveries=deliveries)
 
 
-def await_rounds(server: AmqpServer) -> None:
+def await_rounds(server: QueueServer) -> None:
     """Until the loop has run twice, with everything that was due before."""
     for _ in range(2):
         went = threading.Event()
@@ -228,7 +215,7 @@ def test_a_server_leaves_the_shared_queue_finishes_what_it_has_and_comes_back(
 def test_a_server_that_takes_no_requests_takes_none_on_its_next_connection(
     connections: list[ScriptedConnection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(AmqpServer, "_back_off", lambda _: None)
+    monkeypatch.setattr(QueueServer, "_back_off", lambda _: None)
     server = make(echo=echo)
     server.start()
     server.take_requests(False)
@@ -293,9 +280,9 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(amqp_server, "time", clock)
+    monkeypatch.setattr(queue_server, "time", clock)
     monkeypatch.setattr(Loop, "wait", lambda _self, *args, **options: clock.wait(*args, **options))
-    monkeypatch.setattr(amqp_server.random, "uniform", lambda _low, high: high)  # type: ignore[attr-defined]
+    monkeypatch.setattr(queue_server.random, "uniform", lambda _low, high: high)  # type: ignore[attr-defined]
     return clock
 
 

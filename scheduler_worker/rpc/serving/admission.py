@@ -15,12 +15,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from scheduler_worker.rpc.amqp import envelope
-from scheduler_worker.rpc.amqp.connection import BrokerConnection
-from scheduler_worker.rpc.amqp.envelope import WireRequest
-from scheduler_worker.rpc.amqp.loop import Loop
-from scheduler_worker.rpc.amqp.queue_delay import QueueDelay
-from scheduler_worker.rpc.amqp.throughput import Throughput
+from scheduler_worker.rpc.serving import envelope
+from scheduler_worker.rpc.serving.connection import BusConnection
+from scheduler_worker.rpc.serving.envelope import WireRequest
+from scheduler_worker.rpc.serving.loop import Loop
+from scheduler_worker.rpc.serving.queue_delay import QueueDelay
+from scheduler_worker.rpc.serving.throughput import Throughput
 from scheduler_worker.unique import unique_hex
 
 _MEASURED_FOR_S = 60.0
@@ -42,7 +42,7 @@ class Admission:
         self._queue = queue
         self._in_flight = in_flight
         self._limit = limit
-        self._connection: BrokerConnection | None = None
+        self._connection: BusConnection | None = None
         self._delay = QueueDelay()
         self._throughput = Throughput()
         self._last_call_s = -math.inf
@@ -53,7 +53,7 @@ class Admission:
         """Whether something may have waited in the queue since the last ping: all slots were
         taken, or a call was dropped."""
 
-    def use(self, connection: BrokerConnection | None) -> None:
+    def use(self, connection: BusConnection | None) -> None:
         """Measure over this connection from now on; None: not at all."""
         self._connection = connection
         self._delay.clear()

@@ -16,11 +16,12 @@ from typing import Any
 
 from scheduler_worker import events
 from scheduler_worker.observer import Observer
-from scheduler_worker.rpc.amqp import envelope
-from scheduler_worker.rpc.amqp.admission import Admission
-from scheduler_worker.rpc.amqp.compression import DecompressionError, decompressed
-from scheduler_worker.rpc.amqp.connection import BrokerConnection, IncomingMessage
-from scheduler_worker.rpc.amqp.deliveries import (
+from scheduler_worker.rpc.dispatcher import Dispatcher, Result
+from scheduler_worker.rpc.serving import envelope
+from scheduler_worker.rpc.serving.admission import Admission
+from scheduler_worker.rpc.serving.compression import DecompressionError, decompressed
+from scheduler_worker.rpc.serving.connection import BusConnection, IncomingMessage, PublishOutcome
+from scheduler_worker.rpc.serving.deliveries import (
     Begin,
     Command,
     Copy,
@@ -30,14 +31,12 @@ from scheduler_worker.rpc.amqp.deliveries import (
     Publish,
     Work,
 )
-from scheduler_worker.rpc.amqp.execution import Execution
-from scheduler_worker.rpc.amqp.extra_consumers import ExtraConsumers
-from scheduler_worker.rpc.amqp.loop import Loop
-from scheduler_worker.rpc.amqp.publisher import PublishOutcome
-from scheduler_worker.rpc.amqp.settings import DeliveryLimits, QueueNames
-from scheduler_worker.rpc.amqp.slot_watch import SlotWatch
-from scheduler_worker.rpc.amqp.undelivered import UndeliveredAnswers
-from scheduler_worker.rpc.dispatcher import Dispatcher, Result
+from scheduler_worker.rpc.serving.execution import Execution
+from scheduler_worker.rpc.serving.extra_consumers import ExtraConsumers
+from scheduler_worker.rpc.serving.loop import Loop
+from scheduler_worker.rpc.serving.settings import DeliveryLimits, QueueNames
+from scheduler_worker.rpc.serving.slot_watch import SlotWatch
+from scheduler_worker.rpc.serving.undelivered import UndeliveredAnswers
 from scheduler_worker.rpc.slots import Slots
 from scheduler_worker.waiters import complete
 
@@ -77,7 +76,7 @@ class MessageHandler:
         self._limits = limits
         self._observer = observer
         self._stopping = stopping
-        self._connection: BrokerConnection | None = None
+        self._connection: BusConnection | None = None
         self._deliveries = DeliveryTracker(max_deliveries=limits.max_deliveries)
         self._executions: dict[str, Execution] = {}
         """By the id of the message."""
@@ -99,7 +98,7 @@ class MessageHandler:
 
     # The connection
 
-    def adopt(self, connection: BrokerConnection) -> None:
+    def adopt(self, connection: BusConnection) -> None:
         """Find out which messages were lost with their queues: no other worker gets those."""
         for work in self._deliveries.in_flight:
             work.is_ours_alone |= work.delivery.queue in connection.vanished
@@ -110,7 +109,7 @@ class MessageHandler:
             else:
                 self._deliveries.forget(work)
 
-    def use(self, connection: BrokerConnection, *, shared: bool = True) -> None:
+    def use(self, connection: BusConnection, *, shared: bool = True) -> None:
         """Send and receive over this connection, which consumes by now.
 
         ``shared``: the topic's queue too, so that more of it is taken for work that only waits.
@@ -122,7 +121,7 @@ class MessageHandler:
             self._extra_consumers.leave()
         self.admission.use(connection)
 
-    def drain(self, connection: BrokerConnection) -> None:
+    def drain(self, connection: BusConnection) -> None:
         """Consume no more, and give back everything that was not begun."""
         connection.stop_consuming()
         self._extra_consumers.use(None)
@@ -131,7 +130,7 @@ class MessageHandler:
                 self._deliveries.give_back(work)
                 self._forget(work)
 
-    def connection_lost(self, connection: BrokerConnection) -> None:
+    def connection_lost(self, connection: BusConnection) -> None:
         """Keep the answers for the next connection; work that was begun goes on."""
         self._connection = None
         self._extra_consumers.use(None)
@@ -188,7 +187,7 @@ class MessageHandler:
         if is_repeated:
             self._observer.count(events.DUPLICATES)
 
-    def run_commands(self, connection: BrokerConnection) -> None:
+    def run_commands(self, connection: BusConnection) -> None:
         """Do what the tracker decided; while the broker is blocked, only begin work."""
         has_more = True
         while has_more:
@@ -272,11 +271,10 @@ class MessageHandler:
         if request.refusal is not None:
             LOG.warning("Refused a message: %s", request.refusal.message)
             return Result(failure=request.refusal)
-        return await self._dispatcher.serve_async(
+        return await self._dispatcher.serve(
             request.message,
             waited_s=waited_s,
             patience_s=request.patience_s - waited_s,
-            at_least_once=True,
             yield_slot=self._yield_slot,
         )
 
@@ -356,7 +354,7 @@ class MessageHandler:
 
     # 5. Acknowledged, given back, or dead-lettered
 
-    def _perform(self, connection: BrokerConnection, command: Command) -> None:
+    def _perform(self, connection: BusConnection, command: Command) -> None:
         if isinstance(command, DeadLetter):
             LOG.error("A message goes to the dead letters: %s", command.why)
         connection.perform(command)

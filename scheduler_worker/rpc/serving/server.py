@@ -1,4 +1,4 @@
-"""The AMQP server: one thread owns the connection, slots handle the messages.
+"""The server: one thread owns the connection, slots handle the messages.
 
 The thread waits for the broker and for results of slots at once; nothing but the thread touches
 the connection, the deliveries or a timer. ``handling`` has the life of a message; here are the
@@ -12,17 +12,17 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from scheduler_worker.errors import BusUnavailable, ConfigError, SchedulerWorkerError
 from scheduler_worker.observer import Observer
-from scheduler_worker.rpc.amqp.connection import BrokerConnection, ConnectionLostError
-from scheduler_worker.rpc.amqp.handling import MessageHandler
-from scheduler_worker.rpc.amqp.loop import Loop
-from scheduler_worker.rpc.amqp.name_check import CHECK_S, NameCheck
-from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker, DeliveryLimits, QueueNames
 from scheduler_worker.rpc.dispatcher import Dispatcher
-from scheduler_worker.rpc.server import Characteristics
+from scheduler_worker.rpc.serving.connection import BusConnection, ConnectionLostError, Open
+from scheduler_worker.rpc.serving.handling import MessageHandler
+from scheduler_worker.rpc.serving.loop import Loop
+from scheduler_worker.rpc.serving.name_check import CHECK_S, NameCheck
+from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
 from scheduler_worker.rpc.slots import STUCK_S, Slots
 
 LOG = logging.getLogger(__name__)
@@ -34,14 +34,16 @@ _LASTED_S = 10.0
 """A connection that is lost sooner is followed by a longer backoff than the one before it."""
 
 
-class AmqpServer:
-    """Serves a dispatcher's methods on RabbitMQ from ``start`` until ``stop``."""
+class QueueServer:
+    """Serves a dispatcher's methods from ``start`` until ``stop``; implements ``Server``.
 
-    characteristics = Characteristics(at_least_once=True, back_pressure=True)
+    ``openers`` open the connection, to one broker each, and are tried in turn.
+    """
 
     def __init__(
         self,
-        settings: AmqpSettings,
+        openers: Sequence[Open],
+        settings: BusSettings,
         names: QueueNames,
         dispatcher: Dispatcher,
         *,
@@ -54,12 +56,13 @@ class AmqpServer:
         """``comes_first``: whether other consumers of the topic get only what we have no slot for,
         or else we what they have none for, until :meth:`come_first`.
         """
+        self._openers = openers
         self._settings = settings
         self._names = names
         self._limits = limits
         self._observer = observer
         self._slot_count = slots
-        self._slots = Slots(slots, f"rpc-{names.topic}", eager=False, stuck_after_s=stuck_after_s)
+        self._slots = Slots(slots, f"rpc-{names.topic}", stuck_after_s=stuck_after_s)
         self._loop = Loop()
         self._stopping = threading.Event()
         self._messages = MessageHandler(
@@ -74,7 +77,7 @@ class AmqpServer:
             stopping=self._stopping,
         )
         self._name_check = NameCheck(names)
-        self._connection: BrokerConnection | None = None
+        self._connection: BusConnection | None = None
         self._attempts = 0
         """Connections in succession that failed, or did not last."""
         self._connected_s = 0.0
@@ -105,7 +108,9 @@ class AmqpServer:
             if self._stopping.is_set():
                 raise RuntimeError("a server starts once")
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rpc-amqp", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name=f"rpc-{self._settings.kind}", daemon=True
+                )
                 self._thread.start()
         self._consumes.wait()
         if self._failure is not None:
@@ -156,7 +161,7 @@ class AmqpServer:
     def describe(self) -> dict[str, Any]:
         """Figures for an operator; takes no lock."""
         return {
-            "server": "amqp",
+            "server": self._settings.kind,
             "consuming": self._problem is None,
             "problem": self.problem(),
             "slots": self._slot_count,
@@ -203,7 +208,7 @@ class AmqpServer:
                 self._reconnect_later(error)
         self._problem = "has stopped"
 
-    def _run_once(self, connection: BrokerConnection) -> None:
+    def _run_once(self, connection: BusConnection) -> None:
         """Do what is due, then wait for something to become due."""
         if self._stopping.is_set() and self._problem is None:
             self._problem = "is stopping"
@@ -257,10 +262,10 @@ class AmqpServer:
         if self._attempts:
             self._back_off()
         while not self._stopping.is_set():
-            for broker in self._settings.brokers:
+            for opener in self._openers:
                 self._loop.run_due()
                 try:
-                    self._connect_to(broker)
+                    self._connect_by(opener)
                 except ConnectionLostError as error:
                     self._drop_connection()
                     self._problem = f"cannot reach RabbitMQ: {error}"
@@ -277,14 +282,11 @@ class AmqpServer:
             self._back_off()
         self._drained.set()
 
-    def _connect_to(self, broker: Broker) -> None:
+    def _connect_by(self, opener: Open) -> None:
         """Raises ConnectionLostError, BusUnavailable, ConfigError."""
         messages, admission = self._messages, self._messages.admission
         is_reconnect = self._consumes.is_set()
-        connection = self._connection = BrokerConnection(
-            self._settings,
-            broker,
-            self._names,
+        connection = self._connection = opener(
             on_message=messages.delivered,
             on_answered=messages.answered,
             on_copied=messages.copied,
@@ -299,7 +301,7 @@ class AmqpServer:
         connection.comes_first = self._comes_first
         connection.consume(self._slot_count, shared=shared)
         again = " again" if is_reconnect else ""
-        LOG.info("Consuming topic %s at %s%s", self._names.topic, broker.address, again)
+        LOG.info("Consuming topic %s at %s%s", self._names.topic, connection.address, again)
         self._problem = self._silence = self._blocked = None
         self._connected_s = time.monotonic()
         messages.use(connection, shared=shared)

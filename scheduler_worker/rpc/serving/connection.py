@@ -1,0 +1,141 @@
+"""What a server needs of a bus: a connection that delivers messages and settles them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Protocol
+
+from scheduler_worker.rpc.serving.deliveries import Arrival, Command, Copy, Publish
+
+
+class ConnectionLostError(Exception):
+    """Raised when the connection cannot be used any more."""
+
+
+class PublishOutcome(enum.Enum):
+    """What the broker did with a message."""
+
+    CONFIRMED = "confirmed"
+    UNROUTABLE = "its queue does not exist"
+    REFUSED = "refused"
+
+
+class IncomingMessage(Arrival, frozen=True, kw_only=True):
+    """A message as it was delivered."""
+
+    body: bytes
+    expiration: str | None = None
+    compression: object = None
+    traceparent: str | None = None
+
+
+class BusConnection(Protocol):
+    """A connection on which the queues exist; nothing is consumed until :meth:`consume`.
+
+    Used by one thread, which calls :meth:`pump` when ``fileno`` is readable. Everything may raise
+    ConnectionLostError.
+    """
+
+    address: str
+    """Of the broker, for the log."""
+    vanished: frozenset[str]
+    """Queues that no longer existed, with what was in them."""
+    is_blocked: bool
+    """Whether the broker accepts nothing for now."""
+    comes_first: bool
+    """Whether other consumers of the topic's queue get only what we have no slot for; else we
+    get what they have none for. Counts when a consumer is opened."""
+
+    def fileno(self) -> int: ...
+
+    @property
+    def has_input(self) -> bool:
+        """Whether something arrived for which ``fileno`` does not become readable."""
+
+    def pump(self) -> None:
+        """Dispatch what has arrived."""
+
+    def flush(self) -> None:
+        """Send what was written since the last flush."""
+
+    def tick(self, *, reads: bool = True) -> None:
+        """Send a heartbeat when one is due, and notice when the broker's are missing.
+
+        With ``reads`` false nothing is read for now, so none can be missed.
+        """
+
+    def silence(self) -> str | None:
+        """Says that the broker has been silent for longer than a heartbeat; None if it has not."""
+
+    def consume(self, slots: int, *, shared: bool = True) -> None:
+        """Consume each queue, at most ``slots`` unacknowledged messages at a time.
+
+        Without ``shared`` all but the topic's queue. Raises BusUnavailable.
+        """
+
+    def consume_shared(self, slots: int) -> None:
+        """Consume the topic's queue again, unless it is consumed."""
+
+    def leave_shared(self) -> None:
+        """Consume the topic's queue no more; what it has delivered stays ours."""
+
+    def open_extra_consumer(self, number: int) -> None:
+        """Take one message more from the shared queue, for a handler that yielded its slot."""
+
+    def close_extra_consumer(self, number: int) -> None:
+        """Undo :meth:`open_extra_consumer`; a message that it has delivered stays ours."""
+
+    def stop_consuming(self) -> None:
+        """Consume no more."""
+
+    def count_consumers(self) -> None:
+        """Ask how many consumers the server's own queue has."""
+
+    def ping(self, name: str) -> bool:
+        """Send a ping to the shared queue; False where there is none."""
+
+    def perform(self, command: Command) -> None:
+        """Execute a command of the delivery tracker, with the next :meth:`flush`."""
+
+    def answer(self, queue: str, body: bytes, *, matters: bool = True) -> None:
+        """Publish to a reply queue; ``matters`` is false for heartbeats, which may get lost."""
+
+    def unconfirmed_answers(self) -> list[Publish]:
+        """The answers that the broker may not have got."""
+
+    def close(self) -> None:
+        """Close it properly; what is not acknowledged goes back to its queues."""
+
+    def drop(self) -> None:
+        """Close it without a handshake, as a crash does."""
+
+
+class Open(Protocol):
+    """Opens a connection to one broker.
+
+    ``on_message`` gets each delivery, ``on_answered`` the outcome of each answer, ``on_copied`` of
+    each copy the reason why it was not made, or None, ``on_consumers_counted`` the number of
+    consumers of the server's own queue, ``on_ping_confirmed`` the name of a ping that is in the
+    queue now, ``on_ping_answered`` the body of each answer to a ping. ``waited_s`` returns how long
+    messages that are delivered now have waited in a queue. ``is_reconnect``: the queues have
+    existed before.
+
+    Raises:
+        BusUnavailable: the broker refuses us.
+        ConfigError: a queue exists and is of another kind.
+        ConnectionLostError: anything else; another try may succeed.
+    """
+
+    def __call__(
+        self,
+        *,
+        on_message: Callable[[IncomingMessage], None],
+        on_answered: Callable[[Publish, PublishOutcome, str], None],
+        on_copied: Callable[[Copy, str | None], None],
+        on_consumers_counted: Callable[[int], None],
+        waited_s: Callable[[str], float],
+        on_ping_confirmed: Callable[[str], None],
+        on_ping_answered: Callable[[bytes], None],
+        is_reconnect: bool,
+    ) -> BusConnection: ...
