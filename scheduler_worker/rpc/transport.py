@@ -55,6 +55,8 @@ from oslo_messaging._tracing import client as tracing
 
 _MAX_PORT = 65535
 _RABBIT = "oslo_messaging_rabbit"
+_RABBIT_SCHEMES = {"rabbit", "kombu"}
+_EMBEDDED_SCHEME = "local"
 _PUBLISH_RETRIES = 2
 """A broken connection is retried for some seconds; then BusUnavailable is raised."""
 _EMBEDDED = BusSettings(kind="local")
@@ -106,14 +108,14 @@ class Bus:
         self._reached = threading.Event()
         try:
             parsed = oslo_messaging.TransportURL.parse(conf, url)
+            if parsed.transport not in {*_RABBIT_SCHEMES, _EMBEDDED_SCHEME}:
+                raise _unusable_url(f"no driver serves {parsed.transport!r}")
             self._transport = oslo_messaging.get_rpc_transport(conf, parsed, self._modules)
             _check_ports(parsed)
-        except oslo_messaging.DriverLoadFailure as error:
-            raise _unusable_url(f"no driver serves {error.driver!r}") from None
         except (oslo_messaging.InvalidTransportURL, ValueError) as error:
             raise _unusable_url(_QUOTED.sub(MASK, str(error))) from None
-        self._is_rabbit = parsed.transport in {"rabbit", "kombu"}
-        self.is_embedded = parsed.transport == "local"
+        self._is_rabbit = parsed.transport in _RABBIT_SCHEMES
+        self.is_embedded = parsed.transport == _EMBEDDED_SCHEME
         """Whether its queues end with this process."""
         self.url = _without_credentials(parsed)
         """The URL without credentials."""
@@ -136,8 +138,7 @@ class Bus:
         ``slots`` requests are worked on at a time. ``translate`` encodes an exception of a handler.
         Work that takes longer than ``stuck_after_s`` is a problem of the server. Without
         ``comes_first`` other consumers of the topic go before it, until :meth:`.Server.come_first`.
-        Raises ConfigError for options that it does not support, and for other buses than RabbitMQ
-        and the embedded one.
+        Raises ConfigError for options that it does not support.
         """
         if self._transport.conf.rpc_ping_enabled:
             endpoints = [*endpoints, _PING]
@@ -162,9 +163,7 @@ class Bus:
             settings = self._amqp_settings()
             brokers = settings.brokers
             return [partial(BrokerConnection, settings, each, names) for each in brokers], settings
-        if self.is_embedded:
-            return [self._transport._driver.opener(names)], _EMBEDDED
-        raise ConfigError(f"[DEFAULT] transport_url: {self.url}: only rabbit:// and local: serve")
+        return [self._transport._driver.opener(names)], _EMBEDDED
 
     def copies(
         self,

@@ -26,6 +26,8 @@ from tests.support.workers import WorkerProcess, run_worker, write_config
          "[monitoring] port: 65536"),
         ({"DEFAULT": {"transport_url": "carrier-pigeon://u:hush@x"}}, [],
          "[DEFAULT] transport_url: no driver serves 'carrier-pigeon'; write it like rabbit://"),
+        ({"DEFAULT": {"transport_url": "kafka://u:hush@x"}}, [],
+         "[DEFAULT] transport_url: no driver serves 'kafka'; write it like rabbit://"),
         ({"DEFAULT": {"transport_url": "rabbit//u:hush@h"}}, [],
          "[DEFAULT] transport_url: No scheme specified"),
         ({"DEFAULT": {"transport_url": "rabbit://u:hush/@h"}}, [],
