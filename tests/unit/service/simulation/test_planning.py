@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from scheduler_worker.service.replay.replay import ReplayPlan, planned
-from scheduler_worker.service.replay.snapshot import Snapshots
+from scheduler_worker.service.simulation.copies import snapshot_of
+from scheduler_worker.service.simulation.deciding import RehearsalPlan, planned
 from tests.support.decisions import Records
 from tests.support.services import World, host
 
 INSIDE = "takes of NUMA cells, devices or providers of its host"
 
 
-def plan(world: World, records: Records) -> ReplayPlan:
+def plan(world: World, records: Records) -> RehearsalPlan:
     found = [records.kept.get(each.id) for each in records.newest()]
     decisions = [each for each in found if each is not None]
-    return planned(Snapshots(world.fleet).whole(), decisions, world.pipelines)
+    return planned(snapshot_of(world.fleet), decisions, world.pipelines)
 
 
 def test_an_instance_that_cannot_be_taken_away_is_left_out_for_as_long_as_it_is_there():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_worker import copies
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.kept_decisions import (
     DecisionId,
@@ -14,10 +13,11 @@ from scheduler_worker.model.kept_decisions import (
     Position,
 )
 from scheduler_worker.ports import GLOBAL
-from scheduler_worker.service.replay.snapshot import Snapshot
+from scheduler_worker.service.simulation import copies
+from scheduler_worker.service.simulation.copies import Snapshot
 from tests.support.services import request
 
-SNAPSHOT = Snapshot(17.5, {GLOBAL: {"c:default": b"{}"}, "default": {"h:u": b'{"uuid": "u"}'}})
+SNAPSHOT = Snapshot(17.5, {GLOBAL: {"c:default": "{}"}, "default": {"h:u": '{"uuid": "u"}'}})
 OUTLINE = DecisionSummary(
     decided_at_s=1.0, worker="w", result="placed", instances=("i",), hosts=("a",)
 )

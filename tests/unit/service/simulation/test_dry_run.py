@@ -10,8 +10,8 @@ import pytest
 
 from scheduler_worker import events
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.service.dry_run.dry_run import DryRun
-from scheduler_worker.service.dry_run.settings import DryRunSettings
+from scheduler_worker.service.simulation.dry_run import DryRun
+from scheduler_worker.service.simulation.settings import DryRunSettings
 from tests.support.services import World, host, request
 
 WAIT_S = 120.0
@@ -57,7 +57,7 @@ def bed() -> Bed:
 
 @pytest.fixture
 def said(caplog):
-    caplog.set_level(logging.INFO, "scheduler_worker.service.dry_run")
+    caplog.set_level(logging.INFO, "scheduler_worker.service.simulation")
     return lambda: [record.getMessage() for record in caplog.records]
 
 

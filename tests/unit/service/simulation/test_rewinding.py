@@ -6,9 +6,9 @@ import pytest
 
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.service.replay.packing import packing_of
-from scheduler_worker.service.replay.rewinding import InstanceUse, rewound
-from scheduler_worker.service.replay.snapshot import Snapshots, hosts_in, instances_in
+from scheduler_worker.service.simulation.copies import hosts_in, instances_in, snapshot_of
+from scheduler_worker.service.simulation.rewinding import InstanceUse, rewound
+from scheduler_worker.service.simulation.summary import packing_of
 from tests.support.services import World, host
 
 SMALL = InstanceUse(
@@ -28,7 +28,7 @@ def reported(world: World, name: str, *instances: str, **facts: object) -> None:
 
 
 def without(world: World, *instances: str) -> tuple[dict[str, HostRecord], frozenset[str]]:
-    found = rewound(Snapshots(world.fleet).whole(), dict.fromkeys(instances, SMALL))
+    found = rewound(snapshot_of(world.fleet), dict.fromkeys(instances, SMALL))
     nodes = hosts_in(found.snapshot.scopes["default"])
     return {each.uuid: each for each in nodes}, found.instances
 
@@ -78,7 +78,7 @@ def test_a_consumer_that_usages_do_not_have_takes_nothing_of_them(world):
 def test_a_reservation_goes_and_the_use_that_does_not_have_it_stays(world):
     world.report(host("a", vcpus_used=1))
     world.ask("i1")
-    whole = Snapshots(world.fleet).whole()
+    whole = snapshot_of(world.fleet)
     found = rewound(whole, {"i1": SMALL})
     assert found.instances == {"i1"}
     assert [key for key in found.snapshot.scopes["default"] if key.startswith("p:")] == []
@@ -106,5 +106,5 @@ def test_an_instance_of_a_host_with_several_nodes_stays(world):
 
 def test_the_list_of_a_host_is_without_it(world):
     reported(world, "a", "i1", "i2", vcpus_used=2)
-    found = rewound(Snapshots(world.fleet).whole(), {"i1": SMALL})
+    found = rewound(snapshot_of(world.fleet), {"i1": SMALL})
     assert [set(some) for _, some in instances_in(found.snapshot.scopes["default"])] == [{"i2"}]
