@@ -26,7 +26,7 @@ from scheduler_worker.service.simulation.copies import Snapshot
 from scheduler_worker.service.simulation.deciding import (
     FOR_EVER_S,
     Tried,
-    altered,
+    alterations,
     decided,
     planned,
 )
@@ -72,7 +72,7 @@ def rehearse(
         plan = planned(snapshot, decisions, pipelines)
         clock = StandingClock(snapshot.now_s)
         state = MemoryState(clock, hold_timeout_s=FOR_EVER_S)
-        altered(plan.snapshot, tried).write_to(state)
+        plan.snapshot.having(alterations(plan.snapshot, tried)).write_to(state)
         fleet = Fleet(state, default_cluster=settings.default_cluster)
         fleet.refresh_globals()
         if tried.added:

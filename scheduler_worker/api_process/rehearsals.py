@@ -100,10 +100,6 @@ class Rehearsals:
                 self._run.join(_STOP_S)
 
 
-class _Cancelled(Exception):
-    """Raised inside a run that nobody wants any more."""
-
-
 class _Run(threading.Thread):
     """One rehearsal: reads the copies, hands them to a process, and reports what that says."""
 
@@ -148,14 +144,14 @@ class _Run(threading.Thread):
             with closing(self._pipe):
                 self._process.start()
                 self._theirs.close()
+                if self._is_cancelled.is_set():
+                    self._process.kill()
                 summary = self._conversation()
         except SchedulerWorkerError as error:
             self._fail(str(error))
         except (EOFError, OSError) as error:
             if not self._is_cancelled.is_set():
                 self._fail(self._what_broke(error))
-        except _Cancelled:
-            pass
         finally:
             self._reports.stop()
             if self._process.pid is not None:
@@ -169,7 +165,7 @@ class _Run(threading.Thread):
         self._finish(summary)
 
     def _conversation(self) -> RehearsalSummary:
-        """What the process answers. Raises EOFError, OSError, _Cancelled, SchedulerWorkerError."""
+        """What the process answers. Raises EOFError, OSError, SchedulerWorkerError."""
         for line in copies.lines(copies.snapshot_of(self._fleet), self._read()):
             self._pipe.send_bytes(line)
         self._pipe.send_bytes(b"")
@@ -192,8 +188,6 @@ class _Run(threading.Thread):
             until_s=asked.until_s,
         )
         for number, each in enumerate(self._kept.with_details(query)):
-            if self._is_cancelled.is_set():
-                raise _Cancelled
             if number == MAX_DECISIONS:
                 raise RequestError(
                     "since", f"there are more than {MAX_DECISIONS:,} decisions; narrow the span"

@@ -68,17 +68,12 @@ class RehearsalPlan(NamedTuple):
     """Why decisions are not rehearsed -> how many."""
 
 
-def altered(snapshot: Snapshot, tried: Tried) -> Snapshot:
-    """With the policy in force that is tried, and hosts drained.
+def alterations(snapshot: Snapshot, tried: Tried) -> Iterator[tuple[str, Put]]:
+    """The records of a policy that is tried, and of drained hosts, each with its cluster.
 
     Raises RequestError for a cluster or a host that is not there.
     """
-    return snapshot.having(_alterations(snapshot.clusters, tried))
-
-
-def _alterations(
-    clusters: Mapping[str, Mapping[str, str]], tried: Tried
-) -> Iterator[tuple[str, Put]]:
+    clusters = snapshot.clusters
     if tried.policy is not None:
         for cluster in [tried.cluster] if tried.cluster else clusters:
             if cluster not in clusters:
@@ -113,7 +108,7 @@ def planned(
         if each.outline.result == "placed":
             last |= dict.fromkeys(each.outline.instances, each)
     uses = {uuid: _use(_details(each).spec, pipelines) for uuid, each in last.items()}
-    before = rewound(snapshot, {uuid: use for uuid, use in uses.items() if use is not None})
+    before, gone = rewound(snapshot, {uuid: use for uuid, use in uses.items() if use is not None})
     present = {uuid for uuid in _present(snapshot) if uuid in uses and uses[uuid] is None}
     rehearsed = []
     for each in wanted:
@@ -121,9 +116,9 @@ def planned(
             left_out["takes of NUMA cells, devices or providers of its host"] += 1
         else:
             rehearsed.append(each)
-    staying = {each.id for uuid, each in last.items() if uuid in before.instances}
+    staying = {each.id for uuid, each in last.items() if uuid in gone}
     staying |= {each.id for each in rehearsed if each.outline.result == "refused"}
-    return RehearsalPlan(before.snapshot, tuple(rehearsed), frozenset(staying), left_out)
+    return RehearsalPlan(before, tuple(rehearsed), frozenset(staying), left_out)
 
 
 def decided(

@@ -62,11 +62,6 @@ class DryRun:
         self.task = Periodic("dry-run", self.run_due, _LOOK_S)
         """The thread that compares."""
 
-    @property
-    def waiting(self) -> int:
-        """How many requests wait for their instances to show."""
-        return len(self._pending)
-
     def take(self, request: Request) -> None:
         """Decide a copy of a request now; reserves nothing.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import reduce
 from typing import NamedTuple
@@ -29,16 +30,8 @@ class InstanceUse(NamedTuple):
     """Of the inventories of the compute node: resource class -> amount."""
 
 
-class Rewound(NamedTuple):
-    """A snapshot without some instances."""
-
-    snapshot: Snapshot
-    instances: frozenset[str]
-    """Those that were there."""
-
-
-def rewound(snapshot: Snapshot, taken: Mapping[str, InstanceUse]) -> Rewound:
-    """The snapshot as if these instances, by uuid, were not there.
+def rewound(snapshot: Snapshot, taken: Mapping[str, InstanceUse]) -> tuple[Snapshot, set[str]]:
+    """The snapshot as if these instances, by uuid, were not there, and those that were.
 
     Reservations go as they are. What a host reports as used is reduced by what the instance takes
     if the host is its only one, and has a single node: else it stays where it is.
@@ -61,24 +54,20 @@ def rewound(snapshot: Snapshot, taken: Mapping[str, InstanceUse]) -> Rewound:
             stay = {uuid: facts for uuid, facts in instances.items() if uuid not in gone}
             if len(stay) < len(instances):
                 changes.append((cluster, records.put_instances(host, stay)))
-    return Rewound(snapshot.having(changes), frozenset(gone))
+    return snapshot.having(changes), gone
 
 
 def _hosts_of(
     snapshot: Snapshot, wanted: Mapping[str, InstanceUse]
 ) -> dict[tuple[str, str], list[str]]:
     """Cluster and host -> the wanted instances that are there, and nowhere else."""
-    places: dict[str, list[tuple[str, str]]] = {}
-    for cluster, found in snapshot.clusters.items():
-        for host, instances in instances_in(found):
-            for each in instances:
-                if each in wanted:
-                    places.setdefault(each, []).append((cluster, host))
-    hosts: dict[tuple[str, str], list[str]] = {}
-    for instance, some in places.items():
-        if len(some) == 1:
-            hosts.setdefault(some[0], []).append(instance)
-    return hosts
+    hosts = {
+        (cluster, host): [each for each in instances if each in wanted]
+        for cluster, found in snapshot.clusters.items()
+        for host, instances in instances_in(found)
+    }
+    times = Counter(each for some in hosts.values() for each in some)
+    return {place: [each for each in some if times[each] == 1] for place, some in hosts.items()}
 
 
 def _single_nodes(found: Mapping[str, str]) -> list[tuple[str, HostRecord]]:

@@ -20,7 +20,7 @@ from scheduler_worker.model.rehearsals import (
 )
 from scheduler_worker.service.simulation.copies import Snapshot, hosts_in, reservations_in
 
-AMOUNTS = ("vcpus", "memory_mb", "disk_mb")
+_AMOUNTS = ("vcpus", "memory_mb", "disk_mb")
 
 
 def summarized(
@@ -61,26 +61,26 @@ def _of_cluster(name: str, found: dict[str, str]) -> Packing:
     reserved: defaultdict[str, list[Resources]] = defaultdict(list)
     for each in reservations_in(found):
         reserved[each.host_uuid].append(each.resources)
-    shares: dict[str, list[float]] = {amount: [] for amount in AMOUNTS}
+    shares: dict[str, list[float]] = {amount: [] for amount in _AMOUNTS}
     hosts = unused = 0
     for host in hosts_in(found):
         hosts += 1
         limits, reported, held = limits_of(host), reported_use(host), reserved[host.uuid]
         used = {
             amount: getattr(reported, amount) + sum(getattr(each, amount) for each in held)
-            for amount in AMOUNTS
+            for amount in _AMOUNTS
         }
         unused += used["memory_mb"] <= host.reserved_host_memory_mb
-        for amount in AMOUNTS:
+        for amount in _AMOUNTS:
             if limit := getattr(limits, amount):
                 shares[amount].append(100 * used[amount] / limit)
     return Packing(
         cluster=name,
         hosts=hosts,
         unused=unused,
-        use={amount: _spread(some) for amount, some in shares.items() if some},
+        use={
+            amount: UseSpread(round(fmean(some), 2), round(pstdev(some), 2))
+            for amount, some in shares.items()
+            if some
+        },
     )
-
-
-def _spread(shares: Sequence[float]) -> UseSpread:
-    return UseSpread(round(fmean(shares), 2), round(pstdev(shares), 2))
