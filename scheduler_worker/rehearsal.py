@@ -1,112 +1,114 @@
-"""Rehearsals: kept decisions are decided again under other conditions, in this process alone.
+"""Runs a rehearsal: in the caller's process, or in one of its own for the REST API.
 
-Hosts and decisions are copies (:mod:`scheduler_worker.copies`), and the state is a private one in
-memory: nothing of the workers is touched, and they do not serve slower.
+Hosts and decisions are copies, and the state is a private one in memory: nothing of the workers is
+touched, and they do not serve slower.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, nullcontext, suppress
+from multiprocessing.connection import Connection
+from typing import TypeVar
 
 from scheduler_worker import factories
 from scheduler_worker.backends.clock import StandingClock
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.conf import Settings
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.model.kept_decisions import KeptDecision
-from scheduler_worker.model.policies import ClusterPolicy
-from scheduler_worker.model.rehearsals import PackingChange, RehearsalSummary
-from scheduler_worker.service.placement.dependencies import PlacementLimits
-from scheduler_worker.service.placement.scheduler import Scheduler
-from scheduler_worker.service.replay.alterations import drained, with_policies
-from scheduler_worker.service.replay.packing import packing_of
-from scheduler_worker.service.replay.replay import Rehearsed, Replay, planned
-from scheduler_worker.service.replay.snapshot import Snapshot, Snapshots
-from scheduler_worker.service.replay.summary import summarized
+from scheduler_worker.model.rehearsals import RehearsalSummary
+from scheduler_worker.service.simulation import copies
+from scheduler_worker.service.simulation.copies import Snapshot
+from scheduler_worker.service.simulation.deciding import (
+    FOR_EVER_S,
+    Tried,
+    alterations,
+    decided,
+    planned,
+)
+from scheduler_worker.service.simulation.summary import summarized
 from scheduler_worker.service.state.replica import Fleet
 
-_FOR_EVER_S = 10.0 * 365 * 86_400
-"""How long reservations last: the clock stands still."""
+Item = TypeVar("Item")
+
+MAX_CHANGES = 500
+"""Changes of each kind that a summary for the REST API lists."""
+_PROGRESS_S = 0.5
+_NICENESS = 10
 
 
-class Rehearsal:
-    """One pass through decisions, under conditions that are given at the beginning."""
+def rehearse(
+    settings: Settings,
+    snapshot: Snapshot,
+    decisions: Iterable[KeptDecision],
+    tried: Tried,
+    say: Callable[[int, int], None],
+    *,
+    most: int | None = None,
+) -> RehearsalSummary:
+    """Decide again, with the options of ``settings``, and sum up.
 
-    def __init__(
-        self,
-        settings: Settings,
-        snapshot: Snapshot,
-        decisions: Iterable[KeptDecision],
-        *,
-        policies: Mapping[str, ClusterPolicy] | None = None,
-        added: Sequence[HostReport] = (),
-        drain: Collection[str] = (),
-    ) -> None:
-        """``settings`` have the options of the rehearsal, ``policies`` those in force by cluster.
+    ``say`` hears how many decisions have been made, of how many. ``most`` bounds the changes of
+    each kind.
 
-        Clusters that are not named keep their policies. ``added`` are reports of further hosts,
-        ``drain`` names hosts that take no more instances.
-
-        Raises:
-            RequestError: names a host or cluster that is not there, or what is wrong in a report.
-            ConfigError, ClusterPolicyError: the options, or a policy, cannot be used.
-        """
-        self._cages = factories.build_cages(settings)
-        self._pipelines = factories.compile_pipelines(
+    Raises:
+        RequestError: names a host or cluster that is not there, or what is wrong in a report.
+        ConfigError, ClusterPolicyError: the options, or the policy, cannot be used.
+    """
+    cages = factories.build_cages(settings)
+    with nullcontext() if cages is None else closing(cages):
+        pipelines = factories.compile_pipelines(
             settings.options,
             factories.registered(factories.FILTERS),
             factories.registered(factories.WEIGHERS),
-            cages=self._cages,
+            cages=cages,
         )
-        self._before = snapshot
-        for each in (policies or {}).values():
-            self._pipelines.compile(each)
-        self.plan = planned(snapshot, decisions, self._pipelines)
-        self._clock = StandingClock(snapshot.now_s)
-        self._state = MemoryState(self._clock, hold_timeout_s=_FOR_EVER_S)
-        altered = drained(with_policies(self.plan.snapshot, policies or {}), drain)
-        altered.write_to(self._state)
-        self._fleet = Fleet(self._state, default_cluster=settings.default_cluster)
-        self._fleet.refresh_globals()
-        if added:
-            factories.build_inventory(settings, self._fleet).update_hosts(added)
-
-    def run(self) -> Iterator[Rehearsed]:
-        """Decide one after the other, the oldest first, and yield each; may be left at any time."""
-        replay = Replay(self.plan, self._fleet, self._pipelines)
-        scheduler = Scheduler(
-            fleet=self._fleet,
-            lock=self._state,
-            pipelines=lambda: self._pipelines,
-            clock=self._clock,
-            limits=PlacementLimits(
-                hold_timeout_s=_FOR_EVER_S,
-                reservation_ttl_s=_FOR_EVER_S,
-                wait_timeout_s=0.0,
-                max_reservations=10**9,
-                max_attempts=1,
-            ),
-            keep=replay.keep,
-        )
-        yield from replay.run(scheduler)
-
-    def summary(self, found: Sequence[Rehearsed], most: int | None = None) -> RehearsalSummary:
-        """The result after all of :meth:`run`; ``most`` bounds the changes of each kind."""
-        packing = PackingChange(
-            packing_of(self._before), packing_of(Snapshots(self._fleet).whole())
-        )
-        return summarized(found, self.plan.left_out, packing, most=most)
-
-    def close(self) -> None:
-        """End the processes of units from files, if there are any."""
-        if self._cages is not None:
-            self._cages.close()
+        if tried.policy is not None:
+            pipelines.compile(tried.policy)
+        plan = planned(snapshot, decisions, pipelines)
+        clock = StandingClock(snapshot.now_s)
+        state = MemoryState(clock, hold_timeout_s=FOR_EVER_S)
+        plan.snapshot.having(alterations(plan.snapshot, tried)).write_to(state)
+        fleet = Fleet(state, default_cluster=settings.default_cluster)
+        fleet.refresh_globals()
+        if tried.added:
+            factories.build_inventory(settings, fleet).update_hosts(tried.added)
+        total = len(plan.decisions)
+        say(0, total)
+        made = decided(plan, fleet, state, clock, pipelines)
+        found = list(watched(made, lambda done: say(done, total)))
+        after = copies.snapshot_of(fleet)
+    return summarized(found, plan.left_out, snapshot, after, most=most)
 
 
-def policies_of(
-    policy: ClusterPolicy | None, cluster: str | None, snapshot: Snapshot
-) -> dict[str, ClusterPolicy]:
-    """The parameter ``policies`` for a policy that is tried in a cluster, or in all."""
-    if policy is None:
-        return {}
-    return dict.fromkeys([cluster] if cluster else snapshot.clusters, policy)
+def watched(items: Iterable[Item], say: Callable[[int], None]) -> Iterator[Item]:
+    """The items; ``say`` hears twice a second how many there were."""
+    next_s = time.monotonic() + _PROGRESS_S
+    for number, each in enumerate(items, 1):
+        if time.monotonic() >= next_s:
+            say(number)
+            next_s = time.monotonic() + _PROGRESS_S
+        yield each
+
+
+def serve(parent: Connection, settings: Settings, tried: Tried) -> None:
+    """Rehearse as a process: lines of copies come from the parent, the last one empty.
+
+    It is sent pairs of how many decisions were made and of how many; then the summary, or a text
+    that says why there is none.
+    """
+    os.nice(_NICENESS)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    with suppress(EOFError, BrokenPipeError):  # the parent has gone
+        try:
+            copied = copies.parsed(iter(parent.recv_bytes, b""))
+            summary = rehearse(
+                settings, *copied, tried, lambda *far: parent.send(far), most=MAX_CHANGES
+            )
+            parent.send(summary)
+        except SchedulerWorkerError as error:
+            parent.send(str(error))

@@ -16,6 +16,7 @@ from scheduler_worker.api.server import ApiServer
 from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.api.users import Users, users_of
 from scheduler_worker.api_process.parts import Api
+from scheduler_worker.api_process.rehearsals import Rehearsals
 from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import PolicyStoreUnavailable
@@ -26,7 +27,6 @@ from scheduler_worker.operations.services import StoreUseCases, UseCases
 from scheduler_worker.operations.workers import POLICY_STORE, STATE
 from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import Clock
-from scheduler_worker.rehearsals import Rehearsals
 from scheduler_worker.scheduling.catalogue import Catalogue
 from scheduler_worker.service.policies.external_units import watch
 from scheduler_worker.service.policies.pipelines import Pipelines

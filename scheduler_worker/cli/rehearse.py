@@ -6,8 +6,7 @@ import argparse
 import contextlib
 import json
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,20 +15,23 @@ import msgspec
 from scheduler_worker.cli.bind import moment
 from scheduler_worker.cli.commands import PlainCommand, say
 from scheduler_worker.cli.connection import add_connection, configuration_of, connected
-from scheduler_worker.operations.decisions import DecisionsQuery
+from scheduler_worker.model.kept_decisions import DecisionId, DecisionSummary, Details, KeptDecision
+from scheduler_worker.operations.decisions import (
+    DecisionsQuery,
+    StoredDecision,
+    list_stored_decisions,
+)
+from scheduler_worker.operations.records import RecordsQuery, list_records
 
 if TYPE_CHECKING:
-    from scheduler_worker.model.kept_decisions import KeptDecision
     from scheduler_worker.model.rehearsals import Change, ChangedDecision, RehearsalSummary
-    from scheduler_worker.service.replay.replay import Rehearsed
-    from scheduler_worker.service.replay.snapshot import Snapshot
+    from scheduler_worker.service.simulation.copies import Snapshot
 
 _SAID: dict[Change, str] = {
     "refused": "would be refused",
     "placed": "would be placed",
     "moved": "would go elsewhere",
 }
-_PROGRESS_S = 0.5
 
 
 class RehearseDecisions(PlainCommand):
@@ -54,15 +56,11 @@ class RehearseDecisions(PlainCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         span = parser.add_argument_group("which decisions")
-        for name, default, text in (
-            (
-                "--since",
-                "1d",
-                "from this time on: how long ago (30m, 2h, 7d), or a time; default: 1d",
-            ),
-            ("--until", None, "before this time"),
-        ):
-            span.add_argument(name, type=moment, default=default, metavar="TIME", help=text)
+        span.add_argument(
+            "--since", type=moment, default="1d", metavar="TIME",
+            help="from this time on: how long ago (30m, 2h, 7d), or a time; default: 1d",
+        )  # fmt: skip
+        span.add_argument("--until", type=moment, metavar="TIME", help="before this time")
         span.add_argument("--cluster", help="only those of this cluster, which --policy is for")
         span.add_argument("--project", help="only those of this project")
         tried = parser.add_argument_group("what is tried")
@@ -106,85 +104,72 @@ def _summary(arguments: argparse.Namespace) -> RehearsalSummary:
     from scheduler_worker import codec, conf
     from scheduler_worker.cli.fleet.hosts import read_reports
     from scheduler_worker.cli.fleet.policies import read_one
-    from scheduler_worker.rehearsal import Rehearsal, policies_of
+    from scheduler_worker.rehearsal import rehearse
+    from scheduler_worker.service.simulation.deciding import Tried
 
     settings = conf.settings(configuration_of(arguments, more=arguments.options))
     policy = read_one(arguments.policy, arguments.policy_name) if arguments.policy else None
     reports = read_reports(arguments.add_hosts) if arguments.add_hosts else []
     added = codec.decode_host_reports(reports) if reports else []
+    tried = Tried(policy, arguments.cluster, arguments.drain, added)
     snapshot, decisions = _copied(arguments)
-    rehearsal = Rehearsal(
-        settings,
-        snapshot,
-        decisions,
-        policies=policies_of(policy, arguments.cluster, snapshot),
-        added=added,
-        drain=arguments.drain,
-    )
-    with contextlib.closing(rehearsal):
-        found = list(_watched(rehearsal.run(), len(rehearsal.plan.decisions)))
-        return rehearsal.summary(found)
+    with _changing_line() as write:
+
+        def progress(done: int, total: int) -> None:
+            if done:
+                write(f"{done:,} of {total:,} decisions rehearsed")
+
+        return rehearse(settings, snapshot, decisions, tried, progress)
 
 
 def _copied(arguments: argparse.Namespace) -> tuple[Snapshot, list[KeptDecision]]:
-    from scheduler_worker import copies
+    from scheduler_worker.rehearsal import watched
+    from scheduler_worker.service.simulation import copies
 
     if arguments.saved:
         return copies.read(arguments.saved)
     names = ("cluster", "project", "since", "until")
     query = DecisionsQuery(limit=1000, **{name: getattr(arguments, name) for name in names})
-    with connected(arguments) as client:
-        snapshot = copies.snapshot_of(client)
-        decisions = copies.decisions_of(client, query)
-        found = list(_counted(decisions))
+    with connected(arguments) as client, _changing_line() as write:
+        snapshot = copies.assembled(
+            lambda cluster, marker: client.call(
+                list_records, RecordsQuery(cluster=cluster, marker=marker)
+            )
+        )
+        stored = client.every(list_stored_decisions, query)
+        read = watched(stored, lambda number: write(f"{number:,} decisions read"))
+        decisions = [_decision(each) for each in read]
     if arguments.save:
-        copies.write(arguments.save, snapshot, found)
-    return snapshot, found
+        copies.write(arguments.save, snapshot, decisions)
+    return snapshot, decisions
 
 
-def _counted(decisions: Iterable[KeptDecision]) -> Iterator[KeptDecision]:
-    with _Progress() as progress:
-        for number, each in enumerate(decisions):
-            progress.say(f"{number + 1:,} decisions read")
-            yield each
+def _decision(stored: StoredDecision) -> KeptDecision:
+    outline = msgspec.convert(stored.outline, DecisionSummary)
+    details = None if stored.details is None else Details.decoded(stored.details.encode())
+    return KeptDecision(DecisionId.parse(stored.id), outline, details)
 
 
-def _watched(rehearsed: Iterable[Rehearsed], total: int) -> Iterator[Rehearsed]:
-    with _Progress() as progress:
-        for number, each in enumerate(rehearsed):
-            progress.say(f"{number + 1:,} of {total:,} decisions rehearsed")
-            yield each
+@contextlib.contextmanager
+def _changing_line() -> Iterator[Callable[[str], None]]:
+    """Writes a text over the one before, on a terminal, and in the end nothing."""
+    width = 0
 
+    def write(text: str) -> None:
+        nonlocal width
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{text:<{width}}\r")
+            sys.stderr.flush()
+            width = len(text)
 
-class _Progress:
-    """A line on the terminal that changes; without a terminal nothing is written."""
-
-    def __init__(self) -> None:
-        self._is_shown = sys.stderr.isatty()
-        self._next_s = time.monotonic() + _PROGRESS_S
-        self._width = 0
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def say(self, text: str) -> None:
-        if self._is_shown and time.monotonic() >= self._next_s:
-            self._write(text)
-            self._next_s = time.monotonic() + _PROGRESS_S
-
-    def __exit__(self, *_: object) -> None:
-        if self._width:
-            self._write("")
-
-    def _write(self, text: str) -> None:
-        sys.stderr.write(f"\r{text:<{self._width}}\r")
-        sys.stderr.flush()
-        self._width = len(text)
+    try:
+        yield write
+    finally:
+        if width:
+            write("")
 
 
 def _lines(found: RehearsalSummary, limit: int) -> Iterator[str]:
-    from scheduler_worker.service.replay.packing import AMOUNTS
-
     yield f"{found.rehearsed:,} decisions rehearsed"
     for why, count in found.left_out.items():
         yield f"  {count:,} left out: {why}"
@@ -198,12 +183,10 @@ def _lines(found: RehearsalSummary, limit: int) -> Iterator[str]:
         if len(some) > limit:
             yield f"  and {len(some) - limit:,} more; see --limit"
     for was, now in zip(found.packing.before, found.packing.after, strict=False):
-        yield f"cluster {was.cluster}: {was.hosts:,} hosts, {was.unused:,} of them unused -> " + (
-            f"{now.unused:,}"
-        )
-        for amount in AMOUNTS:
-            if amount in was.use and amount in now.use:
-                old, new = was.use[amount], now.use[amount]
+        unused = f"{was.unused:,} of them unused -> {now.unused:,}"
+        yield f"cluster {was.cluster}: {was.hosts:,} hosts, {unused}"
+        for amount, old in was.use.items():
+            if new := now.use.get(amount):
                 yield (
                     f"  {amount}: {old.mean:.1f} % used, deviation {old.deviation:.1f} -> "
                     f"{new.mean:.1f} %, {new.deviation:.1f}"

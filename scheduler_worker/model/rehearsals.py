@@ -56,6 +56,14 @@ class RehearsalRecord(RehearsalProgress, frozen=True, kw_only=True):
         return self.state in {"reading", "deciding"}
 
 
+class RecordsPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Records by their keys, in the form that `docs/state.md` describes."""
+
+    now_s: float
+    records: dict[str, str]
+    next: str | None
+
+
 class UseSpread(msgspec.Struct, frozen=True):
     """The used share of an amount over hosts, in percent of their limits."""
 

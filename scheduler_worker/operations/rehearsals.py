@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, structs
@@ -77,6 +77,9 @@ class RehearsalResult(RehearsalOutline, frozen=True, kw_only=True):
     result: RehearsalSummary | None
 
 
+AnyOutline = TypeVar("AnyOutline", bound=RehearsalOutline)
+
+
 class OneRehearsal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A rehearsal."""
 
@@ -91,7 +94,7 @@ def list_rehearsals(call: Call, query: PageQuery) -> Page[RehearsalOutline]:
     begin = ids.index(query.marker) + 1 if query.marker in ids else 0
     shown = found[begin : begin + query.limit]
     is_last = begin + len(shown) == len(found)
-    outlines = [RehearsalOutline(**_fields(each)) for each in shown]
+    outlines = [_outline(RehearsalOutline, each) for each in shown]
     return Page(outlines, None if is_last else shown[-1].id)
 
 
@@ -103,18 +106,21 @@ def begin_rehearsal(call: Call, asked: RehearsalRequest) -> RehearsalResult:
     policy = None
     if asked.policy is not None:
         policy = ClusterPolicy(id=_DRAFT, version=1, **structs.asdict(asked.policy))
-        _check(call, policy)
+        try:
+            call.store.administration.check_trial(policy)
+        except Invalid as error:
+            raise RequestError(f"policy.{error.field}", error.problem) from None
     added = codec.decode_host_reports(asked.added, "added") if asked.added else ()
     wanted = _asked(call, asked, added)
     record = call.store.rehearsals.begin(wanted, policy, added, call.caller.name)
-    return RehearsalResult(**_fields(record), result=None)
+    return _outline(RehearsalResult, record, result=None)
 
 
 @operation("GET", "/rehearsals/{id}", home="store")
 def get_rehearsal(call: Call, wanted: OneRehearsal) -> RehearsalResult:
     """Show a rehearsal: how far it is, and its result."""
     record, result = _found(call, wanted.id)
-    return RehearsalResult(**_fields(record), result=result)
+    return _outline(RehearsalResult, record, result=result)
 
 
 @operation("DELETE", "/rehearsals/{id}", home="store", right=Right.REHEARSE)
@@ -148,23 +154,13 @@ def _asked(call: Call, asked: RehearsalRequest, added: Sequence[HostReport]) -> 
     )
 
 
-def _check(call: Call, policy: ClusterPolicy) -> None:
-    try:
-        call.store.administration.check_trial(policy)
-    except Invalid as error:
-        raise RequestError(f"policy.{error.field}", error.problem) from None
-
-
-def _fields(record: RehearsalRecord) -> dict[str, Any]:
+def _outline(
+    form: type[AnyOutline], record: RehearsalRecord, **more: RehearsalSummary | None
+) -> AnyOutline:
     asked = record.asked
-    return {
-        **{name: getattr(record, name) for name in RehearsalProgress.__struct_fields__},
+    times = {
         "begun_at": when(record.begun_at_s),
         "since": when(asked.since_s),
         "until": when(asked.until_s),
-        "cluster": asked.cluster,
-        "project": asked.project,
-        "policy": asked.policy,
-        "drained": list(asked.drained),
-        "added": list(asked.added),
     }
+    return msgspec.convert(structs.asdict(record) | structs.asdict(asked) | times | more, form)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scheduler_worker.service.placement.scheduler import Scheduler
     from scheduler_worker.service.policies.administration import PolicyAdministration
     from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
-    from scheduler_worker.service.replay.records import RehearsalRecords
+    from scheduler_worker.service.simulation.records import RehearsalRecords
     from scheduler_worker.service.state.replica import Fleet
     from scheduler_worker.service.tuning.policies import TuningPolicies
     from scheduler_worker.service.tuning.tuned_hosts import TunedHosts
@@ -45,7 +45,7 @@ class OneWorker(Protocol):
 
 
 class RehearsalRunner(Protocol):
-    """Starts rehearsals and ends them; see :class:`scheduler_worker.rehearsals.Rehearsals`."""
+    """Starts rehearsals and ends them; see :mod:`scheduler_worker.api_process.rehearsals`."""
 
     @property
     def records(self) -> RehearsalRecords: ...

@@ -9,7 +9,7 @@ from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.dispatcher import Message, context_of
 from scheduler_worker.rpc.nova import decode_request
-from scheduler_worker.service.dry_run.dry_run import DryRun
+from scheduler_worker.service.simulation.dry_run import DryRun
 
 LOG = logging.getLogger(__name__)
 

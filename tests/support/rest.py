@@ -28,7 +28,7 @@ from scheduler_worker.scheduling.catalogue import Catalogue, entry
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
 from scheduler_worker.service.policies.administration import PolicyAdministration
 from scheduler_worker.service.policies.pipelines import Pipelines
-from scheduler_worker.service.replay.records import RehearsalRecords
+from scheduler_worker.service.simulation.records import RehearsalRecords
 from tests.support.decisions import Records
 from tests.support.policy_store import MemoryPolicyStore
 from tests.support.services import Answer, World, host

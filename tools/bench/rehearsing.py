@@ -3,28 +3,28 @@
 import argparse
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from bench import fleet
 from bench.table import show
-from scheduler_worker import codec, copies, factories
+from scheduler_worker import codec, factories
 from scheduler_worker import conf as configuration
 from scheduler_worker.backends.clock import StandingClock
 from scheduler_worker.backends.decision_log import MemoryDecisionLog
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.decision_log import Bounds
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.model.kept_decisions import Details, KeptDecision
+from scheduler_worker.model.kept_decisions import KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse, WeightUse
 from scheduler_worker.observer import Observer
-from scheduler_worker.rehearsal import Rehearsal
+from scheduler_worker.rehearsal import rehearse
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
 from scheduler_worker.service.decisions.recorder import Recorder
 from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.scheduler import Scheduler
-from scheduler_worker.service.replay.snapshot import Snapshot, Snapshots
+from scheduler_worker.service.simulation import copies
+from scheduler_worker.service.simulation.deciding import Tried
 from scheduler_worker.service.state.replica import Fleet
 
 FOR_EVER_S = 1e9
@@ -52,27 +52,32 @@ def _row(hosts: int, count: int) -> dict:
         begun_s = time.perf_counter()
         snapshot, decisions = copies.read(path)
         read_s = time.perf_counter()
-        strict = {"default": _strict(settings)}
-        rehearsal = Rehearsal(settings, snapshot, decisions, policies=strict)
-        planned_s = time.perf_counter()
-        found = list(rehearsal.run())
+        times_s: list[float] = []
+        tried = Tried(_strict(settings), "default")
+        found = rehearse(
+            settings,
+            snapshot,
+            decisions,
+            tried,
+            lambda *_: times_s.append(time.perf_counter()),
+        )
         ended_s = time.perf_counter()
     return {
         "hosts": hosts,
-        "decisions": len(found),
-        "placed_before": sum(bool(each.decision.outline.hosts) for each in found),
-        "placed": sum(bool(each.hosts) for each in found),
-        "refused": sum(each.change == "refused" for each in found),
+        "decisions": found.rehearsed,
+        "placed_before": found.placed.before,
+        "placed": found.placed.after,
+        "refused": found.counts["refused"],
         "read_s": read_s - begun_s,
-        "planned_s": planned_s - read_s,
-        "decided_s": ended_s - planned_s,
+        "planned_s": times_s[0] - read_s,
+        "decided_s": ended_s - times_s[0],
         "all_s": ended_s - begun_s,
     }
 
 
 def _made(
     settings: configuration.Settings, hosts: int, count: int
-) -> tuple[Snapshot, list[KeptDecision]]:
+) -> tuple[copies.Snapshot, list[KeptDecision]]:
     """Decisions of a worker of its own, whose instances all have their reservations still."""
     clock = StandingClock(time.time())
     state = MemoryState(clock, hold_timeout_s=FOR_EVER_S)
@@ -118,19 +123,7 @@ def _made(
             continue
     recorder.write()
     kept = KeptDecisions(log, shared.names)
-    return Snapshots(shared).whole(), list(_whole(kept))
-
-
-def _whole(kept: KeptDecisions) -> Iterator[KeptDecision]:
-    query = DecisionQuery()
-    while True:
-        page = kept.page(query, 1000)
-        stored = kept.stored_details([each.id for each in page.decisions])
-        for each, details in zip(page.decisions, stored, strict=True):
-            yield each._replace(details=Details.decoded(details or b""))
-        if page.next is None:
-            return
-        query = DecisionQuery(before=page.next)
+    return copies.snapshot_of(shared), list(kept.with_details(DecisionQuery()))
 
 
 def _strict(settings: configuration.Settings) -> ClusterPolicy:

@@ -228,21 +228,13 @@ class PartFeed:
         self._observe("changes", len(found.nodes) + len(found.instances))
         changed = {each.host for each in nodes.take(found.nodes, found.now_s)}
         for instance in instances.take(found.instances, found.now_s):
-            changed |= {instance.host, *self._reporting(instance.uuid)}
+            changed |= {instance.host, *self._deps.fleet.hosts_of(instance.uuid)}
         self._pending |= {each for each in changed if each is not None and self._owns(each)}
         settled = {each.uuid: each.host for each in found.instances if each.is_settled}
         if settled:
             self._known_hosts.refresh()
             self._check_turn()
             end_unexpected(self._deps, settled, before_s=began_s - _ASKED_S)
-
-    def _reporting(self, instance_uuid: str) -> set[str]:
-        """The hosts on which the instance is known to be."""
-        found: set[str] = set()
-        for replica in self._deps.fleet.clusters():
-            with replica.lock:
-                found.update(replica.table.hosts_reporting(instance_uuid))
-        return found
 
     def _read_pending(self) -> None:
         hosts = sorted(self._pending)

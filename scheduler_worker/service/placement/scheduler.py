@@ -20,10 +20,9 @@ from scheduler_worker.service.placement.candidates import ClusterChoice
 from scheduler_worker.service.placement.claim_pool import ClaimJob
 from scheduler_worker.service.placement.claiming import Claiming, HostsRefused, PlacementPorts
 from scheduler_worker.service.placement.dependencies import PlacementDependencies, PlacementLimits
-from scheduler_worker.service.placement.explaining import Explaining
+from scheduler_worker.service.placement.explaining import Explaining, Rehearsal
 from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.give_back import take_back
-from scheduler_worker.service.placement.rehearsal import Rehearsal
 from scheduler_worker.service.placement.reserving import Reserving
 from scheduler_worker.service.placement.verifying import Verification, Verifying, VerifyingPorts
 from scheduler_worker.service.policies.pipelines import Pipelines

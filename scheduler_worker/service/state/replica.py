@@ -385,6 +385,14 @@ class Fleet:
                 found += [replica.table.records[row] for row in rows if row is not None]
         return found
 
+    def hosts_of(self, instance_uuid: str) -> set[str]:
+        """The hosts on which the instance is known to be."""
+        found: set[str] = set()
+        for replica in self.clusters():
+            with replica.lock:
+                found.update(replica.table.hosts_reporting(instance_uuid))
+        return found
+
     def names(self) -> Sequence[str]:
         """The names of all known clusters, sorted."""
         return self.globals.names

@@ -18,7 +18,7 @@ from scheduler_worker.operations.rehearsals import (
     list_rehearsals,
     remove_rehearsal,
 )
-from scheduler_worker.service.replay.records import MOST, SILENT_S
+from scheduler_worker.service.simulation.records import MOST, SILENT_S
 from tests.support.rest import DEFAULT, Rest
 
 PLAIN = Asked(since_s=1.0, until_s=2.0)

@@ -8,32 +8,25 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
 import secrets
-import signal
 import threading
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
-from typing import NamedTuple
+from typing import Any
 
-import msgspec
 from msgspec import structs
 
-from scheduler_worker import copies
+from scheduler_worker import rehearsal
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import Conflict, RequestError, SchedulerWorkerError, StateUnavailable
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.kept_decisions import KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.model.rehearsals import Asked, RehearsalRecord, RehearsalSummary
-from scheduler_worker.rehearsal import Rehearsal, policies_of
 from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
-from scheduler_worker.service.replay.records import RehearsalRecords
-from scheduler_worker.service.replay.replay import Rehearsed
-from scheduler_worker.service.replay.snapshot import Snapshots
+from scheduler_worker.service.simulation import copies
+from scheduler_worker.service.simulation.deciding import Tried
+from scheduler_worker.service.simulation.records import RehearsalRecords
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.state.turns import Periodic
 
@@ -41,31 +34,10 @@ LOG = logging.getLogger(__name__)
 
 MAX_DECISIONS = 100_000
 """Of one rehearsal; some kilobytes of memory each."""
-MAX_CHANGES = 500
-"""Changes of each kind that a summary lists."""
 _PROGRESS_S = 0.5
 _RETRIES = 60
 _STOP_S = 5.0
-_NICENESS = 10
 _PROCESSES = multiprocessing.get_context("spawn")  # a fork would copy locks that threads hold
-
-
-class _Tried(NamedTuple):
-    policy: ClusterPolicy | None
-    added: Sequence[HostReport]
-
-
-class _Progress(msgspec.Struct, frozen=True, tag=True):
-    done: int
-    total: int
-
-
-class _Done(msgspec.Struct, frozen=True, tag=True):
-    summary: RehearsalSummary
-
-
-class _Failed(msgspec.Struct, frozen=True, tag=True):
-    problem: str
 
 
 class Rehearsals:
@@ -108,14 +80,8 @@ class Rehearsals:
                 id=secrets.token_hex(8), user=user, begun_at_s=self.records.now_s(), asked=asked
             )
             self.records.add(record)
-            self._run = _Run(
-                self._settings,
-                Snapshots(self._fleet),
-                self._kept,
-                self.records,
-                record,
-                _Tried(policy, added),
-            )
+            tried = Tried(policy, asked.cluster, asked.drained, added)
+            self._run = _Run(self._settings, self._fleet, self._kept, self.records, record, tried)
             self._run.start()
             return record
 
@@ -134,24 +100,20 @@ class Rehearsals:
                 self._run.join(_STOP_S)
 
 
-class _Cancelled(Exception):
-    """Raised inside a run that nobody wants any more."""
-
-
 class _Run(threading.Thread):
     """One rehearsal: reads the copies, hands them to a process, and reports what that says."""
 
     def __init__(
         self,
         settings: Settings,
-        snapshots: Snapshots,
+        fleet: Fleet,
         kept: KeptDecisions,
         records: RehearsalRecords,
         record: RehearsalRecord,
-        tried: _Tried,
+        tried: Tried,
     ) -> None:
         super().__init__(name=f"rehearsal {record.id}", daemon=True)
-        self._snapshots = snapshots
+        self._fleet = fleet
         self._kept = kept
         self._records = records
         self._is_cancelled = threading.Event()
@@ -159,7 +121,7 @@ class _Run(threading.Thread):
         self._reports = Periodic(f"reports of rehearsal {record.id}", self._report, _PROGRESS_S)
         self._pipe, self._theirs = _PROCESSES.Pipe()
         self._process = _PROCESSES.Process(
-            target=_rehearse, args=(self._theirs, settings, record.asked, tried)
+            target=rehearsal.serve, args=(self._theirs, settings, tried)
         )
         self.record = record
 
@@ -182,12 +144,14 @@ class _Run(threading.Thread):
             with closing(self._pipe):
                 self._process.start()
                 self._theirs.close()
+                if self._is_cancelled.is_set():
+                    self._process.kill()
                 summary = self._conversation()
+        except SchedulerWorkerError as error:
+            self._fail(str(error))
         except (EOFError, OSError) as error:
             if not self._is_cancelled.is_set():
-                self._fail(_what_broke(self._process, error))
-        except _Cancelled:
-            pass
+                self._fail(self._what_broke(error))
         finally:
             self._reports.stop()
             if self._process.pid is not None:
@@ -200,25 +164,20 @@ class _Run(threading.Thread):
             self._fail(self._problem)
         self._finish(summary)
 
-    def _conversation(self) -> RehearsalSummary | None:
-        """What the process answers, None after a failure. Raises _Cancelled, EOFError, OSError."""
-        try:
-            snapshot = self._snapshots.whole()
-            for line in copies.lines(snapshot, self._read()):
-                self._pipe.send_bytes(line)
-        except (RequestError, StateUnavailable) as error:
-            self._fail(str(error))
-            return None
+    def _conversation(self) -> RehearsalSummary:
+        """What the process answers. Raises EOFError, OSError, SchedulerWorkerError."""
+        for line in copies.lines(copies.snapshot_of(self._fleet), self._read()):
+            self._pipe.send_bytes(line)
         self._pipe.send_bytes(b"")
-        self.record = structs.replace(self.record, state="deciding")
+        self._note(state="deciding")
         while True:
-            said = _MESSAGES.decode(self._pipe.recv_bytes())
-            if isinstance(said, _Done):
-                return said.summary
-            if isinstance(said, _Failed):
-                self._fail(said.problem)
-                return None
-            self.record = structs.replace(self.record, done=said.done, total=said.total)
+            match self._pipe.recv():
+                case RehearsalSummary() as summary:
+                    return summary
+                case str(problem):
+                    raise SchedulerWorkerError(problem)
+                case done, total:
+                    self._note(done=done, total=total)
 
     def _read(self) -> Iterator[KeptDecision]:
         asked = self.record.asked
@@ -229,14 +188,15 @@ class _Run(threading.Thread):
             until_s=asked.until_s,
         )
         for number, each in enumerate(self._kept.with_details(query)):
-            if self._is_cancelled.is_set():
-                raise _Cancelled
             if number == MAX_DECISIONS:
                 raise RequestError(
                     "since", f"there are more than {MAX_DECISIONS:,} decisions; narrow the span"
                 )
             yield each
-            self.record = structs.replace(self.record, read=number + 1)
+            self._note(read=number + 1)
+
+    def _note(self, **changes: Any) -> None:
+        self.record = structs.replace(self.record, **changes)
 
     def _report(self) -> float:
         """Store how far it is; returns the seconds until the next time."""
@@ -248,77 +208,25 @@ class _Run(threading.Thread):
             LOG.warning("How far the rehearsal %s is was not stored: %s", record.id, error)
         return _PROGRESS_S
 
+    def _what_broke(self, error: Exception) -> str:
+        if self._process.pid is None:
+            return f"its process cannot be started: {error}"
+        self._process.join(_STOP_S)
+        return f"its process ended with status {self._process.exitcode}"
+
     def _fail(self, problem: str) -> None:
         LOG.warning("The rehearsal %s failed: %s", self.record.id, problem)
-        self.record = structs.replace(self.record, state="failed", problem=problem)
+        self._note(state="failed", problem=problem)
 
     def _finish(self, summary: RehearsalSummary | None) -> None:
         """Store the result, which took its time, even if the state is away for a while."""
         if summary is not None:
-            total = summary.rehearsed
-            self.record = structs.replace(self.record, state="done", done=total, total=total)
+            self._note(state="done", done=summary.rehearsed, total=summary.rehearsed)
         for _ in range(_RETRIES):
-            if self._is_stored(summary) or self._is_cancelled.wait(1.0):
-                break
-
-    def _is_stored(self, summary: RehearsalSummary | None) -> bool:
-        try:
-            self._records.renew(self.record, summary)
-        except StateUnavailable as error:
-            LOG.warning("The rehearsal %s cannot be stored: %s", self.record.id, error)
-            return False
-        return True
-
-
-def _what_broke(process: BaseProcess, error: Exception) -> str:
-    if process.pid is None:
-        return f"its process cannot be started: {error}"
-    process.join(_STOP_S)
-    return f"its process ended with status {process.exitcode}"
-
-
-# In the process of a rehearsal
-
-
-def _rehearse(parent: Connection, settings: Settings, asked: Asked, tried: _Tried) -> None:
-    """Read copies from the parent, decide, and send what came of it."""
-    os.nice(_NICENESS)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    try:
-        parent.send_bytes(_ENCODER.encode(_answer(parent, settings, asked, tried)))
-    except (EOFError, BrokenPipeError):
-        return  # the parent has gone
-
-
-def _answer(parent: Connection, settings: Settings, asked: Asked, tried: _Tried) -> _Done | _Failed:
-    try:
-        snapshot, decisions = copies.parsed(iter(parent.recv_bytes, b""))
-        policies = policies_of(tried.policy, asked.cluster, snapshot)
-        rehearsal = Rehearsal(
-            settings,
-            snapshot,
-            decisions,
-            policies=policies,
-            added=tried.added,
-            drain=asked.drained,
-        )
-        with closing(rehearsal):
-            found = list(_reported(parent, rehearsal.run(), len(rehearsal.plan.decisions)))
-            return _Done(rehearsal.summary(found, MAX_CHANGES))
-    except SchedulerWorkerError as error:
-        return _Failed(str(error))
-
-
-def _reported(
-    parent: Connection, rehearsed: Iterable[Rehearsed], total: int
-) -> Iterator[Rehearsed]:
-    next_s = 0.0
-    for number, each in enumerate(rehearsed):
-        if time.monotonic() >= next_s:
-            parent.send_bytes(_ENCODER.encode(_Progress(number, total)))
-            next_s = time.monotonic() + _PROGRESS_S
-        yield each
-
-
-_ENCODER = msgspec.json.Encoder()
-_MESSAGES = msgspec.json.Decoder(_Progress | _Done | _Failed)
+            try:
+                self._records.renew(self.record, summary)
+            except StateUnavailable as error:
+                LOG.warning("The rehearsal %s cannot be stored: %s", self.record.id, error)
+                if not self._is_cancelled.wait(1.0):
+                    continue
+            return

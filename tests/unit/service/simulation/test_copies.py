@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_worker import copies
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.kept_decisions import (
     DecisionId,
@@ -14,10 +13,11 @@ from scheduler_worker.model.kept_decisions import (
     Position,
 )
 from scheduler_worker.ports import GLOBAL
-from scheduler_worker.service.replay.snapshot import Snapshot
-from tests.support.services import request
+from scheduler_worker.service.simulation import copies
+from scheduler_worker.service.simulation.copies import Snapshot
+from tests.support.services import World, host, request
 
-SNAPSHOT = Snapshot(17.5, {GLOBAL: {"c:default": b"{}"}, "default": {"h:u": b'{"uuid": "u"}'}})
+SNAPSHOT = Snapshot(17.5, {GLOBAL: {"c:default": "{}"}, "default": {"h:u": '{"uuid": "u"}'}})
 OUTLINE = DecisionSummary(
     decided_at_s=1.0, worker="w", result="placed", instances=("i",), hosts=("a",)
 )
@@ -25,6 +25,15 @@ OUTLINE = DecisionSummary(
 
 def kept(number: int, details: Details | None) -> KeptDecision:
     return KeptDecision(DecisionId(Position(1000, number), "default"), OUTLINE, details)
+
+
+def test_pages_of_any_size_make_the_same_snapshot():
+    world = World()
+    world.report(host("a", instances=[{"uuid": "i1"}]), host("b"), host("c", cluster="east"))
+    world.ask("i2")
+    paged = copies.assembled(lambda *asked: copies.page_of(world.fleet, *asked, limit=1))
+    assert paged == copies.snapshot_of(world.fleet)
+    assert {name: len(found) for name, found in paged.clusters.items()} == {"default": 4, "east": 1}
 
 
 def test_what_is_written_is_read(tmp_path):

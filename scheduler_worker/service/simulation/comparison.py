@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from scheduler_worker.model.decisions import HostVerdict
-from scheduler_worker.service.placement.rehearsal import Rehearsal
+from scheduler_worker.model.decisions import Explanation
+from scheduler_worker.scheduling.pipeline import Request
 
 _SHOWN_WEIGHERS = 3
 _EQUAL = 1e-9
@@ -56,31 +56,39 @@ class Known(msgspec.Struct, frozen=True, gc=False):
 
 
 class Expectation(msgspec.Struct, frozen=True):
-    """A rehearsal as it is kept until its instances show."""
+    """A request that was decided here, as it is kept until its instances show."""
 
+    request: Request
     hosts: tuple[str, ...]
     known: dict[str, Known]
     """Host -> its verdict, for the best and as many rejected ones as were asked for."""
     weighers: tuple[str, ...]
     refusal: str
-
-    @classmethod
-    def of(cls, rehearsal: Rehearsal) -> Expectation:
-        """What has to be kept of a rehearsal."""
-        explanation = rehearsal.explanation
-        known: dict[str, Known] = {}
-        weighers: tuple[str, ...] = ()
-        for diagnosis in explanation.clusters.values():
-            for rank, verdict in enumerate(diagnosis.verdicts):
-                weighers = weighers or tuple(part.name for part in verdict.weights)
-                known.setdefault(verdict.host, _known(verdict, rank))
-        return cls(rehearsal.hosts, known, weighers, explanation.reason or "")
+    before: frozenset[tuple[str, str]]
+    """Instance and host, of those that do not count: where the instances are moved from."""
+    due_s: float
+    is_overlapped: bool
 
 
-def _known(verdict: HostVerdict, rank: int) -> Known:
-    if verdict.weight is None:
-        return Known(None, f"{verdict.rejected_by}: {verdict.reason}")
-    return Known(verdict.weight, "", tuple(part.product or 0.0 for part in verdict.weights), rank)
+def known_of(explanation: Explanation) -> dict[str, Known]:
+    """Host -> what is kept of its verdict."""
+    found: dict[str, Known] = {}
+    for diagnosis in explanation.clusters.values():
+        for rank, verdict in enumerate(diagnosis.verdicts):
+            if verdict.weight is None:
+                known = Known(None, f"{verdict.rejected_by}: {verdict.reason}")
+            else:
+                parts = tuple(part.product or 0.0 for part in verdict.weights)
+                known = Known(verdict.weight, "", parts, rank)
+            found.setdefault(verdict.host, known)
+    return found
+
+
+def weighers_of(explanation: Explanation) -> tuple[str, ...]:
+    """The names of the parts of :class:`Known`."""
+    verdicts = (each for one in explanation.clusters.values() for each in one.verdicts)
+    weights = next((each.weights for each in verdicts if each.weights), ())
+    return tuple(part.name for part in weights)
 
 
 def compared(
@@ -88,7 +96,6 @@ def compared(
     theirs: Mapping[str, str | None],
     *,
     subset_size: int,
-    is_overlapped: bool,
     look_up: Callable[[str], Known | None],
 ) -> list[Difference]:
     """Compare each instance; ``theirs`` is where it is now, None: nowhere.
@@ -108,31 +115,28 @@ def compared(
             others.append((instance, host))
     ours = list(left.elements())
     for instance, host in others:
-        if not ours:
-            why = _refused(expected, host, look_up)
-            found.append(Difference(instance, Comparison.REFUSED_HERE, why))
+        known = expected.known.get(host)
+        there, note = (known, "") if known is not None else (look_up(host), " by now")
+        if ours:
+            result, why = _judged(expected, ours.pop(0), host, there, note, subset_size)
         else:
-            result, why = _judged(expected, ours.pop(0), host, subset_size, is_overlapped, look_up)
-            found.append(Difference(instance, result, why))
+            result, why = Comparison.REFUSED_HERE, _refused(expected, host, there, note)
+        found.append(Difference(instance, result, why))
     return found
 
 
 def _judged(
-    expected: Expectation,
-    ours: str,
-    theirs: str,
-    subset_size: int,
-    is_overlapped: bool,
-    look_up: Callable[[str], Known | None],
+    expected: Expectation, ours: str, theirs: str, there: Known | None, note: str, subset_size: int
 ) -> tuple[Comparison, str]:
-    here, there, note = expected.known.get(ours), *_there(expected, theirs, look_up)
+    """Compare two hosts; the note says that the verdict on theirs is of another time."""
+    here = expected.known.get(ours)
     both = f"it is on {theirs}, and would be on {ours} here"
     if there is None:
         return Comparison.DIFFERS, f"{both}: {theirs} is not known here"
     if there.weight is None:
         return Comparison.DIFFERS, f"{both}: {theirs} is rejected here{note} by {there.reason}"
     if here is None or here.weight is None:
-        return Comparison.DIFFERS, f"{both}"
+        return Comparison.DIFFERS, both
     is_random = not note and there.rank < subset_size
     if is_random or abs(here.weight - there.weight) <= _EQUAL:
         return Comparison.AS_GOOD, ""
@@ -140,11 +144,10 @@ def _judged(
         f"{both}: {theirs} weighs {there.weight:.4g}{note}, {ours} {here.weight:.4g}"
         f"{_parts(expected.weighers, here, there)}"
     )
-    return (Comparison.OVERLAPPED if is_overlapped else Comparison.DIFFERS), why
+    return (Comparison.OVERLAPPED if expected.is_overlapped else Comparison.DIFFERS), why
 
 
-def _refused(expected: Expectation, theirs: str, look_up: Callable[[str], Known | None]) -> str:
-    there, note = _there(expected, theirs, look_up)
+def _refused(expected: Expectation, theirs: str, there: Known | None, note: str) -> str:
     if there is None:
         reason = f"{theirs} is not known here"
     elif there.weight is None:
@@ -152,14 +155,6 @@ def _refused(expected: Expectation, theirs: str, look_up: Callable[[str], Known 
     else:
         reason = expected.refusal or "there was no room for all of the request's instances"
     return f"it is on {theirs}, and is refused here: {reason}"
-
-
-def _there(
-    expected: Expectation, host: str, look_up: Callable[[str], Known | None]
-) -> tuple[Known | None, str]:
-    """The verdict on a host, and a note where it is of another time."""
-    known = expected.known.get(host)
-    return (known, "") if known is not None else (look_up(host), " by now")
 
 
 def _parts(weighers: Sequence[str], here: Known, there: Known) -> str:

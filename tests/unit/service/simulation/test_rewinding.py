@@ -6,9 +6,14 @@ import pytest
 
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.service.replay.packing import packing_of
-from scheduler_worker.service.replay.rewinding import InstanceUse, rewound
-from scheduler_worker.service.replay.snapshot import Snapshots, hosts_in, instances_in
+from scheduler_worker.service.simulation.copies import (
+    hosts_in,
+    instances_in,
+    reservations_in,
+    snapshot_of,
+)
+from scheduler_worker.service.simulation.rewinding import InstanceUse, rewound
+from scheduler_worker.service.simulation.summary import packing_of
 from tests.support.services import World, host
 
 SMALL = InstanceUse(
@@ -27,10 +32,9 @@ def reported(world: World, name: str, *instances: str, **facts: object) -> None:
     world.report({**host(name), "instances": listed, **facts})
 
 
-def without(world: World, *instances: str) -> tuple[dict[str, HostRecord], frozenset[str]]:
-    found = rewound(Snapshots(world.fleet).whole(), dict.fromkeys(instances, SMALL))
-    nodes = hosts_in(found.snapshot.scopes["default"])
-    return {each.uuid: each for each in nodes}, found.instances
+def without(world: World, *instances: str) -> tuple[dict[str, HostRecord], set[str]]:
+    found, gone = rewound(snapshot_of(world.fleet), dict.fromkeys(instances, SMALL))
+    return {each.uuid: each for each in hosts_in(found.scopes["default"])}, gone
 
 
 def test_what_an_instance_takes_is_given_back_to_its_host(world):
@@ -50,42 +54,36 @@ def test_free_amounts_that_are_reported_grow(world):
     assert a.vcpus_used == 0  # and not less
 
 
-def test_usages_of_inventories_and_their_consumers_go(world):
+@pytest.mark.parametrize(
+    ("consumers", "usages"),
+    [
+        (["i1", "i2"], {"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 20}),
+        (["i2"], {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 40}),
+    ],
+)
+def test_a_consumer_goes_with_its_usages_of_inventories(world, consumers, usages):
     root = {
         "uuid": "uuid-a",
-        "inventories": {name: {"total": 100} for name in ("VCPU", "MEMORY_MB", "DISK_GB")},
+        "inventories": {name: {"total": 100} for name in usages},
         "usages": {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 40},
-        "consumers": ["i1", "i2"],
+        "consumers": consumers,
     }
     reported(world, "a", "i1", "i2", resource_providers=[root])
     [left] = without(world, "i1")[0]["uuid-a"].resource_providers
-    assert left.usages == {"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 20}
-    assert left.consumers == ("i2",)
-
-
-def test_a_consumer_that_usages_do_not_have_takes_nothing_of_them(world):
-    root = {
-        "uuid": "uuid-a",
-        "inventories": {"VCPU": {"total": 100}},
-        "usages": {"VCPU": 2},
-        "consumers": ["i2"],
-    }
-    reported(world, "a", "i1", resource_providers=[root])
-    [left] = without(world, "i1")[0]["uuid-a"].resource_providers
-    assert left.usages == {"VCPU": 2}
+    assert (left.usages, left.consumers) == (usages, ("i2",))
 
 
 def test_a_reservation_goes_and_the_use_that_does_not_have_it_stays(world):
     world.report(host("a", vcpus_used=1))
     world.ask("i1")
-    whole = Snapshots(world.fleet).whole()
-    found = rewound(whole, {"i1": SMALL})
-    assert found.instances == {"i1"}
-    assert [key for key in found.snapshot.scopes["default"] if key.startswith("p:")] == []
-    [a] = hosts_in(found.snapshot.scopes["default"])
+    whole = snapshot_of(world.fleet)
+    found, gone = rewound(whole, {"i1": SMALL})
+    assert gone == {"i1"}
+    assert list(reservations_in(found.scopes["default"])) == []
+    [a] = hosts_in(found.scopes["default"])
     assert a.vcpus_used == 1
     assert packing_of(whole)[0].use["vcpus"].mean == 50.0
-    assert packing_of(found.snapshot)[0].use["vcpus"].mean == 25.0
+    assert packing_of(found)[0].use["vcpus"].mean == 25.0
 
 
 def test_an_instance_on_two_hosts_stays_on_both(world):
@@ -106,5 +104,5 @@ def test_an_instance_of_a_host_with_several_nodes_stays(world):
 
 def test_the_list_of_a_host_is_without_it(world):
     reported(world, "a", "i1", "i2", vcpus_used=2)
-    found = rewound(Snapshots(world.fleet).whole(), {"i1": SMALL})
-    assert [set(some) for _, some in instances_in(found.snapshot.scopes["default"])] == [{"i2"}]
+    found, _ = rewound(snapshot_of(world.fleet), {"i1": SMALL})
+    assert [set(some) for _, some in instances_in(found.scopes["default"])] == [{"i2"}]

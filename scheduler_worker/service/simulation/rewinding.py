@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from functools import reduce
 from typing import NamedTuple
 
 from msgspec import structs
@@ -10,7 +12,8 @@ from msgspec import structs
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.providers import ResourceProvider
-from scheduler_worker.service.replay.snapshot import (
+from scheduler_worker.ports import Put
+from scheduler_worker.service.simulation.copies import (
     Snapshot,
     hosts_in,
     instances_in,
@@ -27,84 +30,52 @@ class InstanceUse(NamedTuple):
     """Of the inventories of the compute node: resource class -> amount."""
 
 
-class Rewound(NamedTuple):
-    """A snapshot without some instances."""
-
-    snapshot: Snapshot
-    instances: frozenset[str]
-    """Those that were there."""
-
-
-def rewound(snapshot: Snapshot, taken: Mapping[str, InstanceUse]) -> Rewound:
-    """The snapshot as if these instances, by uuid, were not there.
+def rewound(snapshot: Snapshot, taken: Mapping[str, InstanceUse]) -> tuple[Snapshot, set[str]]:
+    """The snapshot as if these instances, by uuid, were not there, and those that were.
 
     Reservations go as they are. What a host reports as used is reduced by what the instance takes
     if the host is its only one, and has a single node: else it stays where it is.
     """
-    scopes = {name: dict(found) for name, found in snapshot.scopes.items()}
+    changes: list[tuple[str, Put]] = []
     gone: set[str] = set()
     hosts_of = _hosts_of(snapshot, taken)
-    for cluster in snapshot.clusters:
-        found = scopes[cluster]
-        gone |= _remove_reservations(found, taken)
+    for cluster, found in snapshot.clusters.items():
+        reserved = [each for each in reservations_in(found) if each.instance_uuid in taken]
+        changes += [(cluster, records.gone(records.RESERVATION + each.id)) for each in reserved]
+        gone |= {each.instance_uuid for each in reserved}
         for name, node in _single_nodes(found):
             here = [each for each in hosts_of.get((cluster, name), ()) if each not in gone]
-            if not here:
-                continue
-            before = node
-            for instance in here:
-                before = _without(before, instance, taken[instance])
-            put = records.put_host(before)
-            found[put.key] = put.value or b""
-            gone.update(here)
-    for cluster in snapshot.clusters:
-        _remove_instances(scopes[cluster], gone)
-    return Rewound(Snapshot(snapshot.now_s, scopes), frozenset(gone))
-
-
-def _remove_reservations(found: dict[str, bytes], wanted: Mapping[str, InstanceUse]) -> set[str]:
-    """Remove the reservations of these instances; returns whose there were."""
-    removed = {
-        key: each.instance_uuid
-        for key, each in reservations_in(found)
-        if each.instance_uuid in wanted
-    }
-    for key in removed:
-        del found[key]
-    return set(removed.values())
+            if here:
+                left = reduce(lambda node, each: _without(node, each, taken[each]), here, node)
+                changes.append((cluster, records.put_host(left)))
+                gone.update(here)
+    for cluster, found in snapshot.clusters.items():
+        for host, instances in instances_in(found):
+            stay = {uuid: facts for uuid, facts in instances.items() if uuid not in gone}
+            if len(stay) < len(instances):
+                changes.append((cluster, records.put_instances(host, stay)))
+    return snapshot.having(changes), gone
 
 
 def _hosts_of(
     snapshot: Snapshot, wanted: Mapping[str, InstanceUse]
 ) -> dict[tuple[str, str], list[str]]:
     """Cluster and host -> the wanted instances that are there, and nowhere else."""
-    places: dict[str, list[tuple[str, str]]] = {}
-    for cluster, found in snapshot.clusters.items():
-        for host, instances in instances_in(found):
-            for each in instances:
-                if each in wanted:
-                    places.setdefault(each, []).append((cluster, host))
-    hosts: dict[tuple[str, str], list[str]] = {}
-    for instance, some in places.items():
-        if len(some) == 1:
-            hosts.setdefault(some[0], []).append(instance)
-    return hosts
+    hosts = {
+        (cluster, host): [each for each in instances if each in wanted]
+        for cluster, found in snapshot.clusters.items()
+        for host, instances in instances_in(found)
+    }
+    times = Counter(each for some in hosts.values() for each in some)
+    return {place: [each for each in some if times[each] == 1] for place, some in hosts.items()}
 
 
-def _single_nodes(found: Mapping[str, bytes]) -> list[tuple[str, HostRecord]]:
+def _single_nodes(found: Mapping[str, str]) -> list[tuple[str, HostRecord]]:
     """The hosts with one node, by name."""
     nodes: dict[str, list[HostRecord]] = {}
     for node in hosts_in(found):
         nodes.setdefault(node.host, []).append(node)
     return [(name, some[0]) for name, some in nodes.items() if len(some) == 1]
-
-
-def _remove_instances(found: dict[str, bytes], gone: set[str]) -> None:
-    for host, instances in list(instances_in(found)):
-        left = {uuid: facts for uuid, facts in instances.items() if uuid not in gone}
-        if len(left) < len(instances):
-            put = records.put_instances(host, left)
-            found[put.key] = put.value or b""
 
 
 def _without(node: HostRecord, instance: str, taken: InstanceUse) -> HostRecord:

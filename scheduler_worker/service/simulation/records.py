@@ -8,7 +8,6 @@ Whoever removes ``r:``, or writes there that it is cancelled, ends it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import msgspec
 from msgspec import structs
@@ -26,8 +25,6 @@ MOST = 20
 """So many are kept; then the oldest are removed."""
 _RECORD, _SUMMARY = "r:", "s:"
 
-_Kept = TypeVar("_Kept")
-
 
 class RehearsalRecords(Replica):
     """The rehearsals of all processes. Methods raise StateUnavailable."""
@@ -35,15 +32,13 @@ class RehearsalRecords(Replica):
     def __init__(self, store: Store) -> None:
         super().__init__(SCOPE)
         self._store = store
-        self._records: dict[str, RehearsalRecord] = {}
-        self._summaries: dict[str, bytes] = {}
+        self._stored: dict[str, bytes] = {}
 
     def take(self, key: str, version: int, value: bytes | None) -> None:
-        kind, id = key[: len(_RECORD)], key[len(_RECORD) :]
-        if kind == _SUMMARY:
-            _keep(self._summaries, id, value)
+        if value is None:
+            self._stored.pop(key, None)
         else:
-            _keep(self._records, id, None if value is None else _RECORDS.decode(value))
+            self._stored[key] = value
 
     def now_s(self) -> float:
         """The store's clock."""
@@ -54,16 +49,19 @@ class RehearsalRecords(Replica):
         """Those that are known, the latest first."""
         with self.lock:
             now_s = self.refresh(self._store).now_s
-            return sorted((_seen(each, now_s) for each in self._records.values()), key=_age)
+            stored = [value for key, value in self._stored.items() if key.startswith(_RECORD)]
+        found = [_seen(_RECORDS.decode(each), now_s) for each in stored]
+        return sorted(found, key=lambda each: (-each.begun_at_s, each.id))
 
     def find(self, id: str) -> tuple[RehearsalRecord, RehearsalSummary | None] | None:
         """A rehearsal with its summary, which it has once it is done; None: there is none."""
         with self.lock:
             now_s = self.refresh(self._store).now_s
-            record, summary = self._records.get(id), self._summaries.get(id)
+            record, summary = (self._stored.get(kind + id) for kind in (_RECORD, _SUMMARY))
         if record is None:
             return None
-        return _seen(record, now_s), None if summary is None else _SUMMARIES.decode(summary)
+        seen = _seen(_RECORDS.decode(record), now_s)
+        return seen, None if summary is None else _SUMMARIES.decode(summary)
 
     def add(self, record: RehearsalRecord) -> None:
         """Store a new one, and remove the oldest of those that are too many."""
@@ -77,8 +75,8 @@ class RehearsalRecords(Replica):
         key = _RECORD + record.id
         with self.lock:
             now_s = self.refresh(self._store).now_s
-            version, stored = self.version(key), self._records.get(record.id)
-        if stored is None or not stored.is_running:
+            version, stored = self.version(key), self._stored.get(key)
+        if stored is None or not _RECORDS.decode(stored).is_running:
             return False
         puts = [_put(record, now_s)]
         if summary is not None:
@@ -94,18 +92,6 @@ class RehearsalRecords(Replica):
             if self.renew(cancelled):
                 return
         self._store.write(SCOPE, [Transaction(_removal(id))])
-
-
-def _keep(found: dict[str, _Kept], id: str, value: _Kept | None) -> None:
-    if value is None:
-        found.pop(id, None)
-    else:
-        found[id] = value
-
-
-def _age(record: RehearsalRecord) -> tuple[float, str]:
-    """Sorts the latest first."""
-    return -record.begun_at_s, record.id
 
 
 def _seen(record: RehearsalRecord, now_s: float) -> RehearsalRecord:

@@ -1,0 +1,220 @@
+"""Copies of what decisions are made by, and of decisions that were kept; also in a file.
+
+Records have the form of the shared state, so only programs of one release read a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from scheduler_worker.errors import ConfigError
+from scheduler_worker.model.claims import Reservation
+from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.kept_decisions import DecisionId, DecisionSummary, Details, KeptDecision
+from scheduler_worker.model.rehearsals import RecordsPage
+from scheduler_worker.ports import GLOBAL, Put, Store, Transaction
+from scheduler_worker.service.state import records
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+
+_WRITTEN_AT_ONCE = 1000
+PAGE = 5000
+"""Records that are copied at a time."""
+
+ReadPage = Callable[[str | None, str | None], RecordsPage]
+"""Reads records of a cluster, None: those that belong to none, after a key, None: the first."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Records of each scope by their keys, as they were at ``now_s`` of the store's clock."""
+
+    now_s: float
+    scopes: dict[str, dict[str, str]]
+
+    @property
+    def clusters(self) -> dict[str, dict[str, str]]:
+        """The scopes but the global one."""
+        return {name: found for name, found in self.scopes.items() if name != GLOBAL}
+
+    def having(self, changes: Iterable[tuple[str, Put]]) -> Snapshot:
+        """A copy in which these records, each of a scope, are stored or deleted."""
+        scopes = {name: dict(found) for name, found in self.scopes.items()}
+        for scope, put in changes:
+            if put.value is None:
+                del scopes[scope][put.key]
+            else:
+                scopes[scope][put.key] = put.value.decode()
+        return Snapshot(self.now_s, scopes)
+
+    def write_to(self, store: Store) -> None:
+        """Write all of it to a store; nothing in it expires."""
+        for scope, found in self.scopes.items():
+            puts = [Put(key, value.encode()) for key, value in found.items()]
+            for at in range(0, len(puts), _WRITTEN_AT_ONCE):
+                store.write(scope, [Transaction(puts[at : at + _WRITTEN_AT_ONCE])])
+
+
+def snapshot_of(fleet: Fleet) -> Snapshot:
+    """All that this process knows. Raises StateUnavailable."""
+    return assembled(partial(page_of, fleet))
+
+
+def assembled(read: ReadPage) -> Snapshot:
+    """All scopes, page by page, so that no decision waits for long; raises what ``read`` does."""
+    shared = read(None, None)
+    pages = {GLOBAL: [shared]}
+    for key in shared.records:
+        if key.startswith(records.CLUSTER):
+            name = key.removeprefix(records.CLUSTER)
+            pages[name] = list(_pages(read, name))
+    return Snapshot(
+        max(each.now_s for some in pages.values() for each in some),
+        {
+            name: {key: value for each in some for key, value in each.records.items()}
+            for name, some in pages.items()
+        },
+    )
+
+
+def _pages(read: ReadPage, cluster: str) -> Iterator[RecordsPage]:
+    page = read(cluster, None)
+    yield page
+    while page.next is not None:
+        page = read(cluster, page.next)
+        yield page
+
+
+def page_of(
+    fleet: Fleet, cluster: str | None, after: str | None = None, limit: int = PAGE
+) -> RecordsPage:
+    """What decisions in a cluster are made by: up to ``limit`` records, in the order of keys.
+
+    Answers to earlier requests are left out, and hosts on their way to another cluster. Of no
+    cluster are aggregates, the names of clusters and the enabled units. Raises StateUnavailable.
+    """
+    if cluster is None:
+        shared = fleet.globals
+        with shared.lock:
+            now_s = shared.refresh(fleet.store).now_s
+            puts = [
+                *map(records.put_aggregate, shared.aggregates.values()),
+                *map(records.put_cluster, shared.names),
+                *map(records.put_unit, sorted(shared.units)),
+            ]
+        return _page(now_s, puts, None)
+    replica = fleet.cluster(cluster)
+    with replica.lock:
+        now_s = replica.refresh(fleet.store).now_s
+        keys = sorted(key for key in _keys(replica) if after is None or key > after)
+        shown = keys[:limit]
+        puts = [put for key in shown if (put := _put(replica, key)) is not None]
+    return _page(now_s, puts, shown[-1] if len(keys) > limit else None)
+
+
+def _page(now_s: float, puts: Iterable[Put], next: str | None) -> RecordsPage:
+    found = {each.key: each.value.decode() for each in puts if each.value is not None}
+    return RecordsPage(now_s=now_s, records=found, next=next)
+
+
+def _keys(replica: ClusterReplica) -> Iterator[str]:
+    kinds = records.HOST, records.INSTANCES, records.RESERVATION, records.POLICY
+    return (key for key in replica.versions if key.startswith(kinds))
+
+
+def _put(replica: ClusterReplica, key: str) -> Put | None:
+    kind, name = key[:2], key[2:]
+    if kind == records.HOST:
+        row = replica.table.row_of(name)
+        return None if row is None else records.put_host(replica.table.records[row])
+    if kind == records.INSTANCES:
+        return records.put_instances(name, replica.table.reported_instances(name))
+    if kind == records.RESERVATION:
+        found = replica.reservations.get(name)
+        return None if found is None else records.put_reservation(found)
+    return None if replica.policy is None else records.put_policy(replica.policy)
+
+
+# What is in the records of a cluster
+
+
+def hosts_in(found: Mapping[str, str]) -> Iterator[HostRecord]:
+    """The hosts."""
+    for key, value in found.items():
+        if key.startswith(records.HOST):
+            yield records.read_host(value)
+
+
+def instances_in(found: Mapping[str, str]) -> Iterator[tuple[str, records.Instances]]:
+    """The host names with the instances that they report."""
+    for key, value in found.items():
+        if key.startswith(records.INSTANCES):
+            yield key.removeprefix(records.INSTANCES), records.read_instances(value)
+
+
+def reservations_in(found: Mapping[str, str]) -> Iterator[Reservation]:
+    """The reservations."""
+    for key, value in found.items():
+        if key.startswith(records.RESERVATION):
+            yield records.read_reservation(value)
+
+
+# As lines of JSON: a snapshot, then decisions
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
+    outline: DecisionSummary
+    details: Details | None
+
+
+def lines(snapshot: Snapshot, decisions: Iterable[KeptDecision]) -> Iterator[bytes]:
+    """The copies as lines, each with its line feed."""
+    yield _ENCODER.encode_lines([snapshot])
+    for each in decisions:
+        yield _ENCODER.encode_lines([_Line(str(each.id), each.outline, each.details)])
+
+
+def parsed(found: Iterable[bytes]) -> tuple[Snapshot, list[KeptDecision]]:
+    """What such lines say. Raises ValueError, which says which line is wrong."""
+    rest = iter(found)
+    try:
+        snapshot = _SNAPSHOT.decode(next(rest, b""))
+    except ValueError as error:
+        raise ValueError(f"at its beginning: {error!s:.200}") from None
+    decisions: list[KeptDecision] = []
+    try:
+        for each in map(_LINE.decode, rest):
+            id = DecisionId.parse(each.id)
+            decisions.append(KeptDecision(id, each.outline, each.details))
+    except ValueError as error:
+        raise ValueError(f"at decision {len(decisions) + 1}: {error!s:.200}") from None
+    return snapshot, decisions
+
+
+def write(path: Path, snapshot: Snapshot, decisions: Iterable[KeptDecision]) -> None:
+    """Write them to a file. Raises ConfigError."""
+    draft = path.with_name(f"{path.name}.draft")
+    try:
+        with draft.open("wb") as file:
+            file.writelines(lines(snapshot, decisions))
+        draft.replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error}") from None
+
+
+def read(path: Path) -> tuple[Snapshot, list[KeptDecision]]:
+    """What was written. Raises ConfigError, which names the line."""
+    try:
+        with path.open("rb") as file:
+            return parsed(file)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: is no copy, {error}") from None
+
+
+_ENCODER = msgspec.json.Encoder()
+_SNAPSHOT, _LINE = msgspec.json.Decoder(Snapshot), msgspec.json.Decoder(_Line)

@@ -1,0 +1,224 @@
+"""Kept decisions are decided again, in their order, on a copy of the hosts: a rehearsal.
+
+Instances that are still where they came to in the span are taken away first, and decided anew. An
+instance that is gone by now, or came elsewhere by a later decision, counts only at the moment of
+its decision: nobody knows for how long it stayed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import structs
+
+from scheduler_worker.errors import NoValidHost, RequestError, SchedulerWorkerError
+from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.kept_decisions import DecisionId, Details, KeptDecision
+from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.model.rehearsals import Change, ChangedDecision
+from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.observer import Outcome
+from scheduler_worker.ports import Clock, ClusterLock, Put
+from scheduler_worker.scheduling.pci.requests import pci_requests
+from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.scheduling.prefilters.needs import needs_of
+from scheduler_worker.scheduling.selections import resources_of
+from scheduler_worker.service.decisions.reasons import why_refused
+from scheduler_worker.service.placement.dependencies import PlacementLimits
+from scheduler_worker.service.placement.scheduler import Scheduler
+from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.simulation.copies import (
+    Snapshot,
+    hosts_in,
+    instances_in,
+    reservations_in,
+)
+from scheduler_worker.service.simulation.rewinding import InstanceUse, rewound
+from scheduler_worker.service.state import records
+from scheduler_worker.service.state.replica import Fleet
+
+FOR_EVER_S = 10.0 * 365 * 86_400
+"""How long leases and reservations last: the clock stands still."""
+
+
+class Tried(NamedTuple):
+    """The conditions of a rehearsal that differ from those in force."""
+
+    policy: ClusterPolicy | None = None
+    cluster: str | None = None
+    """The one that the policy is for; None: all."""
+    drained: Collection[str] = ()
+    """Hosts, by name, that take no more instances."""
+    added: Sequence[HostReport] = ()
+    """Reports of further hosts."""
+
+
+class RehearsalPlan(NamedTuple):
+    """What is to be decided again, and on which hosts."""
+
+    snapshot: Snapshot
+    """The hosts without the instances that are decided anew."""
+    decisions: tuple[KeptDecision, ...]
+    """The oldest first."""
+    staying: frozenset[DecisionId]
+    """The decisions whose instances take room afterwards."""
+    left_out: Mapping[str, int]
+    """Why decisions are not rehearsed -> how many."""
+
+
+def alterations(snapshot: Snapshot, tried: Tried) -> Iterator[tuple[str, Put]]:
+    """The records of a policy that is tried, and of drained hosts, each with its cluster.
+
+    Raises RequestError for a cluster or a host that is not there.
+    """
+    clusters = snapshot.clusters
+    if tried.policy is not None:
+        for cluster in [tried.cluster] if tried.cluster else clusters:
+            if cluster not in clusters:
+                known = ", ".join(sorted(clusters)) or "none"
+                raise RequestError(
+                    "cluster", f"there is no cluster {cluster!r:.80}; known are {known}"
+                )
+            yield cluster, records.put_policy(tried.policy)
+    missing = set(tried.drained)
+    for cluster, found in clusters.items() if tried.drained else ():
+        for host in hosts_in(found):
+            if host.host in tried.drained:
+                missing.discard(host.host)
+                service = {**host.service, "disabled": True}
+                yield cluster, records.put_host(structs.replace(host, service=service))
+    if missing:
+        raise RequestError("host", f"there is no host {min(missing)!r:.80}")
+
+
+def planned(
+    snapshot: Snapshot, decisions: Iterable[KeptDecision], pipelines: Pipelines
+) -> RehearsalPlan:
+    """What to decide again of these decisions, in whatever order they are given."""
+    left_out: Counter[str] = Counter()
+    wanted: list[KeptDecision] = []
+    last: dict[str, KeptDecision] = {}
+    for each in sorted(decisions, key=lambda each: each.id):
+        if why := _why_not(each):
+            left_out[why] += 1
+            continue
+        wanted.append(each)
+        if each.outline.result == "placed":
+            last |= dict.fromkeys(each.outline.instances, each)
+    uses = {uuid: _use(_details(each).spec, pipelines) for uuid, each in last.items()}
+    before, gone = rewound(snapshot, {uuid: use for uuid, use in uses.items() if use is not None})
+    present = {uuid for uuid in _present(snapshot) if uuid in uses and uses[uuid] is None}
+    rehearsed = []
+    for each in wanted:
+        if any(uuid in present and last[uuid] is each for uuid in each.outline.instances):
+            left_out["takes of NUMA cells, devices or providers of its host"] += 1
+        else:
+            rehearsed.append(each)
+    staying = {each.id for uuid, each in last.items() if uuid in gone}
+    staying |= {each.id for each in rehearsed if each.outline.result == "refused"}
+    return RehearsalPlan(before, tuple(rehearsed), frozenset(staying), left_out)
+
+
+def decided(
+    plan: RehearsalPlan, fleet: Fleet, lock: ClusterLock, clock: Clock, pipelines: Pipelines
+) -> Iterator[ChangedDecision]:
+    """Decide one after the other on a fleet of its own, whose state has the plan's snapshot."""
+    outcomes: list[Outcome] = []
+    scheduler = Scheduler(
+        fleet=fleet,
+        lock=lock,
+        pipelines=lambda: pipelines,
+        clock=clock,
+        limits=PlacementLimits(
+            hold_timeout_s=FOR_EVER_S,
+            reservation_ttl_s=FOR_EVER_S,
+            wait_timeout_s=0.0,
+            max_reservations=10**9,
+            max_attempts=1,
+        ),
+        keep=lambda _, outcome, __: outcomes.append(outcome),
+    )
+    for each in plan.decisions:
+        outcomes.clear()
+        details = _details(each)
+        hosts: tuple[str, ...] = ()
+        reason = None
+        try:
+            decision = scheduler.select(
+                Request(
+                    spec=details.spec,
+                    instance_uuids=each.outline.instances,
+                    priority=details.priority,
+                )
+            )
+        except NoValidHost:
+            [outcome] = outcomes
+            of_now = structs.replace(
+                details, candidates=outcome.candidates, rejections=outcome.rejections
+            )
+            reason = why_refused(outcome, of_now, lambda name: pipelines.of_cluster(fleet, name))
+        except SchedulerWorkerError as error:
+            reason = str(error)
+        else:
+            end = scheduler.answered if each.id in plan.staying else scheduler.take_back
+            end(decision)
+            hosts = tuple(some[0].service_host for some in decision.selections)
+        yield _changed(each, hosts, reason)
+
+
+def _changed(kept: KeptDecision, hosts: tuple[str, ...], reason: str | None) -> ChangedDecision:
+    before = kept.outline.hosts
+    change: Change = "moved" if before else "placed"
+    if hosts == before:
+        change = "same"
+    elif not hosts:
+        change = "refused"
+    return ChangedDecision(
+        id=str(kept.id),
+        change=change,
+        instances=kept.outline.instances,
+        flavor=kept.outline.flavor,
+        hosts_before=before,
+        hosts=hosts,
+        reason=reason,
+    )
+
+
+def _why_not(kept: KeptDecision) -> str | None:
+    """Why a decision cannot be decided again."""
+    if kept.details is None:
+        return "its details are not kept any more"
+    if kept.outline.result == "failed":
+        return "it failed"
+    if kept.details.spec.is_rebuild_check:
+        return "it checked a new image for a rebuild"
+    return None
+
+
+def _details(kept: KeptDecision) -> Details:
+    assert kept.details is not None  # noqa: S101 - others are left out
+    return kept.details
+
+
+def _use(spec: RequestSpec, pipelines: Pipelines) -> InstanceUse | None:
+    """What an instance takes; None: more than amounts, which cannot be taken away again."""
+    if spec.numa_topology is not None or pci_requests(spec) or spec.vm:
+        return None
+    try:
+        needs = needs_of(spec, pipelines.nova.candidates.parameters)
+    except (NoValidHost, RequestError):
+        return InstanceUse(resources_of(spec.flavor), {})
+    if needs.supply is not None:
+        return None
+    return InstanceUse(resources_of(spec.flavor), dict(needs.amounts))
+
+
+def _present(snapshot: Snapshot) -> set[str]:
+    """The instances that are on hosts, or have reservations."""
+    found: set[str] = set()
+    for cluster in snapshot.clusters.values():
+        found.update(*(instances for _, instances in instances_in(cluster)))
+        found.update(each.instance_uuid for each in reservations_in(cluster))
+    return found
