@@ -22,6 +22,7 @@ from scheduler_worker import conf as configuration
 from scheduler_worker import factories, mends, preflight
 from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.watched import WatchedState
+from scheduler_worker.components import Component, Components, Hook
 from scheduler_worker.conf import Configuration, Settings
 from scheduler_worker.errors import ConfigError, SchedulerWorkerError
 from scheduler_worker.factories import FILTERS, WEIGHERS, open_bus, open_state, registered
@@ -76,8 +77,6 @@ class Worker:
         clock: Clock,
     ) -> None:
         self._conf = conf
-        self._guard = threading.Lock()
-        self._is_stopping = False
         self._built_s = time.monotonic()
         self._warned: frozenset[str] = frozenset()
         self._clock = clock
@@ -124,6 +123,9 @@ class Worker:
         self._taking_over = TakingOver(
             self._server, self.feeder.unready if self.feeder else lambda: None
         )
+        self._stop_timeout_s = settings.graceful_shutdown_timeout_s
+        self._has_finished = True
+        self.components = self._build_components()
 
     # Building
 
@@ -244,52 +246,75 @@ class Worker:
 
     # Start, stop, reload
 
+    def _build_components(self) -> Components:
+        """All that runs, from what serves nobody to what serves requests."""
+        common: list[Component | None] = [
+            self.monitor,
+            Hook(stop=self.bus.close),
+            Hook(self._warn_of_options),
+            Hook(stop=self._cages.close) if self._cages else None,
+            Hook(stop=self.state.close),
+            self._advice,
+            Hook(self._load),
+            self._trust,
+            self.decisions.recorder if self.decisions else None,
+            Hook(stop=self._finish_requests),
+            self.dry_run,
+            Hook(stop=self._presence.stop),  # while it finishes requests others still see it
+            Hook(self._server.start, self._stop_server),
+            Hook(self._presence.start),
+            Hook(stop=self.scheduler.stop_waiting),
+            self.feeder,
+            self._feed.providers,
+            self._feed.looker,
+        ]
+        if self.dry_run is not None:
+            return Components(*common)
+        return Components(*common, self._taking_over, self.tuner, self.balancer, self._unit_files)
+
     def start(self) -> bool:
         """Start to consume; False if :meth:`stop` was called before that.
 
         Raises StateUnavailable when the state cannot be reached.
         """
-        with self._guard:
-            if self._is_stopping:
-                return False
-            self.monitor.start()
-        try:
-            self._start_serving()
-        except Exception:
-            if not self._is_stopping:
-                raise
-            LOG.debug("The stop ended the start", exc_info=True)
-        return not self._is_stopping
+        if not self.components.start():
+            return False
+        rpc = self.settings.rpc
+        if self.dry_run is not None:
+            LOG.info("Dry run: serving nobody on topic %s", rpc.topic)
+        else:
+            LOG.info(
+                "Serving topic %s as %s with %d slots", rpc.topic, self.settings.host, rpc.slots
+            )
+        return True
 
-    def _start_serving(self) -> None:
-        self._warn_of_options()
-        self._advice.start()
+    def _load(self) -> None:
+        """Read all clusters before the first request, which would pay for it."""
         self.fleet.load(self._clock)
         self.state.problem()  # writes, and so logs a state that can only be read
-        if self._trust is not None:
-            self._trust.start()
-        self._feed.start()
-        if self.decisions is not None:
-            self.decisions.recorder.task.start()
-        self._server.start()
-        if self._is_stopping:
-            return
-        self._presence.task.start()
-        if self.dry_run is not None:
-            self.dry_run.task.start()
-            LOG.info("Dry run: serving nobody on topic %s", self.settings.rpc.topic)
-            return
-        self._taking_over.task.start()
-        self.tuner.task.start()
-        self.balancer.task.start()
-        if self._unit_files is not None:
-            self._unit_files.start()
-        LOG.info(
-            "Serving topic %s as %s with %d slots",
-            self.settings.rpc.topic,
-            self.settings.host,
-            self.settings.rpc.slots,
-        )
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Stop consuming, finish the requests in hand, give back reservations without an answer.
+
+        Ends a start that is under way in another thread. Returns False when the timeout ended
+        before all requests were finished.
+        """
+        if timeout_s is not None:
+            self._stop_timeout_s = timeout_s
+        self.components.stop()
+        return self._has_finished
+
+    def _stop_server(self) -> None:
+        self._has_finished = self._server.stop(self._stop_timeout_s)
+
+    def _finish_requests(self) -> None:
+        # Elsewhere the request is redelivered to another worker, which finds the reservations.
+        if self.bus.is_embedded and (instances := self.scheduler.take_back_unanswered()):
+            LOG.warning(
+                "Gave back the reservations of %d instances that were not answered", instances
+            )
+        if claims := self.scheduler.close(_CLAIMS_S):
+            LOG.warning("%d claims in Placement were not taken back", claims)
 
     def _warn_of_options(self) -> None:
         """Log, once each, options without effect and units that slow down every decision."""
@@ -312,47 +337,6 @@ class Worker:
             "for all hosts that the other units passed; docs/writing-a-filter.md has the cure"
             for name in self._pipelines.nova.undeclared()
         ]
-
-    def stop(self, timeout_s: float | None = None) -> bool:
-        """Stop consuming, finish the requests in hand, give back reservations without an answer.
-
-        Ends a start that is under way in another thread. Returns False when the timeout ended
-        before all requests were finished.
-        """
-        bound_s = self.settings.graceful_shutdown_timeout_s if timeout_s is None else timeout_s
-        with self._guard:
-            self._is_stopping = True
-        self._advice.stop()
-        self._taking_over.task.stop()
-        self.tuner.task.stop()
-        self.balancer.task.stop()
-        self._feed.stop()
-        self.scheduler.stop_waiting()
-        finished = self._server.stop(bound_s)
-        self._presence.stop()
-        if self.dry_run is not None:
-            self.dry_run.stop()
-        if self.bus.is_embedded:
-            # Otherwise the request is redelivered to another worker, which finds the reservations.
-            self._give_back()
-        if left := self.scheduler.close(_CLAIMS_S):
-            LOG.warning("%d claims in Placement were not taken back", left)
-        if self.decisions is not None:
-            self.decisions.recorder.stop()
-        if self._trust is not None:
-            self._trust.stop()
-        if self._unit_files is not None:
-            self._unit_files.stop()
-        if self._cages is not None:
-            self._cages.close()
-        self.state.close()
-        self.bus.close()
-        self.monitor.stop()
-        return finished
-
-    def _give_back(self) -> None:
-        if left := self.scheduler.take_back_unanswered():
-            LOG.warning("Gave back the reservations of %d instances that were not answered", left)
 
     def reload(self) -> None:
         """Read the configuration files again and apply the options that may change.

@@ -174,6 +174,7 @@ class HttpServer:
         self._server.ssl_adapter = tls
         self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
         self._failure: BaseException | None = None
+        self._is_stopped = False
         # Without it cheroot would take a socket that systemd passed to another program for its own.
         os.environ.pop("LISTEN_PID", None)
         try:
@@ -187,11 +188,13 @@ class HttpServer:
         self.url = f"{'https' if tls else 'http'}://{host}:{self.port}"
 
     def start(self) -> None:
-        """Serve, in threads."""
-        self._thread.start()
+        """Serve, in threads. Idempotent; nothing after a stop."""
+        if self._thread.ident is None and not self._is_stopped:
+            self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
         """Accept no more connections, and finish the requests in hand within the timeout."""
+        self._is_stopped = True
         self._server.shutdown_timeout = timeout_s
         self._server.stop()
         if self._thread.ident is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from scheduler_worker.api.users import Users, users_of
 from scheduler_worker.api_process.parts import Api
 from scheduler_worker.api_process.rehearsals import Rehearsals
 from scheduler_worker.backends.watched import WatchedState
+from scheduler_worker.components import Components, Hook
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import PolicyStoreUnavailable
 from scheduler_worker.monitoring.api import ApiMonitor
@@ -68,25 +68,14 @@ class ApiProcess:
         self._pipelines = pipelines
         self._refresh_units = refresh_units
         self._registered: Catalogue | None = None
-        self._unit_files = watch(self._units_changed, self._register_units)
         self._settings = settings
         self._fleet = services.fleet
         self._store = store
-        self._close = close
-        self._guard = threading.Lock()
-        self._is_stopped = False
         self.worker = worker
-        self._trust = trust
         self.administration = factories.build_administration(
             store, pipelines, services.policies, clock
         )
         self._rehearsals = Rehearsals(settings, services.fleet, services.decisions)
-        self._reconciler = Reconciler(
-            self.administration,
-            report=LOG.warning,
-            audit_retention_days=settings.policy_store.audit_retention_days,
-            shared_entries=SharedEntries(services.fleet.store),
-        )
         self._needed = Dependencies({STATE: state.problem, POLICY_STORE: self._store_problem})
         self.monitor = None if worker else self._build_monitor()
         self.services = services._replace(
@@ -103,10 +92,30 @@ class ApiProcess:
         )
         application: WSGIApplication = self.api.application
         protected = application if keystone is None else keystone.protect(application)
-        self._server = ApiServer(settings.api, protected)
+        server = self._server = ApiServer(settings.api, protected)
+        self._stop_timeout_s = settings.graceful_shutdown_timeout_s
+        self.components = Components(
+            Hook(stop=store.close),
+            Hook(stop=close) if worker is None else Hook(worker.start, self._stop_worker),
+            trust,
+            Hook(self._register_units),
+            watch(self._units_changed, self._register_units),
+            self._build_reconciler(),
+            Hook(stop=self._rehearsals.stop),
+            Hook(server.start, lambda: server.stop(self._stop_timeout_s)),
+            self.monitor,
+        )
 
     def _build_monitor(self) -> ApiMonitor:
         return ApiMonitor(self._needed, failure=self.failure, settings=self._settings.monitoring)
+
+    def _build_reconciler(self) -> Reconciler:
+        return Reconciler(
+            self.administration,
+            report=LOG.warning,
+            audit_retention_days=self._settings.policy_store.audit_retention_days,
+            shared_entries=SharedEntries(self._fleet.store),
+        )
 
     def _store_problem(self) -> str | None:
         try:
@@ -140,38 +149,18 @@ class ApiProcess:
 
     def start(self) -> None:
         """Start to serve. Raises BackendError where the policy store cannot be reached."""
-        if self.worker is not None:
-            self.worker.start()
-        if self._trust is not None:
-            self._trust.start()
-        self._register_units()
-        self._unit_files.start()
-        self._reconciler.start()
-        self._server.start()
-        if self.monitor is not None:
-            self.monitor.start()
-        LOG.info("Serving the REST API at %s", self.url)
+        if self.components.start():
+            LOG.info("Serving the REST API at %s", self.url)
 
     def stop(self, timeout_s: float | None = None) -> None:
         """Finish the requests in hand within the timeout, and close everything."""
-        with self._guard:
-            if self._is_stopped:
-                return
-            self._is_stopped = True
-        if self.monitor is not None:
-            self.monitor.stop()
-        bound_s = self._settings.graceful_shutdown_timeout_s if timeout_s is None else timeout_s
-        self._server.stop(bound_s)
-        self._rehearsals.stop()
-        self._unit_files.stop()
-        self._reconciler.stop()
-        if self._trust is not None:
-            self._trust.stop()
+        if timeout_s is not None:
+            self._stop_timeout_s = timeout_s
+        self.components.stop()
+
+    def _stop_worker(self) -> None:
         if self.worker is not None:
-            self.worker.stop(bound_s)
-        else:
-            self._close()
-        self._store.close()
+            self.worker.stop(self._stop_timeout_s)
 
     def failure(self) -> str | None:
         """Why the process cannot go on and must exit; None if it can."""

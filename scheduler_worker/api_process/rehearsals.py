@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import structs
 
 from scheduler_worker import rehearsal
+from scheduler_worker.components import Periodic
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import Conflict, RequestError, SchedulerWorkerError, StateUnavailable
 from scheduler_worker.model.host_records import HostReport
@@ -28,7 +29,6 @@ from scheduler_worker.service.simulation import copies
 from scheduler_worker.service.simulation.deciding import Tried
 from scheduler_worker.service.simulation.records import RehearsalRecords
 from scheduler_worker.service.state.replica import Fleet
-from scheduler_worker.service.state.turns import Periodic
 
 LOG = logging.getLogger(__name__)
 

@@ -121,21 +121,6 @@ class FeedParts(NamedTuple):
     verifying: VerifyingPorts | None
     """What compares chosen hosts with where they are from."""
 
-    def start(self) -> None:
-        """Start the threads."""
-        for each in (self.feeder, self.providers, self.looker):
-            if each is not None:
-                each.task.start()
-
-    def stop(self) -> None:
-        """End them, and the connections; the turn goes to another worker."""
-        if self.looker is not None:
-            self.looker.task.stop()
-        if self.feeder is not None:
-            self.feeder.stop()
-        if self.providers is not None:
-            self.providers.stop()
-
 
 def build_feed(
     conf: Configuration,

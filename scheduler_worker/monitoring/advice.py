@@ -6,9 +6,9 @@ Settings can be changed while a server runs, and a failover may lead to one with
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 
+from scheduler_worker.components import Periodic
 from scheduler_worker.errors import StateUnavailable
 
 LOG = logging.getLogger(__name__)
@@ -16,15 +16,13 @@ LOG = logging.getLogger(__name__)
 EVERY_S = 60.0
 
 
-class Advice:
+class Advice(Periodic):
     """Calls ``check`` for warnings, and logs each once for as long as it applies."""
 
     def __init__(self, check: Callable[[], Sequence[str]], *, every_s: float = EVERY_S) -> None:
+        super().__init__("advice", self.run_due, every_s, first_s=every_s)
         self._find = check
-        self._every_s = every_s
         self._logged: frozenset[str] = frozenset()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="advice", daemon=True)
 
     def check(self) -> None:
         """Check now. Raises StateUnavailable."""
@@ -38,15 +36,12 @@ class Advice:
     def start(self) -> None:
         """Check now, then periodically in a thread. Raises StateUnavailable."""
         self.check()
-        self._thread.start()
+        super().start()
 
-    def stop(self) -> None:
-        """Stop checking."""
-        self._stopping.set()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._every_s):
-            try:
-                self.check()
-            except StateUnavailable:
-                LOG.debug("The state's settings cannot be read", exc_info=True)
+    def run_due(self) -> float:
+        """Check; returns the seconds until the next time."""
+        try:
+            self.check()
+        except StateUnavailable:
+            LOG.debug("The state's settings cannot be read", exc_info=True)
+        return self._interval_s

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import random
 import re
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from scheduler_worker import __version__
+from scheduler_worker.components import Periodic
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.observer import Outcome, Phase
 
@@ -33,7 +33,6 @@ INTERVAL_S = 1.0
 BATCH = 200
 """Requests whose spans are sent at once."""
 MAX_WAITING = 10_000
-_STOP_S = 5.0
 _SAY_AGAIN_S = 60.0
 _SCOPE = InstrumentationScope("scheduler_worker", __version__)
 _TRACEPARENT = re.compile(
@@ -54,7 +53,7 @@ class _Left:
     """When its answer went to the broker, by the monotonic clock."""
 
 
-class Tracing:
+class Tracing(Periodic):
     """Sends the spans of requests from :meth:`start` until :meth:`stop`."""
 
     def __init__(
@@ -68,6 +67,7 @@ class Tracing:
         """``ratio`` of the requests without a trace of their caller's are traced; others as it
         says. ``count`` is told how many requests were ``exported`` or ``dropped``.
         """
+        super().__init__("traces", self.run_due, INTERVAL_S, first_s=INTERVAL_S, finishes=True)
         self._exporter = exporter
         self._resource = Resource.create(
             {"service.name": "scheduler_worker", "service.instance.id": worker}
@@ -77,22 +77,13 @@ class Tracing:
         self._waiting: deque[_Left] = deque()
         self._unanswered: dict[str, _Left] = {}
         """By the ids of requests; those that wait."""
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
         self._said_at_s = -_SAY_AGAIN_S
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
 
     def stop(self) -> None:
         """Send what waits, if that is possible in a few seconds, and end."""
-        if self._stopping.is_set():
-            return
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(_STOP_S)
-        self._exporter.shutdown()
+        if not self.is_stopping:
+            super().stop()
+            self._exporter.shutdown()
 
     def record(self, outcome: Outcome) -> None:
         """Leave how a request ended. Does not block."""
@@ -113,12 +104,8 @@ class Tracing:
         if left is not None:
             left.answered_s = time.monotonic()
 
-    def _run(self) -> None:
-        while not self._stopping.wait(INTERVAL_S):
-            self._send()
-        self._send()
-
-    def _send(self) -> None:
+    def run_due(self) -> float:
+        """Send what is complete; returns the seconds until the next time."""
         while left := list(islice(self._complete(), BATCH)):
             try:
                 spans = [span for each in left for span in spans_of(each, self._resource)]
@@ -130,6 +117,7 @@ class Tracing:
                 self._count("exported", len(left))
             else:
                 self._dropped(len(left), "the collector does not take them")
+        return INTERVAL_S
 
     def _complete(self) -> Iterator[_Left]:
         """Take what waits, in order, up to the first whose answer is not known and may come yet."""
@@ -137,7 +125,7 @@ class Tracing:
         while self._waiting:
             first = self._waiting[0]
             may_come = first.answered_s is None and first.outcome.ended_s > until_s
-            if may_come and not self._stopping.is_set():
+            if may_come and not self.is_stopping:
                 return
             self._unanswered.pop(first.outcome.request_id, None)
             yield self._waiting.popleft()

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from scheduler_worker.components import Periodic
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.rpc.server import Server
-from scheduler_worker.service.state.turns import Periodic
 
 _LOOK_S, _DONE_S = 0.5, 3600.0
 
 
-class TakingOver:
-    """Has a server come first when requests can be decided; runs from ``task.start``."""
+class TakingOver(Periodic):
+    """Has a server come first when requests can be decided."""
 
     def __init__(self, server: Server, unready: Callable[[], str | None]) -> None:
         """``unready`` says why requests must not be decided, and raises StateUnavailable."""
+        super().__init__("taking over", self.run_due, _LOOK_S)
         self._server = server
         self._unready = unready
-        self.task = Periodic("taking over", self.run_due, _LOOK_S)
 
     def run_due(self) -> float:
         """Look whether it is time; returns the seconds until the next look."""

@@ -165,7 +165,7 @@ class Scenario:
         self.world.clock.advance(after_s)
         self.report()
         before = len(self.target.asked)
-        (balancer or self.balancer).task.run_due()
+        (balancer or self.balancer).run_due()
         return [each.vm for each in self.target.asked[before:]]
 
     def status(self, cluster: str = "default") -> dict[str, Any]:

@@ -93,5 +93,5 @@ class Scenario:
         self.world.clock.advance(after_s)
         self.agents.report()
         before = len(self.agents.casts)
-        (tuner or self.tuner).task.run_due()
+        (tuner or self.tuner).run_due()
         return self.agents.casts[before:]

@@ -1,7 +1,6 @@
 """The composition root: build, start, stop and reload of a worker."""
 
 import logging
-import operator
 import sys
 import threading
 import uuid
@@ -17,7 +16,6 @@ from scheduler_worker.scheduling.options import ALL_FILTERS
 from scheduler_worker.service.decisions.kept import DecisionQuery
 from scheduler_worker.service.health.reported import ReportedWorkers
 from tests.support.clock import ManualClock
-from tests.support.servers import free_port
 from tests.support.services import host, request, reservations_of
 from tests.support.workers import write_config
 
@@ -28,8 +26,8 @@ def build(tmp_path, **groups) -> app.Worker:
 
 
 def test_a_stop_gives_back_unanswered_reservations(tmp_path, monkeypatch):
+    monkeypatch.setattr(MemoryState, "close", lambda _: None)
     worker = build(tmp_path)
-    monkeypatch.setattr(worker.state, "close", lambda: None)
     with worker.running():
         worker.inventory.update_hosts(decoded(host("h")))
         answered = worker.scheduler.select(request("answered"))
@@ -37,39 +35,6 @@ def test_a_stop_gives_back_unanswered_reservations(tmp_path, monkeypatch):
         worker.scheduler.select(request("unanswered"))
     left = reservations_of(worker.fleet)
     assert [each["instance_uuid"] for each in left] == ["answered"]
-
-
-@pytest.mark.parametrize(
-    "step",
-    ["monitor.start", "_advice.check", "fleet.load", "_server.start"],
-)
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_stop_during_a_start_ends_it_without_warnings(tmp_path, caplog, step, when):
-    worker = build(tmp_path, monitoring={"port": free_port()})
-    owner, name = operator.attrgetter(step.rpartition(".")[0])(worker), step.rpartition(".")[2]
-    original, stopping = (
-        getattr(owner, name),
-        threading.Thread(target=worker.stop, args=[0.0], daemon=True),
-    )
-
-    def interrupted(*arguments):
-        if when == "before":
-            stop()
-        found = original(*arguments)
-        if when == "after":
-            stop()
-        return found
-
-    def stop():
-        stopping.start()
-        if step != "monitor.start":  # which is finished first
-            stopping.join()
-
-    setattr(owner, name, interrupted)
-    assert not worker.start()
-    stopping.join()
-    assert worker.monitor.port == 0
-    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 def test_a_drained_worker_says_so_until_it_is_resumed(tmp_path, monkeypatch):

@@ -127,7 +127,7 @@ class _Bench:
         self.report()
         self._task = factories.build_balancer(
             settings, shared, state, lambda: pipelines, _Nobody(), self._clock, Observer()
-        ).task
+        )
         self._shown = factories.build_balancing(settings, shared, lambda: pipelines)
 
     def report(self) -> None:

@@ -118,5 +118,5 @@ def _worker(hosts: int) -> Iterator[tuple[Any, dict[str, int]]]:
                 time.sleep(0.1)
             # Its instances never come to Nova, and readings of their hosts would never end.
             if worker._feed.providers is not None:
-                worker._feed.providers.task.stop()
+                worker._feed.providers.stop()
             yield worker, {"database": maria.pid, "placement": placement.pid}

@@ -83,7 +83,7 @@ class Copies:
 
         Raises BusUnavailable where it refuses us, ConfigError.
         """
-        if not self._thread.is_alive():
+        if not (self._stopping.is_set() or self._thread.is_alive()):
             self._thread.start()
         self._begun.wait()
         if self._refused is not None:

@@ -99,14 +99,14 @@ class QueueServer:
     # From other threads
 
     def start(self) -> None:
-        """Begin to consume; returns when the queues exist. Idempotent.
+        """Begin to consume; returns when the queues exist. Idempotent; nothing after a stop.
 
         Waits for a broker that is away. Raises BusUnavailable where it refuses us, ConfigError
         where its queues are of another kind than configured.
         """
         with self._guard:
             if self._stopping.is_set():
-                raise RuntimeError("a server starts once")
+                return
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name=f"rpc-{self._settings.kind}", daemon=True

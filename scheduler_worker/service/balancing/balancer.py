@@ -32,7 +32,7 @@ _MOST_INTERVALS = 3
 """Bounds the time that a round accounts for, in intervals: longer ones were not watched."""
 
 
-class Balancer:
+class Balancer(ClusterTurns[Turn, tuple[Round | None, Round | None]]):
     """Runs the rounds of the clusters whose turns this worker gets; ``name`` identifies it."""
 
     def __init__(
@@ -50,8 +50,8 @@ class Balancer:
     ) -> None:
         self._fleet = fleet
         self._settings = settings
-        self._observer = observer or Observer()
-        self._ledgers = Ledgers(fleet, self._observer)
+        observer = observer or Observer()
+        self._ledgers = Ledgers(fleet, observer)
         self._deps = BalancingDependencies(
             fleet=fleet,
             lock=lock,
@@ -60,56 +60,51 @@ class Balancer:
             power_target=power_target,
             ledgers=self._ledgers,
             clock=clock,
-            observer=self._observer,
+            observer=observer,
             settings=settings,
         )
-        self._records = BalancingRecords()
+        self._last_rounds = BalancingRecords()
         self._rounds: dict[str, ClusterRounds] = {}
         self._hosts: dict[str, HostCounts] = {}
-        self.task = ClusterTurns(
+        super().__init__(
             "balancing",
-            self._records,
+            self._last_rounds,
             fleet.store,
             clock,
             worker=name,
             interval_s=settings.interval_s,
-            clusters=self._clusters,
-            run=self._run,
             failed=events.BALANCING_FAILURES,
-            ended=self._ended,
-            not_ours=self._not_ours,
-            observer=self._observer,
+            observer=observer,
         )
-        """The thread that runs the rounds."""
 
     # Rounds
 
-    def _clusters(self) -> Sequence[str]:
+    def clusters(self) -> Sequence[str]:
         self._fleet.refresh_globals()
         return self._fleet.names()
 
-    def _not_ours(self, cluster: str) -> None:
+    def not_ours(self, cluster: str) -> None:
         """Leave the figures to the worker that has the turn."""
         self._observer.level(events.UNPROTECTED, 0, cluster)
         self._hosts = {name: each for name, each in self._hosts.items() if name != cluster}
 
-    def _run(self, cluster: str, _: Turn) -> tuple[Round | None, Round | None]:
+    def run_cluster(self, cluster: str, turn: Turn) -> tuple[Round | None, Round | None]:
         """Count the hosts and run one round; returns the last round, and this."""
         replica, clock = self._fleet.cluster(cluster), self._deps.clock
         replica.catch_up(self._fleet.store, clock, clock.monotonic_s())
         with replica.lock:
             counts = replica.table.count_states(self._settings.down_after_s)
         self._hosts = self._hosts | {cluster: counts}
-        with self._records.lock:
-            before = self._records.last_round(cluster)
+        with self._last_rounds.lock:
+            before = self._last_rounds.last_round(cluster)
         return before, self._rounds_of(cluster).run(before)
 
-    def _ended(
+    def ended(
         self, cluster: str, took_s: float, rounds: tuple[Round | None, Round | None] | None
     ) -> None:
         before, found = rounds or (None, None)
         if found is not None:
-            self._records.write_round(self._fleet.store, cluster, found)
+            self._last_rounds.write_round(self._fleet.store, cluster, found)
             self._observer.time(events.BALANCING_TIME, took_s, cluster)
             self._observer.count(events.BUSY, cluster, by=self._busy_s(before, found))
 
@@ -170,26 +165,22 @@ class Balancer:
         """
         return self._hosts if self._hosts or not self._fleet.names() else None
 
-    def turns(self) -> list[str]:
-        """The clusters whose turn this worker had last, as far as it has read."""
-        return self._records.held_by(self.task.worker)
-
     def describe(self) -> dict[str, object]:
         """Turns, ledgers and last rounds by cluster, as this worker has read them; for the dump.
 
         Takes no lock, and leaves out what a balance remembers of each host.
         """
-        turns = dict(self._records.turns)
+        turns = dict(self._last_rounds.turns)
         clusters = {
             each.scope: {
                 "turn": msgspec.to_builtins(turns.get(each.scope)),
                 "ledger": msgspec.to_builtins(each.ledger),
                 "power": msgspec.to_builtins(each.power),
-                "last_round": _described(self._records.last_round(each.scope)),
+                "last_round": _described(self._last_rounds.last_round(each.scope)),
             }
             for each in self._fleet.clusters()
         }
-        return {"balancer": self.task.worker, "clusters": clusters}
+        return {"balancer": self.worker, "clusters": clusters}
 
 
 def _described(found: Round | None) -> object:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from scheduler_worker import events
+from scheduler_worker.components import Periodic
 from scheduler_worker.decision_log import DecisionLog, LogRecord
 from scheduler_worker.errors import NoValidHost, StateUnavailable
 from scheduler_worker.model.decisions import Decision, Ranked
@@ -31,7 +32,6 @@ from scheduler_worker.observer import Observer, Outcome
 from scheduler_worker.ports import GLOBAL, Clock
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.service.decisions.reasons import lead, why_refused
-from scheduler_worker.service.state.turns import Periodic
 from scheduler_worker.unique import unique_hex
 
 LOG = logging.getLogger(__name__)
@@ -61,8 +61,8 @@ class _Batch(NamedTuple):
     records: list[LogRecord]
 
 
-class Recorder:
-    """The records of one worker, written from ``task.start`` until :meth:`stop`."""
+class Recorder(Periodic):
+    """The records of one worker, written while it runs."""
 
     def __init__(
         self,
@@ -78,6 +78,7 @@ class Recorder:
         """``clusters`` returns the known ones: what is of none is kept in the scope ``@global``.
         ``pipeline_of`` returns that of a cluster, or of none.
         """
+        super().__init__("decisions", self.write, INTERVAL_S, finishes=True)
         self._log = log
         self._clock = clock
         self._worker = worker
@@ -93,8 +94,6 @@ class Recorder:
         self._dropped = 0
         """Since the last line about it."""
         self._said_at_s = -_SAY_AGAIN_S
-        self.task = Periodic("decisions", self.write, INTERVAL_S)
-        """The thread."""
 
     @property
     def waiting(self) -> int:
@@ -110,7 +109,7 @@ class Recorder:
             return
         waiting.append(_Left(self._clock.time_s(), request, outcome, decision))
         if len(waiting) == BATCH:
-            self.task.wake()
+            self.wake()
 
     def write(self) -> float:
         """Write what waits; returns the seconds until the next time. Raises nothing."""
@@ -121,8 +120,7 @@ class Recorder:
 
     def stop(self) -> None:
         """End the thread; what waits is written if that is possible now."""
-        self.task.stop()
-        self.write()
+        super().stop()
         if left := self.waiting:
             LOG.warning("Records of decisions that could not be written before the end: %d", left)
         self._log.close()

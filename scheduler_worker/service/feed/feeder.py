@@ -18,6 +18,7 @@ from functools import partial
 from msgspec import structs
 
 from scheduler_worker import events
+from scheduler_worker.components import Periodic
 from scheduler_worker.errors import Conflict, SourceUnavailable, StateUnavailable
 from scheduler_worker.model.feed import Outline
 from scheduler_worker.observer import Observer
@@ -29,7 +30,7 @@ from scheduler_worker.service.feed.services import watched
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.state.replica import Fleet
-from scheduler_worker.service.state.turns import Periodic, Turn, lapse_s
+from scheduler_worker.service.state.turns import Turn, lapse_s
 from scheduler_worker.unique import unique_hex
 
 LOG = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ _NOBODY = ""
 """The worker of a turn that was given up."""
 
 
-class Feeder:
+class Feeder(Periodic):
     """Feeds, if it is this worker's turn; ``name`` identifies it."""
 
     def __init__(
@@ -62,6 +63,7 @@ class Feeder:
         name: str = "",
         threads: Executor | None = None,
     ) -> None:
+        super().__init__("feed", self.run_due, settings.interval_s)
         self._name = f"{name}/{unique_hex()}"
         self._settings = settings
         self._clock = clock
@@ -94,8 +96,6 @@ class Feeder:
         self._guard = threading.RLock()
         """Of the outline and the parts, which rounds and looks go by."""
         self._reading_outline = threading.Lock()
-        self.task = Periodic("feed", self.run_due, settings.interval_s)
-        """The thread that takes the turn and starts the others."""
 
     # What others ask
 
@@ -103,7 +103,7 @@ class Feeder:
         """A hint: something has changed; with ``outline``, perhaps an aggregate."""
         if outline:
             self._wants_outline.set()
-        self.task.wake()
+        self.wake()
 
     def look(self) -> None:
         """Look at everything that may have changed, now; what was found is stored on return.
@@ -180,7 +180,7 @@ class Feeder:
     def stop(self) -> None:
         """End the rounds, and give the turn to another worker."""
         had_turn = self.has_turn()
-        self.task.stop()
+        super().stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
         wait(self._running.values(), timeout=_STOP_S)
         if had_turn:
@@ -230,7 +230,7 @@ class Feeder:
         was_settled = part.is_settled
         part.run()
         if part.is_settled and not was_settled:
-            self.task.wake()  # to say so
+            self.wake()  # to say so
 
     def _publish(self) -> None:
         """Say so when all hosts are known, or the source cannot be read for long."""
@@ -269,7 +269,7 @@ class Feeder:
         except Exception as error:
             LOG.exception("The cells and aggregates cannot be read")
             self._found = SourceUnavailable(repr(error))
-        self.task.wake()
+        self.wake()
 
     def _outline_now(self) -> Outline:
         """Raises SourceUnavailable."""
@@ -402,7 +402,7 @@ class Feeder:
 
     def has_turn(self) -> bool:
         """Whether this worker feeds now: its turn has not lapsed, by its own clock."""
-        return self._clock.monotonic_s() < self._held_until_s and not self.task.is_stopping
+        return self._clock.monotonic_s() < self._held_until_s and not self.is_stopping
 
     def _refresh(self) -> float:
         """Read the record; returns the time of the store's clock."""

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from scheduler_worker import events
+from scheduler_worker.components import Periodic
 from scheduler_worker.errors import BackendError, Conflict, RequestError, StateUnavailable
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Store
 from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.state.looks import LookRecords
-from scheduler_worker.service.state.turns import Periodic
 
 LOG = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class HostLook(Protocol):
         """
 
 
-class Looker:
+class Looker(Periodic):
     """Answers requests for looks, one look after the other."""
 
     def __init__(
@@ -41,14 +41,13 @@ class Looker:
         clock: Clock,
         observer: Observer | None = None,
     ) -> None:
+        super().__init__("look", self.run_due, _STEP_S)
         self._feeder = feeder
         self._providers = providers
         self._store = store
         self._clock = clock
         self._observer = observer or Observer()
         self._records = LookRecords()
-        self.task = Periodic("look", self.run_due, _STEP_S)
-        """The thread."""
 
     def run_due(self) -> float:
         """Look, if that is asked for here; returns the seconds until the next call."""

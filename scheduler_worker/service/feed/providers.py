@@ -21,6 +21,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+from scheduler_worker.components import Periodic
 from scheduler_worker.errors import BackendError, Conflict, PlacementRefused, RequestError
 from scheduler_worker.model.host_records import HostRecord, HostReport
 from scheduler_worker.observer import Observer
@@ -34,7 +35,6 @@ from scheduler_worker.service.feed.sharing import SharingProviders
 from scheduler_worker.service.feed.trees import HostTrees
 from scheduler_worker.service.feed.verifying import Verifier
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-from scheduler_worker.service.state.turns import Periodic
 
 LOG = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _BULK = ("VCPU", "PCPU")
 """Trees that have some of this left are known from one answer each."""
 
 
-class ProviderFeed:
+class ProviderFeed(Periodic):
     """Reads providers and reports them; safe for threads."""
 
     def __init__(
@@ -60,6 +60,7 @@ class ProviderFeed:
         """``verifying`` reads for :meth:`verify`, which is not to wait for a round; None: as well
         ``reader``.
         """
+        super().__init__("providers", self.run_due, settings.interval_s)
         observer = observer or Observer()
         self._reader = CountedProviders(reader, observer)
         self._beside = CountedProviders(verifying or reader, observer)
@@ -89,8 +90,6 @@ class ProviderFeed:
         """Root -> its tree as it is known; other threads look it up."""
         self._problem = ""
         self._running = threading.Lock()
-        self.task = Periodic("providers", self.run_due, settings.interval_s)
-        """The thread."""
 
     @property
     def is_begun(self) -> bool:
@@ -128,7 +127,7 @@ class ProviderFeed:
                 step()
             except (BackendError, Conflict, RequestError) as error:
                 problem = str(error)
-        if problem and problem != self._problem and not self.task.is_stopping:
+        if problem and problem != self._problem and not self.is_stopping:
             LOG.warning("Resource providers were not read, and will be: %s", problem)
         self._problem = problem
         return self._settings.interval_s
@@ -143,7 +142,7 @@ class ProviderFeed:
 
     def stop(self) -> None:
         """End the thread and the connections."""
-        self.task.stop()
+        super().stop()
         for reader in (self._reader, self._beside):
             reader.close()
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import structs
 
+from scheduler_worker.components import Periodic
 from scheduler_worker.scheduling.catalogue import Catalogue, CatalogueEntry, UnitKind, entry
 from scheduler_worker.scheduling.external.contract import PluginClass, PluginFile
 from scheduler_worker.scheduling.external.units import unit_class
-from scheduler_worker.service.state.turns import Periodic
 
 WATCH_S = 5.0
 """How often it is looked whether files have changed."""

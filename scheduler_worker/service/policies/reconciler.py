@@ -7,9 +7,9 @@ are too old are deleted on the way.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
+from scheduler_worker.components import Periodic
 from scheduler_worker.errors import AdministrationError, BackendError, Conflict, RequestError
 from scheduler_worker.service.policies.administration import PolicyAdministration
 from scheduler_worker.service.policies.shared_audit import SharedEntries
@@ -20,7 +20,7 @@ _UNITS = "@units"
 """Stands for the units among the names of clusters, none of which begins so."""
 
 
-class Reconciler:
+class Reconciler(Periodic):
     """Compares in a thread of its own. Several processes may do so at a time."""
 
     def __init__(
@@ -37,16 +37,14 @@ class Reconciler:
         ``shared_entries`` are those of the audit that workers have written.
         Entries of the audit are kept for so many days; 0: for ever.
         """
+        super().__init__("policy-reconciler", self.run_due, interval_s, first_s=interval_s)
         self._administration = administration
         self._report = report
-        self._interval_s = interval_s
         self._retention_days = audit_retention_days
         self._shared_entries = shared_entries
         self._problems: dict[str, str] = {}
         """What could not be repaired last time, by cluster; the store's own problem under '', that
         of units under :data:`_UNITS`."""
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="policy-reconciler", daemon=True)
 
     def reconcile(self) -> list[str]:
         """Put in force which units are enabled, and the policy of each cluster, as it is stored.
@@ -112,14 +110,11 @@ class Reconciler:
         """Compare once, then again after each interval, in a thread."""
         self.reconcile()
         self.collect()
-        self._thread.start()
+        super().start()
 
-    def stop(self) -> None:
-        """Stop; a comparison in progress ends by its own timeouts."""
-        self._stopping.set()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._interval_s):
-            self.reconcile()
-            self.collect()
-            self.purge()
+    def run_due(self) -> float:
+        """Compare, collect and purge; returns the seconds until the next time."""
+        self.reconcile()
+        self.collect()
+        self.purge()
+        return self._interval_s

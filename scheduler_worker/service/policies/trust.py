@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
 
+from scheduler_worker.components import Periodic
 from scheduler_worker.errors import BackendError, StateUnavailable
 from scheduler_worker.options import Opt
 from scheduler_worker.ports import Attestation, Clock
@@ -42,7 +42,7 @@ _NO_LEVELS = TrustLevels(number=-1)
 """The levels when the service has not answered for too long."""
 
 
-class Trust(TrustSource):
+class Trust(Periodic, TrustSource):
     """Polls an attestation service twice per validity period of a level."""
 
     def __init__(
@@ -54,6 +54,7 @@ class Trust(TrustSource):
         lasts_s: float,
         report: Callable[[str], None],
     ) -> None:
+        super().__init__("attestation", self.run_due, lasts_s / 2, first_s=lasts_s / 2)
         self._attestation = attestation
         self._fleet = fleet
         self._clock = clock
@@ -61,8 +62,6 @@ class Trust(TrustSource):
         self._report = report
         self._levels = TrustLevels()
         self._polled_s = float("-inf")
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="attestation", daemon=True)
 
     def levels(self) -> TrustLevels:
         """The levels that are valid now."""
@@ -87,15 +86,12 @@ class Trust(TrustSource):
     def start(self) -> None:
         """Poll once, then keep polling in a thread."""
         self.poll()
-        self._thread.start()
+        super().start()
 
-    def stop(self) -> None:
-        """Stop polling; a poll in progress ends by its own timeout."""
-        self._stopping.set()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._lasts_s / 2):
-            self.poll()
+    def run_due(self) -> float:
+        """Poll; returns the seconds until the next time."""
+        self.poll()
+        return self._interval_s
 
     def _nodes(self, now_s: float) -> list[str]:
         found: set[str] = set()

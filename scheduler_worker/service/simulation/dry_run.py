@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from scheduler_worker import events
+from scheduler_worker.components import Periodic
 from scheduler_worker.errors import SchedulerWorkerError, StateUnavailable
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock
@@ -27,7 +28,6 @@ from scheduler_worker.service.simulation.comparison import (
 )
 from scheduler_worker.service.simulation.settings import DryRunSettings
 from scheduler_worker.service.state.replica import Fleet
-from scheduler_worker.service.state.turns import Periodic
 
 LOG = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _VERDICTS = 100
 """Verdicts that are kept for each request and cluster; others are looked up when they matter."""
 
 
-class DryRun:
+class DryRun(Periodic):
     """Decides copies of requests, and compares them; safe for threads."""
 
     def __init__(
@@ -49,6 +49,7 @@ class DryRun:
         settings: DryRunSettings,
         observer: Observer,
     ) -> None:
+        super().__init__("dry-run", self.run_due, _LOOK_S)
         self._scheduler = scheduler
         self._fleet = fleet
         self._clock = clock
@@ -59,8 +60,6 @@ class DryRun:
         self._counts: Counter[Comparison] = Counter()
         """Since the last summary."""
         self._summary_due_s = clock.monotonic_s() + settings.summary_interval_s
-        self.task = Periodic("dry-run", self.run_due, _LOOK_S)
-        """The thread that compares."""
 
     def take(self, request: Request) -> None:
         """Decide a copy of a request now; reserves nothing.
@@ -116,7 +115,7 @@ class DryRun:
 
     def stop(self) -> None:
         """End the thread, and log the last summary."""
-        self.task.stop()
+        super().stop()
         self._sum_up()
 
     def _look(self, now_s: float) -> None:

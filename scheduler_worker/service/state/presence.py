@@ -12,13 +12,13 @@ from collections.abc import Callable
 import msgspec
 
 from scheduler_worker import events
+from scheduler_worker.components import Periodic
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Put, Seen, Store, Transaction
 from scheduler_worker.service.state import reports
 from scheduler_worker.service.state.replica import Replica
-from scheduler_worker.service.state.turns import Periodic
 
 LOG = logging.getLogger(__name__)
 
@@ -53,8 +53,8 @@ def workers(store: Store) -> list[WorkerFacts]:
         return [records.workers[name] for name in sorted(records.workers)]
 
 
-class Presence:
-    """Keeps the records of one worker from ``task.start`` until :meth:`stop`."""
+class Presence(Periodic):
+    """Keeps the records of one worker while it runs."""
 
     def __init__(
         self,
@@ -64,12 +64,11 @@ class Presence:
         report: Callable[[], WorkerReport] = WorkerReport,
     ) -> None:
         """``report`` says how the worker is, and may take some seconds."""
+        super().__init__("presence", self.renew, RENEW_S)
         self._store = store
         self._facts = facts
         self._observer = observer
         self._report = report
-        self.task = Periodic("presence", self.renew, RENEW_S)
-        """The thread."""
 
     @property
     def facts(self) -> WorkerFacts:
@@ -79,7 +78,7 @@ class Presence:
     def set_drained(self, is_drained: bool) -> None:
         """Write it into the record as soon as possible, in the thread."""
         self._facts = msgspec.structs.replace(self._facts, is_drained=is_drained)
-        self.task.wake()
+        self.wake()
 
     def renew(self) -> float:
         """Write the records; returns the seconds until the next time.
@@ -97,8 +96,8 @@ class Presence:
 
     def stop(self) -> None:
         """End the thread, and remove the records."""
-        was_running = self.task.is_running
-        self.task.stop()
+        was_running = self.is_running
+        super().stop()
         if was_running:
             try:
                 self._write(None, None)

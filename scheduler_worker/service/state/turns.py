@@ -9,14 +9,15 @@ is held, so no decision waits for such work.
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
-from collections.abc import Callable, Iterable
+from abc import abstractmethod
+from collections.abc import Iterable
 from typing import Generic, Self, TypeVar
 
 import msgspec
 
 from scheduler_worker import events
+from scheduler_worker.components import Periodic
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.events import Count
 from scheduler_worker.observer import Observer
@@ -28,7 +29,6 @@ LOG = logging.getLogger(__name__)
 _TURN = "u:"
 _KEEP_S = 86_400.0
 _SHORTEST_LAPSE_S = 1.0
-_STOP_S = 5.0
 
 
 def lapse_s(interval_s: float) -> float:
@@ -108,61 +108,6 @@ class TurnRecords(Replica, Generic[AnyTurn]):
         return (turn if is_ours else None), interval_s
 
 
-class Periodic:
-    """A thread that does what is due, until it is stopped.
-
-    ``run_due`` returns the seconds until it is to be called again, which :meth:`wake` cuts short.
-    With an ``interval_s`` of 0 nothing starts.
-    """
-
-    def __init__(self, name: str, run_due: Callable[[], float], interval_s: float) -> None:
-        self._name = name
-        self._run_due = run_due
-        self._interval_s = interval_s
-        self._stopping = threading.Event()
-        self._woken = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the thread has started and not ended."""
-        return self._thread.is_alive()
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether nothing new is to begin."""
-        return self._stopping.is_set()
-
-    def start(self) -> None:
-        """Start the thread."""
-        if self._interval_s:
-            self._thread.start()
-
-    def wake(self) -> None:
-        """Call ``run_due`` now, or once more after the call that is running."""
-        self._woken.set()
-
-    def stop(self, timeout_s: float = _STOP_S) -> None:
-        """Begin nothing new; wait up to ``timeout_s`` for the end of what is running."""
-        self._stopping.set()
-        self.wake()
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
-
-    def _run(self) -> None:
-        wait_s = 0.0
-        while True:
-            self._woken.wait(wait_s)
-            self._woken.clear()
-            if self._stopping.is_set():
-                return
-            try:
-                wait_s = self._run_due()
-            except Exception:
-                LOG.exception("The work of thread %s failed and will be retried", self._name)
-                wait_s = self._interval_s
-
-
 class ClusterTurns(Periodic, Generic[AnyTurn, Found]):
     """A thread that does the work of each cluster whose turn this worker gets.
 
@@ -179,19 +124,12 @@ class ClusterTurns(Periodic, Generic[AnyTurn, Found]):
         *,
         worker: str,
         interval_s: float,
-        clusters: Callable[[], Iterable[str]],
-        run: Callable[[str, AnyTurn], Found],
         failed: Count,
-        ended: Callable[[str, float, Found | None], None],
-        not_ours: Callable[[str], None] = lambda _: None,
         observer: Observer,
     ) -> None:
         """``name`` is of the work, as in the log; ``worker`` is this one's, in the turns.
 
-        ``clusters`` reads and returns what may be due. ``run`` does the work of a cluster; what it
-        raises, other than StateUnavailable, affects no other cluster: it is logged, and counted as
-        ``failed``. ``ended`` gets the seconds since the turn was taken, and what ``run`` returned,
-        None after a failure. ``not_ours`` is called when a cluster's turn is another worker's.
+        ``failed`` counts the work of clusters that ended with an error.
         """
         super().__init__(name, self.run_due, interval_s)
         self.worker = f"{worker}/{uuid.uuid4()}"
@@ -199,18 +137,35 @@ class ClusterTurns(Periodic, Generic[AnyTurn, Found]):
         self._records = records
         self._store = store
         self._clock = clock
-        self._clusters = clusters
-        self._run_one = run
         self._failed = failed
-        self._ended = ended
-        self._not_ours = not_ours
         self._observer = observer
+
+    @abstractmethod
+    def clusters(self) -> Iterable[str]:
+        """Read and return the clusters that may have work. Raises StateUnavailable."""
+
+    @abstractmethod
+    def run_cluster(self, cluster: str, turn: AnyTurn) -> Found:
+        """Do the work of a cluster.
+
+        An error other than StateUnavailable is logged and counted, and affects no other cluster.
+        """
+
+    def ended(self, cluster: str, took_s: float, found: Found | None) -> None:
+        """Called after the work, with the time since the turn was taken; None after an error."""
+
+    def not_ours(self, cluster: str) -> None:
+        """Called when a cluster's turn is another worker's."""
+
+    def turns(self) -> list[str]:
+        """The clusters whose turn this worker had last, as far as it has read."""
+        return self._records.held_by(self.worker)
 
     def run_due(self) -> float:
         """Do what is due here; return the seconds until the next may be."""
         wait_s = self._interval_s
         try:
-            for cluster in self._clusters():
+            for cluster in self.clusters():
                 if self.is_stopping:
                     break
                 wait_s = min(wait_s, self._run_if_due(cluster))
@@ -224,16 +179,16 @@ class ClusterTurns(Periodic, Generic[AnyTurn, Found]):
         if turn is None:
             known = self._records.turns.get(cluster)
             if known is not None and known.worker != self.worker:
-                self._not_ours(cluster)
+                self.not_ours(cluster)
             return wait_s
         found = None
         try:
-            found = self._run_one(cluster, turn)
+            found = self.run_cluster(cluster, turn)
         except StateUnavailable:
             raise
         except Exception:
-            LOG.exception("%s of cluster %s failed", self._name.capitalize(), cluster)
+            LOG.exception("%s of cluster %s failed", self._thread.name.capitalize(), cluster)
             self._observer.count(self._failed, cluster)
         took_s = self._clock.monotonic_s() - began_s
-        self._ended(cluster, took_s, found)
+        self.ended(cluster, took_s, found)
         return max(0.0, self._interval_s - took_s)

@@ -29,7 +29,7 @@ from scheduler_worker.tuning.samples import Sample
 LOG = logging.getLogger(__name__)
 
 
-class Tuner:
+class Tuner(ClusterTurns[TuningTurn, None]):
     """Runs the cycles of the clusters whose turns this worker gets; ``name`` identifies it."""
 
     def __init__(
@@ -45,30 +45,24 @@ class Tuner:
     ) -> None:
         self.policies = TuningPolicies(fleet.store, files)
         self._fleet = fleet
-        self._observer = observer or Observer()
-        self._deps = TuningDependencies(fleet, publisher, clock, self._observer, settings)
-        self._clusters: dict[str, ClusterTuning] = {}
-        self._diagnostics = DiagnosticLog(self._observer)
-        self.task = ClusterTurns(
+        observer = observer or Observer()
+        self._deps = TuningDependencies(fleet, publisher, clock, observer, settings)
+        self._tunings: dict[str, ClusterTuning] = {}
+        self._diagnostics = DiagnosticLog(observer)
+        super().__init__(
             "tuning",
             self.policies.records,
             fleet.store,
             clock,
             worker=name,
             interval_s=settings.interval_s,
-            clusters=self._tuned_clusters,
-            run=self._tune,
             failed=events.TUNING_FAILURES,
-            ended=lambda cluster, took_s, _: self._observer.time(
-                events.TUNING_TIME, took_s, cluster
-            ),
-            observer=self._observer,
+            observer=observer,
         )
-        """The thread that runs the cycles."""
 
     # Cycles
 
-    def _tuned_clusters(self) -> Iterator[str]:
+    def clusters(self) -> Iterator[str]:
         """Read the policies in force, and yield the clusters that have some."""
         self.policies.refresh()
         self._fleet.refresh_globals()
@@ -76,15 +70,18 @@ class Tuner:
             if self.policies.program(cluster) is not None:
                 yield cluster
 
-    def _tune(self, cluster: str, turn: TuningTurn) -> None:
+    def run_cluster(self, cluster: str, turn: TuningTurn) -> None:
         program = self.policies.program(cluster)
         if program is not None:  # else its policies were withdrawn meanwhile
             parameters = self.policies.parameters(cluster)
             diagnostics = self._tuning_of(cluster).tune(program, parameters, turn)
             self._diagnostics.report(cluster, diagnostics, self.policies.generation)
 
+    def ended(self, cluster: str, took_s: float, found: None) -> None:
+        self._observer.time(events.TUNING_TIME, took_s, cluster)
+
     def _tuning_of(self, cluster: str) -> ClusterTuning:
-        return self._clusters.setdefault(cluster, ClusterTuning(cluster, self._deps))
+        return self._tunings.setdefault(cluster, ClusterTuning(cluster, self._deps))
 
     # Statistics
 
@@ -113,14 +110,10 @@ class Tuner:
         program, parameters = self.policies.program(cluster), self.policies.parameters(cluster)
         return self._tuning_of(cluster).sample(record, program, parameters)
 
-    def turns(self) -> list[str]:
-        """The clusters whose turn this worker had last, as far as it has read."""
-        return self.policies.records.held_by(self.task.worker)
-
     def describe(self) -> dict[str, object]:
         """Return the policies in force, the alarms, and the turn of each cluster."""
         turns = msgspec.to_builtins(dict(self.policies.records.turns))
-        return {"tuner": self.task.worker, "turns": turns, **self.policies.describe()}
+        return {"tuner": self.worker, "turns": turns, **self.policies.describe()}
 
 
 class DiagnosticLog:

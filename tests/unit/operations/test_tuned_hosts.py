@@ -67,7 +67,7 @@ def test_hosts_have_the_times_of_their_cycle_and_how_much_was_set(world, scenari
     now_s = scenario.world.clock.time_s()
     found = listed(world)
     times = {"reported_at": at(now_s), "cycle_at": at(now_s), "notified_at": at(now_s)}
-    assert {each.pop("worker") for each in found} == {scenario.tuner.task.worker}
+    assert {each.pop("worker") for each in found} == {scenario.tuner.worker}
     assert {each.pop("cycle") for each in found} == {scenario.agents.casts[-1]["cycle"] + 15_000}
     assert found == [
         {"uuid": "uuid-a", "name": "a", "cluster": "default", "outputs": 5, "held": 2}

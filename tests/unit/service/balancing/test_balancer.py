@@ -295,14 +295,14 @@ def test_two_workers_at_once_ask_for_one_migration(scenario):
         if not asked:
             scenario.world.clock.advance(2 * INTERVAL_S)
             asked.append(None)
-            other.task.run_due()
+            other.run_due()
         return original(cluster, change)
 
     scenario.balancer._deps.ledgers.change = overtaken
     scenario.world.clock.advance(LIMITS.longest_wait_s)
     scenario.report()
     before = len(scenario.target.asked)
-    scenario.balancer.task.run_due()
+    scenario.balancer.run_due()
     found = [each.vm for each in scenario.target.asked[before:]]
     assert len(found) == len(set(found)) and "v2" in found
 
@@ -337,7 +337,7 @@ def test_a_state_that_cannot_be_reached_is_tried_again(scenario, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(state, "changes", away)
-        assert scenario.balancer.task.run_due() == INTERVAL_S
+        assert scenario.balancer.run_due() == INTERVAL_S
     assert first_asked(scenario) == "v2"
 
 
@@ -378,9 +378,9 @@ def test_records_of_a_newer_release_are_ignored(scenario):
 
 def test_without_an_interval_there_is_no_balancing():
     off = Scenario(interval_s=0).balancer
-    off.task.start()
-    assert not off.task.is_running
-    off.task.stop()
+    off.start()
+    assert not off.is_running
+    off.stop()
 
 
 def test_the_dump_has_turns_ledgers_and_last_rounds_without_a_lock(scenario):
@@ -409,5 +409,5 @@ def test_the_worker_with_the_turn_counts_hosts_by_state(scenario):
     assert scenario.balancer.hosts() == {"default": expected}
 
     other = scenario.another()
-    other.task.run_due()
+    other.run_due()
     assert other.hosts() is None

@@ -246,7 +246,7 @@ def test_a_batch_that_always_fails_is_dropped_and_the_next_is_written(office, ca
 
 def test_a_full_batch_is_written_at_once(office, monkeypatch):
     woken = []
-    monkeypatch.setattr(office.recorder.task, "wake", lambda: woken.append(True))
+    monkeypatch.setattr(office.recorder, "wake", lambda: woken.append(True))
     office.world.report(host("a", vcpus=10_000, memory_mb=10_000, local_gb=10))
     office.recorder._max_waiting = 10_000
     decided = office.world.ask("i0", memory_mb=1)
@@ -260,7 +260,7 @@ def test_a_full_batch_is_written_at_once(office, monkeypatch):
 
 def test_a_stop_writes_what_waits(office):
     office.world.report(host("a"))
-    office.recorder.task.start()
+    office.recorder.start()
     office.world.ask("i1")
     office.recorder.stop()
     assert [each.outline.instances for each in office.records()] == [("i1",)]

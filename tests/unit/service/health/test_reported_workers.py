@@ -75,7 +75,7 @@ def test_who_says_nothing_any_more_is_forgotten_and_who_stops_at_once(world):
     assert [each.name for each in reader.read()] == ["a", "b"]
     world.clock.advance(2)
     assert [each.name for each in reader.read()] == ["b"]
-    second.task.start()
+    second.start()
     second.stop()
     assert reader.read() == []
     assert world.state.changes(reports.SCOPE, Seen()).entries == []

@@ -15,44 +15,50 @@ SCOPE = "@work"
 INTERVAL_S = 10.0
 
 
-class Worker:
+class Worker(ClusterTurns[Turn, str]):
     """Notes what it does in its turns, and what it is told of them."""
 
     def __init__(self, world: World, name: str, *clusters: str, observer: Observer) -> None:
         self.clock = world.clock
+        self.known = clusters
         self.done: list[str] = []
-        self.ended: list[tuple[str, float, str | None]] = []
-        self.not_ours: list[str] = []
+        self.all_ended: list[tuple[str, float, str | None]] = []
+        self.of_others: list[str] = []
         self.failures: dict[str, Exception] = {}
         self.takes_s = 0.0
         self.records = TurnRecords(SCOPE, Turn)
-        self.turns = ClusterTurns(
+        super().__init__(
             "work",
             self.records,
             world.state,
             world.clock,
             worker=name,
             interval_s=INTERVAL_S,
-            clusters=lambda: clusters,
-            run=self._run,
             failed=events.TUNING_FAILURES,
-            ended=lambda *what: self.ended.append(what),
-            not_ours=self.not_ours.append,
             observer=observer,
         )
 
-    def _run(self, cluster: str, turn: Turn) -> str:
-        assert turn == Turn(self.turns.worker, self.clock.time_s())
+    def clusters(self) -> tuple[str, ...]:
+        return self.known
+
+    def ended(self, cluster: str, took_s: float, found: str | None) -> None:
+        self.all_ended.append((cluster, took_s, found))
+
+    def not_ours(self, cluster: str) -> None:
+        self.of_others.append(cluster)
+
+    def run_cluster(self, cluster: str, turn: Turn) -> str:
+        assert turn == Turn(self.worker, self.clock.time_s())
         self.clock.advance(self.takes_s)
         if cluster in self.failures:
             raise self.failures[cluster]
         self.done.append(cluster)
         return f"found in {cluster}"
 
-    def run_due(self) -> tuple[float, list[str]]:
+    def work(self) -> tuple[float, list[str]]:
         """The seconds that it wants to wait, and the clusters whose work it did."""
         self.done = []
-        return self.turns.run_due(), self.done
+        return self.run_due(), self.done
 
 
 @pytest.fixture
@@ -74,17 +80,17 @@ def pair(world, observed) -> tuple[Worker, Worker]:
 
 def test_a_turn_stays_with_its_worker_until_that_misses_one(world, pair):
     first, second = pair
-    assert first.run_due() == (INTERVAL_S, ["a", "b"])
+    assert first.work() == (INTERVAL_S, ["a", "b"])
     world.clock.advance(INTERVAL_S - 4)
-    assert first.run_due() == (4, [])
-    assert second.run_due() == (INTERVAL_S, []), "it may have it in 14 s, and looks before"
+    assert first.work() == (4, [])
+    assert second.work() == (INTERVAL_S, []), "it may have it in 14 s, and looks before"
     world.clock.advance(4)
-    assert second.run_due() == (INTERVAL_S, [])
-    assert first.run_due() == (INTERVAL_S, ["a", "b"])
+    assert second.work() == (INTERVAL_S, [])
+    assert first.work() == (INTERVAL_S, ["a", "b"])
     world.clock.advance(2 * INTERVAL_S)
-    assert second.run_due() == (INTERVAL_S, ["a", "b"])
-    assert first.run_due() == (INTERVAL_S, [])
-    assert (first.not_ours, second.not_ours) == (["a", "b"], ["a", "b"] * 2)
+    assert second.work() == (INTERVAL_S, ["a", "b"])
+    assert first.work() == (INTERVAL_S, [])
+    assert (first.of_others, second.of_others) == (["a", "b"], ["a", "b"] * 2)
 
 
 def test_of_two_that_take_a_turn_at_once_one_gets_it(world, pair, monkeypatch):
@@ -93,35 +99,35 @@ def test_of_two_that_take_a_turn_at_once_one_gets_it(world, pair, monkeypatch):
 
     def overtaken(*what):
         monkeypatch.setattr(world.state, "write", write)
-        second.run_due()
+        second.work()
         return write(*what)
 
     monkeypatch.setattr(world.state, "write", overtaken)
-    assert first.run_due() == (INTERVAL_S, [])
+    assert first.work() == (INTERVAL_S, [])
     assert second.done == ["a", "b"]
 
 
 def test_a_worker_that_starts_again_is_another(world, observed):
-    Worker(world, "w1", "a", observer=observed).run_due()
+    Worker(world, "w1", "a", observer=observed).work()
     again = Worker(world, "w1", "a", observer=observed)
     world.clock.advance(INTERVAL_S)
-    assert again.run_due() == (INTERVAL_S, [])
+    assert again.work() == (INTERVAL_S, [])
 
 
 def test_a_turn_from_the_future_is_void(world, pair):
     first, second = pair
-    first.run_due()
+    first.work()
     world.clock.advance(-3600)
-    assert second.run_due() == (INTERVAL_S, ["a", "b"])
+    assert second.work() == (INTERVAL_S, ["a", "b"])
 
 
 def test_a_failure_of_one_cluster_affects_no_other(pair, observed, caplog):
     first, _ = pair
     first.failures["a"] = ZeroDivisionError()
     first.takes_s = 3.0
-    assert first.run_due() == (INTERVAL_S - 3, ["b"])
+    assert first.work() == (INTERVAL_S - 3, ["b"])
     assert observed.of(events.TUNING_FAILURES) == {"a": 1}
-    assert first.ended == [("a", 3.0, None), ("b", 3.0, "found in b")]
+    assert first.all_ended == [("a", 3.0, None), ("b", 3.0, "found in b")]
     assert "Work of cluster a failed" in caplog.text
     assert ("state failed",) not in observed.events
 
@@ -129,8 +135,8 @@ def test_a_failure_of_one_cluster_affects_no_other(pair, observed, caplog):
 def test_without_the_state_all_wait(pair, observed, caplog):
     first, _ = pair
     first.failures["a"] = StateUnavailable("away")
-    assert first.run_due() == (INTERVAL_S, [])
-    assert (observed.of(events.TUNING_FAILURES), first.ended) == ({}, [])
+    assert first.work() == (INTERVAL_S, [])
+    assert (observed.of(events.TUNING_FAILURES), first.all_ended) == ({}, [])
     assert observed.events == [("state failed",)]
     assert caplog.records == [], "the watched state logs it"
 
@@ -138,11 +144,11 @@ def test_without_the_state_all_wait(pair, observed, caplog):
 def test_work_that_takes_longer_than_the_interval_goes_on_at_once(pair):
     first, _ = pair
     first.takes_s = INTERVAL_S + 1
-    assert first.run_due() == (0.0, ["a", "b"])
-    assert first.run_due() == (0.0, ["a", "b"])
+    assert first.work() == (0.0, ["a", "b"])
+    assert first.work() == (0.0, ["a", "b"])
 
 
 def test_nothing_new_begins_once_it_is_to_stop(pair):
     first, _ = pair
-    first.turns.stop()
-    assert first.run_due() == (INTERVAL_S, [])
+    first.stop()
+    assert first.work() == (INTERVAL_S, [])

@@ -42,7 +42,7 @@ def test_workers_are_known_while_they_renew(world):
 def test_a_worker_that_stops_is_forgotten_at_once(world):
     first = worker(world, "a")
     first.renew()
-    first.task.start()
+    first.start()
     first.stop()
     assert names(world) == []
 

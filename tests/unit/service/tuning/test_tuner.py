@@ -66,7 +66,7 @@ def test_cycles_are_an_interval_apart(scenario):
     scenario.cycle()
     scenario.cycle()
     assert scenario.cycle(after_s=14.0) == []
-    assert scenario.tuner.task.run_due() == pytest.approx(1.0)
+    assert scenario.tuner.run_due() == pytest.approx(1.0)
     assert scenario.cycle(after_s=1.0)
 
 
@@ -121,9 +121,9 @@ def test_a_turn_from_the_future_is_void(scenario):
     scenario.world.clock.advance(-3600)
     scenario.world.clock.advance(INTERVAL_S)
     scenario.agents.report()
-    scenario.tuner.task.run_due()
+    scenario.tuner.run_due()
     scenario.world.clock.advance(INTERVAL_S)
-    scenario.tuner.task.run_due()
+    scenario.tuner.run_due()
     assert scenario.agents.casts[-1]["cycle"] > last
 
 
@@ -154,7 +154,7 @@ def test_a_vm_that_migrates_keeps_its_state(scenario):
     scenario.agents.report("a")
     scenario.world.clock.advance(INTERVAL_S)
     scenario.agents.report("b")
-    scenario.tuner.task.run_due()
+    scenario.tuner.run_due()
     sent = {each["host"]: sorted(each["vms"]) for each in scenario.agents.casts}
     assert sent == {"a": ["v2"], "b": ["v1", "v3"]}
     assert scenario.agents.balloons["b"]["v1"] == 850.0
@@ -165,11 +165,11 @@ def test_a_host_that_does_not_report_is_not_tuned(scenario):
     for _ in range(5):
         scenario.world.clock.advance(INTERVAL_S)
         scenario.agents.report("a")
-        scenario.tuner.task.run_due()
+        scenario.tuner.run_due()
     del scenario.agents.casts[:]
     scenario.world.clock.advance(INTERVAL_S)
     scenario.agents.report("a")
-    scenario.tuner.task.run_due()
+    scenario.tuner.run_due()
     assert {each["host"] for each in scenario.agents.casts} <= {"a"}
     assert stored(scenario).keys() == {"m:uuid-a", "m:uuid-b"}
 
@@ -314,8 +314,8 @@ def test_without_the_state_tuning_waits(scenario, monkeypatch, caplog):
     scenario.cycle()
     with monkeypatch.context() as patched:
         patched.setattr(scenario.world.state, "changes", away)
-        scenario.tuner.task.run_due()
-        scenario.tuner.task.run_due()
+        scenario.tuner.run_due()
+        scenario.tuner.run_due()
     assert caplog.records == [], "the watched state logs it"
     assert scenario.cycle()
 
@@ -418,7 +418,7 @@ def test_averages_are_over_reports_and_not_over_cycles():
             each["vms"]["v3"]["cpu.quota"] for each in scenario.cycle() if each["host"] == "b"
         ]
         scenario.world.clock.advance(INTERVAL_S)
-        scenario.tuner.task.run_due()  # without a new report
+        scenario.tuner.run_due()  # without a new report
     assert quotas == [10.0, 15.0, 20.0, 60.0]
 
 
@@ -455,9 +455,9 @@ def test_without_an_interval_there_is_no_tuning(scenario):
         scenario.world.fleet, scenario.files, scenario.agents, scenario.world.clock,
         settings=type(scenario.settings)(interval_s=0.0),
     )  # fmt: skip
-    off.task.start()
-    assert not off.task.is_running
-    off.task.stop()
+    off.start()
+    assert not off.is_running
+    off.stop()
 
 
 def test_records_of_a_newer_release_are_ignored(scenario):

@@ -42,7 +42,7 @@ def tuned():
         scenario.agents.balloons = {"a": dict.fromkeys(vms, 0.0)}
         scenario.agents.report()
         before = len(scenario.agents.casts)
-        scenario.tuner.task.run_due()
+        scenario.tuner.run_due()
         casts = scenario.agents.casts[before:]
         sent.append({key: casts[0][key] for key in ("outputs", "vms", "disks")} if casts else {})
         replica = scenario.world.fleet.cluster("default")
