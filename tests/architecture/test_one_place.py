@@ -1,4 +1,4 @@
-"""What is added in one place is everywhere: a field of a resource, an event, an option."""
+"""What is added in one place is everywhere: a field, an event with its fix, an alert, an option."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -49,11 +50,18 @@ print(json.dumps({
 """
 
 
+EVENT = """
+SHELVES: Final = Count("shelves_total", "shelves that fell", ("shelf",),
+    troubles={"": Trouble("shelves fell", "SchedulerSlow", "Put them up")})
+"""
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     for name in ("docs", "scheduler_worker", "tools"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("etc", "examples", "tests"):
+    shutil.copytree(ROOT / "etc/prometheus", tmp_path / "etc/prometheus")
+    for name in ("examples", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
 
@@ -88,11 +96,7 @@ def test_a_field_of_a_resource_is_added_in_one_place(copy: Path) -> None:
 
 
 def test_an_event_is_added_in_one_place(copy: Path) -> None:
-    event = (
-        'SHELVES: Final = Count("shelves_total", "shelves that fell", ("shelf",),\n'
-        '    troubles={"": Trouble("shelves fell", "SchedulerSlow", "Put them up")})'
-    )
-    insert(copy / "scheduler_worker/events.py", "# The REST API\n", event)
+    insert(copy / "scheduler_worker/events.py", "# The REST API\n", EVENT)
     found = json.loads(run(copy, "-c", HAPPENS))
     assert found["metrics"]
     assert found["Health"] == [
@@ -103,6 +107,45 @@ def test_an_event_is_added_in_one_place(copy: Path) -> None:
     run(copy, "tools/reference")
     row = "| `scheduler_shelves_total` | counter | `shelf` | shelves that fell |"
     assert row in (copy / "docs/monitoring.md").read_text()
+
+
+def test_a_remedy_is_changed_in_one_place(copy: Path) -> None:
+    remedies = copy / "scheduler_worker/mends.py"
+    remedies.write_text(remedies.read_text() + '\nSTATE = "Put the shelf up"\n')
+    (copy / "w.conf").write_text(
+        "[DEFAULT]\ntransport_url = rabbit://127.0.0.1:1/\n[state]\nurl = redis://127.0.0.1:1/\n"
+    )
+    doctor = (
+        "from scheduler_worker.cli.ctl import main; main(['doctor', '--config-file', 'w.conf'])"
+    )
+    assert ". Put the shelf up" in run(copy, "-c", doctor)
+    health = HAPPENS.replace('SHELVES, "upper"', "STATE_ERRORS")
+    assert "Put the shelf up (" in json.loads(run(copy, "-c", health))["Health"][2]
+
+
+def test_an_alert_is_added_in_one_place(copy: Path) -> None:
+    insert(copy / "scheduler_worker/events.py", "# The REST API\n", EVENT)
+    alert = (
+        '    Alert("SchedulerShelves", "warning",\n'
+        '          rare(events.SHELVES, "5m", "shelf", shelf="!low"), "1m",\n'
+        '          "Shelf {{ $labels.shelf }} falls", "Books lie on the floor."),'
+    )
+    insert(copy / "tools/reference/alerts.py", ")  # fmt: skip\n", alert)
+    run(copy, "tools/reference")
+    [group] = yaml.safe_load((copy / "etc/prometheus/alerts.yaml").read_text())["groups"]
+    name = 'scheduler_shelves_total{shelf!="low"}'
+    assert group["rules"][-1] == {
+        "alert": "SchedulerShelves",
+        "expr": f"sum by (shelf) (increase({name}[5m])) > 0\nor\n"
+        f"sum by (shelf) ({name} unless {name} offset 5m) > 0",
+        "for": "1m",
+        "labels": {"severity": "warning"},
+        "annotations": {
+            "summary": "Shelf {{ $labels.shelf }} falls",
+            "description": "Books lie on the floor.",
+            "runbook": "docs/runbook.md#schedulershelves",
+        },
+    }
 
 
 def test_an_option_is_added_in_one_place(copy: Path) -> None:

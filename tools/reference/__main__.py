@@ -1,12 +1,13 @@
-"""Regenerate the pages about units and operations: ``python tools/reference``."""
+"""Regenerate the pages and the alerts that follow from the code: ``python tools/reference``."""
 
 import sys
 from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from reference.operations import with_tables  # noqa: E402 - the line above makes it importable
+from reference.alerts import rules  # noqa: E402 - the line above makes it importable
+from reference.operations import with_tables  # noqa: E402
 from reference.pages import pages  # noqa: E402
 
-for path, text in (pages() | with_tables()).items():
+for path, text in (pages() | with_tables() | rules()).items():
     path.write_text(text)
