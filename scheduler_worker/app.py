@@ -24,7 +24,7 @@ from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.watched import WatchedState
 from scheduler_worker.components import Component, Components, Hook
 from scheduler_worker.conf import Configuration, Settings
-from scheduler_worker.errors import ConfigError, SchedulerWorkerError
+from scheduler_worker.errors import ConfigError, RequestError, SchedulerWorkerError
 from scheduler_worker.factories import FILTERS, WEIGHERS, open_bus, open_state, registered
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.monitoring import FeedLoad, Load, Monitor, log_config, stalled
@@ -39,7 +39,7 @@ from scheduler_worker.rpc import bind, transport
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.dry_run import CopiedRequests
 from scheduler_worker.rpc.nova import NovaEndpoint, baseapi
-from scheduler_worker.rpc.server import Server
+from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.taking_over import TakingOver
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire
@@ -200,13 +200,13 @@ class Worker:
             self.scheduler, self.fleet, self._clock, settings=settings, observer=self.monitor
         )
 
-    def _build_server(self) -> Server:
+    def _build_server(self) -> QueueServer:
         settings = self.settings.rpc
         if self.dry_run is not None and self.settings.dry_run is not None:
             return self.bus.copies(
                 settings.topic,
                 self.settings.host,
-                CopiedRequests(self.dry_run).take,
+                CopiedRequests(self.dry_run),
                 max_messages=self.settings.dry_run.max_requests,
                 limits=settings.deliveries,
                 observer=self.monitor,
@@ -396,7 +396,7 @@ class Worker:
     def drain(self) -> None:
         """Take no more requests off the topic's queue; finish those in hand, and go on otherwise.
 
-        Idempotent; a restart ends it. Raises RequestError where the server cannot do so.
+        Idempotent; a restart ends it. Raises RequestError in a dry run.
         """
         self._take_requests(wanted=False)
 
@@ -405,6 +405,8 @@ class Worker:
         self._take_requests(wanted=True)
 
     def _take_requests(self, *, wanted: bool) -> None:
+        if self.dry_run is not None:
+            raise RequestError("worker", "in a dry run a worker takes no requests")
         self._server.take_requests(wanted)
         if self.facts.is_drained is wanted:
             self._presence.set_drained(not wanted)

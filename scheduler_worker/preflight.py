@@ -30,6 +30,7 @@ from scheduler_worker.factories import (
 )
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc import transport
+from scheduler_worker.rpc.dispatcher import Dispatcher
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.service.policies.units import nova_pipeline
@@ -195,7 +196,7 @@ def _check_bus(conf: Configuration, settings: Settings) -> None:
             bus.copies(
                 rpc.topic,
                 settings.host,
-                lambda _message: None,
+                Dispatcher((), to_wire),
                 max_messages=settings.dry_run.max_requests,
                 limits=rpc.deliveries,
                 observer=Observer(),

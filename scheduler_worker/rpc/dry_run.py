@@ -7,8 +7,9 @@ from typing import Any
 
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.rpc.contract import Context
-from scheduler_worker.rpc.dispatcher import Message, context_of
+from scheduler_worker.rpc.dispatcher import Dispatcher, Message, Result, context_of
 from scheduler_worker.rpc.nova import decode_request
+from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.service.simulation.dry_run import DryRun
 
 LOG = logging.getLogger(__name__)
@@ -16,22 +17,30 @@ LOG = logging.getLogger(__name__)
 _METHOD = "select_destinations"
 
 
-class CopiedRequests:
-    """Takes copies of all messages of the topic; only requests for hosts matter."""
+class CopiedRequests(Dispatcher):
+    """Takes copies of all messages of the topic; only requests for hosts matter.
+
+    What cannot be decided is logged, and nobody is answered.
+    """
 
     def __init__(self, dry_run: DryRun) -> None:
+        super().__init__((), to_wire)
         self._dry_run = dry_run
 
-    def take(self, message: Message) -> None:
-        """Decide a copy; what cannot be decided is logged. Answers nobody."""
-        if message.method != _METHOD or message.namespace is not None:
-            return
-        context = context_of(message)
-        try:
-            self._take(context, message.args)
-        except SchedulerWorkerError as error:
-            LOG.warning("Dry run: request %s is not decided here: %s", context.request_id, error)
-            self._dry_run.leave_out()
+    async def serve(self, message: Message, **_: Any) -> Result:
+        """Decide a copy; never raises."""
+        if message.method == _METHOD and message.namespace is None:
+            context = context_of(message)
+            try:
+                self._take(context, message.args)
+            except SchedulerWorkerError as error:
+                LOG.warning(
+                    "Dry run: request %s is not decided here: %s", context.request_id, error
+                )
+                self._dry_run.leave_out()
+            except Exception:
+                LOG.exception("Dry run: request %s is left out", context.request_id)
+        return Result()
 
     def _take(self, context: Context, args: Any) -> None:
         arguments = args if isinstance(args, dict) else {}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from scheduler_worker.components import Periodic
 from scheduler_worker.errors import StateUnavailable
-from scheduler_worker.rpc.server import Server
+from scheduler_worker.rpc.serving.server import QueueServer
 
 _LOOK_S, _DONE_S = 0.5, 3600.0
 
@@ -18,7 +18,7 @@ _LOOK_S, _DONE_S = 0.5, 3600.0
 class TakingOver(Periodic):
     """Has a server come first when requests can be decided."""
 
-    def __init__(self, server: Server, unready: Callable[[], str | None]) -> None:
+    def __init__(self, server: QueueServer, unready: Callable[[], str | None]) -> None:
         """``unready`` says why requests must not be decided, and raises StateUnavailable."""
         super().__init__("taking over", self.run_due, _LOOK_S)
         self._server = server

@@ -35,14 +35,12 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.redaction import MASK
 from scheduler_worker.rpc.amqp.check import QueueUse, queue_use, refusals
 from scheduler_worker.rpc.amqp.connection import BrokerConnection
-from scheduler_worker.rpc.amqp.copies import Copies
-from scheduler_worker.rpc.amqp.copies import Limits as CopyLimits
+from scheduler_worker.rpc.amqp.copies import CopyConnection
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, amqp_settings
 from scheduler_worker.rpc.contract import Endpoint, check_names
 from scheduler_worker.rpc.defaults import DEFAULTS, EMBEDDED_URL, RABBIT_DEFAULTS
-from scheduler_worker.rpc.dispatcher import Dispatcher, Message, Translate
+from scheduler_worker.rpc.dispatcher import Dispatcher, Translate
 from scheduler_worker.rpc.oslo import AWAY, failed, oslo_messaging
-from scheduler_worker.rpc.server import Server
 from scheduler_worker.rpc.serving.connection import Open
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames
@@ -132,12 +130,12 @@ class Bus:
         observer: Observer | None = None,
         stuck_after_s: float = STUCK_S,
         comes_first: bool = True,
-    ) -> Server:
+    ) -> QueueServer:
         """A server, not yet started, for a topic, for ``topic.server``, and for its fanout.
 
         ``slots`` requests are worked on at a time. ``translate`` encodes an exception of a handler.
         Work that takes longer than ``stuck_after_s`` is a problem of the server. Without
-        ``comes_first`` other consumers of the topic go before it, until :meth:`.Server.come_first`.
+        ``comes_first`` other consumers of the topic go before it, until it is told to come first.
         Raises ConfigError for options that it does not support.
         """
         if self._transport.conf.rpc_ping_enabled:
@@ -169,24 +167,27 @@ class Bus:
         self,
         topic: str,
         server: str,
-        take: Callable[[Message], None],
+        dispatcher: Dispatcher,
         *,
         max_messages: int,
         limits: DeliveryLimits,
         observer: Observer,
-    ) -> Server:
-        """A server, not yet started, that gives ``take`` a copy of each message of a topic.
+    ) -> QueueServer:
+        """A server, not yet started, whose dispatcher gets a copy of each message of a topic.
 
-        Others serve the topic meanwhile. Raises ConfigError where the bus is not RabbitMQ.
+        Others serve the topic meanwhile, and answer.
+
+        Raises ConfigError where the bus is not RabbitMQ.
         """
         if not self._is_rabbit:
             raise ConfigError("[dry_run] enabled needs a [DEFAULT] transport_url with rabbit://")
-        return Copies(
-            self._amqp_settings(),
-            QueueNames(self._exchange, topic, server),
-            take,
-            limits=CopyLimits(max_messages, limits.max_message_bytes),
-            observer=observer,
+        names, settings = QueueNames(self._exchange, topic, server), self._amqp_settings()
+        bounds = {"max_messages": max_messages, "max_message_bytes": limits.max_message_bytes}
+        openers: list[Open] = [
+            partial(CopyConnection, settings, each, names, **bounds) for each in settings.brokers
+        ]
+        return QueueServer(
+            openers, settings, names, dispatcher, slots=1, limits=limits, observer=observer
         )
 
     def refusals(self, topic: str, server: str) -> Iterator[tuple[str, str | None]]:

@@ -18,7 +18,7 @@ from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import State
 from scheduler_worker.rpc.contract import Endpoint
-from scheduler_worker.rpc.server import Server
+from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.transport import Bus, Client
 from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.handlers import Gate
@@ -31,7 +31,7 @@ from .policy_stores import DATABASES, Databases, opened
 
 SCOPE = "rack 1"
 T = TypeVar("T")
-Serve = Callable[..., Server]
+Serve = Callable[..., QueueServer]
 
 
 class Engine:
@@ -218,7 +218,7 @@ def serve(bus: Bus, topic: str) -> Iterator[Serve]:
         namespace: str | None = None,
         version: str = "1.0",
         **options: Any,
-    ) -> Server:
+    ) -> QueueServer:
         endpoint = Endpoint(namespace, version, methods)
         server = bus.server(topic, name, [endpoint], translate=to_wire, **options)
         server.start()

@@ -176,7 +176,7 @@ def test_a_connection_that_is_lost_is_made_again(cloud, bed, rabbit_server):
     with bed.started() as worker:
         first = {each for each in bed.queues() if "_dry_run_" in each}
         rabbit_server.control("close_all_connections", "-p", bed.vhost, "test")
-        worker.await_log("No copies of requests arrive")
+        worker.await_log("The connection to RabbitMQ is lost")
         eventually(lambda: len({e for e in bed.queues() if "_dry_run_" in e} - first) == 1)
         instance = bed.scheduler.ask(flavor={"vcpus": 1, "memory_mb": 900_000, "root_gb": 1})
         cloud.boot("a1", uuid=instance)

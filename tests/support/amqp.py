@@ -19,7 +19,7 @@ from amqp.exceptions import NotFound
 from scheduler_worker import conf
 from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.contract import Endpoint
-from scheduler_worker.rpc.server import Server
+from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.serving.settings import DeliveryLimits
 from scheduler_worker.rpc.transport import Bus, Client
 from scheduler_worker.rpc.wire_errors import to_wire
@@ -244,7 +244,7 @@ class Stage:
         endpoints: Sequence[Endpoint] = (),
         comes_first: bool = True,
         **options: Any,
-    ) -> Server:
+    ) -> QueueServer:
         """A server, not yet started; stopped with the stage. ``endpoints`` are served besides."""
         server = self.bus(url, **options).server(
             self.topic,
@@ -259,7 +259,7 @@ class Stage:
         self._open.callback(server.stop, 1.0)
         return server
 
-    def serve(self, methods: Mapping[str, Handler], **options: Any) -> Server:
+    def serve(self, methods: Mapping[str, Handler], **options: Any) -> QueueServer:
         server = self.server(methods, **options)
         server.start()
         return server

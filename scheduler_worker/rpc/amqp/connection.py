@@ -115,14 +115,19 @@ class BrokerConnection:
         )
         with translated(broker, names, self.close):
             self._amqp.connect()
-            queues = QueueDeclarations(self._amqp.channel, settings, names)
-            self.vanished = queues.missing() if is_reconnect else frozenset[str]()
+            self.vanished = self._open(is_reconnect=is_reconnect)
             """Queues that no longer existed, with what was in them."""
-            queues.declare()
-            self._channel = queues.channel
-            self._open_publisher()
-            self._pings = open_ping_channel(self._amqp, names.own_queue)
             self._amqp.transport.cork()
+
+    def _open(self, *, is_reconnect: bool) -> frozenset[str]:
+        """Declare the queues and open the channels; returns the queues that were lost."""
+        queues = QueueDeclarations(self._amqp.channel, self._settings, self._names)
+        vanished = queues.missing() if is_reconnect else frozenset[str]()
+        queues.declare()
+        self._channel = queues.channel
+        self._open_publisher()
+        self._pings = open_ping_channel(self._amqp, self._names.own_queue)
+        return vanished
 
     def fileno(self) -> int:
         return int(self._amqp.transport.sock.fileno())

@@ -35,7 +35,7 @@ _LASTED_S = 10.0
 
 
 class QueueServer:
-    """Serves a dispatcher's methods from ``start`` until ``stop``; implements ``Server``.
+    """Serves a dispatcher's methods from ``start`` until ``stop``.
 
     ``openers`` open the connection, to one broker each, and are tried in turn.
     """
@@ -135,12 +135,20 @@ class QueueServer:
         return drained
 
     def take_requests(self, wanted: bool) -> None:
-        """Take messages from the topic's queue, or no more of them; see ``Server``. Idempotent."""
+        """Take messages from the topic's queue, which all servers share, or no more of them.
+
+        What was taken is finished. The server's own queue and the fanout are always served.
+        Returns at once. Idempotent.
+        """
         self._takes_requests = wanted
         self._loop.call_soon(self._consume_as_wanted)
 
     def come_first(self) -> None:
-        """Have the broker prefer us to other consumers of the topic's queue; see ``Server``."""
+        """From now on take requests before other programs that consume the topic's queue.
+
+        For servers that were made to come last. Returns at once; does nothing where the broker
+        cannot tell consumers apart. Idempotent.
+        """
         if not self._comes_first:
             self._comes_first = True
             self._loop.call_soon(self._consume_first)
