@@ -3,8 +3,7 @@
 import pytest
 
 from scheduler_worker.rpc.nova import baseapi
-from scheduler_worker.rpc.serving.queue_delay import QueueDelay
-from scheduler_worker.rpc.serving.throughput import Throughput
+from scheduler_worker.rpc.serving.queue_delay import QueueDelay, Throughput
 from tests.support.amqp import Stage
 from tests.support.foreign import ForeignServer
 from tests.support.handlers import SOON_S, eventually, in_thread

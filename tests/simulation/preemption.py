@@ -20,7 +20,7 @@ _PREEMPTED = (
     "scheduler_worker.service.",
     "scheduler_worker.rpc.slots",
     "scheduler_worker.rpc.serving.execution",
-    "scheduler_worker.rpc.serving.extra_consumers",
+    "scheduler_worker.rpc.serving.execution",
     "scheduler_worker.rpc.serving.deliveries",
     "scheduler_worker.rpc.serving.handling",
     "scheduler_worker.rpc.serving.server",

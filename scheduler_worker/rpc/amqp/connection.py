@@ -16,15 +16,20 @@ import amqp
 from amqp import spec
 
 from scheduler_worker.errors import BusUnavailable
-from scheduler_worker.rpc.amqp import contents, frames, properties
-from scheduler_worker.rpc.amqp.contents import Content, Signature
+from scheduler_worker.rpc.amqp import frames, properties
+from scheduler_worker.rpc.amqp.frames import Content, Signature
 from scheduler_worker.rpc.amqp.ping_channel import PING, PingChannel, open_ping_channel
 from scheduler_worker.rpc.amqp.properties import DELIVERIES, EXPIRES, SENDER, Properties
-from scheduler_worker.rpc.amqp.protocol import ProtocolConnection, lost_on_error, translated
+from scheduler_worker.rpc.amqp.protocol import (
+    CONNECT_S,
+    STALLED_S,
+    ProtocolConnection,
+    lost_on_error,
+    translated,
+)
 from scheduler_worker.rpc.amqp.publisher import ConfirmingPublisher, Publication
 from scheduler_worker.rpc.amqp.queues import QueueDeclarations, needs
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker
-from scheduler_worker.rpc.amqp.stream import CONNECT_S, STALLED_S
 from scheduler_worker.rpc.serving import envelope
 from scheduler_worker.rpc.serving.connection import (
     ConnectionLostError,
@@ -215,11 +220,11 @@ class BrokerConnection:
         elif content.signature == frames.BASIC_DELIVER:
             self._delivered(content)
         elif self._publisher is not None:
-            _why, queue = contents.returned(content.arguments)
+            _why, queue = frames.returned(content.arguments)
             self._publisher.returned(queue, content.body)
 
     def _delivered(self, content: Content) -> None:
-        delivery = contents.delivered(content.arguments)
+        delivery = frames.delivered(content.arguments)
         queue = self._consumed[delivery.consumer]
         read = properties.read(content.properties)
         since_s = time.monotonic() - self._waited_s(queue)
@@ -243,7 +248,7 @@ class BrokerConnection:
         if self._publisher is None or channel != self._publisher.channel:
             return False
         if signature == frames.QUEUE_DECLARE_OK:
-            _queue, _messages, consumers = contents.queue_declared(arguments)
+            _queue, _messages, consumers = frames.queue_declared(arguments)
             self._on_consumers_counted(consumers)
             return True
         return self._publisher.received(signature, arguments)

@@ -12,16 +12,16 @@ from typing import Any
 
 import amqp
 
-from scheduler_worker.rpc.amqp import contents, properties
+from scheduler_worker.rpc.amqp import frames, properties
 from scheduler_worker.rpc.amqp.connection import BrokerConnection
-from scheduler_worker.rpc.amqp.contents import Content
+from scheduler_worker.rpc.amqp.frames import Content
 from scheduler_worker.rpc.amqp.protocol import translated
 from scheduler_worker.rpc.amqp.queues import needs
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, Broker
 from scheduler_worker.rpc.serving import envelope
-from scheduler_worker.rpc.serving.compression import DecompressionError, decompressed
 from scheduler_worker.rpc.serving.connection import ConnectionLostError, IncomingMessage
 from scheduler_worker.rpc.serving.deliveries import Ack, Command, DeadLetter, Republish, Requeue
+from scheduler_worker.rpc.serving.envelope import DecompressionError, decompressed
 from scheduler_worker.rpc.serving.settings import QueueNames
 from scheduler_worker.unique import unique_hex
 
@@ -85,7 +85,7 @@ class CopyConnection(BrokerConnection):
 
     def _delivered(self, content: Content) -> None:
         """Leave out what cannot be read; a copy has no expiry, for nobody waits for an answer."""
-        tag = contents.delivered(content.arguments).tag
+        tag = frames.delivered(content.arguments).tag
         most, compression = self._max_message_bytes, properties.read(content.properties).compression
         try:
             body = decompressed(content.body, compression, most)

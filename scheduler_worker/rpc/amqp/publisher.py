@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from scheduler_worker.rpc.amqp import contents, frames
-from scheduler_worker.rpc.amqp.contents import Signature
+from scheduler_worker.rpc.amqp import frames
+from scheduler_worker.rpc.amqp.frames import Signature
 from scheduler_worker.rpc.serving.connection import PublishOutcome
 
 
@@ -65,10 +65,10 @@ class ConfirmingPublisher:
     def received(self, signature: Signature, arguments: bytes) -> bool:
         """A method arrived on the channel; whether it was about publishing."""
         if signature in {frames.BASIC_ACK, frames.BASIC_NACK}:
-            number, multiple = contents.confirmation(arguments)
+            number, multiple = frames.confirmation(arguments)
             self._confirm(number, multiple, is_ack=signature == frames.BASIC_ACK)
         elif signature == frames.CHANNEL_CLOSE:
-            self._closed(*contents.channel_closed(arguments))
+            self._closed(*frames.channel_closed(arguments))
         else:
             return signature == frames.CHANNEL_OPEN_OK
         return True

@@ -2,10 +2,9 @@
 
 * ``server``: the thread that owns the connection: start, loop, reconnect, stop
 * ``handling``: the life of a message, with ``deliveries`` (what is in flight, and when it is
-  acknowledged; pure), ``execution``, ``extra_consumers``, ``slot_watch`` and ``undelivered``
-  (answers that are sent again)
-* ``admission``: which calls are begun, by ``queue_delay`` and ``throughput`` (both pure)
+  acknowledged; pure), ``execution`` and ``undelivered`` (answers that are sent again)
+* ``admission``: which calls are begun, by ``queue_delay`` (pure)
 * ``connection``: the interface of a connection to a bus: ``rpc/amqp`` and ``rpc/local.py``
-* ``envelope``, ``compression``: what is in a message and in an answer
+* ``envelope``: what is in a message and in an answer
 * ``settings``, ``loop``, ``name_check``
 """

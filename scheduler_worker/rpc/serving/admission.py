@@ -19,8 +19,7 @@ from scheduler_worker.rpc.serving import envelope
 from scheduler_worker.rpc.serving.connection import BusConnection
 from scheduler_worker.rpc.serving.envelope import WireRequest
 from scheduler_worker.rpc.serving.loop import Loop
-from scheduler_worker.rpc.serving.queue_delay import QueueDelay
-from scheduler_worker.rpc.serving.throughput import Throughput
+from scheduler_worker.rpc.serving.queue_delay import QueueDelay, Throughput
 from scheduler_worker.unique import unique_hex
 
 _MEASURED_FOR_S = 60.0

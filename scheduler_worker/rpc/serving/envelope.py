@@ -1,13 +1,17 @@
 """Decodes requests and encodes answers in oslo.messaging's form: JSON in JSON.
 
 Senders may write anything: :func:`read` and :func:`encode_result` return whatever they are given.
+Bodies may be compressed as kombu does it; they are decompressed to no more than is allowed.
 """
 
 from __future__ import annotations
 
+import bz2
 import json
+import lzma
 import math
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -298,3 +302,47 @@ def _reply(content: Mapping[str, Any], call_id: str) -> bytes:
 def _enveloped(inner: Mapping[str, Any]) -> bytes:
     outer = {"oslo.version": VERSION, "oslo.message": _encoder.encode(inner).decode()}
     return _encoder.encode(outer)
+
+
+_GZIP, _BZ2, _LZMA = "application/x-gzip", "application/x-bz2", "application/x-lzma"
+_NAMES = {"gzip": _GZIP, "zlib": _GZIP, "bzip2": _BZ2, "bzip": _BZ2, "lzma": _LZMA, "xz": _LZMA}
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    _GZIP: zlib.decompressobj,
+    _BZ2: bz2.BZ2Decompressor,
+    _LZMA: lzma.LZMADecompressor,
+}
+
+
+class DecompressionError(Exception):
+    """Raised for a body that cannot be decompressed, or is too large; the message says why."""
+
+
+def decompressed(body: bytes, compression: object, max_bytes: int) -> bytes:
+    """The decompressed body; the same body without ``compression``.
+
+    Raises NotDecompressedError.
+    """
+    if not compression:
+        return body
+    make = (
+        _DECOMPRESSORS.get(_NAMES.get(compression, compression))
+        if isinstance(compression, str)
+        else None
+    )
+    if make is None:
+        raise DecompressionError(
+            f"its header compression is {compression!r:.40}; known are {', '.join(sorted(_NAMES))}"
+        )
+    stream = make()
+    try:
+        plain: bytes = stream.decompress(body, max_bytes + 1)
+    except Exception as error:  # each library raises its own
+        raise DecompressionError(f"it cannot be decompressed: {error}") from None
+    if len(plain) > max_bytes:
+        raise DecompressionError(
+            f"it has more than {max_bytes} bytes when decompressed; [rpc] max_message_bytes allows "
+            "no more"
+        )
+    if not stream.eof:
+        raise DecompressionError("it cannot be decompressed: its end is missing")
+    return plain

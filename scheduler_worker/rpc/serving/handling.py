@@ -19,7 +19,6 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.rpc.dispatcher import Dispatcher, Result
 from scheduler_worker.rpc.serving import envelope
 from scheduler_worker.rpc.serving.admission import Admission
-from scheduler_worker.rpc.serving.compression import DecompressionError, decompressed
 from scheduler_worker.rpc.serving.connection import BusConnection, IncomingMessage, PublishOutcome
 from scheduler_worker.rpc.serving.deliveries import (
     Begin,
@@ -31,11 +30,10 @@ from scheduler_worker.rpc.serving.deliveries import (
     Publish,
     Work,
 )
-from scheduler_worker.rpc.serving.execution import Execution
-from scheduler_worker.rpc.serving.extra_consumers import ExtraConsumers
+from scheduler_worker.rpc.serving.envelope import DecompressionError, decompressed
+from scheduler_worker.rpc.serving.execution import Execution, ExtraConsumers, SlotWatch
 from scheduler_worker.rpc.serving.loop import Loop
 from scheduler_worker.rpc.serving.settings import DeliveryLimits, QueueNames
-from scheduler_worker.rpc.serving.slot_watch import SlotWatch
 from scheduler_worker.rpc.serving.undelivered import UndeliveredAnswers
 from scheduler_worker.rpc.slots import Slots
 from scheduler_worker.waiters import complete

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_worker.rpc.amqp import contents, frames, properties
+from scheduler_worker.rpc.amqp import frames, properties
 from scheduler_worker.rpc.amqp.properties import DELIVERIES, NOTHING, Properties
-from scheduler_worker.rpc.serving.compression import DecompressionError, decompressed
+from scheduler_worker.rpc.serving.envelope import DecompressionError, decompressed
 
 FRAME_MAX = 4096
 
@@ -72,8 +72,8 @@ def test_properties_that_cannot_be_decoded_count_as_none() -> None:
 # Frames
 
 
-def assembler(received: list[Any], fallback: Any = None) -> contents.Assembler:
-    return contents.Assembler(
+def assembler(received: list[Any], fallback: Any = None) -> frames.Assembler:
+    return frames.Assembler(
         SimpleNamespace(bytes_recv=0),
         fallback or (lambda *_: None),
         on_content=lambda _channel, content: received.append(content),
@@ -87,7 +87,7 @@ def deliver(tag: int, exchange: bytes, key: bytes) -> bytes:
 
 
 def test_a_message_is_assembled_whatever_its_names_and_properties_are() -> None:
-    received: list[contents.Content] = []
+    received: list[frames.Content] = []
     take = assembler(received)
     assert not take((frames.METHOD, 1, deliver(7, b"\xff", b"\xfe\xfd")))
     assert not take((frames.HEADER, 1, pack(">HHQ", 60, 0, 4) + b"\x80\x00\x01\xff"))
@@ -95,12 +95,12 @@ def test_a_message_is_assembled_whatever_its_names_and_properties_are() -> None:
     assert not take((frames.BODY, 1, b"ab"))
     assert take((frames.BODY, 1, b"cd"))
     [content] = received
-    assert contents.delivered(content.arguments) == ("one", 7, True)
+    assert frames.delivered(content.arguments) == ("one", 7, True)
     assert (content.body, content.properties) == (b"abcd", b"\x80\x00\x01\xff")
 
 
 def test_a_message_without_a_body_is_complete_with_its_header() -> None:
-    received: list[contents.Content] = []
+    received: list[frames.Content] = []
     take = assembler(received)
     take((frames.METHOD, 1, deliver(1, b"", b"q")))
     assert take((frames.HEADER, 1, pack(">HHQ", 60, 0, 0) + b"\x00\x00"))
@@ -119,7 +119,7 @@ def test_input_that_breaks_py_amqp_is_an_error_of_the_connection() -> None:
 
 def test_a_reason_cut_within_a_character_is_decoded() -> None:
     arguments = pack(">HB", 406, 3) + "aé".encode()[:2] + b"!" + pack(">HH", 60, 40)
-    assert contents.channel_closed(arguments) == (406, "a\ufffd!", frames.BASIC_PUBLISH)
+    assert frames.channel_closed(arguments) == (406, "a\ufffd!", frames.BASIC_PUBLISH)
 
 
 # Compressed bodies

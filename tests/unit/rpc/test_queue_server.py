@@ -18,7 +18,7 @@ from scheduler_worker.rpc.serving import server as queue_server
 from scheduler_worker.rpc.serving import undelivered
 from scheduler_worker.rpc.serving.connection import ConnectionLostError, IncomingMessage
 from scheduler_worker.rpc.serving.deliveries import Ack, Publish
-from scheduler_worker.rpc.serving.extra_consumers import ExtraConsumers
+from scheduler_worker.rpc.serving.execution import ExtraConsumers
 from scheduler_worker.rpc.serving.loop import Loop
 from scheduler_worker.rpc.serving.server import QueueServer
 from scheduler_worker.rpc.serving.settings import BusSettings, DeliveryLimits, QueueNames

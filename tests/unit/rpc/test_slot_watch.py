@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.rpc.serving.slot_watch import SlotWatch
+from scheduler_worker.rpc.serving.execution import SlotWatch
 
 
 class Stage:

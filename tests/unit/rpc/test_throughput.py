@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_worker.rpc.serving.throughput import Throughput
+from scheduler_worker.rpc.serving.queue_delay import Throughput
 
 
 def after(*finished_s: float) -> Throughput:
