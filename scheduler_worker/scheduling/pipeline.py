@@ -29,9 +29,8 @@ from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
 from scheduler_worker.scheduling.prefilters.candidates import PlacementCandidates
 from scheduler_worker.scheduling.prefilters.capacity import Inventories
 from scheduler_worker.scheduling.prefilters.units import ResourceProviders
-from scheduler_worker.scheduling.ranking import RandomSource, Ranking
 from scheduler_worker.scheduling.selections import PlacementOptions, Selections
-from scheduler_worker.scheduling.selectors import Selector
+from scheduler_worker.scheduling.selectors import RandomSource, Ranking, Selector
 
 NOT_ENOUGH_HOSTS = "There are not enough hosts available."
 

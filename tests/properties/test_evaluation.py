@@ -12,8 +12,7 @@ from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.model.decisions import Diagnosis
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.evaluation import Evaluation
-from scheduler_worker.scheduling.filter_results import FilterResults
+from scheduler_worker.scheduling.evaluation import Evaluation, FilterResults
 from scheduler_worker.scheduling.filters.affinity import DifferentHostFilter, SameHostFilter
 from scheduler_worker.scheduling.filters.aggregates import AggregateMultiTenancyIsolation
 from scheduler_worker.scheduling.filters.availability_zone import AvailabilityZoneFilter

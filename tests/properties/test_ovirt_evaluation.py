@@ -15,8 +15,7 @@ from scheduler_worker.scheduling.ovirt.weights import (
     EvenGuestsWeight,
 )
 from scheduler_worker.scheduling.pipeline import Pipeline
-from scheduler_worker.scheduling.ranks import CountedRanks
-from scheduler_worker.scheduling.stretching import Stretch
+from scheduler_worker.scheduling.scales import CountedRanks, Stretch
 from tests.properties.test_evaluation import MEMBERS, Run, differs
 from tests.support.hosts import request_spec
 

@@ -22,7 +22,7 @@ from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Pipeline
 from scheduler_worker.scheduling.plugin import Filter, Unit
-from scheduler_worker.scheduling.ranking import RandomSource, Ranking
+from scheduler_worker.scheduling.selectors import RandomSource, Ranking
 
 Claim = Callable[[str, str], bool]
 """Whether an instance may have a provider (a host's uuid)."""

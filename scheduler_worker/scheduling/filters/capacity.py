@@ -19,7 +19,7 @@ import numpy as np
 from scheduler_worker.model.aggregates import lowest, raw_values
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import Flavor, RequestSpec
-from scheduler_worker.scheduling.granular import amount_set
+from scheduler_worker.scheduling.extra_specs import amount_set
 from scheduler_worker.scheduling.plugin import Filter
 
 

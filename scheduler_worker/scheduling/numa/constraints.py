@@ -37,7 +37,7 @@ from scheduler_worker.model.topology import (
     SMALL_PAGES,
     InstanceNUMATopology,
 )
-from scheduler_worker.scheduling.granular import parsed
+from scheduler_worker.scheduling.extra_specs import parsed
 from scheduler_worker.scheduling.numa.cpu_sets import cpu_set
 from scheduler_worker.scheduling.pci.requests import is_true
 

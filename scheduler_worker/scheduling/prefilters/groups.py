@@ -1,10 +1,10 @@
 """Granular request groups: resources that must come from one provider.
 
-Extra specs with the same suffix (:mod:`~scheduler_worker.scheduling.granular`) are a group, which
-comes from one provider. Items without a suffix may come from several. ``VCPU``, ``MEMORY_MB`` and
-``DISK_GB`` of either kind are what Placement counts instead of the flavor's fields; the instance
-has the size of these all the same. The extra spec ``group_policy`` (``none`` or ``isolate``) says
-whether groups may share a provider.
+Extra specs with the same suffix (:mod:`~scheduler_worker.scheduling.extra_specs`) are a group,
+which comes from one provider. Items without a suffix may come from several. ``VCPU``, ``MEMORY_MB``
+and ``DISK_GB`` of either kind are what Placement counts instead of the flavor's fields; the
+instance has the size of these all the same. The extra spec ``group_policy`` (``none`` or
+``isolate``) says whether groups may share a provider.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import Flavor, RequestGroup, RequestSpec
-from scheduler_worker.scheduling.granular import parsed
+from scheduler_worker.scheduling.extra_specs import parsed
 from scheduler_worker.scheduling.prefilters.traits import derived_traits, encrypts_memory
 
 OF_FLAVOR = frozenset({"VCPU", "MEMORY_MB", "DISK_GB"})

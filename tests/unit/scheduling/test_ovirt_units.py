@@ -9,7 +9,7 @@ from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.virt_use import VirtUse
-from scheduler_worker.scheduling.filter_results import FilterResults
+from scheduler_worker.scheduling.evaluation import FilterResults
 from scheduler_worker.scheduling.ovirt import (
     affinity,
     cpu,
