@@ -29,7 +29,7 @@ from scheduler_worker.model.hosts import ClaimOrReservation, HostSubset, Mask, V
 from scheduler_worker.model.inventories import UNUSED
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.model.virt_use import NO_USE, VirtUse
+from scheduler_worker.model.virt import NO_USE, VirtUse
 from scheduler_worker.scheduling.evaluation import left_by
 from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
 from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter

@@ -13,10 +13,10 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import msgspec
 
-from scheduler_worker.model.allocation_candidates import ASKED
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Mask
 from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.providers import ASKED
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.destination import names_destination
 from scheduler_worker.scheduling.evaluation import Evaluation, FilterResults

@@ -14,13 +14,13 @@ import msgspec
 import numpy as np
 
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.model.allocations import Owner
 from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.decisions import Decision, Diagnosis, FilterStep, Ranked, Selection
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import ClaimOrReservation
 from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.providers import Owner
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.evaluation import Evaluation
 from scheduler_worker.scheduling.evaluator import Evaluator

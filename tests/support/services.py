@@ -10,9 +10,9 @@ import msgspec
 
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.factories import build_services
-from scheduler_worker.model.allocations import Owner
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_records import HostReport, state_of
+from scheduler_worker.model.providers import Owner
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.access import Access

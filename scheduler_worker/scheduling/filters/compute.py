@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from scheduler_worker.model.host_records import out_of_service
+from scheduler_worker.model.host_records import COMPUTE, out_of_service
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.model.sources import COMPUTE
 from scheduler_worker.scheduling.plugin import Filter
 
 

@@ -10,9 +10,9 @@ from scheduler_worker.model.cluster_load import (
     ClusterLoad,
     HostLoad,
     PowerAction,
+    Proposals,
 )
-from scheduler_worker.model.proposals import Proposals
-from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT
+from scheduler_worker.model.virt import VCPU_LOAD_PERCENT
 from scheduler_worker.scheduling.ovirt.parameters import EvenLimits, GuestLimits, PowerLimits
 from scheduler_worker.scheduling.ovirt.power import power_action
 from scheduler_worker.scheduling.ovirt.relief import (

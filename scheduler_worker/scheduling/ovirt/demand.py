@@ -9,8 +9,7 @@ import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT
-from scheduler_worker.model.virt_use import NO_USE, Counts, VirtUse
+from scheduler_worker.model.virt import NO_USE, VCPU_LOAD_PERCENT, Counts, VirtUse
 from scheduler_worker.scheduling.ovirt.formulas import possible_overhead_mb, static_overhead_mb
 
 _PAGE_SIZES: Mapping[str, int] = {"large": 2048}

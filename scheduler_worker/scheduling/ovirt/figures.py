@@ -17,7 +17,7 @@ import numpy as np
 from scheduler_worker.model import host_records
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.hosts import Hosts, HostState, Values
-from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT, VirtHost
+from scheduler_worker.model.virt import VCPU_LOAD_PERCENT, VirtHost
 from scheduler_worker.scheduling.ovirt import formulas
 
 NAN = float("nan")

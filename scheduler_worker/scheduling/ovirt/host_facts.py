@@ -9,8 +9,7 @@ import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.model.virt_hosts import HostNetwork, VirtHost
-from scheduler_worker.model.virtual_machines import Nic, VirtualMachine
+from scheduler_worker.model.virt import HostNetwork, Nic, VirtHost, VirtualMachine
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.ovirt import figures
 from scheduler_worker.scheduling.plugin import Filter, Weigher

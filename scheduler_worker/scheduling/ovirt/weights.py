@@ -11,7 +11,7 @@ import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT, VirtHost
+from scheduler_worker.model.virt import VCPU_LOAD_PERCENT, VirtHost
 from scheduler_worker.scheduling.ovirt import demand, figures, formulas
 from scheduler_worker.scheduling.ovirt.formulas import MAX_WEIGHT
 from scheduler_worker.scheduling.ovirt.parameters import (

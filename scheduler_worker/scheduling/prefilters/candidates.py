@@ -12,14 +12,15 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from scheduler_worker.model.allocation_candidates import (
-    AllocationCandidate,
-    AllocationCandidates,
-    SharingProvider,
-)
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.inventories import UNUSED, use_of_root
-from scheduler_worker.model.providers import ROOT, ProviderUse
+from scheduler_worker.model.providers import (
+    ROOT,
+    AllocationCandidate,
+    AllocationCandidates,
+    ProviderUse,
+    SharingProvider,
+)
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.scheduling.prefilters import hosts as facts

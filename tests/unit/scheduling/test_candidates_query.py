@@ -8,12 +8,12 @@ import pytest
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.aggregates import Aggregate
-from scheduler_worker.model.allocation_candidates import (
+from scheduler_worker.model.providers import (
     AllocationRequest,
     CandidatesAnswer,
     ProviderSummary,
+    ProviderUse,
 )
-from scheduler_worker.model.providers import ProviderUse
 from scheduler_worker.scheduling.numa.requests import with_topology
 from scheduler_worker.scheduling.prefilters.candidates_query import (
     asked_classes,

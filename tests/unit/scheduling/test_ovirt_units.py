@@ -8,7 +8,7 @@ import pytest
 from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.model.virt_use import VirtUse
+from scheduler_worker.model.virt import VirtUse
 from scheduler_worker.scheduling.evaluation import FilterResults
 from scheduler_worker.scheduling.ovirt import (
     affinity,
