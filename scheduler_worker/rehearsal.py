@@ -19,7 +19,8 @@ from scheduler_worker.backends.clock import StandingClock
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import SchedulerWorkerError
-from scheduler_worker.model.kept_decisions import KeptDecision, RehearsalSummary
+from scheduler_worker.model.kept_decisions import KeptDecision
+from scheduler_worker.model.rehearsals import RehearsalSummary
 from scheduler_worker.service.simulation import copies
 from scheduler_worker.service.simulation.copies import Snapshot
 from scheduler_worker.service.simulation.deciding import (

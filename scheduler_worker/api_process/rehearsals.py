@@ -20,13 +20,9 @@ from scheduler_worker import rehearsal
 from scheduler_worker.conf import Settings
 from scheduler_worker.errors import Conflict, RequestError, SchedulerWorkerError, StateUnavailable
 from scheduler_worker.model.host_records import HostReport
-from scheduler_worker.model.kept_decisions import (
-    Asked,
-    KeptDecision,
-    RehearsalRecord,
-    RehearsalSummary,
-)
+from scheduler_worker.model.kept_decisions import KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.model.rehearsals import Asked, RehearsalRecord, RehearsalSummary
 from scheduler_worker.service.decisions.kept import DecisionQuery, KeptDecisions
 from scheduler_worker.service.simulation import copies
 from scheduler_worker.service.simulation.deciding import Tried

@@ -24,7 +24,7 @@ from scheduler_worker.operations.decisions import (
 from scheduler_worker.operations.records import RecordsQuery, list_records
 
 if TYPE_CHECKING:
-    from scheduler_worker.model.kept_decisions import Change, ChangedDecision, RehearsalSummary
+    from scheduler_worker.model.rehearsals import Change, ChangedDecision, RehearsalSummary
     from scheduler_worker.service.simulation.copies import Snapshot
 
 _SAID: dict[Change, str] = {

@@ -28,8 +28,7 @@ from scheduler_worker.errors import ConfigError
 from scheduler_worker.monitoring.settings import MonitoringSettings, TracingSettings
 from scheduler_worker.options import Opt
 from scheduler_worker.rpc.settings import RpcSettings
-from scheduler_worker.scheduling.filters.aggregates import ImageIsolationParameters
-from scheduler_worker.scheduling.filters.availability_zone import ZoneParameters
+from scheduler_worker.scheduling.filters.aggregates import ImageIsolationParameters, ZoneParameters
 from scheduler_worker.scheduling.filters.counts import IoOpsParameters, NumInstancesParameters
 from scheduler_worker.scheduling.filters.image_properties import ArchitectureParameters
 from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsParameters

@@ -18,6 +18,9 @@ from scheduler_worker.model.host_records import HostCounts, HostRecord, HvSpec, 
 
 if TYPE_CHECKING:
     from scheduler_worker.model.host_table import HostTable
+    from scheduler_worker.model.providers import ProviderTree
+    from scheduler_worker.model.topology import NUMATopology, PCIPools
+    from scheduler_worker.model.virt import VirtUse
 
 __all__ = ["Mask", "Rows", "Values"]  # of columns, for authors of units
 
@@ -181,6 +184,11 @@ class HostState:
     updated: float | None
 
     if TYPE_CHECKING:
+        # Of the columns:
+        provider_tree: ProviderTree
+        numa_topology: NUMATopology | None
+        pci_pools: PCIPools
+        virt_use: VirtUse
 
         def __getattr__(self, name: str) -> Any:
             """Every column is a property, see :func:`_column_of_a_row`."""

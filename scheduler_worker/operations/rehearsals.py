@@ -11,13 +11,13 @@ import msgspec
 from msgspec import Meta, structs
 
 from scheduler_worker.errors import Invalid, NotFound, RequestError
-from scheduler_worker.model.kept_decisions import (
+from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.model.rehearsals import (
     Asked,
     RehearsalProgress,
     RehearsalRecord,
     RehearsalSummary,
 )
-from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.operation import (
     Call,

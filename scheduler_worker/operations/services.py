@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from scheduler_worker.model.host_records import HostReport
-    from scheduler_worker.model.kept_decisions import Asked, RehearsalRecord
     from scheduler_worker.model.policies import ClusterPolicy
+    from scheduler_worker.model.rehearsals import Asked, RehearsalRecord
     from scheduler_worker.model.worker_reports import WorkerFacts
     from scheduler_worker.service.balancing.administration import BalancingAdministration
     from scheduler_worker.service.decisions.kept import KeptDecisions

@@ -31,8 +31,10 @@ from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.virt import NO_USE, VirtUse
 from scheduler_worker.scheduling.evaluation import left_by
-from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
-from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
+from scheduler_worker.scheduling.filters.numa_topology import (
+    NUMATopologyFilter,
+    PciPassthroughFilter,
+)
 from scheduler_worker.scheduling.ovirt.demand import virt_use_of
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Filter

@@ -26,9 +26,9 @@ from scheduler_worker.scheduling.numa.hosts import taken_by
 from scheduler_worker.scheduling.ovirt.demand import virt_use_of
 from scheduler_worker.scheduling.pci.requests import providers_of
 from scheduler_worker.scheduling.plugin import Filter
-from scheduler_worker.scheduling.prefilters.amounts import amounts_of
 from scheduler_worker.scheduling.prefilters.candidates import PlacementCandidates
 from scheduler_worker.scheduling.prefilters.capacity import Inventories
+from scheduler_worker.scheduling.prefilters.needs import amounts_of
 from scheduler_worker.scheduling.prefilters.units import ResourceProviders
 
 FLAVOR = ""

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.model.kept_decisions import Asked, RehearsalRecord
+from scheduler_worker.model.rehearsals import Asked, RehearsalRecord
 from tests.support.consoles import READER, take_picture
 from tests.support.services import request
 

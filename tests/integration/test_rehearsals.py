@@ -14,8 +14,8 @@ from scheduler_worker import api_process
 from scheduler_worker.api_process import ApiProcess
 from scheduler_worker.api_process.rehearsals import Rehearsals
 from scheduler_worker.errors import Conflict, NoValidHost, RequestError
-from scheduler_worker.model.kept_decisions import Asked, RehearsalRecord
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
+from scheduler_worker.model.rehearsals import Asked, RehearsalRecord
 from tests.support.consoles import configured, fill
 from tests.support.patience import eventually
 from tests.support.services import request

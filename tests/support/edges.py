@@ -16,8 +16,8 @@ from scheduler_worker.cli.ctl import main
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import RemoteFailure, Undeliverable
 from scheduler_worker.model.hosts import Hosts, Mask
-from scheduler_worker.model.kept_decisions import Asked
 from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.model.rehearsals import Asked
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.operations import OPERATIONS

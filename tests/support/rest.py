@@ -16,8 +16,8 @@ from scheduler_worker.api_process.parts import Api
 from scheduler_worker.model.cluster_load import BalanceMemory, BalancePlan, ClusterLoad
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.hosts import Hosts, Mask, Values
-from scheduler_worker.model.kept_decisions import Asked, RehearsalRecord
 from scheduler_worker.model.policies import BalanceUse, ClusterPolicy, FilterUse, WeightUse
+from scheduler_worker.model.rehearsals import Asked, RehearsalRecord
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Grant

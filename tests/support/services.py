@@ -23,9 +23,9 @@ from scheduler_worker.operations.rights import Rights
 from scheduler_worker.operations.services import UseCases
 from scheduler_worker.policy_store import AuditEntry
 from scheduler_worker.scheduling.compiler import nova_policy
+from scheduler_worker.scheduling.filters.affinity import ServerGroupAntiAffinityFilter
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
-from scheduler_worker.scheduling.filters.server_groups import ServerGroupAntiAffinityFilter
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher

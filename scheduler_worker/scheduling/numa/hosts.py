@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler_worker.model.hosts import Hosts, HostState, Values
+from scheduler_worker.model.hosts import HostState
 from scheduler_worker.model.requests import RequestSpec, SchedulerLimits
-from scheduler_worker.model.topology import NUMATopology
 from scheduler_worker.scheduling.numa.cells import Ratios
 from scheduler_worker.scheduling.numa.fit import Fitted, fit
 from scheduler_worker.scheduling.numa.requests import wanted
-from scheduler_worker.scheduling.pci.hosts import pools_of
 from scheduler_worker.scheduling.pci.pools import devices_for
 from scheduler_worker.scheduling.pci.requests import pci_requests
-
-
-def topologies(hosts: Hosts) -> Values:
-    """The topology of each host, less reservations; None: it reports none."""
-    return hosts.numa_topology
-
-
-def topology_of(host: HostState) -> NUMATopology | None:
-    """The topology of one host."""
-    found: NUMATopology | None = host.numa_topology
-    return found
 
 
 def ratios_of(host: HostState) -> Ratios:
@@ -43,7 +30,7 @@ def taken_by(
     """
     if not (spec.numa_topology or spec.pci_requests):
         return Fitted()
-    asked, topology, pools = wanted(spec), topology_of(host), pools_of(host)
+    asked, topology, pools = wanted(spec), host.numa_topology, host.pci_pools
     if asked is not None and topology is not None:
         ratios = _ratios_within(limits)
         if ratios is None:

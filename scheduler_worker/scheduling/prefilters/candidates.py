@@ -99,7 +99,7 @@ class _Rooms:
 
     def left(self, host: HostState, provider: str, name: str) -> int:
         """What is left of a class at a provider, as the host knows it, or as Placement said."""
-        tree = facts.tree_of(host)
+        tree = host.provider_tree
         if provider in tree.uuids:
             place = tree.uuids.index(provider)
             found = tree.providers[place]
@@ -146,7 +146,7 @@ class _Rooms:
 
 def _lacks(host: HostState, needs: Needs, sharing: tuple[SharingProvider, ...]) -> Iterator[str]:
     """What neither the host nor those that share with it have, as far as that is known."""
-    tree = facts.tree_of(host)
+    tree = host.provider_tree
     own = frozenset(each.uuid for each in host.aggregates).union(
         *(each.aggregates for each in tree.providers)
     )

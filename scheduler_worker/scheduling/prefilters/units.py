@@ -183,7 +183,7 @@ class ResourceProviders(Filter):
     def taken_by(self, spec: RequestSpec, host_state: HostState) -> tuple[ProviderUse, ...]:
         """What an instance takes from the providers of its host."""
         found = self._matched(host_state, spec)
-        return () if isinstance(found, str) else uses_of(facts.tree_of(host_state), found)
+        return () if isinstance(found, str) else uses_of(host_state.provider_tree, found)
 
     def _matched(self, host: HostState, spec: RequestSpec) -> Chosen | str:
         supply = needs_of(spec, self.parameters).supply or Supply()

@@ -14,13 +14,8 @@ import msgspec
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.model.kept_decisions import (
-    DecisionId,
-    DecisionSummary,
-    Details,
-    KeptDecision,
-    RecordsPage,
-)
+from scheduler_worker.model.kept_decisions import DecisionId, DecisionSummary, Details, KeptDecision
+from scheduler_worker.model.rehearsals import RecordsPage
 from scheduler_worker.ports import GLOBAL, Put, Store, Transaction
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet

@@ -15,14 +15,9 @@ from msgspec import structs
 
 from scheduler_worker.errors import NoValidHost, RequestError, SchedulerWorkerError
 from scheduler_worker.model.host_records import HostReport
-from scheduler_worker.model.kept_decisions import (
-    Change,
-    ChangedDecision,
-    DecisionId,
-    Details,
-    KeptDecision,
-)
+from scheduler_worker.model.kept_decisions import DecisionId, Details, KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy
+from scheduler_worker.model.rehearsals import Change, ChangedDecision
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.observer import Outcome
 from scheduler_worker.ports import Clock, ClusterLock, Put

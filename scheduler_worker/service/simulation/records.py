@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import structs
 
-from scheduler_worker.model.kept_decisions import RehearsalRecord, RehearsalSummary
+from scheduler_worker.model.rehearsals import RehearsalRecord, RehearsalSummary
 from scheduler_worker.ports import Guard, Put, Store, Transaction
 from scheduler_worker.service.state.replica import Replica
 

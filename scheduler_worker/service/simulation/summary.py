@@ -9,7 +9,7 @@ from typing import get_args
 
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.host_records import limits_of, reported_use
-from scheduler_worker.model.kept_decisions import (
+from scheduler_worker.model.rehearsals import (
     BeforeAfter,
     Change,
     ChangedDecision,

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from scheduler_worker.errors import Forbidden, NotFound, RemoteFailure, RequestError
-from scheduler_worker.model.kept_decisions import Asked
+from scheduler_worker.model.rehearsals import Asked
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import Grant

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from scheduler_worker.errors import Forbidden, NotFound, RequestError
-from scheduler_worker.model.kept_decisions import (
+from scheduler_worker.model.rehearsals import (
     Asked,
     BeforeAfter,
     ChangedDecision,

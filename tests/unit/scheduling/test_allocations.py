@@ -11,7 +11,7 @@ from scheduler_worker.model.decisions import Allocation, Decision
 from scheduler_worker.model.requests import SchedulerLimits
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.scheduling.prefilters.amounts import amounts_of
+from scheduler_worker.scheduling.prefilters.needs import amounts_of
 from scheduler_worker.scheduling.selections import allocation_on
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.units import pipeline_of

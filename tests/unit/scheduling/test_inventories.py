@@ -20,8 +20,8 @@ from scheduler_worker.scheduling.filters.capacity import (
     RamFilter,
 )
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.scheduling.prefilters.amounts import amounts_of
 from scheduler_worker.scheduling.prefilters.capacity import Inventories
+from scheduler_worker.scheduling.prefilters.needs import amounts_of
 from scheduler_worker.scheduling.prefilters.units import RequestFilters, ResourceProviders
 from scheduler_worker.scheduling.weighers.figures import RAMWeigher
 from tests.support.hosts import NOW_S, host_record, host_table, request_spec
