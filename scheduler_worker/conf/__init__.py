@@ -29,7 +29,7 @@ from scheduler_worker.monitoring.settings import MonitoringSettings, TracingSett
 from scheduler_worker.options import Opt
 from scheduler_worker.rpc.settings import RpcSettings
 from scheduler_worker.scheduling.filters.aggregates import ImageIsolationParameters, ZoneParameters
-from scheduler_worker.scheduling.filters.counts import IoOpsParameters, NumInstancesParameters
+from scheduler_worker.scheduling.filters.capacity import IoOpsParameters, NumInstancesParameters
 from scheduler_worker.scheduling.filters.image_properties import ArchitectureParameters
 from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsParameters
 from scheduler_worker.scheduling.options import Multipliers, Options

@@ -19,9 +19,12 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling import sentence
 from scheduler_worker.scheduling.evaluation import Evaluation
 from scheduler_worker.scheduling.extra_specs import amount_set
+from scheduler_worker.scheduling.filters.capacity import CPUS, DISK, MEMORY
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher, only
 from scheduler_worker.scheduling.selectors import RandomSource
+
+_AMOUNTS = {each.resource_class: each for each in (CPUS, MEMORY, DISK)}
 
 
 def nearest(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> NearMiss | None:
@@ -55,11 +58,8 @@ def nearest(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> N
 
 
 def _wanted(spec: RequestSpec, resource_class: str) -> int:
-    flavor, amount = spec.flavor, amount_set(spec.flavor, resource_class)
-    if amount is not None:
-        return amount
-    of_class = {"MEMORY_MB": flavor.memory_mb, "DISK_GB": flavor.disk_mb // 1024}
-    return of_class.get(resource_class, flavor.vcpus)
+    amount, wanted = _AMOUNTS.get(resource_class, CPUS), amount_set(spec.flavor, resource_class)
+    return amount.own(spec.flavor) // amount.unit if wanted is None else wanted
 
 
 def explain(

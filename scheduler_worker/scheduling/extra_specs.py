@@ -123,7 +123,8 @@ def parsed(
 
 def amount_set(flavor: Flavor, resource_class: str) -> int | None:
     """The amount that ``resources:CLASS`` sets for Placement; None: it sets none."""
-    return _amount(flavor.extra_specs.get(f"resources:{resource_class}", ""))
+    text = flavor.extra_specs.get(f"resources:{resource_class}")
+    return None if text is None else _amount(text)
 
 
 def _amount(text: str) -> int | None:

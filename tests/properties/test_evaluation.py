@@ -23,10 +23,14 @@ from scheduler_worker.scheduling.filters.aggregates import (
     AggregateMultiTenancyIsolation,
     AvailabilityZoneFilter,
 )
-from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
+from scheduler_worker.scheduling.filters.capacity import (
+    AggregateNumInstancesFilter,
+    CoreFilter,
+    DiskFilter,
+    RamFilter,
+)
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.filters.compute_capabilities import ComputeCapabilitiesFilter
-from scheduler_worker.scheduling.filters.counts import AggregateNumInstancesFilter
 from scheduler_worker.scheduling.filters.json_filter import JsonFilter
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline, Request

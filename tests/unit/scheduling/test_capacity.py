@@ -4,9 +4,8 @@ import random
 
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.scheduling.capacity import Measurement, Steps, of_cluster, of_flavor
-from scheduler_worker.scheduling.filters.capacity import CoreFilter, RamFilter
+from scheduler_worker.scheduling.filters.capacity import CoreFilter, NumInstancesFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
-from scheduler_worker.scheduling.filters.counts import NumInstancesFilter
 from scheduler_worker.scheduling.filters.isolated_hosts import AllHostsFilter
 from scheduler_worker.scheduling.numa.requests import with_topology
 from scheduler_worker.scheduling.pipeline import Request

@@ -12,12 +12,12 @@ from scheduler_worker.scheduling.filters.affinity import (
     SimpleCIDRAffinityFilter,
     TypeAffinityFilter,
 )
-from scheduler_worker.scheduling.filters.compute import MetricsFilter
-from scheduler_worker.scheduling.filters.exact import (
+from scheduler_worker.scheduling.filters.capacity import (
     ExactCoreFilter,
     ExactDiskFilter,
     ExactRamFilter,
 )
+from scheduler_worker.scheduling.filters.compute import MetricsFilter
 from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsFilter, RetryFilter
 from scheduler_worker.scheduling.filters.json_filter import JsonFilter
 from tests.support.hosts import host_record, host_table, request_spec
