@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from scheduler_worker.model.host_records import COMPUTE, out_of_service
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling.filters.facts import FactFilter
 from scheduler_worker.scheduling.plugin import Filter, UnitContext
 from scheduler_worker.scheduling.weighers.metrics import ratios
 
@@ -149,7 +150,7 @@ class MetricsFilterParameters(msgspec.Struct, frozen=True):
     metrics_weight_setting: tuple[str, ...] = ()
 
 
-class MetricsFilter(Filter):
+class MetricsFilter(FactFilter):
     """Passes hosts that report every metric of ``[metrics] weight_setting``.
 
     Reads: ``metrics``.
@@ -158,25 +159,15 @@ class MetricsFilter(Filter):
     """
 
     reads_request = False
-    reads_use = False
     parameters_type = MetricsFilterParameters
 
     def __init__(self, context: UnitContext | None = None) -> None:
         super().__init__(context)
         self._names = frozenset(name for name, _ in ratios(self.parameters.metrics_weight_setting))
 
-    def applies(self, spec: RequestSpec) -> bool:
-        return bool(self._names)
+    def asked(self, spec: RequestSpec) -> frozenset[str]:
+        return self._names
 
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        key = (type(self).__name__, self._names)
-        return hosts.derived(key, lambda host: not self._missing(host), "?")
-
-    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        return not self._missing(host_state)
-
-    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return f"does not report {', '.join(sorted(self._missing(host_state)))}"
-
-    def _missing(self, host: HostState) -> frozenset[str]:
-        return self._names - {str(each.get("name")) for each in host.metrics}
+    def rejection(self, host: HostState, asked: Any) -> str | None:
+        missing = asked - {str(each.get("name")) for each in host.metrics}
+        return f"does not report {', '.join(sorted(missing))}" if missing else None

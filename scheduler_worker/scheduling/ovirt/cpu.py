@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.virt import VirtHost
+from scheduler_worker.scheduling.filters.facts import FactFilter
 from scheduler_worker.scheduling.ovirt import demand, figures
 from scheduler_worker.scheduling.ovirt.parameters import Overload
 from scheduler_worker.scheduling.plugin import Filter, only
@@ -120,7 +122,7 @@ def _since_s(host: HostState) -> float:
     return np.inf if since_s is None else since_s
 
 
-class CpuLevelFilter(Filter):
+class CpuLevelFilter(FactFilter):
     """Passes hosts whose CPU has all flags that the VM needs.
 
     A VM that sees the host's own CPU starts anywhere, and migrates to hosts with all flags that it
@@ -132,27 +134,20 @@ class CpuLevelFilter(Filter):
 
     unit_id = "438b052c-90ab-40e8-9be0-a22560202ea6"
     runs_on_forced_hosts = True
-    reads_use = False
 
     def applies(self, spec: RequestSpec) -> bool:
         vm = spec.machine
         return bool(vm.cpu_flags) and not (vm.cpu_passthrough and vm.run_on is None)
 
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return spec.machine.cpu_flags
+    def asked(self, spec: RequestSpec) -> Any:
+        return frozenset(spec.machine.cpu_flags)
 
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        wanted = frozenset(spec.machine.cpu_flags)
-        return figures.of_facts(
-            hosts, ("cpu flags", wanted), lambda virt: wanted <= frozenset(virt.cpu_flags)
-        )
-
-    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        missing = set(spec.machine.cpu_flags) - set(figures.facts_of(host_state).cpu_flags)
-        return f"its CPU lacks {listed(sorted(missing))}"
+    def rejection(self, host: HostState, asked: Any) -> str | None:
+        missing = asked - frozenset(figures.facts_of(host).cpu_flags)
+        return f"its CPU lacks {listed(sorted(missing))}" if missing else None
 
 
-class CpuTopologyFilter(Filter):
+class CpuTopologyFilter(FactFilter):
     """Passes hosts whose CPU topology suits a VM with CPUs of its own.
 
     ``resize_and_pin`` needs more than one core for each socket, and a NUMA node for each socket;
@@ -166,26 +161,20 @@ class CpuTopologyFilter(Filter):
 
     unit_id = "35c2f1a5-8928-48e9-81ac-4c49eb49d60e"
     runs_on_forced_hosts = True
-    reads_use = False
 
     def applies(self, spec: RequestSpec) -> bool:
         return demand.is_exclusive(spec)
 
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return spec.machine.pinning, spec.machine.threads_per_core
+    def asked(self, spec: RequestSpec) -> Any:
+        return spec.machine.pinning, spec.machine.threads_per_core or 1
 
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        threads = spec.machine.threads_per_core or 1
-        resizes = spec.machine.pinning == "resize_and_pin"
-        return figures.of_facts(
-            hosts, ("topology", threads, resizes), lambda virt: _suits(virt, threads, resizes)
-        )
-
-    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        virt = figures.facts_of(host_state)
+    def rejection(self, host: HostState, asked: Any) -> str | None:
+        virt, (pinning, threads) = figures.facts_of(host), asked
+        if _suits(virt, threads, pinning == "resize_and_pin"):
+            return None
         return (
             f"its {virt.sockets} sockets, {virt.cores} cores and {virt.threads} threads do not "
-            f"suit CPU pinning {spec.machine.pinning}"
+            f"suit CPU pinning {pinning}"
         )
 
 
