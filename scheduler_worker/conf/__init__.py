@@ -33,7 +33,7 @@ from scheduler_worker.scheduling.filters.capacity import IoOpsParameters, NumIns
 from scheduler_worker.scheduling.filters.image_properties import ArchitectureParameters
 from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsParameters
 from scheduler_worker.scheduling.options import Multipliers, Options
-from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
+from scheduler_worker.scheduling.prefilters.traits import RequestFilterParameters
 from scheduler_worker.scheduling.selections import PlacementOptions
 from scheduler_worker.scheduling.selectors import ChoiceParameters
 from scheduler_worker.scheduling.weighers.image_properties import ImagePropertiesParameters

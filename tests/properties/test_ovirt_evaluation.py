@@ -7,9 +7,8 @@ from conformance import ovirt
 
 from scheduler_worker.scheduling.compiler import compile_policy
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.ovirt.cpu import CpuFilter, CpuOverloadFilter
-from scheduler_worker.scheduling.ovirt.memory import MemoryFilter
 from scheduler_worker.scheduling.ovirt.policies import LOCKED_POLICIES
+from scheduler_worker.scheduling.ovirt.resources import CpuFilter, CpuOverloadFilter, MemoryFilter
 from scheduler_worker.scheduling.ovirt.weights import (
     EvenCpuWeight,
     EvenGuestsWeight,

@@ -18,7 +18,7 @@ from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.scheduling.prefilters import hosts as facts
 from scheduler_worker.scheduling.prefilters.groups import Resources
 from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
-from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
+from scheduler_worker.scheduling.prefilters.traits import RequestFilterParameters
 
 PCPU = "PCPU"
 

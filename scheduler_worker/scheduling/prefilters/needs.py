@@ -31,8 +31,12 @@ from scheduler_worker.scheduling.prefilters.groups import (
     suffixed,
     unsuffixed,
 )
-from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
-from scheduler_worker.scheduling.prefilters.traits import DISABLED, root_traits, thread_traits
+from scheduler_worker.scheduling.prefilters.traits import (
+    DISABLED,
+    RequestFilterParameters,
+    root_traits,
+    thread_traits,
+)
 from scheduler_worker.wording import cut
 
 

@@ -21,8 +21,7 @@ from scheduler_worker.scheduling.prefilters import hosts as facts
 from scheduler_worker.scheduling.prefilters.capacity import amounts_on
 from scheduler_worker.scheduling.prefilters.matching import Chosen, match, uses_of
 from scheduler_worker.scheduling.prefilters.needs import Needs, Supply, needs_of
-from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
-from scheduler_worker.scheduling.prefilters.traits import DISABLED
+from scheduler_worker.scheduling.prefilters.traits import DISABLED, RequestFilterParameters
 
 NO_TENANT = "Scheduling failed: No hosts available for tenant"
 

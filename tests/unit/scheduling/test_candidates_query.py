@@ -22,7 +22,7 @@ from scheduler_worker.scheduling.prefilters.candidates_query import (
     suits,
 )
 from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
-from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
+from scheduler_worker.scheduling.prefilters.traits import RequestFilterParameters
 from tests.support.hosts import request_spec
 
 PLAIN = {

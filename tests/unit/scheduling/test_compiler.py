@@ -21,7 +21,7 @@ from scheduler_worker.scheduling.filters.capacity import IoOpsFilter, RamFilter
 from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsFilter
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.ovirt.balances import EvenGuestsBalance, PowerSavingBalance
-from scheduler_worker.scheduling.ovirt.cpu import CpuOverloadFilter
+from scheduler_worker.scheduling.ovirt.resources import CpuOverloadFilter
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Balance, Filter, NoParameters, UnitContext, Weigher
 from scheduler_worker.scheduling.weighers.figures import IoOpsWeigher, RAMWeigher
