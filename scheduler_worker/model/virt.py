@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -313,6 +313,7 @@ def _percent(text: str | None, default: int) -> int:
 
 
 Counts = tuple[tuple[str, int], ...]
+Count = TypeVar("Count", tuple[str, int], tuple[int, int])
 
 
 class VirtUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -335,11 +336,8 @@ class VirtUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
 
     def plus(self, other: VirtUse, times: int) -> VirtUse:
         """The sum; ``times`` is -1 to take the other away."""
-        pages = Counter(dict(self.hugepages))
-        for size, count in other.hugepages:
-            pages[size] += times * count
         return VirtUse(
-            hugepages=tuple(sorted((size, count) for size, count in pages.items() if count)),
+            hugepages=_sum(self.hugepages, other.hugepages, times),
             exclusive_vcpus=self.exclusive_vcpus + times * other.exclusive_vcpus,
             devices=_sum(self.devices, other.devices, times),
             mediated_devices=_sum(self.mediated_devices, other.mediated_devices, times),
@@ -347,11 +345,11 @@ class VirtUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         )
 
 
-def _sum(these: Counts, others: Counts, times: int) -> Counts:
-    found = Counter(dict(these))
-    for name, count in others:
-        found[name] += times * count
-    return tuple(sorted((name, count) for name, count in found.items() if count))
+def _sum(these: Iterable[Count], others: Iterable[Count], times: int) -> tuple[Count, ...]:
+    counts = Counter(dict(these))
+    for key, count in others:
+        counts[key] += times * count
+    return tuple(sorted((key, count) for key, count in counts.items() if count))
 
 
 NO_USE = VirtUse()

@@ -26,9 +26,11 @@ from scheduler_worker.scheduling.evaluation import Evaluation
 from scheduler_worker.scheduling.evaluator import Evaluator
 from scheduler_worker.scheduling.numa.requests import with_page_sizes
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
-from scheduler_worker.scheduling.prefilters.candidates import PlacementCandidates
-from scheduler_worker.scheduling.prefilters.capacity import Inventories
-from scheduler_worker.scheduling.prefilters.units import ResourceProviders
+from scheduler_worker.scheduling.prefilters.units import (
+    Inventories,
+    PlacementCandidates,
+    ResourceProviders,
+)
 from scheduler_worker.scheduling.selections import PlacementOptions, Selections
 from scheduler_worker.scheduling.selectors import RandomSource, Ranking, Selector
 

@@ -22,14 +22,16 @@ from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.destination import names_destination
 from scheduler_worker.scheduling.evaluation import Evaluation
 from scheduler_worker.scheduling.evaluator import EquivalenceClasses
-from scheduler_worker.scheduling.numa.hosts import taken_by
+from scheduler_worker.scheduling.numa.requests import taken_by
 from scheduler_worker.scheduling.ovirt.demand import virt_use_of
-from scheduler_worker.scheduling.pci.requests import providers_of
+from scheduler_worker.scheduling.pci.pools import providers_of
 from scheduler_worker.scheduling.plugin import Filter
-from scheduler_worker.scheduling.prefilters.candidates import PlacementCandidates
-from scheduler_worker.scheduling.prefilters.capacity import Inventories
 from scheduler_worker.scheduling.prefilters.needs import amounts_of
-from scheduler_worker.scheduling.prefilters.units import ResourceProviders
+from scheduler_worker.scheduling.prefilters.units import (
+    Inventories,
+    PlacementCandidates,
+    ResourceProviders,
+)
 
 FLAVOR = ""
 """The name of the flavor's own group in mappings."""

@@ -3,7 +3,7 @@
 Use includes reservations. One instance never exceeds the physical total, at any ratio. The ratio is
 the host's own; the Aggregate... filters use the smallest of the host's aggregates, if they have
 one. Hosts that report inventories of these pass, and have no limits: their inventories decide, as
-:mod:`~scheduler_worker.scheduling.prefilters.capacity` says.
+:mod:`~scheduler_worker.scheduling.prefilters.units` says.
 
 These filters stand in for Placement: an amount that the flavor's ``resources:`` extra specs set is
 wanted instead of its own, and 0 is always there. Use has the flavors' own sizes, as hosts report.

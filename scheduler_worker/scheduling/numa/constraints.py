@@ -46,7 +46,7 @@ from scheduler_worker.model.topology import (
     InstanceNUMATopology,
 )
 from scheduler_worker.scheduling.extra_specs import parsed
-from scheduler_worker.scheduling.pci.requests import is_true
+from scheduler_worker.scheduling.pci.pools import is_true
 
 _ITEM = re.compile(r"\s*(\^?)([0-9]{1,5})(?:-([0-9]{1,5}))?\s*\Z")
 

@@ -26,8 +26,7 @@ from scheduler_worker.model.topology import (
     PCIPools,
 )
 from scheduler_worker.scheduling.numa.cells import Ratios, fit_cell
-from scheduler_worker.scheduling.pci.pools import devices_for, given, matched
-from scheduler_worker.scheduling.pci.requests import PCIRequest
+from scheduler_worker.scheduling.pci.pools import PCIRequest, devices_for, given, matched
 
 Owners = dict[int, int]
 """The item at each place in use."""

@@ -25,9 +25,8 @@ from scheduler_worker.model.providers import (
     ProviderUse,
 )
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.prefilters.groups import Group, Resources
 from scheduler_worker.scheduling.prefilters.hosts import TENANT
-from scheduler_worker.scheduling.prefilters.needs import Needs
+from scheduler_worker.scheduling.prefilters.needs import Group, Needs, Resources
 
 Parameters = Iterator[tuple[str, str]]
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")

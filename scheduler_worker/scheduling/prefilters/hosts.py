@@ -12,7 +12,7 @@ from scheduler_worker.model.aggregates import AVAILABILITY_ZONE, Aggregate
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.inventories import UNLIMITED, UNUSED
 from scheduler_worker.model.providers import ROOT, Inventory, Provider, Providers, ProviderTree
-from scheduler_worker.scheduling.prefilters.groups import Resources
+from scheduler_worker.scheduling.prefilters.needs import Resources
 from scheduler_worker.scheduling.prefilters.traits import DISABLED
 
 TENANT = "filter_tenant_id"

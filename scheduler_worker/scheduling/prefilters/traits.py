@@ -15,7 +15,7 @@ from scheduler_worker.errors import NoValidHost, RequestError
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.numa.constraints import HYPERTHREADING, thread_policy
-from scheduler_worker.scheduling.pci.requests import is_true, pci_requests
+from scheduler_worker.scheduling.pci.pools import is_true, pci_requests
 
 
 class RequestFilterParameters(msgspec.Struct, frozen=True):
