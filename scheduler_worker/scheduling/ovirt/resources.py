@@ -238,7 +238,7 @@ class CpuOverloadFilter(Filter):
     reads_use = False
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        load = figures.load_percent(hosts)
+        load: Values = figures.load_percent(hosts)
         busy = (load > int(self.parameters.HighUtilization)) & (self._ends_s(hosts) <= hosts.now_s)
         return ~busy & ~np.isnan(load)
 

@@ -163,9 +163,8 @@ class TestCpus:
         ]
         hosts = host_table(records)
         assert kept(resources.CpuOverloadFilter, hosts, vm()) == ["idle", "since 1 min"]
-        assert made(resources.CpuOverloadFilter).lasts_until_s(hosts, vm()) == pytest.approx(
-            NOW_S + 60
-        )
+        ends_s = made(resources.CpuOverloadFilter).lasts_until_s(hosts, vm())
+        assert ends_s == pytest.approx(NOW_S + 60)
         patient = {"CpuOverCommitDurationMinutes": "4", "HighUtilization": "80"}
         assert kept(resources.CpuOverloadFilter, hosts, vm(), **patient)[1:] == [
             "since 1 min",
@@ -176,10 +175,8 @@ class TestCpus:
         hosts = hosts_of(a={"cpu_flags": ["vmx", "avx"]}, b={"cpu_flags": ["vmx"]})
         asked = {"cpu_flags": ["avx", "vmx"]}
         assert kept(resources.CpuLevelFilter, hosts, vm(**asked)) == ["a"]
-        assert kept(resources.CpuLevelFilter, hosts, vm(**asked, cpu_passthrough=True)) == [
-            "a",
-            "b",
-        ]
+        starting = vm(**asked, cpu_passthrough=True)
+        assert kept(resources.CpuLevelFilter, hosts, starting) == ["a", "b"]
         moving = asked | {"cpu_passthrough": True, "run_on": "a"}
         assert kept(resources.CpuLevelFilter, hosts, vm(**moving)) == ["a"]
 
