@@ -60,7 +60,11 @@ class SetIndex(dict[Key, set[Value]]):
 
     def add(self, key: Key, value: Value) -> None:
         """File a value under a key; one that is there already stays there once."""
-        self.setdefault(key, set()).add(value)
+        values = self.get(key)
+        if values is None:
+            self[key] = {value}
+        else:
+            values.add(value)
 
     def discard(self, key: Key, value: Value) -> None:
         """Remove a value from a key, and the key with its last value; an absent one is ignored."""
@@ -406,9 +410,9 @@ class HostTable(Hosts):
     def count_instances(self, uuids: Iterable[str]) -> Values:
         counts = np.zeros(len(self), "i8")
         for uuid in set(uuids):
-            hosts = self.hosts_reporting(uuid)
-            if reserved := self._reserved_for("instance", uuid):
-                hosts = {each.host for each in reserved}.union(hosts)
+            hosts: Collection[str] = self._reporting.get(uuid, ())
+            if ids := self._reserved_by.get(("instance", uuid)):
+                hosts = {self._reserved[id].host for id in ids}.union(hosts)
             for host in hosts:
                 for row in self._named(host):
                     counts[row] += 1
@@ -593,10 +597,9 @@ def _node(of: HostRecord | ClaimOrReservation) -> _Node:
     return of.host, of.nodename
 
 
-def _keys(reservation: ClaimOrReservation) -> Iterator[tuple[str, str]]:
+def _keys(reservation: ClaimOrReservation) -> list[tuple[str, str]]:
     """Under what a reservation is filed."""
-    yield "host", reservation.host_uuid
-    yield "instance", reservation.instance_uuid
-    for provider in {use.provider for use in reservation.resources.providers}:
-        if provider != reservation.host_uuid:
-            yield "provider", provider
+    keys = [("host", reservation.host_uuid), ("instance", reservation.instance_uuid)]
+    if taken := reservation.resources.providers:
+        keys += {("provider", use.provider) for use in taken} - {("provider", keys[0][1])}
+    return keys

@@ -38,7 +38,8 @@ class FlavorAmount(NamedTuple):
     own: Callable[[Flavor], int]
     """The flavor's own size."""
     total: Callable[[Hosts | HostState], Any]
-    used: Callable[[Hosts | HostState], Any]
+    used: Callable[[Hosts | HostState, Any], Any]
+    """With the total."""
     reserved: Callable[[Hosts | HostState], Any]
     """What a host keeps for itself."""
     ratio: str
@@ -56,7 +57,7 @@ CPUS = FlavorAmount(
     "vCPUs",
     own=lambda flavor: flavor.vcpus,
     total=lambda of: of.vcpus_total,
-    used=lambda of: of.vcpus_used,
+    used=lambda of, _: of.vcpus_used,
     reserved=lambda of: of.reserved_host_cpus,
     ratio="cpu_allocation_ratio",
     limit="vcpu",
@@ -67,7 +68,7 @@ MEMORY = FlavorAmount(
     "MiB",
     own=lambda flavor: flavor.memory_mb,
     total=lambda of: of.total_usable_ram_mb,
-    used=lambda of: of.total_usable_ram_mb - of.free_ram_mb,
+    used=lambda of, total: total - of.free_ram_mb,
     reserved=lambda of: of.reserved_host_memory_mb,
     ratio="ram_allocation_ratio",
     limit="memory_mb",
@@ -77,7 +78,7 @@ DISK = FlavorAmount(
     "MiB of disk",
     own=lambda flavor: flavor.disk_mb,
     total=lambda of: of.total_usable_disk_gb * 1024,
-    used=lambda of: of.total_usable_disk_gb * 1024 - of.free_disk_mb,
+    used=lambda of, total: total - of.free_disk_mb,
     reserved=lambda of: of.reserved_host_disk_mb,
     ratio="disk_allocation_ratio",
     limit="disk_gb",
@@ -120,21 +121,27 @@ class _Enough(_OfAmount):
 
     def fits(self, of: Hosts | HostState, spec: RequestSpec) -> Any:
         amount, wanted, total = self.amount, self.reads(spec), self.amount.total(of)
-        limit = self.limits_of_all(of) if isinstance(of, Hosts) else self.limit_of(of)
-        has_room = limit - amount.used(of) >= wanted
+        limit = self.limit(of)
+        has_room = limit - amount.used(of, total) >= wanted
         if amount.may_be_unlimited:
-            fits = has_room & ((total >= wanted) | (limit <= 0)) | (total == 0)
-        else:
-            fits = has_room & (total >= wanted)
-        return fits | of.has_inventories
+            return has_room & ((total >= wanted) | (limit <= 0)) | (total == 0)
+        return has_room & (total >= wanted)
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        fits: Mask = self.fits(hosts, spec) | hosts.has_inventories
+        return fits
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        return bool(self.fits(host_state, spec_obj) or host_state.has_inventories)
 
     def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
-        amount, wanted, limit = self.amount, self.reads(spec), self.limits_of_all(hosts)
-        most, passed = amount.total(hosts), hosts.has_inventories
+        amount, wanted, limit = self.amount, self.reads(spec), self.limit(hosts)
+        total, passed = amount.total(hosts), hosts.has_inventories
+        left, most = limit - amount.used(hosts, total), total
         if amount.may_be_unlimited:
             most, passed = np.where(limit > 0, most, wanted), passed | (most == 0)
         # What is missing of what is left, or even of the whole.
-        lacking = np.ceil(np.maximum(0, wanted - np.minimum(limit - amount.used(hosts), most)))
+        lacking = np.ceil(np.maximum(0, wanted - np.minimum(left, most)))
         return {amount.resource_class: np.where(passed, 0, np.ceil(lacking / amount.unit))}
 
     def demand(self, spec: RequestSpec) -> str:
@@ -143,7 +150,8 @@ class _Enough(_OfAmount):
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         amount, wanted = self.amount, self.reads(spec)
-        total, used = amount.total(host_state), amount.used(host_state)
+        total = amount.total(host_state)
+        used = amount.used(host_state, total)
         needs = f"needs {wanted} {amount.noun}"
         if wanted > total:
             return f"{needs}, more than the {total} it has"
@@ -151,16 +159,15 @@ class _Enough(_OfAmount):
         return f"{needs}; {used} are used of {whole} x {self.ratio_of(host_state):g}"
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        limit = self.limit_of(host_state)
+        limit = self.limit(host_state)
         is_unlimited = self.amount.may_be_unlimited and limit <= 0
         if is_unlimited or host_state.has_inventories:
             return {}
         return {self.amount.limit: limit / self.amount.unit}
 
-    def limits_of_all(self, hosts: Hosts) -> Values:
-        """The limit of each host."""
-        key = type(self).__name__, "limit"
-        return hosts.derived(key, self.limit_of, "f8", self._limits_at_first)
+    def limit(self, of: Hosts | HostState) -> Any:
+        """The limit of each host, or of one."""
+        return of.derived((type(self), "limit"), self.limit_of, "f8", self._limits_at_first)
 
     def _limits_at_first(self, hosts: Hosts) -> Values:
         unreserved = self.amount.total(hosts) - self.amount.reserved(hosts)
@@ -198,7 +205,8 @@ class _Exact(_OfAmount):
         return exact & (self.amount.total(of) > 0) if self.amount.may_be_unlimited else exact
 
     def _free(self, of: Hosts | HostState) -> Any:
-        return self.amount.total(of) - self.amount.used(of)
+        total = self.amount.total(of)
+        return total - self.amount.used(of, total)
 
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         return f"has {self._free(host_state)} free, not exactly {self.reads(spec)}"
