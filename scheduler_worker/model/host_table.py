@@ -222,7 +222,7 @@ class HostTable(Hosts):
     def derived(self, key: Hashable, of: OfOne, dtype: str, first: OfAll | None = None) -> Values:
         changed = self._changed_facts
         column = self._derived.pop(key, None)
-        if column is None or len(column.values) != len(self):
+        if column is None or len(column.values) != len(self.records):
             if first is None:
                 values = np.fromiter(map(of, self.states()), dtype, len(self))
             else:

@@ -207,9 +207,9 @@ class HostState:
     def limits(self, limits: dict[str, Any]) -> None:
         self._table.limits[self.row] = limits
 
-    def derived(self, key: Hashable, of: OfOne, dtype: str, first: OfAll | None = None) -> Any:
+    def derived(self, key: Hashable, of: OfOne, dtype: str) -> Any:
         """The host's value in a derived column: :meth:`Hosts.derived`."""
-        return self._table.derived(key, of, dtype, first).item(self.row)
+        return self._table.derived(key, of, dtype).item(self.row)
 
     @property
     def now_s(self) -> float:

@@ -15,6 +15,7 @@ a host's instances, and its I/O operations under way.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
@@ -55,10 +56,10 @@ class FlavorAmount(NamedTuple):
 CPUS = FlavorAmount(
     "VCPU",
     "vCPUs",
-    own=lambda flavor: flavor.vcpus,
-    total=lambda of: of.vcpus_total,
+    own=attrgetter("vcpus"),
+    total=attrgetter("vcpus_total"),
     used=lambda of, _: of.vcpus_used,
-    reserved=lambda of: of.reserved_host_cpus,
+    reserved=attrgetter("reserved_host_cpus"),
     ratio="cpu_allocation_ratio",
     limit="vcpu",
     may_be_unlimited=True,
@@ -66,20 +67,20 @@ CPUS = FlavorAmount(
 MEMORY = FlavorAmount(
     "MEMORY_MB",
     "MiB",
-    own=lambda flavor: flavor.memory_mb,
-    total=lambda of: of.total_usable_ram_mb,
+    own=attrgetter("memory_mb"),
+    total=attrgetter("total_usable_ram_mb"),
     used=lambda of, total: total - of.free_ram_mb,
-    reserved=lambda of: of.reserved_host_memory_mb,
+    reserved=attrgetter("reserved_host_memory_mb"),
     ratio="ram_allocation_ratio",
     limit="memory_mb",
 )
 DISK = FlavorAmount(
     "DISK_GB",
     "MiB of disk",
-    own=lambda flavor: flavor.disk_mb,
+    own=attrgetter("disk_mb"),
     total=lambda of: of.total_usable_disk_gb * 1024,
     used=lambda of, total: total - of.free_disk_mb,
-    reserved=lambda of: of.reserved_host_disk_mb,
+    reserved=attrgetter("reserved_host_disk_mb"),
     ratio="disk_allocation_ratio",
     limit="disk_gb",
     unit=1024,
@@ -167,6 +168,8 @@ class _Enough(_OfAmount):
 
     def limit(self, of: Hosts | HostState) -> Any:
         """The limit of each host, or of one."""
+        if isinstance(of, HostState):  # one figure is computed sooner than looked up
+            return self.limit_of(of)
         return of.derived((type(self), "limit"), self.limit_of, "f8", self._limits_at_first)
 
     def _limits_at_first(self, hosts: Hosts) -> Values:
