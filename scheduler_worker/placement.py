@@ -8,16 +8,17 @@ from typing import Protocol
 
 import msgspec
 
-from scheduler_worker.model.allocation_candidates import CandidatesAnswer, SharingProvider
-from scheduler_worker.model.allocations import Consumer
-from scheduler_worker.model.provider_readings import (
+from scheduler_worker.model.providers import (
+    CandidatesAnswer,
+    Consumer,
     Listed,
     ProviderFacts,
     ProviderSum,
     ProviderTraits,
+    ResourceProvider,
+    SharingProvider,
     Use,
 )
-from scheduler_worker.model.providers import ResourceProvider
 
 
 class Why(StrEnum):

@@ -17,8 +17,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.policies import ClusterPolicy
-from scheduler_worker.model.unit_facts import UnitFacts
+from scheduler_worker.model.policies import ClusterPolicy, UnitFacts
 from scheduler_worker.wording import cut
 
 MAX_MARKER = 2**63 - 1

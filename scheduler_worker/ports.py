@@ -19,8 +19,7 @@ import msgspec
 from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.model.feed import Census, HostReading, Outline, RecentChanges, ServiceStates
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.model.migration_ledger import AskedMigration, Progress
-from scheduler_worker.model.power_ledger import AskedPower
+from scheduler_worker.model.ledgers import AskedMigration, AskedPower, Progress
 from scheduler_worker.model.providers import ResourceProvider
 
 GLOBAL = "@global"

@@ -13,7 +13,7 @@ import msgspec
 
 from scheduler_worker.certificates import File, tls_context
 from scheduler_worker.errors import BackendError
-from scheduler_worker.scheduling.filters.trusted import UNKNOWN
+from scheduler_worker.scheduling.filters.compute import UNKNOWN
 from scheduler_worker.service.policies.trust import AttestationService
 
 MAX_ANSWER_BYTES = 64 * 2**20

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from scheduler_worker.cli.bind import FleetCommand, json_of
-from scheduler_worker.model.balancing import Considered, Mode
-from scheduler_worker.model.host_power import phrase
+from scheduler_worker.model.cluster_load import Considered, Mode
+from scheduler_worker.model.host_records import phrase
 from scheduler_worker.operations.balancing import (
     Balancing,
     BalancingRound,

@@ -28,13 +28,12 @@ from scheduler_worker.errors import ConfigError
 from scheduler_worker.monitoring.settings import MonitoringSettings, TracingSettings
 from scheduler_worker.options import Opt
 from scheduler_worker.rpc.settings import RpcSettings
-from scheduler_worker.scheduling.filters.aggregates import ImageIsolationParameters
-from scheduler_worker.scheduling.filters.availability_zone import ZoneParameters
-from scheduler_worker.scheduling.filters.counts import IoOpsParameters, NumInstancesParameters
+from scheduler_worker.scheduling.filters.aggregates import ImageIsolationParameters, ZoneParameters
+from scheduler_worker.scheduling.filters.capacity import IoOpsParameters, NumInstancesParameters
 from scheduler_worker.scheduling.filters.image_properties import ArchitectureParameters
 from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsParameters
 from scheduler_worker.scheduling.options import Multipliers, Options
-from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
+from scheduler_worker.scheduling.prefilters.traits import RequestFilterParameters
 from scheduler_worker.scheduling.selections import PlacementOptions
 from scheduler_worker.scheduling.selectors import ChoiceParameters
 from scheduler_worker.scheduling.weighers.image_properties import ImagePropertiesParameters

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from scheduler_worker.model.feed import ChangedRow, ServiceStates
 from scheduler_worker.model.findings import Finding, failed, ok, warning
-from scheduler_worker.model.provider_readings import Listed
+from scheduler_worker.model.providers import Listed
 from scheduler_worker.model.worker_reports import WorkerFacts
 from scheduler_worker.service.health import rules as health
 from scheduler_worker.wording import listed

@@ -13,7 +13,7 @@ from scheduler_worker.conf import Settings
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.external.units import Plugins
-from scheduler_worker.scheduling.filters.trusted import TrustSource
+from scheduler_worker.scheduling.filters.compute import TrustSource
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.service.policies.external_units import with_external
 from scheduler_worker.service.policies.pipelines import Pipelines

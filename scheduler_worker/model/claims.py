@@ -20,7 +20,7 @@ from msgspec import UNSET, UnsetType
 
 from scheduler_worker.model.providers import ProviderUse
 from scheduler_worker.model.topology import NUMAUse, PCIPools
-from scheduler_worker.model.virt_use import VirtUse
+from scheduler_worker.model.virt import VirtUse
 
 RESERVATION_SCHEMA = 1
 MAX_REPEATED_FOR = 8

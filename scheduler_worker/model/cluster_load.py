@@ -1,4 +1,4 @@
-"""The load of a cluster's hosts and VMs, and what a balance proposes to do about it.
+"""The load of a cluster's hosts and VMs, what a balance proposes to do about it, and its rounds.
 
 Values only. Memory is in MiB; loads are in percent of one CPU, but in percent of a shared CPU where
 a name says ``percent``. Times are seconds of the store's clock.
@@ -6,15 +6,16 @@ a name says ``percent``. Times are seconds of the store's clock.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import structs
 
-from scheduler_worker.model.host_power import UP, HostPower, PowerState
-from scheduler_worker.model.host_records import HostState
-from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT
+from scheduler_worker.model.host_records import UP, HostPower, HostState, PowerState
+from scheduler_worker.model.virt import VCPU_LOAD_PERCENT
 
 
 class VmLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -151,3 +152,107 @@ class BalancePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Why no migration is proposed; empty where one is."""
     memory: BalanceMemory = BalanceMemory()
     """What the balance is to be given the next time."""
+
+
+Mode = Literal["off", "dry_run", "on"]
+"""``off``: the balance is not asked; ``dry_run``: it says what it would do; ``on``: it does it."""
+MODES: tuple[str, ...] = get_args(Mode)
+
+
+class BalancingSwitch(msgspec.Struct, frozen=True, kw_only=True):
+    """The mode that an operator has set for a cluster."""
+
+    mode: Mode
+    policy_id: str
+    """The policy that was in force then: ``on`` holds for no other."""
+
+    def applies(self, policy_id: str) -> bool:
+        """Whether it holds under a policy. A balance that nobody has seen acting is not on."""
+        return self.mode != "on" or self.policy_id == policy_id
+
+
+def mode_in_force(switch: BalancingSwitch | None, policy_id: str, default: Mode) -> Mode:
+    """The mode of a cluster: the one that was set, if it holds, else the workers' default."""
+    return switch.mode if switch is not None and switch.applies(policy_id) else default
+
+
+class Considered(ProposedMigration, frozen=True, kw_only=True):
+    """A proposed migration with the first destinations, and what became of it."""
+
+    more_destinations: int = 0
+    """How many more there are."""
+    outcome: str
+    """``asked for``, ``would be asked for``, or why not."""
+
+
+class ConsideredPower(PowerAction, frozen=True, kw_only=True):
+    """A proposed power action, and what became of it."""
+
+    outcome: str
+    """As that of a migration."""
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """One look of a balance at its cluster."""
+
+    at_s: float
+    """By the store's clock."""
+    policy: str
+    """Name and version, as ``name@version``."""
+    balance: str
+    """The name of the unit."""
+    mode: Mode
+    nothing_because: str = ""
+    """Why nothing is asked for; empty where a migration is, or would be."""
+    considered: tuple[Considered, ...] = ()
+    """The proposals, the best one first, up to the one that was asked for."""
+    power: tuple[ConsideredPower, ...] = ()
+    """The proposed power actions, up to the one that was asked for; mostly none."""
+    unprotected_hosts: tuple[str, ...] = ()
+    """Those whose highly available VMs would not all find room on the others."""
+    protection_checked_at_s: float = 0.0
+    busy_hosts: tuple[str, ...] = ()
+    """Those with a load at the upper bound or above."""
+    seen_since_s: Mapping[str, float] = {}
+    """What the balance remembers of hosts."""
+
+
+class Proposals(Sequence[Migration]):
+    """The proposals of one plan, the best one first. Each is found once, and only when it is read.
+
+    So a round that reads twenty pays for twenty. The length, and an index from the end, find all.
+    """
+
+    def __init__(self, found: Iterable[Migration]) -> None:
+        self._left = iter(found)
+        self._found: list[Migration] = []
+
+    def __getitem__(self, at: Any) -> Any:
+        stop = at.stop if isinstance(at, slice) else at + 1
+        self._find(stop if stop is not None and stop > 0 else None)
+        return self._found[at]
+
+    def __iter__(self) -> Iterator[Migration]:
+        for at in itertools.count():
+            self._find(at + 1)
+            if at >= len(self._found):
+                return
+            yield self._found[at]
+
+    def __len__(self) -> int:
+        self._find(None)
+        return len(self._found)
+
+    def __bool__(self) -> bool:
+        self._find(1)
+        return bool(self._found)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # equal ones need not be the same
+
+    def _find(self, count: int | None) -> None:
+        """Have this many, if there are so many; None: all."""
+        more = None if count is None else max(0, count - len(self._found))
+        self._found += itertools.islice(self._left, more)

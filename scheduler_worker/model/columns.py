@@ -20,7 +20,7 @@ from scheduler_worker.model.topology import (
     read_numa_topology,
     read_pci_pools,
 )
-from scheduler_worker.model.virt_use import NO_USE
+from scheduler_worker.model.virt import NO_USE
 
 Values = NDArray[Any]
 """One value for each host, in row order."""

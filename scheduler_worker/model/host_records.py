@@ -3,32 +3,162 @@
 A :class:`HostReport` has only what changed (:data:`msgspec.UNSET` = unchanged, None = cleared); a
 :class:`HostRecord` is the whole. Field names are Nova's ``ComputeNode`` ones; sizes are MiB and
 GiB as their names say, times are seconds since the epoch.
+
+Several *sources* may report one host: its compute service, a collector of metrics, a script that
+sets traits. A report names its source, or none; a source's reports are ordered among themselves,
+and only those of the compute service are heartbeats.
+
+A host that sleeps sends no reports itself, so whoever manages its power reports that. What was
+reported holds until something else is: a host that was switched off is not one that has failed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, structs
 
-from scheduler_worker.model.claims import ReportedUse
-from scheduler_worker.model.host_power import UP, HostPower
+from scheduler_worker.model.claims import ReportedUse, Reservation
 from scheduler_worker.model.providers import ResourceProvider
 from scheduler_worker.model.sizes import MAX_SIZE, Size
-from scheduler_worker.model.sources import (
-    COMPUTE,
-    SourceName,
-    SourceRecord,
-    groups_of,
-    source_of,
-    with_report,
-)
 from scheduler_worker.model.topology import count_devices, read_pci_pools
-from scheduler_worker.model.virt_hosts import VirtHost
+from scheduler_worker.model.virt import VirtHost
+
+COMPUTE = "compute"
+"""The compute service of the host; also every report without a source that speaks for it."""
+UNNAMED = "unnamed"
+"""Reports without a source that do not speak for the compute service."""
+MAX_SOURCES = 8
+"""Sources remembered of a host: a bound on the record, should a source's name vary."""
+
+SourceName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}\Z")]
+
+_GROUPS = {
+    "capacity": ("vcpus", "memory_mb", "local_gb"),
+    "use": (
+        *("vcpus_used", "memory_mb_used", "free_ram_mb"),
+        *("local_gb_used", "free_disk_gb", "disk_available_least"),
+    ),
+    "allocation": (
+        *("cpu_allocation_ratio", "ram_allocation_ratio", "disk_allocation_ratio"),
+        *("reserved_host_cpus", "reserved_host_memory_mb", "reserved_host_disk_mb"),
+    ),
+    "hypervisor": (
+        *("hypervisor_type", "hypervisor_version", "hypervisor_hostname", "host_ip"),
+        *("cpu_info", "supported_hv_specs"),
+    ),
+}
+_OWN_GROUP = (
+    *("service", "numa_topology", "pci_device_pools", "stats", "metrics", "traits", "networks"),
+    *("resource_providers", "instances", "load", "vms", "virt", "power"),
+)
+GROUP_OF = {field: group for group, fields in _GROUPS.items() for field in fields} | {
+    field: field for field in _OWN_GROUP
+}
+"""Report field -> its group; identity, ``cluster`` and times are in none."""
+
+_OF_COMPUTE = frozenset(
+    {name for name, group in GROUP_OF.items() if group in {"capacity", "use", "service"}}
+    | {"updated_at"}
+)
+"""Fields that only compute agents report: a report without a source that has one is theirs."""
+
+
+class SourceRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What one source has reported of a host; times are seconds since the epoch."""
+
+    updated_at: float | None = None
+    """When its latest dated report was measured, by the source's own clock."""
+    groups: dict[str, float] = {}
+    """Field group -> when the source reported it last, by the store's clock."""
+
+    @property
+    def reported_at_s(self) -> float:
+        """When the source reported anything last."""
+        return max(self.groups.values(), default=0.0)
+
+
+Sources = Mapping[str, SourceRecord]
+
+
+def groups_of(fields: Collection[str]) -> set[str]:
+    """The groups of a report's fields."""
+    return {GROUP_OF[name] for name in fields if name in GROUP_OF}
+
+
+def source_of(fields: Mapping[str, object]) -> str:
+    """The source of a report with these fields.
+
+    A report without a source is the compute service's if it carries use, capacity, ``service`` or
+    ``updated_at``, as those of compute agents do, or nothing at all: a bare heartbeat.
+    """
+    named = fields.get("source")
+    if isinstance(named, str):
+        return named
+    if not fields.keys().isdisjoint(_OF_COMPUTE) or not groups_of(fields.keys()):
+        return COMPUTE
+    return UNNAMED
+
+
+def with_report(
+    sources: Sources, source: str, fields: Mapping[str, object], now_s: float
+) -> dict[str, SourceRecord]:
+    """The sources of a host after a report; of too many the one silent for longest is dropped."""
+    before = sources.get(source, SourceRecord())
+    reported = dict.fromkeys(sorted(groups_of(fields.keys())), now_s)
+    updated_at = fields.get("updated_at", before.updated_at)
+    after = {
+        **sources,
+        source: msgspec.structs.replace(
+            before, updated_at=updated_at, groups={**before.groups, **reported}
+        ),
+    }
+    if len(after) > MAX_SOURCES:
+        others = after.keys() - {source, COMPUTE}
+        del after[min(others, key=lambda name: after[name].reported_at_s)]
+    return after
+
+
+PowerState = Literal["up", "maintenance", "down"]
+
+
+class HostPower(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether a host runs, and whether a balance may change that."""
+
+    state: PowerState = "up"
+    by_policy: bool | None = None
+    """Whether a balance has put it into this state, and not a person; None: not said, which counts
+    as a person where the worker does not know it either."""
+    is_managed: bool = False
+    """Whether it has power management that is on."""
+    is_excluded: bool = False
+    """Whether an administrator has excluded it from automatic power management."""
+    is_healthy: bool = True
+    """Whether outside monitoring finds nothing wrong with it."""
+
+    def after(self, before: HostPower, asked_for: PowerState | None) -> HostPower:
+        """What a report says, and who did it where it does not say that.
+
+        ``asked_for`` is the state into which a balance is bringing the host; None: into none.
+        """
+        if self.by_policy is not None:
+            return self
+        is_kept = self.state == before.state and bool(before.by_policy)
+        return structs.replace(self, by_policy=is_kept or self.state == asked_for)
+
+
+UP = HostPower()
+"""The power of a host of which nothing is reported."""
+
+
+def phrase(to: PowerState) -> str:
+    """``up``, ``down`` or ``into maintenance``."""
+    return "into maintenance" if to == "maintenance" else to
+
 
 HOST_SCHEMA = 1
 
@@ -421,3 +551,40 @@ def free_disk_mb(record: HostRecord) -> int:
         free = record.local_gb - record.local_gb_used
     least = record.disk_available_least
     return 1024 * (free if least is None else min(free, least))
+
+
+MOVE_SCHEMA = 1
+
+
+class Move(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The intent to move a host to another cluster; a host has at most one unfinished move."""
+
+    id: str
+    """Never used again: a late step of a finished move is recognised by it."""
+    host_uuid: str
+    to: str
+    """The cluster that the host moves to."""
+    schema: int = MOVE_SCHEMA
+
+
+class Departure(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """A host that left its cluster. Once packed, it contains all reservations on the host."""
+
+    move: Move
+    since_s: float
+    """When it left, by the store's clock."""
+    host: HostRecord | None = None
+    """None: the cluster never had the host, only instances that were announced on it."""
+    is_packed: bool = False
+    has_arrived: bool = False
+    """Whether a worker has seen all of it in the new cluster; see ``Moves``."""
+    reservations: tuple[Reservation, ...] = msgspec.field(default=(), name="promises")
+    answers: tuple[Reservation, ...] = ()
+    instances: dict[str, dict[str, Any]] = {}
+    """Instance uuid -> facts, of the instances that are known to be on the host name."""
+
+    def carries(self, instance_uuid: str) -> bool:
+        """Whether it contains a reservation or a remembered answer of the instance."""
+        return any(
+            each.instance_uuid == instance_uuid for each in (*self.reservations, *self.answers)
+        )

@@ -3,6 +3,11 @@
 A claim or reservation takes from its host's row, giving it back adds the same amounts, and a new
 report refills the row and takes the live reservations from it again. Only the owner of a table
 changes it, and never while a decision reads it.
+
+The columns that reservations take from (:data:`~.columns.CONSUMED`) are kept twice: less every
+reservation, and less only those whose instances were announced. The second is what hosts would have
+if all pending resources were given back: to keep it up to date costs a few assignments, to compute
+it a pass over all rows.
 """
 
 from __future__ import annotations
@@ -10,24 +15,100 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from scheduler_worker.model.aggregates import Aggregate
-from scheduler_worker.model.changes import ChangeLog, Marks
-from scheduler_worker.model.columns import Mask, Rows, Values
-from scheduler_worker.model.derived_columns import DerivedColumns
+from scheduler_worker.model.columns import (
+    COLUMNS,
+    CONSUMED,
+    Mask,
+    Rows,
+    Values,
+    take,
+    take_provided,
+)
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.model.host_reservations import HostReservations
-from scheduler_worker.model.host_rows import HostRows
-from scheduler_worker.model.host_subset import HostSubset
-from scheduler_worker.model.hosts import ClaimOrReservation, Groups, Hosts, HostState
-from scheduler_worker.model.reported_instances import Instances, ReportedInstances
+from scheduler_worker.model.hosts import (
+    Aggregates,
+    ClaimOrReservation,
+    Groups,
+    Hosts,
+    HostState,
+    HostSubset,
+    Instances,
+    OfAll,
+    OfOne,
+)
+from scheduler_worker.model.inventories import Provided, provided
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value", bound=Hashable)
 
 _Node = tuple[str, str]
 """Host name and node name."""
+_FIRST_CAPACITY = 64
+_MAX_DERIVED = 512
+_MAX_USED = 65_536
+_GROUPS = "aggregate groups"
+
+
+class SetIndex(dict[Key, set[Value]]):
+    """Key -> the values filed under it, without empty sets."""
+
+    def add(self, key: Key, value: Value) -> None:
+        """File a value under a key; one that is there already stays there once."""
+        values = self.get(key)
+        if values is None:
+            self[key] = {value}
+        else:
+            values.add(value)
+
+    def discard(self, key: Key, value: Value) -> None:
+        """Remove a value from a key, and the key with its last value; an absent one is ignored."""
+        values = self.get(key)
+        if values is not None:
+            values.discard(value)
+            if not values:
+                del self[key]
+
+
+class Marks(NamedTuple):
+    """How much a cache has seen of the changes of a table."""
+
+    generation: int
+    facts: int
+    use: int
+
+
+class _Derived:
+    """The values, the function of one of them, and how many changed facts they include."""
+
+    __slots__ = ("of", "seen", "values")
+
+    def __init__(self, of: OfOne, values: Values, seen: int) -> None:
+        self.of = of
+        self.values = values
+        self.seen = seen
+
+
+class _GroupNumbers:
+    """Numbers sets of aggregates in the order in which hosts are found to be in them."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self.members: list[Aggregates] = []
+
+    def __call__(self, host: HostState) -> int:
+        aggregates = host.aggregates
+        # Looked up by identity, which is cheaper than comparing metadata. Two versions of one
+        # aggregate are two groups; ``members`` keeps both alive, so no id is used again.
+        number = self._numbers.setdefault(tuple(map(id, aggregates)), len(self.members))
+        if number == len(self.members):
+            self.members.append(aggregates)
+        return number
 
 
 class HostTable(Hosts):
@@ -37,20 +118,47 @@ class HostTable(Hosts):
         self.now_s = 0.0
         self.metadata_keys = frozenset()
         self.metadata_items = frozenset()
-        self._use_rows(HostRows())
+        self.records: list[HostRecord] = []
+        self.versions: list[int] = []
+        """The version of each record in the store."""
+        self.columns = {c.name: np.zeros(_FIRST_CAPACITY, c.dtype) for c in COLUMNS}
+        """By name, less every reservation. Longer than the rows in use, see :meth:`column`."""
+        self._announced = {name: self.columns[name].copy() for name in CONSUMED}
+        """Less the reservations whose instances were announced."""
+        self._capacity = _FIRST_CAPACITY
+        """How many rows the arrays have room for; they are doubled when it is reached."""
+        self._in_use: dict[str, Values] = {}
+        """Views of the rows in use; dropped when their number changes."""
         self._states: list[HostState] | None = []
         """One for each row; None, in a table that is soon dropped, until all are asked for."""
-        self._reservations = HostReservations()
+        self._row_of: dict[str, int] = {}
+        self._by_name: SetIndex[str, int] = SetIndex()
+        self._by_folded_name: SetIndex[str, int] = SetIndex()
+        self._reserved: dict[str, ClaimOrReservation] = {}
+        """Live claims and reservations by id; one for each pair of instance and host."""
+        self._reserved_by: SetIndex[tuple[str, str], str] = SetIndex()
+        """Their ids by host, instance, and provider that is not the compute node of the host."""
+        self._num_unannounced = 0
+        """How many there are whose instances were not announced: the pending ones."""
         self._former_uuids: dict[_Node, set[str]] = {}
         """Node -> uuids without a row that it has reservations under.
 
         A node that is created anew gets another uuid. Reservations made meanwhile count on it all
         the same, until the worker that stores its report has carried them over.
         """
-        self._instances = ReportedInstances()
-        self._aggregates: Mapping[str, tuple[Aggregate, ...]] = {}
-        self._changes = ChangeLog()
-        self._derived = DerivedColumns()
+        self._reported: dict[str, Instances] = {}
+        """Host name -> the instances on it, as reports and Nova's casts say."""
+        self._reporting: SetIndex[str, str] = SetIndex()
+        self._aggregates: Mapping[str, Aggregates] = {}
+        self._generation = 0
+        """Rows are numbers, so what is noted of them is void when rows come, go or move."""
+        self._changed_facts: list[int] = []
+        """Rows whose reported facts or aggregates changed, in order, one that changed twice twice;
+        goes on over generations, for the derived columns."""
+        self._changed_use: list[int] = []
+        """Rows whose reservations or instances changed."""
+        self._derived: dict[Hashable, _Derived] = {}
+        """By key, the least recently used one first, which goes when there are too many."""
         self._without_unannounced: HostTable | None = None
         self.limits: dict[int, dict[str, Any]] = {}
         """What filters have left on hosts, by row: :attr:`.HostState.limits`."""
@@ -58,20 +166,17 @@ class HostTable(Hosts):
         """Equivalence class -> the evaluation of these hosts for its requests, the least recently
         used first. Kept here because it is valid as long as the rows stay where they are."""
 
-    def _use_rows(self, rows: HostRows) -> None:
-        self._rows = rows
-        self.records = rows.records
-        self.versions = rows.versions
-        self.columns = rows.columns
-        """By name, longer than the table: for :class:`HostState`, which looks at one row."""
-
     # Reading
 
     def __len__(self) -> int:
         return len(self.records)
 
     def column(self, name: str) -> Values:
-        return self._rows.column(name)
+        """The rows in use of a column; do not write to it."""
+        values = self._in_use.get(name)
+        if values is None:
+            values = self._in_use[name] = self.columns[name][: len(self.records)]
+        return values
 
     def state(self, row: int) -> HostState:
         return HostState(self, int(row)) if self._states is None else self._states[row]
@@ -92,60 +197,104 @@ class HostTable(Hosts):
     def rows_of(self, hosts: Iterable[str], *, ignore_case: bool = False) -> Mask:
         mask = np.zeros(len(self), bool)
         for host in hosts:
-            for row in self._rows.named(host, ignore_case=ignore_case):
+            index, name = self._by_name, host
+            if ignore_case:
+                index, name = self._by_folded_name, host.lower()
+            for row in index.get(name, ()):
                 mask[row] = True
         return mask
 
     def row_of(self, host_uuid: str) -> int | None:
         """The row of a host; None: the table does not have it."""
-        return self._rows.row_of(host_uuid)
+        return self._row_of.get(host_uuid)
 
     def find(self, host: str, nodename: str | None = None) -> list[HostRecord]:
         """The nodes of a host name, or the one with that node name."""
-        found = (self.records[row] for row in sorted(self._rows.named(host)))
-        return [record for record in found if nodename is None or record.nodename == nodename]
+        records = (self.records[row] for row in sorted(self._named(host)))
+        return [record for record in records if nodename is None or record.nodename == nodename]
 
-    def derived(
-        self,
-        key: Hashable,
-        of: Callable[[HostState], Any],
-        dtype: str,
-        first: Callable[[Hosts], Values] | None = None,
-    ) -> Values:
-        return self._derived.column(self, self._changes.facts, key, of, dtype, first)
+    def _named(self, host: str) -> Collection[int]:
+        """The rows of a host name: one for each of its nodes."""
+        return self._by_name.get(host, ())
+
+    # Derived columns and changes
+
+    def derived(self, key: Hashable, of: OfOne, dtype: str, first: OfAll | None = None) -> Values:
+        changed = self._changed_facts
+        column = self._derived.pop(key, None)
+        if column is None or len(column.values) != len(self.records):
+            if first is None:
+                values = np.fromiter(map(of, self.states()), dtype, len(self))
+            else:
+                values = first(self)
+            column = _Derived(of, values, len(changed))
+            if len(self._derived) >= _MAX_DERIVED:
+                del self._derived[next(iter(self._derived))]
+        elif column.seen < len(changed):
+            for host in self.states(set(changed[column.seen :])):
+                column.values[host.row] = column.of(host)
+            column.seen = len(changed)
+        self._derived[key] = column
+        return column.values
+
+    def by_aggregates(self) -> Groups:
+        column = self._derived.get(_GROUPS)
+        of = column.of if column else None
+        # Every change of an aggregate makes a group; those that no host is in any more stay.
+        if not isinstance(of, _GroupNumbers) or len(of.members) > 2 * self._capacity:
+            self._derived.pop(_GROUPS, None)
+            of = _GroupNumbers()
+        return Groups(self.derived(_GROUPS, of, "i4"), of.members)
 
     def marks(self) -> Marks:
-        """Where the log of changed rows ends now."""
-        return self._changes.marks()
+        """Where the lists of changed rows end now."""
+        return Marks(self._generation, len(self._changed_facts), len(self._changed_use))
 
     def touched_since(self, marks: Marks) -> tuple[set[int], set[int]] | None:
         """The rows whose facts changed, and those whose reservations or instances did.
 
         None when that is unknown: rows came, went or moved.
         """
-        return self._changes.since(marks)
+        if marks.generation != self._generation:
+            return None
+        return set(self._changed_facts[marks.facts :]), set(self._changed_use[marks.use :])
+
+    def _facts_changed(self, row: int) -> None:
+        self._without_unannounced = None
+        self._changed_facts.append(row)
+        if len(self._changed_facts) > 4 * self._capacity:
+            # A column that was not used for so long is cheaper to recompute.
+            self._forget_facts()
+
+    def _forget_facts(self) -> None:
+        self._derived.clear()
+        self._changed_facts.clear()
+        self._begin_generation()
+
+    def _begin_generation(self) -> None:
+        """Rows came, went or moved: nothing that caches know of them by number holds."""
+        self._without_unannounced = None
+        self._generation += 1
+        self._changed_use.clear()
+        self.evaluation_cache.clear()
 
     # Aggregates
 
     @property
-    def aggregates(self) -> Mapping[str, tuple[Aggregate, ...]]:
+    def aggregates(self) -> Mapping[str, Aggregates]:
         """The aggregates of every host name, as they were last set."""
         return self._aggregates
 
-    def aggregates_of(self, host: str) -> tuple[Aggregate, ...]:
+    def aggregates_of(self, host: str) -> Aggregates:
         """The aggregates of a host name."""
         return self._aggregates.get(host, ())
 
-    def by_aggregates(self) -> Groups:
-        return self._derived.groups(self, self._changes.facts, 2 * self._rows.capacity)
-
     def set_aggregates(
-        self, by_host: Mapping[str, tuple[Aggregate, ...]], empty: Iterable[Aggregate] = ()
+        self, by_host: Mapping[str, Aggregates], empty: Iterable[Aggregate] = ()
     ) -> None:
         """Replace the aggregates of all hosts; ``empty`` are aggregates that may have no host."""
         before, self._aggregates = self._aggregates, by_host
-        known = {id(each): each for some in by_host.values() for each in some}
-        known |= {id(each): each for each in empty}
+        known = {id(each): each for some in (*by_host.values(), empty) for each in some}
         self.metadata_items = frozenset(
             item for each in known.values() for item in each.metadata.items()
         )
@@ -153,7 +302,7 @@ class HostTable(Hosts):
         self._begin_generation()
         for host in before.keys() | by_host.keys():
             if before.get(host) != by_host.get(host):
-                for row in self._rows.named(host):
+                for row in self._named(host):
                     if self._states is not None:
                         self._states[row].aggregates = by_host.get(host, ())
                     self._facts_changed(row)
@@ -162,14 +311,19 @@ class HostTable(Hosts):
 
     def put(self, record: HostRecord, version: int) -> None:
         """Insert or replace a host, less its live reservations."""
-        known = self._rows.row_of(record.uuid)
+        known = self._row_of.get(record.uuid)
         nodes = {_node(record)} if known is None else {_node(record), _node(self.records[known])}
         with self._former_aside(nodes):
-            row = self._rows.put(record, version)
-            if known is None:
-                self._begin_generation()
-            for reservation in self._reservations.of_host(record.uuid):
-                self._rows.take(row, reservation, 1)
+            row = self._append(record) if known is None else known
+            self._unname(row)
+            self.records[row], self.versions[row] = record, version
+            self._name(row)
+            for column in COLUMNS:
+                self.columns[column.name][row] = column.of(record)
+            for name, values in self._announced.items():
+                values[row] = self.columns[name][row]
+            for reservation in self._reserved_for("host", record.uuid):
+                self._count(row, reservation, 1)
         if self._states is not None:
             if row == len(self._states):
                 self._states.append(HostState(self, row))
@@ -180,13 +334,13 @@ class HostTable(Hosts):
 
     def remove(self, host_uuid: str) -> None:
         """Remove a host; the last row takes its place. An unknown one is ignored."""
-        row = self._rows.row_of(host_uuid)
+        row = self._row_of.get(host_uuid)
         if row is None:
             return
         node = _node(self.records[row])
         with self._former_aside([node]):
-            self._rows.remove(row)
-            if self._reservations.of_host(host_uuid):
+            self._remove(row)
+            if self._reserved_for("host", host_uuid):
                 self._former_uuids.setdefault(node, set()).add(host_uuid)
         if self._states is not None:
             last = self._states.pop()
@@ -195,62 +349,104 @@ class HostTable(Hosts):
                 last.row = row
         self._forget_facts()
 
+    def _append(self, record: HostRecord) -> int:
+        row = len(self.records)
+        if row == self._capacity:
+            self._capacity *= 2
+            for columns in (self.columns, self._announced):
+                for name, values in columns.items():
+                    columns[name] = np.resize(values, self._capacity)
+        self.records.append(record)
+        self.versions.append(0)
+        self._in_use.clear()
+        self._row_of[record.uuid] = row
+        self._begin_generation()
+        return row
+
+    def _remove(self, row: int) -> None:
+        last = len(self.records) - 1
+        self._unname(row)
+        del self._row_of[self.records[row].uuid]
+        if row != last:
+            self._unname(last)
+            for values in (*self.columns.values(), *self._announced.values()):
+                values[row] = values[last]
+            self.records[row], self.versions[row] = self.records[last], self.versions[last]
+            self._row_of[self.records[row].uuid] = row
+            self._name(row)
+        self.records.pop()
+        self.versions.pop()
+        self._in_use.clear()
+
+    def _name(self, row: int) -> None:
+        host = self.records[row].host
+        self._by_name.add(host, row)
+        self._by_folded_name.add(host.lower(), row)
+
+    def _unname(self, row: int) -> None:
+        host = self.records[row].host
+        self._by_name.discard(host, row)
+        self._by_folded_name.discard(host.lower(), row)
+
     # Instances
 
     def reported_instances(self, host: str) -> Instances:
         """The instances that a host name reports, without those it has reservations for."""
-        return self._instances.on(host)
+        return self._reported.get(host, {})
 
     def hosts_reporting(self, instance_uuid: str) -> Collection[str]:
         """The host names that report an instance: two while it migrates."""
-        return self._instances.hosts_of(instance_uuid)
+        return self._reporting.get(instance_uuid, ())
 
     def instances_of(self, host: str) -> Instances:
         """The instances that are on a host name or have a reservation there."""
-        found: dict[str, Mapping[str, Any]] = {}
-        for row in self._rows.named(host):
-            for reservation in self.reservations_of_host(self.records[row].uuid):
-                uuid = reservation.instance_uuid
-                found[uuid] = {"uuid": uuid, "host": host}
-        found.update(self._instances.on(host))
-        return found
+        reserved = {
+            (uuid := reservation.instance_uuid): {"uuid": uuid, "host": host}
+            for row in self._named(host)
+            for reservation in self.reservations_of_host(self.records[row].uuid)
+        }
+        return {**reserved, **self._reported.get(host, {})}
 
     def count_instances(self, uuids: Iterable[str]) -> Values:
         counts = np.zeros(len(self), "i8")
         for uuid in set(uuids):
-            hosts = self._instances.hosts_of(uuid)
-            if reserved := self._reservations.of_instance(uuid):
-                hosts = {each.host for each in reserved}.union(hosts)
+            hosts: Collection[str] = self._reporting.get(uuid, ())
+            if ids := self._reserved_by.get(("instance", uuid)):
+                hosts = {self._reserved[id].host for id in ids}.union(hosts)
             for host in hosts:
-                for row in self._rows.named(host):
+                for row in self._named(host):
                     counts[row] += 1
         return counts
 
     def set_instances(self, host: str, instances: Instances | None) -> None:
-        """Replace the instances that a host name reports."""
+        """Replace the instances that a host name reports; None or empty: it has none."""
         self._without_unannounced = None
-        for row in self._rows.named(host):
-            self._changes.use_changed(row)
-        self._instances.replace(host, instances)
+        self._changed_use += self._named(host)
+        for uuid in self._reported.pop(host, {}):
+            self._reporting.discard(uuid, host)
+        if instances:
+            self._reported[host] = instances
+            for uuid in instances:
+                self._reporting.add(uuid, host)
 
     # Reservations
 
     @property
     def num_reservations(self) -> int:
         """How many claims and reservations there are."""
-        return len(self._reservations)
+        return len(self._reserved)
 
     def reservations_of_instance(self, instance_uuid: str) -> list[ClaimOrReservation]:
         """The claims and reservations for an instance."""
-        return self._reservations.of_instance(instance_uuid)
+        return self._reserved_for("instance", instance_uuid)
 
     def reservations_of_provider(self, provider: str) -> list[ClaimOrReservation]:
-        return self._reservations.of_provider(provider)
+        return self._reserved_for("provider", provider)
 
     def reservations_of_host(self, host_uuid: str) -> list[ClaimOrReservation]:
         """The claims and reservations on a host, also those under former uuids of its node."""
-        found = self._reservations.of_host(host_uuid)
-        row = self._rows.row_of(host_uuid) if self._former_uuids else None
+        found = self._reserved_for("host", host_uuid)
+        row = self._row_of.get(host_uuid) if self._former_uuids else None
         if row is not None:
             former = self._former(_node(self.records[row]))
             found += [each for each in former if self.row_of_reservation(each) == row]
@@ -261,12 +457,12 @@ class HostTable(Hosts):
 
         A node that was created anew has another uuid, and what is reserved under its former one.
         """
-        row = self._rows.row_of(reservation.host_uuid)
+        row = self._row_of.get(reservation.host_uuid)
         if row is not None:
             return row
         rows = (
             (self.records[row].uuid, row)
-            for row in self._rows.named(reservation.host)
+            for row in self._named(reservation.host)
             if self.records[row].nodename == reservation.nodename
         )
         return min(rows, default=("", None))[1]  # the same one, wherever rows move
@@ -277,20 +473,23 @@ class HostTable(Hosts):
         It may come before its host, and is taken when the host is put.
         """
         reservation_id = reservation.id
-        before = self._reservations.get(reservation_id)
+        before = self._reserved.get(reservation_id)
         if before is not None:
             if self._take_alike(before, reservation):
-                self._reservations.replace(reservation_id, reservation)
+                self._reserved[reservation_id] = reservation
                 return before
             self.give_back(reservation_id)
-        self._reservations.add(reservation_id, reservation)
+        self._file(reservation_id, reservation)
         self._take(reservation, 1)
         return before
 
     def give_back(self, reservation_id: str) -> None:
         """Give back what a claim or reservation took. An unknown one is ignored."""
-        reservation = self._reservations.remove(reservation_id)
+        reservation = self._reserved.pop(reservation_id, None)
         if reservation is not None:
+            self._num_unannounced -= reservation.is_unannounced
+            for key in _keys(reservation):
+                self._reserved_by.discard(key, reservation_id)
             self._take(reservation, -1)
 
     def without_unannounced(self) -> HostTable | None:
@@ -299,15 +498,16 @@ class HostTable(Hosts):
         The table that is returned shares what it can with this one: read it, and do so before this
         one is changed.
         """
-        if not self._reservations.unannounced:
+        if not self._num_unannounced:
             return None
         if self._without_unannounced is None:
             table = copy.copy(self)
-            table._use_rows(self._rows.without_unannounced())
-            table._states = None
-            table._reservations = self._reservations.announced()
-            table._changes = self._changes.branch()
-            table.limits = {}
+            table.columns = self.columns | {name: v.copy() for name, v in self._announced.items()}
+            table._in_use, table._states, table._changed_use, table.limits = {}, None, [], {}
+            table._reserved, table._reserved_by, table._num_unannounced = {}, SetIndex(), 0
+            for reservation_id, reservation in self._reserved.items():
+                if not reservation.is_unannounced:
+                    table._file(reservation_id, reservation)
             table.evaluation_cache = OrderedDict()
             self._without_unannounced = table
         self._without_unannounced.now_s = self.now_s
@@ -318,21 +518,50 @@ class HostTable(Hosts):
         if (one.resources, one.is_unannounced) != (other.resources, other.is_unannounced):
             return False
         row = self.row_of_reservation(one)
-        return row is None or self._rows.provided(row, one) == self._rows.provided(row, other)
+        return row is None or self._provided(row, one) == self._provided(row, other)
+
+    def _provided(self, row: int, reservation: ClaimOrReservation) -> Provided:
+        """What it takes of the host's providers beyond the usages that the host reports."""
+        return provided(
+            self.records[row],
+            reservation.instance_uuid,
+            reservation.resources,
+            reservation.created_at_s,
+        )
+
+    def _reserved_for(self, kind: str, key: str) -> list[ClaimOrReservation]:
+        ids = self._reserved_by.get((kind, key))
+        return [self._reserved[id] for id in ids] if ids else []
+
+    def _file(self, reservation_id: str, reservation: ClaimOrReservation) -> None:
+        """Add one whose id, which a claim computes on every access, is not there yet."""
+        self._reserved[reservation_id] = reservation
+        self._num_unannounced += reservation.is_unannounced
+        for key in _keys(reservation):
+            self._reserved_by.add(key, reservation_id)
 
     def _take(self, reservation: ClaimOrReservation, times: int) -> None:
         if not reservation.is_unannounced:
             self._without_unannounced = None
-        if self._rows.row_of(reservation.host_uuid) is None:
+        if self._row_of.get(reservation.host_uuid) is None:
             self._former_uuids.setdefault(_node(reservation), set()).add(reservation.host_uuid)
         row = self.row_of_reservation(reservation)
         if row is not None:
             self._take_from(row, reservation, times)
 
     def _take_from(self, row: int, reservation: ClaimOrReservation, times: int) -> None:
-        self._rows.take(row, reservation, times)
-        if not self._changes.use_changed(row):
+        self._count(row, reservation, times)
+        self._changed_use.append(row)
+        if len(self._changed_use) > _MAX_USED:
             self._begin_generation()
+
+    def _count(self, row: int, reservation: ClaimOrReservation, times: int) -> None:
+        """Take from a row; ``times`` is -1 to give back."""
+        resources, uses = reservation.resources, self._provided(row, reservation)
+        both = (self.columns,) if reservation.is_unannounced else (self.columns, self._announced)
+        for columns in both:
+            take(columns, row, resources, times)
+            take_provided(columns, row, uses, times)
 
     # Reservations under former uuids
 
@@ -341,8 +570,8 @@ class HostTable(Hosts):
         return [
             each
             for uuid in sorted(self._former_uuids.get(node, ()))
-            if self._rows.row_of(uuid) is None
-            for each in self._reservations.of_host(uuid)
+            if self._row_of.get(uuid) is None
+            for each in self._reserved_for("host", uuid)
         ]
 
     @contextlib.contextmanager
@@ -363,26 +592,14 @@ class HostTable(Hosts):
             if row is not None:
                 self._take_from(row, reservation, times)
 
-    # Changes
-
-    def _facts_changed(self, row: int) -> None:
-        self._without_unannounced = None
-        self._changes.facts_changed(row)
-        if len(self._changes.facts) > 4 * self._rows.capacity:
-            # A column that was not used for so long is cheaper to recompute.
-            self._forget_facts()
-
-    def _forget_facts(self) -> None:
-        self._derived.clear()
-        self._changes.forget_facts()
-        self._begin_generation()
-
-    def _begin_generation(self) -> None:
-        """Rows came, went or moved: nothing that caches know of them by number holds."""
-        self._without_unannounced = None
-        self._changes.begin_generation()
-        self.evaluation_cache.clear()
-
 
 def _node(of: HostRecord | ClaimOrReservation) -> _Node:
     return of.host, of.nodename
+
+
+def _keys(reservation: ClaimOrReservation) -> list[tuple[str, str]]:
+    """Under what a reservation is filed."""
+    keys = [("host", reservation.host_uuid), ("instance", reservation.instance_uuid)]
+    if taken := reservation.resources.providers:
+        keys += {("provider", use.provider) for use in taken} - {("provider", keys[0][1])}
+    return keys

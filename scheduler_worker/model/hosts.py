@@ -6,52 +6,29 @@ This interface is read-only; :class:`~.host_table.HostTable` implements it and c
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from scheduler_worker.model.aggregates import Aggregate, lowest, raw_values
-from scheduler_worker.model.claims import Resources
+from scheduler_worker.model.claims import Claim, Reservation
 from scheduler_worker.model.columns import COLUMN_NAMES, COLUMNS, Mask, Rows, Values
-from scheduler_worker.model.host_records import HostCounts, HostRecord, takes_vms
+from scheduler_worker.model.host_records import HostCounts, HostRecord, HvSpec, takes_vms
 
 if TYPE_CHECKING:
     from scheduler_worker.model.host_table import HostTable
+    from scheduler_worker.model.providers import ProviderTree
+    from scheduler_worker.model.topology import NUMATopology, PCIPools
+    from scheduler_worker.model.virt import VirtUse
 
-__all__ = [
-    "Aggregates",
-    "Groups",
-    "HostState",
-    "Hosts",
-    "Mask",
-    "ClaimOrReservation",
-    "Rows",
-    "Values",
-]
+__all__ = ["Mask", "Rows", "Values"]  # of columns, for authors of units
 
 Aggregates = tuple[Aggregate, ...]
 """The aggregates of a host, in order of their ids."""
-
-
-class ClaimOrReservation(Protocol):
-    """What a table needs to know of a claim or a reservation."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def instance_uuid(self) -> str: ...
-    @property
-    def host_uuid(self) -> str: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def nodename(self) -> str: ...
-    @property
-    def resources(self) -> Resources: ...
-    @property
-    def is_unannounced(self) -> bool: ...
-    @property
-    def created_at_s(self) -> float: ...
+ClaimOrReservation = Claim | Reservation
+Instances = Mapping[str, Mapping[str, Any]]
+"""Instance uuid -> what is known of it."""
 
 
 class Groups(NamedTuple):
@@ -117,13 +94,7 @@ class Hosts:
             down=int((rest & ~asleep).sum()),
         )
 
-    def derived(
-        self,
-        key: Hashable,
-        of: Callable[[HostState], Any],
-        dtype: str,
-        first: Callable[[Hosts], Values] | None = None,
-    ) -> Values:
+    def derived(self, key: Hashable, of: OfOne, dtype: str, first: OfAll | None = None) -> Values:
         """A column computed from each host's *reported* facts and aggregates; kept current.
 
         ``of`` is called once for each host and again only for hosts whose facts changed, so it must
@@ -194,7 +165,30 @@ class HostState:
         """The version of the record in the store."""
         self.aggregates: tuple[Aggregate, ...] = table.aggregates_of(self.record.host)
 
+    # Of the record:
+    uuid: str
+    host: str
+    nodename: str
+    cluster: str
+    cell_uuid: str | None
+    stats: Mapping[str, str]
+    metrics: Sequence[Mapping[str, Any]]
+    traits: tuple[str, ...]
+    service: Mapping[str, Any]
+    cpu_info: str | dict[str, Any] | None
+    supported_instances: tuple[HvSpec, ...]
+    host_ip: str | None
+    hypervisor_type: str | None
+    hypervisor_hostname: str | None
+    pci_device_pools: tuple[dict[str, Any], ...]
+    updated: float | None
+
     if TYPE_CHECKING:
+        # Of the columns:
+        provider_tree: ProviderTree
+        numa_topology: NUMATopology | None
+        pci_pools: PCIPools
+        virt_use: VirtUse
 
         def __getattr__(self, name: str) -> Any:
             """Every column is a property, see :func:`_column_of_a_row`."""
@@ -213,7 +207,7 @@ class HostState:
     def limits(self, limits: dict[str, Any]) -> None:
         self._table.limits[self.row] = limits
 
-    def derived(self, key: Hashable, of: Callable[[HostState], Any], dtype: str) -> Any:
+    def derived(self, key: Hashable, of: OfOne, dtype: str) -> Any:
         """The host's value in a derived column: :meth:`Hosts.derived`."""
         return self._table.derived(key, of, dtype).item(self.row)
 
@@ -222,27 +216,7 @@ class HostState:
         return self._table.now_s
 
     @property
-    def uuid(self) -> str:
-        return self.record.uuid
-
-    @property
-    def host(self) -> str:
-        return self.record.host
-
-    @property
-    def nodename(self) -> str:
-        return self.record.nodename
-
-    @property
-    def cluster(self) -> str:
-        return self.record.cluster
-
-    @property
-    def cell_uuid(self) -> str | None:
-        return self.record.cell_uuid
-
-    @property
-    def instances(self) -> Mapping[str, Mapping[str, Any]]:
+    def instances(self) -> Instances:
         """Instance uuid -> what is known of it; instances with a reservation here are included."""
         return self._table.instances_of(self.host)
 
@@ -251,49 +225,10 @@ class HostState:
         found = self._table.reservations_of_instance(instance_uuid)
         return [each for each in found if self._table.row_of_reservation(each) == self.row]
 
-    @property
-    def stats(self) -> Mapping[str, str]:
-        return self.record.stats
 
-    @property
-    def metrics(self) -> Sequence[Mapping[str, Any]]:
-        return self.record.metrics
-
-    @property
-    def traits(self) -> tuple[str, ...]:
-        return self.record.traits
-
-    @property
-    def service(self) -> Mapping[str, Any]:
-        return self.record.service
-
-    @property
-    def cpu_info(self) -> str | dict[str, Any] | None:
-        return self.record.cpu_info
-
-    @property
-    def supported_instances(self) -> tuple[tuple[str, str, str], ...]:
-        return self.record.supported_hv_specs
-
-    @property
-    def host_ip(self) -> str | None:
-        return self.record.host_ip
-
-    @property
-    def hypervisor_type(self) -> str | None:
-        return self.record.hypervisor_type
-
-    @property
-    def hypervisor_hostname(self) -> str | None:
-        return self.record.hypervisor_hostname
-
-    @property
-    def pci_device_pools(self) -> tuple[dict[str, Any], ...]:
-        return self.record.pci_device_pools
-
-    @property
-    def updated(self) -> float | None:
-        return self.record.updated_at
+OfOne = Callable[[HostState], Any]
+OfAll = Callable[[Hosts], Values]
+_OTHER_NAMES = {"supported_instances": "supported_hv_specs", "updated": "updated_at"}
 
 
 def _column_of_a_row(name: str) -> property:
@@ -305,3 +240,56 @@ def _column_of_a_row(name: str) -> property:
 
 for _column in COLUMNS:
     setattr(HostState, _column.name, _column_of_a_row(_column.name))
+for _name in HostState.__annotations__:
+    setattr(HostState, _name, property(attrgetter(f"record.{_OTHER_NAMES.get(_name, _name)}")))
+
+
+class HostSubset(Hosts):
+    """Some rows of a table; gathers each column at most once."""
+
+    def __init__(self, hosts: HostTable, rows: Any) -> None:
+        """``rows`` is an array of them, or a slice."""
+        self.now_s = hosts.now_s
+        self.metadata_keys = hosts.metadata_keys
+        self.metadata_items = hosts.metadata_items
+        self._table = hosts
+        self._rows = rows
+        self._gathered: dict[str, Values] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def column(self, name: str) -> Values:
+        values = self._gathered.get(name)
+        if values is None:
+            values = self._gathered[name] = self._table.column(name)[self._rows]
+        return values
+
+    def derived(self, key: Hashable, of: OfOne, dtype: str, first: OfAll | None = None) -> Values:
+        gathered: Values = self._table.derived(key, of, dtype, first)[self._rows]
+        return gathered
+
+    def by_aggregates(self) -> Groups:
+        numbers, members = self._table.by_aggregates()
+        return Groups(numbers[self._rows], members)
+
+    def state(self, row: int) -> HostState:
+        return self._table.state(int(self._rows[row]))
+
+    def states(self, rows: Iterable[int] | None = None) -> Iterator[HostState]:
+        mine = self._rows if rows is None else self._rows[list(rows)]
+        return self._table.states(mine.tolist())
+
+    def take(self, rows: Rows) -> Hosts:
+        return HostSubset(self._table, self._rows[rows])
+
+    def rows_of(self, hosts: Iterable[str], *, ignore_case: bool = False) -> Mask:
+        mask: Mask = self._table.rows_of(hosts, ignore_case=ignore_case)[self._rows]
+        return mask
+
+    def reservations_of_provider(self, provider: str) -> list[ClaimOrReservation]:
+        return self._table.reservations_of_provider(provider)
+
+    def count_instances(self, uuids: Iterable[str]) -> Values:
+        counts: Values = self._table.count_instances(uuids)[self._rows]
+        return counts

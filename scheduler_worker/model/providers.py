@@ -8,6 +8,17 @@ that is not kept in the tree but in columns, see :mod:`~scheduler_worker.model.i
 Hosts of one kind have equal trees but for the uuids; so these are kept apart
 (:class:`ProviderTree`), and a match that was found for one tree holds for all hosts with the same
 providers. Taking is exact: giving the same back leaves the very same tree.
+
+A *generation* of a provider rises with every change of what it has, and with every allocation, but
+not when an allocation is deleted: so it says when to read inventories again, not when to read use;
+and which of two readings of the use knows more allocations. Consumers (instances, migrations) have
+one too: a consumer's allocation is written as a whole, by whoever names its present generation;
+None says that there is none. Every write raises it by one, and one that holds nothing is gone.
+
+Where the providers of a host's own tree do not suffice, Placement is asked for *allocation
+candidates*: what a host may take from which providers for one request. A *sharing provider* (trait
+``MISC_SHARES_VIA_AGGREGATE``), such as a pool of disk, gives to all trees that are in one of its
+aggregates.
 """
 
 from __future__ import annotations
@@ -15,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -208,3 +219,189 @@ def _provider(reported: ResourceProvider, parent: int, traits: Traits) -> Provid
 def _shared(providers: Providers) -> Providers:
     """Makes equal trees one object, which saves memory and makes comparisons cheap."""
     return providers
+
+
+class Listed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A provider in the list of all."""
+
+    uuid: str
+    name: str
+    generation: int
+    root_provider_uuid: str
+    parent_provider_uuid: str | None = None
+
+
+class ProviderFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What a provider has, as of a generation; None: read in bulk, and not exact."""
+
+    generation: int | None
+    inventories: dict[str, Inventory]
+    traits: tuple[str, ...] = ()
+    aggregates: tuple[str, ...] = ()
+
+
+class ProviderTraits(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The traits and aggregates of a provider, each sorted."""
+
+    traits: tuple[str, ...] = ()
+    aggregates: tuple[str, ...] = ()
+
+
+class ProviderSum(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Capacity and use of a provider, as they come for all providers at once."""
+
+    root: str
+    """The uuid of the root of its tree."""
+    capacity: dict[str, int]
+    used: dict[str, int]
+    traits: tuple[str, ...] = ()
+
+
+class Use(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Who takes what of a provider, with all that was allocated up to a generation."""
+
+    generation: int
+    taken: Mapping[str, Mapping[str, int]]
+    """Consumer -> amounts, by resource class."""
+
+
+Amounts = Mapping[str, int]
+"""Resource class -> amount."""
+
+
+class Owner(NamedTuple):
+    """Whose quota an allocation counts for."""
+
+    project_id: str
+    user_id: str
+
+
+class Consumer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What a consumer holds, or is to hold."""
+
+    uuid: str
+    owner: Owner
+    held: Mapping[str, Amounts] = {}
+    """Provider uuid -> what is held of it."""
+    mappings: Mapping[str, list[str]] = {}
+    generation: int | None = None
+    """Of the record that is there, or is to be replaced."""
+
+    def holds(self, wanted: Mapping[str, Amounts]) -> bool:
+        """Whether it holds exactly this of these providers, and perhaps something of others."""
+        return all(self.held.get(provider) == amounts for provider, amounts in wanted.items())
+
+    def with_more(self, more: Mapping[str, Amounts]) -> Consumer:
+        """The same with this in addition; Placement takes no mappings for it."""
+        held = {provider: dict(amounts) for provider, amounts in self.held.items()}
+        for provider, amounts in more.items():
+            total = held.setdefault(provider, {})
+            for name, amount in amounts.items():
+                total[name] = total.get(name, 0) + amount
+        return msgspec.structs.replace(self, held=held, mappings={})
+
+    def without(self, less: Mapping[str, Amounts]) -> Consumer:
+        """The same without this, as :meth:`with_more` had added it."""
+        held: dict[str, dict[str, int]] = {}
+        for provider, amounts in self.held.items():
+            taken = less.get(provider, {})
+            left = {name: amount - taken.get(name, 0) for name, amount in amounts.items()}
+            if left := {name: amount for name, amount in left.items() if amount > 0}:
+                held[provider] = left
+        return msgspec.structs.replace(self, held=held, mappings={})
+
+    def written(self) -> Consumer:
+        """The record once it was written."""
+        return msgspec.structs.replace(self, generation=(self.generation or 0) + 1)
+
+
+def consumer_of(uuid: str, allocation: Any, owner: Owner) -> Consumer:
+    """A new consumer that holds what a selection's allocation describes."""
+    held = {provider: each["resources"] for provider, each in allocation.allocations.items()}
+    return Consumer(uuid=uuid, owner=owner, held=held, mappings=allocation.mappings)
+
+
+SHARES = "MISC_SHARES_VIA_AGGREGATE"
+"""The trait of sharing providers."""
+
+
+class SharingProvider(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A provider that gives to other trees, as it was last read."""
+
+    uuid: str
+    name: str
+    inventories: Mapping[str, Inventory] = {}
+    usages: Mapping[str, int] = {}
+    aggregates: frozenset[str] = frozenset()
+
+
+class ProviderRoom(NamedTuple):
+    """How much of a resource class a provider has and gives already."""
+
+    capacity: int
+    used: int
+
+
+class AllocationCandidate(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One way in which Placement would allocate the request on a host."""
+
+    uses: tuple[ProviderUse, ...]
+    """By request group and provider; the group of the flavor has no name."""
+    unpinned: bool = False
+    """Whether it gives shared CPUs for pinned ones, for hosts without an inventory of these."""
+
+
+class ReservedUse(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What a reservation of some cluster takes of a provider."""
+
+    id: str
+    """The reservation's."""
+    cluster: str
+    use: ProviderUse
+
+
+class AllocationCandidates(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Placement's answer about one request, and what it does not know yet."""
+
+    by_root: Mapping[str, tuple[AllocationCandidate, ...]] = {}
+    """The uuid of a host's compute node -> its candidates, in Placement's order."""
+    rooms: Mapping[str, Mapping[str, ProviderRoom]] = {}
+    """Provider uuid -> resource class -> its room as of the answer."""
+    sharing: tuple[SharingProvider, ...] = ()
+    """All sharing providers, for explanations."""
+    allocated: frozenset[str] = frozenset()
+    """Ids of the reservations whose allocations the rooms are known to include."""
+    reserved: tuple[ReservedUse, ...] = ()
+    """What was reserved of sharing providers when Placement was asked, and is not known to be
+    allocated."""
+
+
+ASKED = AllocationCandidates()
+"""Says that Placement was asked, where the answer itself does not matter."""
+
+
+class AllocationRequest(msgspec.Struct, frozen=True, gc=False):
+    """A candidate as Placement sends it."""
+
+    held: Mapping[str, Mapping[str, int]]
+    """Provider uuid -> resource class -> amount, of all groups together."""
+    mappings: Mapping[str, tuple[str, ...]]
+    """Name of a request group -> the providers that serve it."""
+
+
+class ProviderSummary(msgspec.Struct, frozen=True, gc=False):
+    """A provider in Placement's answer."""
+
+    root: str
+    """The uuid of the root of its tree."""
+    shares: bool
+    rooms: Mapping[str, ProviderRoom]
+    """By resource class."""
+
+
+class CandidatesAnswer(msgspec.Struct, frozen=True, gc=False):
+    """Placement's answer to one query."""
+
+    requests: tuple[AllocationRequest, ...] = ()
+    summaries: Mapping[str, ProviderSummary] = {}
+    """By provider uuid."""

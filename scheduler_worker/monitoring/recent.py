@@ -20,8 +20,7 @@ from scheduler_worker.events import (
     Duration,
     Event,
 )
-from scheduler_worker.model.spreads import Spread, bucket_of
-from scheduler_worker.model.worker_reports import Lately, LockTimes
+from scheduler_worker.model.worker_reports import Lately, LockTimes, Spread, bucket_of
 from scheduler_worker.monitoring.health import Load
 from scheduler_worker.monitoring.metrics import Metrics
 from scheduler_worker.observer import Outcome

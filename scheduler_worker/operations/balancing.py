@@ -12,15 +12,14 @@ import msgspec
 from msgspec import Meta
 
 from scheduler_worker.errors import NotFound
-from scheduler_worker.model.balancing import Considered, ConsideredPower, Mode, Round
-from scheduler_worker.model.host_power import PowerState
+from scheduler_worker.model.cluster_load import Considered, ConsideredPower, Mode, Round
+from scheduler_worker.model.host_records import PowerState
 from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.clusters import InCluster
 from scheduler_worker.operations.operation import Call, Page, PageQuery, moment, operation, page_of
 
 if TYPE_CHECKING:
-    from scheduler_worker.model.migration_ledger import AskedAction, AskedMigration, Setback
-    from scheduler_worker.model.power_ledger import AskedPower
+    from scheduler_worker.model.ledgers import AskedAction, AskedMigration, AskedPower, Setback
     from scheduler_worker.service.balancing.administration import BalancingStatus, ClusterMode
 
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from scheduler_worker.errors import Conflict, NotFound
-from scheduler_worker.model.unit_facts import TuningProblem, TuningText
+from scheduler_worker.model.policies import TuningProblem, TuningText
 from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.operation import (
     DOCUMENT,

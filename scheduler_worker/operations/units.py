@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from scheduler_worker.errors import NotFound
-from scheduler_worker.model.unit_facts import ParameterFacts, UnitFacts
+from scheduler_worker.model.policies import ParameterFacts, UnitFacts
 from scheduler_worker.operations.actions import Right
 from scheduler_worker.operations.operation import Call, Page, PageQuery, operation, page_of
 

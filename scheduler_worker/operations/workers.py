@@ -11,12 +11,12 @@ from msgspec import Meta
 
 from scheduler_worker.errors import RequestError, StateUnavailable
 from scheduler_worker.model.findings import Finding, Status, failed
-from scheduler_worker.model.spreads import Spread
 from scheduler_worker.model.worker_reports import (
     ClusterLine,
     ClusterReport,
     Holds,
     PartReport,
+    Spread,
     WorkerFacts,
     WorkerLoad,
     WorkerReport,

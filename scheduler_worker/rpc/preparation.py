@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_worker.model.allocations import Owner
+from scheduler_worker.model.providers import Owner
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.rpc.contract import Context, instance_ids
 from scheduler_worker.scheduling.pipeline import Request

@@ -14,7 +14,7 @@ import msgspec
 from scheduler_worker import codec
 from scheduler_worker.errors import NoValidHost, RequestError, Undeliverable, WorkerStops
 from scheduler_worker.model.decisions import Decision
-from scheduler_worker.model.migration_ledger import STATES, Progress, State
+from scheduler_worker.model.ledgers import STATES, Progress, State
 from scheduler_worker.ports import Publisher
 from scheduler_worker.rpc.contract import Context, Endpoint, check_names
 from scheduler_worker.rpc.preparation import prepare_request

@@ -1,30 +1,259 @@
 """How many more instances of one kind the hosts of a cluster take, under the cluster's policy.
 
 The count is that of placing instances until one is refused, each in a request of its own. Hosts do
-not depend on each other then, so each is counted by itself: filters that read columns are asked
-about all hosts at once (:mod:`.first_refusal`), and where cells, devices or providers decide, or a
-unit does not say what it reads, copies of the hosts are filled (:mod:`.filling`).
+not depend on each other then, so each is counted by itself, in one of two ways:
+
+* A filter that reads columns is asked about all hosts at once, as they would be after some
+  instances, so that ratios, reserved amounts, units, steps and limits count as they do in a
+  decision. One that refuses a host after n instances is taken to refuse it after more than n, too.
+* What an instance takes of a host's NUMA cells, of its devices and of its providers depends on
+  those before it. Where these decide, or a unit does not say what it reads, copies of the hosts are
+  filled, with the claims that decisions would make, until a filter refuses. Hosts that are alike in
+  all that these filters read are filled once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import structs
 
+from scheduler_worker.model.capacity import ClusterCapacity, FlavorCapacity, Limited, Lost
+from scheduler_worker.model.claims import Resources
+from scheduler_worker.model.columns import COLUMNS, CONSUMED, take
+from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
-from scheduler_worker.model.hosts import Mask, Values
-from scheduler_worker.model.hosts_after import HostsAfter, NotInColumns, Taken, taken_in_columns
+from scheduler_worker.model.hosts import ClaimOrReservation, HostSubset, Mask, Values
+from scheduler_worker.model.inventories import UNUSED
+from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.filling import HostToFill, Steps, copied, fill
-from scheduler_worker.scheduling.filter_results import left_by
-from scheduler_worker.scheduling.first_refusal import UNBOUNDED, instances_before_refusal
+from scheduler_worker.model.virt import NO_USE, VirtUse
+from scheduler_worker.scheduling.evaluation import left_by
+from scheduler_worker.scheduling.filters.numa_topology import (
+    NUMATopologyFilter,
+    PciPassthroughFilter,
+)
 from scheduler_worker.scheduling.ovirt.demand import virt_use_of
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.scheduling.prefilters.units import ResourceProviders
 from scheduler_worker.scheduling.selections import resources_of
+
+_OBJECTS = {"provider_tree", "numa_topology", "pci_pools", "virt_use"}
+
+
+class NotInColumns(Exception):
+    """What a filter looks at cannot be told without placing the instances one by one."""
+
+
+class Taken(NamedTuple):
+    """What one instance takes of each host."""
+
+    amounts: Mapping[str, Values]
+    """Column -> what is subtracted from it: one number, or one for each host."""
+    virt: VirtUse
+    unknown: Collection[str]
+    """Columns that depend on which cells, devices and providers are chosen."""
+
+
+def taken_in_columns(
+    resources: Resources, of_root: Mapping[str, Values], unknown: Collection[str]
+) -> Taken:
+    """What an instance takes of columns: ``resources``, and ``of_root`` of hosts' inventories."""
+    virt = resources.virt or NO_USE
+    row = {c.name: np.zeros(1, c.dtype) for c in COLUMNS if c.name in CONSUMED}
+    row["virt_use"][0] = NO_USE
+    take(row, 0, resources, 1)
+    numbers = {name: -values[0] for name, values in row.items() if name not in _OBJECTS}
+    amounts = {name: amount for name, amount in numbers.items() if amount}
+    return Taken(amounts | dict(of_root), virt, unknown)
+
+
+class HostsAfter(HostSubset):
+    """The hosts of a table after ``placed`` more instances on each.
+
+    Filters that read columns can be asked about it; those that look at single hosts, or at cells,
+    devices and providers that the instances take from, get :class:`NotInColumns`.
+    """
+
+    def __init__(self, hosts: HostTable, taken: Taken, placed: Values | int) -> None:
+        super().__init__(hosts, slice(None))
+        self._taken = taken
+        self._placed = placed
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def column(self, name: str) -> Values:
+        if name in self._taken.unknown:
+            raise NotInColumns(name)
+        values = super().column(name)
+        if name == "virt_use" and self._taken.virt != NO_USE:
+            return self._virt_use(values)
+        amount = self._taken.amounts.get(name)
+        return values if amount is None else values - amount * self._placed
+
+    def _virt_use(self, values: Values) -> Values:
+        found = np.empty(len(values), object)
+        placed = np.broadcast_to(self._placed, len(values)).tolist()
+        for row, (use, times) in enumerate(zip(values, placed, strict=True)):
+            found[row] = use.plus(self._taken.virt, times)
+        return found
+
+    def _one_by_one(self, *_: Any, **__: Any) -> Any:
+        raise NotInColumns("single hosts")
+
+    state = states = take = reservations_of_provider = _one_by_one
+
+
+UNBOUNDED = 2**20
+"""A host that a filter would let take so many instances is not bounded by that filter."""
+
+
+def instances_before_refusal(
+    unit: Filter, hosts: HostTable, taken: Taken, spec: RequestSpec
+) -> Values:
+    """For each host after how many instances the filter first refuses it; at most UNBOUNDED.
+
+    Raises:
+        NotInColumns: the filter looks at what only placing one by one can tell.
+    """
+
+    def passes(placed: Values | int) -> Mask:
+        return unit.passes(HostsAfter(hosts, taken, placed), spec)
+
+    fits = passes(0)
+    endless = fits & passes(UNBOUNDED)
+    growing, step = fits & ~endless, 1
+    while step < UNBOUNDED and growing.any():
+        growing &= passes(step)
+        step *= 2
+    last = np.zeros(len(hosts), "i8")  # after so many instances the filter is known to pass
+    while step > 1:
+        step //= 2
+        last += step * passes(last + step)
+    return np.where(endless, UNBOUNDED, np.where(fits, last + 1, 0))
+
+
+_ALIKE = (NUMATopologyFilter, PciPassthroughFilter, ResourceProviders)
+_READ = (
+    *("numa_topology", "pci_pools", "cpu_allocation_ratio", "ram_allocation_ratio"),
+    *("has_inventories", *UNUSED.values()),
+)
+"""What these filters read of a host's columns, beside its providers and aggregates."""
+
+
+class Steps:
+    """How many instances may still be placed on copies; then upper bounds have to do."""
+
+    def __init__(self, left: int = 20_000) -> None:
+        self.left = left
+
+
+class HostToFill(NamedTuple):
+    """A copy of one host: all that filters may look at."""
+
+    row: int
+    record: HostRecord
+    version: int
+    reservations: Sequence[ClaimOrReservation]
+    instances: Mapping[str, Mapping[str, Any]]
+    most: int
+    """How many instances the other filters let it take."""
+    kind: Hashable | None
+    """Hosts of one kind take as many instances; None: it is the only one of its kind."""
+
+
+class Filled(NamedTuple):
+    """What became of a host."""
+
+    instances: int
+    refused_by: str | None
+    """None: it takes all that the other filters let it take."""
+    is_exact: bool = True
+
+
+def copied(hosts: HostTable, row: int, most: int, filters: Sequence[Filter]) -> HostToFill:
+    """A host of a table, to be filled after the table has changed."""
+    record = hosts.records[row]
+    return HostToFill(
+        row=row,
+        record=record,
+        version=hosts.versions[row],
+        reservations=hosts.reservations_of_host(record.uuid),
+        instances=hosts.reported_instances(record.host),
+        most=most,
+        kind=_kind(hosts, row, most) if all(type(each) in _ALIKE for each in filters) else None,
+    )
+
+
+def _kind(hosts: HostTable, row: int, most: int) -> Hashable:
+    columns = tuple(hosts.columns[name].item(row) for name in _READ)
+    providers = hosts.columns["provider_tree"].item(row).providers
+    return columns, providers, tuple(map(id, hosts.aggregates_of(hosts.records[row].host))), most
+
+
+def fill(
+    pipeline: Pipeline,
+    like: HostTable,
+    hosts: Sequence[HostToFill],
+    spec: RequestSpec,
+    filters: Sequence[Filter],
+    steps: Steps,
+) -> dict[int, Filled]:
+    """Row -> how many instances the host takes. ``like`` has the time and the aggregates."""
+    kinds = {_name(each): each for each in hosts}
+    copies = _table(like, list(kinds.values()))
+    found: dict[Hashable, Filled] = {}
+    for name, each in kinds.items():
+        row = copies.row_of(each.record.uuid)
+        assert row is not None  # noqa: S101 - it was just put
+        found[name] = _filled(pipeline, copies, row, spec, filters, each.most, steps)
+    return {each.row: found[_name(each)] for each in hosts}
+
+
+def _name(host: HostToFill) -> Hashable:
+    return host.row if host.kind is None else (host.kind,)
+
+
+def _table(like: HostTable, hosts: Sequence[HostToFill]) -> HostTable:
+    copies = HostTable()
+    copies.now_s = like.now_s
+    if hosts:
+        copies.set_aggregates(like.aggregates)
+        copies.metadata_keys, copies.metadata_items = like.metadata_keys, like.metadata_items
+    for each in hosts:
+        copies.put(each.record, each.version)
+        copies.set_instances(each.record.host, each.instances)
+        for reservation in each.reservations:
+            copies.consume(reservation)
+    return copies
+
+
+def _filled(
+    pipeline: Pipeline,
+    hosts: HostTable,
+    row: int,
+    spec: RequestSpec,
+    filters: Sequence[Filter],
+    most: int,
+    steps: Steps,
+) -> Filled:
+    host = hosts.state(row)
+    for placed in range(most):
+        if not steps.left:
+            return Filled(most, None, is_exact=False)
+        steps.left -= 1
+        one = structs.replace(spec, instance_uuid=f"{row}/{placed}")
+        for unit in filters:
+            if not unit.host_passes(host, one):
+                return Filled(placed, unit.name)
+        limits = pipeline.selections.of(hosts, row, one, None).limits
+        hosts.consume(pipeline.selections.claim(host, one, limits, ""))
+    return Filled(most, None)
+
 
 NOTHING = "nothing"
 """What limits a host that takes any number."""
@@ -148,3 +377,79 @@ def _taken(pipeline: Pipeline, hosts: HostTable, spec: RequestSpec) -> Taken:
         resources = structs.replace(resources, virt=virt)
     of_root = pipeline.inventories.taken_in_columns(hosts, spec)
     return taken_in_columns(resources, of_root, unknown)
+
+
+def of_cluster(cluster: str, policy: PolicyReference, room: HostRoom) -> ClusterCapacity:
+    """The capacity of a cluster for one kind of instance."""
+    left = room.lost_to < 0
+    limited = dict(sorted(_limited(room, left), key=lambda each: -each[1].hosts))
+    return ClusterCapacity(
+        cluster=cluster,
+        policy=policy,
+        instances=_sum(room, left),
+        is_exact=room.is_exact,
+        hosts=len(left),
+        fitting_hosts=int(np.count_nonzero(room.instances[left])),
+        runs_out_first=_most((name, each.hosts) for name, each in limited.items()),
+        zones=_by_zone(room, left),
+        limited_by=limited,
+        lost_to=dict(_lost(room)),
+    )
+
+
+def of_flavor(name: str, clusters: Sequence[ClusterCapacity]) -> FlavorCapacity:
+    """The capacity of all clusters for one flavor."""
+    counts = [each.instances for each in clusters]
+    hosts: dict[str, int] = {}
+    for each in clusters:
+        for limit, found in each.limited_by.items():
+            hosts[limit] = hosts.get(limit, 0) + found.hosts
+    return FlavorCapacity(
+        name=name,
+        instances=None if None in counts else sum(count or 0 for count in counts),
+        is_exact=all(each.is_exact for each in clusters),
+        runs_out_first=_most(hosts.items()),
+        clusters=tuple(clusters),
+    )
+
+
+def _limited(room: HostRoom, left: Mask) -> Iterator[tuple[str, Limited]]:
+    for number, name in enumerate(room.limits):
+        of_it = left & (room.limited_by == number)
+        if of_it.any():
+            full = int(np.count_nonzero(of_it & (room.instances == 0)))
+            yield name, Limited(hosts=int(np.count_nonzero(of_it)), full_hosts=full)
+
+
+def _lost(room: HostRoom) -> Iterator[tuple[str, Lost]]:
+    for number, name in enumerate(room.filters):
+        of_it = room.lost_to == number
+        if of_it.any():
+            yield name, Lost(hosts=int(np.count_nonzero(of_it)), instances=_sum(room, of_it))
+
+
+def _sum(room: HostRoom, rows: Mask) -> int | None:
+    """None: a host among them takes any number."""
+    counts = room.instances[rows]
+    return None if (counts >= UNBOUNDED).any() else int(counts.sum())
+
+
+def _most(counts: Iterable[tuple[str, int]]) -> str | None:
+    """The name with the highest count, of those that limit anything; the first among equals."""
+    found = [each for each in counts if each[0] != NOTHING]
+    return max(found, key=lambda each: each[1])[0] if found else None
+
+
+def _by_zone(room: HostRoom, left: Mask) -> dict[str, int | None]:
+    numbers, zones = room.zones
+    hosts = np.bincount(numbers, minlength=len(zones))
+    endless = np.bincount(numbers[left & (room.instances >= UNBOUNDED)], minlength=len(zones))
+    sums = np.bincount(numbers, np.where(left, room.instances, 0), minlength=len(zones))
+    found: dict[str, int | None] = {}
+    for number in np.flatnonzero(hosts).tolist():
+        before = found.get(zones[number], 0)
+        bounded = before is not None and not endless[number]
+        found[zones[number]] = (
+            before + int(sums[number]) if bounded and before is not None else None
+        )
+    return dict(sorted(found.items()))

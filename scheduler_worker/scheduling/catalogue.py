@@ -13,7 +13,7 @@ import msgspec
 from msgspec import inspect as types
 from msgspec import structs
 
-from scheduler_worker.model.unit_facts import ParameterFacts
+from scheduler_worker.model.policies import ParameterFacts
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
 from scheduler_worker.scheduling.selectors import Selector
 

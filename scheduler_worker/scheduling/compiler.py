@@ -38,9 +38,12 @@ from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.ovirt import mandatory as ovirt
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, UnitContext, Weigher
-from scheduler_worker.scheduling.prefilters.candidates import PlacementCandidates
-from scheduler_worker.scheduling.prefilters.capacity import Inventories
-from scheduler_worker.scheduling.prefilters.units import RequestFilters, ResourceProviders
+from scheduler_worker.scheduling.prefilters.units import (
+    Inventories,
+    PlacementCandidates,
+    RequestFilters,
+    ResourceProviders,
+)
 from scheduler_worker.scheduling.selections import PlacementOptions
 from scheduler_worker.scheduling.selectors import Selector
 

@@ -14,9 +14,9 @@ from scheduler_worker.model.cluster_load import (
     ClusterLoad,
     HostLoad,
     Migration,
+    Proposals,
     VmLoad,
 )
-from scheduler_worker.model.proposals import Proposals
 from scheduler_worker.scheduling.ovirt.parameters import High, Megabytes, Minutes
 from scheduler_worker.scheduling.ovirt.relief import (
     BoundsClock,

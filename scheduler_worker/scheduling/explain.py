@@ -7,16 +7,59 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from scheduler_worker.model.decisions import Diagnosis, HostVerdict, WeightPart
+from scheduler_worker.model.decisions import (
+    Diagnosis,
+    HostVerdict,
+    NearMiss,
+    WeightPart,
+)
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Hosts, HostState
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling import sentence
 from scheduler_worker.scheduling.evaluation import Evaluation
-from scheduler_worker.scheduling.nearest import nearest
+from scheduler_worker.scheduling.extra_specs import amount_set
+from scheduler_worker.scheduling.filters.capacity import CPUS, DISK, MEMORY
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
-from scheduler_worker.scheduling.plugin import Weigher
-from scheduler_worker.scheduling.ranking import RandomSource
+from scheduler_worker.scheduling.plugin import Filter, Weigher, only
+from scheduler_worker.scheduling.selectors import RandomSource
+
+_AMOUNTS = {each.resource_class: each for each in (CPUS, MEMORY, DISK)}
+
+
+def nearest(filters: Sequence[Filter], hosts: HostTable, spec: RequestSpec) -> NearMiss | None:
+    """The nearest host of a request that no host passes; None: there are no hosts.
+
+    ``filters`` are those that the request concerns. Each is asked about every host, but for units
+    of others that do not say what they read, since these may be slow: they count as passed. A
+    shortage counts as a share of what the host would have to have beside what it has.
+    """
+    asked = [unit for unit in filters if unit.is_internal() or unit.declares_reads()]
+    if not len(hosts) or not asked:
+        return None
+    failed, lacking = np.zeros(len(hosts)), np.zeros(len(hosts))
+    for unit in asked:
+        failed += ~unit.passes(hosts, spec)
+        for name, amounts in unit.shortages(hosts, spec).items():
+            wanted = max(1, _wanted(spec, name))
+            lacking += amounts / wanted
+    row = int(np.lexsort((lacking, failed))[0])
+    host, alone = hosts.state(row), only(hosts.state(row))
+    shortages: dict[str, int] = {}
+    reasons: list[str] = []
+    for unit in asked:
+        if not unit.host_passes(host, spec):
+            lacked = {name: int(amount[0]) for name, amount in unit.shortages(alone, spec).items()}
+            lacked = {name: amount for name, amount in lacked.items() if amount > 0}
+            shortages |= {name: max(n, shortages.get(name, 0)) for name, n in lacked.items()}
+            if not lacked:
+                reasons.append(unit.reason(host, spec))
+    return NearMiss(host=host.host, shortages=shortages, reasons=tuple(dict.fromkeys(reasons)))
+
+
+def _wanted(spec: RequestSpec, resource_class: str) -> int:
+    amount, wanted = _AMOUNTS.get(resource_class, CPUS), amount_set(spec.flavor, resource_class)
+    return amount.own(spec.flavor) // amount.unit if wanted is None else wanted
 
 
 def explain(

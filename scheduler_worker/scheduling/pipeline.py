@@ -14,24 +14,25 @@ import msgspec
 import numpy as np
 
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.model.allocations import Owner
 from scheduler_worker.model.claims import Claim
 from scheduler_worker.model.decisions import Decision, Diagnosis, FilterStep, Ranked, Selection
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import ClaimOrReservation
 from scheduler_worker.model.policies import PolicyReference
+from scheduler_worker.model.providers import Owner
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.evaluation import Evaluation
 from scheduler_worker.scheduling.evaluator import Evaluator
 from scheduler_worker.scheduling.numa.requests import with_page_sizes
 from scheduler_worker.scheduling.plugin import Balance, Filter, Unit, Weigher
-from scheduler_worker.scheduling.prefilters.candidates import PlacementCandidates
-from scheduler_worker.scheduling.prefilters.capacity import Inventories
-from scheduler_worker.scheduling.prefilters.units import ResourceProviders
-from scheduler_worker.scheduling.ranking import RandomSource, Ranking
+from scheduler_worker.scheduling.prefilters.units import (
+    Inventories,
+    PlacementCandidates,
+    ResourceProviders,
+)
 from scheduler_worker.scheduling.selections import PlacementOptions, Selections
-from scheduler_worker.scheduling.selectors import Selector
+from scheduler_worker.scheduling.selectors import RandomSource, Ranking, Selector
 
 NOT_ENOUGH_HOSTS = "There are not enough hosts available."
 

@@ -13,6 +13,9 @@ The base classes derive each from the other, so callers use either. A unit is ma
 in a policy, with a :class:`UnitContext`. Many threads use it, so it keeps no state between
 requests. It must not change the hosts or the request; ``host_state.limits`` is the one exception.
 
+An author writes that method and :meth:`Filter.reason`, and declares parameters. What else a unit
+may tell the engine are hints (:class:`UnitHints`, :class:`FilterHints`), which make it quicker.
+
 A balance has one method, :meth:`Balance.plan`, a pure function of the cluster's load. A class may
 derive from several of the bases: it is a unit of each kind then.
 
@@ -57,7 +60,41 @@ class UnitContext(msgspec.Struct, frozen=True, kw_only=True):
     collaborators: Mapping[type, Any] = {}
 
 
-class Unit:
+class UnitHints:
+    """What the engine may know of a unit, to ask it less often; each default is safe."""
+
+    reads_use: bool = True
+    """False when reservations and instances on a host cannot change the unit's answer for it."""
+
+    of_one_request: ClassVar[bool] = False
+    """True for a quick filter whose answers no two requests share, such as one about server groups:
+    it is asked for each request about all hosts at once, and needs no :meth:`reads`."""
+
+    reads_request: bool = True
+    """False for a unit that reads nothing of the request, and so needs no :meth:`reads`."""
+
+    def reads(self, spec: RequestSpec) -> Hashable | None:
+        """What this unit reads of the request; None, the default: it does not declare that.
+
+        Two requests of which a unit reads the same get the same answers for hosts that did not
+        change between them, so the answers are cached. A unit that declares what it reads must read
+        nothing else: no clock (but see :meth:`Filter.lasts_until_s`), nothing random, no other
+        host. A unit that declares nothing is asked for each request about every host that the
+        others left.
+        """
+        return None
+
+    @classmethod
+    def declares_reads(cls) -> bool:
+        """Whether answers can be cached, because the class declares what it reads."""
+        return cls.reads is not UnitHints.reads or not cls.reads_request
+
+    host_facts: ClassVar[tuple[str, ...]] = ()
+    """What it reads of hosts where it runs in a cage, see :data:`~.external.facts.FACTS`: names of
+    columns, and of attributes of rows. Inside the worker it may read what it likes."""
+
+
+class Unit(UnitHints):
     """Base of filters, weighers, balances and selectors: a name, parameters and collaborators."""
 
     unit_id: ClassVar[str | None] = None
@@ -83,10 +120,6 @@ class Unit:
         self.parameters: Any = context.parameters
         self.context = context
 
-    host_facts: ClassVar[tuple[str, ...]] = ()
-    """What it reads of hosts where it runs in a cage, see :data:`~.external.facts.FACTS`: names of
-    columns, and of attributes of rows. Inside the worker it may read what it likes."""
-
     def collaborator(self, kind: type[Collaborator]) -> Collaborator:
         """The worker's object of a declared type; a new one where the worker has none.
 
@@ -98,33 +131,12 @@ class Unit:
         found = self.context.collaborators.get(kind)
         return kind() if found is None else found
 
-    reads_use: bool = True
-    """False when reservations and instances on a host cannot change the unit's answer for it."""
-
-    of_one_request: ClassVar[bool] = False
-    """True for a quick filter whose answers no two requests share, such as one about server groups:
-    it is asked for each request about all hosts at once, and needs no :meth:`reads`."""
-
-    reads_request: bool = True
-    """False for a unit that reads nothing of the request, and so needs no :meth:`reads`."""
-
     def applies(self, spec: RequestSpec) -> bool:
         """False when the request asks for nothing that concerns this unit, which is skipped then.
 
         A filter that does not apply passes every host, a weigher gives every host the raw score 0.
         """
         return True
-
-    def reads(self, spec: RequestSpec) -> Hashable | None:
-        """What this unit reads of the request; None, the default: it does not declare that.
-
-        Two requests of which a unit reads the same get the same answers for hosts that did not
-        change between them, so the answers are cached. A unit that declares what it reads must read
-        nothing else: no clock (but see :meth:`Filter.lasts_until_s`), nothing random, no other
-        host. A unit that declares nothing is asked for each request about every host that the
-        others left.
-        """
-        return None
 
     def note(self) -> str | None:
         """What explanations say of its latest answers, such as why it has none; None: nothing."""
@@ -135,20 +147,10 @@ class Unit:
         """Whether it comes with the worker."""
         return cls.__module__.startswith("scheduler_worker.")
 
-    @classmethod
-    def declares_reads(cls) -> bool:
-        """Whether answers can be cached, because the class declares what it reads."""
-        return cls.reads is not Unit.reads or not cls.reads_request
 
+class FilterHints(UnitHints):
+    """What the engine may know of a filter besides; each default is safe."""
 
-class Filter(Unit):
-    """Decides which hosts can take the instance. Override ``passes`` or ``host_passes``."""
-
-    run_filter_once_per_request: ClassVar[bool] = False
-    """True for a filter that is asked for the first instance of a request only: placing it cannot
-    change the answer for the next."""
-    RUN_ON_REBUILD: ClassVar[bool] = False
-    """True for a filter that is asked for a rebuild with a new image too; others are skipped."""
     looks_at_rows: ClassVar[bool] = False
     """True for a class that is asked about the survivors of the filters before it, not all hosts.
     Set for classes that override the row method only; a class whose column method visits each row
@@ -173,6 +175,27 @@ class Filter(Unit):
     """True for a filter that refuses hosts for a lack of room, or because they are down: before an
     answer offers fewer hosts for such reasons, they may be looked at again."""
 
+    def lasts_until_s(self, hosts: Hosts, spec: RequestSpec) -> float:
+        """Until which ``now_s`` the answers hold if no host changes; infinity: for ever."""
+        return float("inf")
+
+    def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
+        """How much each host lacks for the instance, by resource class; 0: it lacks nothing.
+
+        Empty for a filter that compares no amounts of these. A host that passes lacks nothing.
+        """
+        return {}
+
+
+class Filter(FilterHints, Unit):
+    """Decides which hosts can take the instance. Override ``passes`` or ``host_passes``."""
+
+    run_filter_once_per_request: ClassVar[bool] = False
+    """True for a filter that is asked for the first instance of a request only: placing it cannot
+    change the answer for the next."""
+    RUN_ON_REBUILD: ClassVar[bool] = False
+    """True for a filter that is asked for a rebuild with a new image too; others are skipped."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _require_method(cls, Filter, "passes", "host_passes")
@@ -189,10 +212,6 @@ class Filter(Unit):
         """Whether this one host can take the instance."""
         return bool(self.passes(only(host_state), spec_obj)[0])
 
-    def lasts_until_s(self, hosts: Hosts, spec: RequestSpec) -> float:
-        """Until which ``now_s`` the answers hold if no host changes; infinity: for ever."""
-        return float("inf")
-
     def reason(self, host_state: HostState, spec: RequestSpec) -> str:
         """Why this host did not pass: one clause with the figures."""
         return "does not pass"
@@ -200,13 +219,6 @@ class Filter(Unit):
     def demand(self, spec: RequestSpec) -> str:
         """What it demands of hosts, to follow "12 of 40 hosts": a verb in the plural, and more."""
         return f"pass {self.name}"
-
-    def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
-        """How much each host lacks for the instance, by resource class; 0: it lacks nothing.
-
-        Empty for a filter that compares no amounts of these. A host that passes lacks nothing.
-        """
-        return {}
 
     def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
         """Oversubscription limits (``vcpu``, ``memory_mb``, ``disk_gb``) for the selection."""

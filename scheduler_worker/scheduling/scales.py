@@ -1,7 +1,8 @@
 """What one weight adds to the total of each host, updated host by host.
 
 A scale keeps the scores of the survivors, and what they add to the totals (``products``). The
-policy's selector determines the kind of scale, which computes the second from the first.
+policy's selector determines the kind of scale, which computes the second from the first. Scores may
+depend on the best or the worst of the hosts that are left, and be stretched between them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,166 @@ import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Rows, Values
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.normalize import clamp, clamp_one, extremes, spread
+from scheduler_worker.scheduling.normalize import (
+    clamp,
+    clamp_one,
+    extremes,
+    highest,
+    lowest,
+    spread,
+)
 from scheduler_worker.scheduling.plugin import Weigher
-from scheduler_worker.scheduling.ranks import CountedRanks, ranks
-from scheduler_worker.scheduling.stretching import Ends, Stretch
+
+_MOST_COUNTED = 10_000
+"""How far apart integers may be to be counted rather than sorted."""
+
+
+def ranks(scores: Values) -> Values:
+    """The rank of each score.
+
+    oVirt's rank: ``n - 1`` less the number of strictly better scores. The worst of distinct scores
+    has 0, the best ``n - 1``, and equal scores share the better rank.
+    """
+    counted = CountedRanks.of(scores)
+    if counted is not None:
+        return counted.times(1.0)
+    ascending = np.sort(scores)
+    found: Values = np.searchsorted(ascending, scores, side="right").astype(float) - 1.0
+    return found
+
+
+class CountedRanks:
+    """Ranks of integers that are not far apart, as oVirt's scores are: counted, not sorted.
+
+    To change a score costs two counts, and then to look up the rank of every score.
+    """
+
+    def __init__(self, low: float, places: Rows) -> None:
+        self._low = low
+        self._places = places
+        """Each score less the lowest."""
+        self._counts = np.bincount(places)
+        """How many scores have each place."""
+
+    @classmethod
+    def of(cls, scores: Values) -> CountedRanks | None:
+        """The ranks of these scores; None: some are no integers, or they are too far apart."""
+        if not len(scores):
+            return None
+        low = float(np.minimum.reduce(scores))
+        if not np.maximum.reduce(scores) - low <= _MOST_COUNTED:
+            return None
+        found = scores - low
+        places = found.astype(np.intp)
+        return cls(low, places) if low.is_integer() and (places == found).all() else None
+
+    def change(self, at: int, score: float) -> bool:
+        """Change one score; False: it is no integer between the first scores."""
+        place = score - self._low
+        if not (0 <= place < len(self._counts) and place.is_integer()):
+            return False
+        self._counts[self._places[at]] -= 1
+        self._counts[int(place)] += 1
+        self._places[at] = int(place)
+        return True
+
+    def times(self, factor: float, out: Values | None = None) -> Values:
+        """The factor times each rank, written to ``out`` if it has the right size."""
+        by_place = factor * (self._counts.cumsum() - 1.0)
+        if out is None or len(out) != len(self._places):
+            out = np.empty(len(self._places))
+        return by_place.take(self._places, out=out, mode="clip")
+
+
+class Ends:
+    """The smallest and the largest of some scores; looked for again only when they may have moved.
+
+    An end that is given stays as it is. NaN counts only where there is nothing else.
+    """
+
+    def __init__(self, minval: float | None = None, maxval: float | None = None) -> None:
+        self.low = self.high = 0.0
+        self._minval, self._maxval = minval, maxval
+        self._is_low_stale = self._is_high_stale = True
+
+    @property
+    def may_have_moved(self) -> bool:
+        """Whether a noted score may have been, or may be, an end."""
+        return self._is_low_stale or self._is_high_stale
+
+    def note(self, *some: float) -> None:
+        """Note that these scores came or went."""
+        for score in some:
+            # Negated, so that a NaN counts as a possible end.
+            if not score > self.low:
+                self._is_low_stale = True
+            if not score < self.high:
+                self._is_high_stale = True
+
+    def forget(self) -> None:
+        """Both ends may have moved."""
+        self._is_low_stale = self._is_high_stale = True
+
+    def find(self, scores: Values) -> bool:
+        """Look for the ends that may have moved; returns whether one has."""
+        before = self.low, self.high
+        if self._is_low_stale:
+            self.low = lowest(scores, self._minval)
+        if self._is_high_stale:
+            self.high = highest(scores, self._maxval)
+        self._is_low_stale = self._is_high_stale = False
+        return before != (self.low, self.high)
+
+
+class Stretch:
+    """The raw scores of a weight that stretches them, by position among the survivors.
+
+    While the ends stay, only positions that changed are stretched again.
+    """
+
+    def __init__(self, unit: Weigher, spec: RequestSpec, raw: Values) -> None:
+        self._unit = unit
+        self._spec = spec
+        self._raw = np.array(raw, dtype=float)
+        self._ends = Ends()
+
+    def put(self, at: int, raw: float) -> None:
+        """Replace the raw score of one host."""
+        self._ends.note(self._raw.item(at), raw)
+        self._raw[at] = raw
+
+    def insert(self, at: int, raw: float) -> float:
+        """Add a host; returns what it scores unless an end moves."""
+        self._ends.note(raw)
+        self._raw = np.insert(self._raw, at, raw)
+        return float(self.some([at])[0])
+
+    def delete(self, at: int) -> None:
+        """Remove a host."""
+        self._ends.note(self._raw.item(at))
+        self._raw = np.delete(self._raw, at)
+
+    def without(self, some: Rows) -> Values:
+        """The raw scores of the other hosts."""
+        return np.delete(self._raw, some)
+
+    def moved(self) -> bool:
+        """Look for the ends; returns whether one moved, so that every score is another one."""
+        return self._ends.may_have_moved and self._ends.find(self._raw)
+
+    def every(self) -> Values:
+        """The score of every host."""
+        self._ends.find(self._raw)
+        return self._stretched(self._raw)
+
+    def some(self, places: Sequence[int]) -> Values:
+        """The scores of these positions."""
+        return self._stretched(self._raw[places])
+
+    def _stretched(self, raw: Values) -> Values:
+        unit, ends = self._unit, self._ends
+        found = unit.stretched(raw, ends.low, ends.high, self._spec)
+        return clamp(found, unit.minval, unit.maxval)
 
 
 class Scale:

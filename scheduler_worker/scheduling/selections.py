@@ -1,4 +1,7 @@
-"""What a chosen host means for the instance: its selection, and the resources it takes there."""
+"""What a chosen host means for the instance: its selection, and what it takes of the host.
+
+That may be described as an allocation that Placement understands.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,74 @@ from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.model.decisions import Allocation, Selection
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Aggregates, Hosts, HostState, Values
+from scheduler_worker.model.inventories import uses_on
 from scheduler_worker.model.providers import ProviderUse
 from scheduler_worker.model.requests import Flavor, RequestSpec, SchedulerLimits
 from scheduler_worker.options import Opt
-from scheduler_worker.scheduling.allocations import allocation_on, groups_of, mappings_on
 from scheduler_worker.scheduling.destination import names_destination
-from scheduler_worker.scheduling.equivalence import EquivalenceClasses
 from scheduler_worker.scheduling.evaluation import Evaluation
-from scheduler_worker.scheduling.numa.hosts import taken_by
+from scheduler_worker.scheduling.evaluator import EquivalenceClasses
+from scheduler_worker.scheduling.numa.requests import taken_by
 from scheduler_worker.scheduling.ovirt.demand import virt_use_of
+from scheduler_worker.scheduling.pci.pools import providers_of
 from scheduler_worker.scheduling.plugin import Filter
-from scheduler_worker.scheduling.prefilters.candidates import PlacementCandidates
-from scheduler_worker.scheduling.prefilters.capacity import Inventories
-from scheduler_worker.scheduling.prefilters.units import ResourceProviders
+from scheduler_worker.scheduling.prefilters.needs import amounts_of
+from scheduler_worker.scheduling.prefilters.units import (
+    Inventories,
+    PlacementCandidates,
+    ResourceProviders,
+)
+
+FLAVOR = ""
+"""The name of the flavor's own group in mappings."""
+
+
+def groups_of(spec: RequestSpec) -> list[str]:
+    """The names of the groups for which the caller needs to know a provider."""
+    return [each.requester_id for each in spec.requested_resources or () if each.requester_id]
+
+
+def mappings_on(host: HostState, spec: RequestSpec, taken: Resources) -> dict[str, list[str]]:
+    """The provider that serves each of these groups: the host's own where none was chosen."""
+    providers = {use.group: use.provider for use in taken.providers}
+    providers |= providers_of(spec, taken.pci or ())
+    return {group: [providers.get(group, host.uuid)] for group in groups_of(spec)}
+
+
+def allocation_on(host: HostState, spec: RequestSpec, taken: Resources) -> Allocation:
+    """The whole allocation: vCPUs, memory and disk of the host, and what else was chosen there.
+
+    Raises RequestError for an invalid request.
+    """
+    taken_of = uses_on(host.record, taken)
+    uses = [(use.group, use.provider, use.resources) for use in taken_of if use.resources]
+    chosen = {group for group, _, _ in uses}
+    mappings = mappings_on(host, spec, taken)
+    uses += [
+        (group.requester_id or "", mappings[group.requester_id or ""][0], group.resources)
+        for group in spec.requested_resources or ()
+        if group.requester_id and group.requester_id not in chosen  # devices, for example
+    ]
+    if not host.has_inventories:  # else it is in what is taken
+        given = {name for group, _, resources in uses if group == FLAVOR for name in resources}
+        of_host = {name: amount for name, amount in amounts_of(spec) if name not in given}
+        if of_host:
+            uses.insert(0, (FLAVOR, host.uuid, of_host))
+    return _allocation(uses)
+
+
+def _allocation(uses: list[tuple[str, str, dict[str, int]]]) -> Allocation:
+    """Adds up what is taken of each provider; ``uses`` are group, provider and amounts."""
+    totals: dict[str, dict[str, int]] = {}
+    mappings: dict[str, list[str]] = {}
+    for group, provider, resources in uses:
+        serving = mappings.setdefault(group, [])
+        if provider not in serving:
+            serving.append(provider)
+        for name, amount in resources.items():
+            total = totals.setdefault(provider, {})
+            total[name] = total.get(name, 0) + amount
+    return Allocation({each: {"resources": total} for each, total in totals.items()}, mappings)
 
 
 class PlacementOptions(msgspec.Struct, frozen=True):

@@ -14,12 +14,13 @@ from scheduler_worker.model.decisions import FilterStep, NearMiss
 _MOST_WEIGHERS = 3
 _LEAD = itemgetter(0)
 _SINGULAR = {"have": "has", "are": "is", "do": "does"}
-_UNITS = {
+UNITS = {
     "VCPU": "vCPUs",
     "PCPU": "dedicated CPUs",
     "MEMORY_MB": "MiB of memory",
     "DISK_GB": "GiB of disk",
 }
+"""Resource class -> what its amounts are called."""
 
 
 def refusal(
@@ -103,7 +104,7 @@ def _counted(count: int, demand: str) -> str:
 
 
 def _missing(near: NearMiss) -> str:
-    short = [f"{amount:,} {_UNITS.get(name, name)}" for name, amount in near.shortages.items()]
+    short = [f"{amount:,} {UNITS.get(name, name)}" for name, amount in near.shortages.items()]
     found = [f"short of {_listed(short)}"] if short else []
     found += [f"which {reason}" if _is_verb(reason) else reason for reason in near.reasons]
     return ", and ".join(found) or "which does not pass"

@@ -10,15 +10,16 @@ from playwright.sync_api import Page, expect
 import scheduler_worker
 from scheduler_worker import events
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.model.spreads import Spread, bucket_of
 from scheduler_worker.model.worker_reports import (
     ClusterReport,
     Holds,
     Lately,
     LockTimes,
     PartReport,
+    Spread,
     WorkerFacts,
     WorkerReport,
+    bucket_of,
 )
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Seen

@@ -11,10 +11,12 @@ import pytest
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.ports import Put, Transaction
-from scheduler_worker.scheduling.filters.availability_zone import AvailabilityZoneFilter
+from scheduler_worker.scheduling.filters.aggregates import AvailabilityZoneFilter
 from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsFilter
-from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
-from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
+from scheduler_worker.scheduling.filters.numa_topology import (
+    NUMATopologyFilter,
+    PciPassthroughFilter,
+)
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.records import Verdict
 from tests.support.clock import ManualClock

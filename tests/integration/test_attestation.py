@@ -15,7 +15,7 @@ from scheduler_worker import api_process, app, conf
 from scheduler_worker.backends.attestation import HttpAttestation
 from scheduler_worker.errors import BackendError, ConfigError
 from scheduler_worker.model.host_records import HostReport
-from scheduler_worker.scheduling.filters.trusted import TrustedFilter
+from scheduler_worker.scheduling.filters.compute import TrustedFilter
 from scheduler_worker.service.policies.trust import AttestationService
 from tests.support.certificates import Authority
 from tests.support.services import host, request

@@ -19,7 +19,7 @@ from scheduler_worker.backends.placement.claiming import PlacementAllocations
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import AllocationUpdateFailed, NoValidHost
-from scheduler_worker.model.allocations import Consumer, Owner
+from scheduler_worker.model.providers import Consumer, Owner
 from scheduler_worker.ports import Seen
 from scheduler_worker.service.state import records
 from tests.support.patience import SOON_S, eventually

@@ -14,7 +14,7 @@ from scheduler_worker.backends.nova import compute_api
 from scheduler_worker.backends.nova.compute_api import ComputeApi
 from scheduler_worker.backends.nova.target import NovaTarget
 from scheduler_worker.errors import BackendError, ConfigError, MigrationRefused
-from scheduler_worker.model.migration_ledger import AskedMigration, Progress
+from scheduler_worker.model.ledgers import AskedMigration, Progress
 from scheduler_worker.rpc import transport
 from tests.support import nova_api
 from tests.support.json_server import Answer

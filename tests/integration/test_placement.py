@@ -11,7 +11,7 @@ import pytest
 
 from scheduler_worker.backends.placement.claiming import PlacementAllocations
 from scheduler_worker.errors import PlacementRefused
-from scheduler_worker.model.allocations import Consumer, Owner
+from scheduler_worker.model.providers import Consumer, Owner
 from scheduler_worker.placement import Why
 from tests.support.placement_model import PlacementModel
 from tests.support.placement_server import Cloud

@@ -11,8 +11,7 @@ from nova_cloud.installation import Installation
 
 from scheduler_worker.backends.placement.reading import PlacementReader
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.model.provider_readings import ProviderTraits, Use
-from scheduler_worker.model.providers import Inventory
+from scheduler_worker.model.providers import Inventory, ProviderTraits, Use
 from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.settings import ProviderSettings
 from tests.support.placement_server import Cloud, PlacementServer

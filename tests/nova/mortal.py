@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from scheduler_worker.backends.placement.claiming import PlacementAllocations
 from scheduler_worker.cli.worker import main
-from scheduler_worker.model.allocations import Consumer
+from scheduler_worker.model.providers import Consumer
 from scheduler_worker.placement import ClaimRefusal
 
 VARIABLE = "DIES"

@@ -4,8 +4,7 @@ import pytest
 from nova_tests.suite import judge, run
 from nova_tests.witnesses import contradiction
 
-from scheduler_worker.scheduling.prefilters.capacity import Inventories
-from scheduler_worker.scheduling.prefilters.units import RequestFilters
+from scheduler_worker.scheduling.prefilters.units import Inventories, RequestFilters
 from tests.support.hosts import request_spec
 
 ENOUGH = 425

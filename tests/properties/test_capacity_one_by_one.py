@@ -10,13 +10,12 @@ from scheduler_worker.errors import NoValidHost
 from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.model.policies import FilterUse
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.capacity import Measurement
+from scheduler_worker.scheduling.capacity import Measurement, of_cluster
 from scheduler_worker.scheduling.compiler import compile_policy
 from scheduler_worker.scheduling.numa.requests import with_topology
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.ovirt.policies import LOCKED_POLICIES
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
-from scheduler_worker.scheduling.room import of_cluster
 from scheduler_worker.service.policies.units import load_units
 from tests.support.hosts import aggregate, host_record, host_table
 from tests.support.trials import examples

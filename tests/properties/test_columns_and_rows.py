@@ -15,11 +15,11 @@ from scheduler_worker.model.host_records import merged
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Mask
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.filter_results import FilterResults
+from scheduler_worker.scheduling.evaluation import FilterResults
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher
-from scheduler_worker.scheduling.ranking import best
+from scheduler_worker.scheduling.selectors import best
 from tests.support.trials import examples
 from tests.support.units import made, pipeline_of
 

@@ -12,20 +12,26 @@ from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.model.decisions import Diagnosis
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.evaluation import Evaluation
-from scheduler_worker.scheduling.filter_results import FilterResults
-from scheduler_worker.scheduling.filters.affinity import DifferentHostFilter, SameHostFilter
-from scheduler_worker.scheduling.filters.aggregates import AggregateMultiTenancyIsolation
-from scheduler_worker.scheduling.filters.availability_zone import AvailabilityZoneFilter
-from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
-from scheduler_worker.scheduling.filters.compute import ComputeFilter
-from scheduler_worker.scheduling.filters.compute_capabilities import ComputeCapabilitiesFilter
-from scheduler_worker.scheduling.filters.counts import AggregateNumInstancesFilter
-from scheduler_worker.scheduling.filters.json_filter import JsonFilter
-from scheduler_worker.scheduling.filters.server_groups import (
+from scheduler_worker.scheduling.evaluation import Evaluation, FilterResults
+from scheduler_worker.scheduling.filters.affinity import (
+    DifferentHostFilter,
+    SameHostFilter,
     ServerGroupAffinityFilter,
     ServerGroupAntiAffinityFilter,
 )
+from scheduler_worker.scheduling.filters.aggregates import (
+    AggregateMultiTenancyIsolation,
+    AvailabilityZoneFilter,
+)
+from scheduler_worker.scheduling.filters.capacity import (
+    AggregateNumInstancesFilter,
+    CoreFilter,
+    DiskFilter,
+    RamFilter,
+)
+from scheduler_worker.scheduling.filters.compute import ComputeFilter
+from scheduler_worker.scheduling.filters.compute_capabilities import ComputeCapabilitiesFilter
+from scheduler_worker.scheduling.filters.json_filter import JsonFilter
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_worker.scheduling import json_query
 from scheduler_worker.scheduling.extra_specs import match
+from scheduler_worker.scheduling.filters import json_filter
 from tests.support.hosts import host_record, host_table
 
 words = st.text("ab1.", min_size=1, max_size=3)
@@ -122,7 +122,7 @@ def test_a_query_has_the_result_that_the_grammar_defines(query):
         expected = expected_of(query)
     except TypeError:
         expected = False
-    read = json_query.read(json.dumps(query))
+    read = json_filter.read(json.dumps(query))
     assert read.matches(HOST) is (
         any(expected) if isinstance(expected, list) else bool(expected)
     )  # fmt: skip
@@ -131,7 +131,7 @@ def test_a_query_has_the_result_that_the_grammar_defines(query):
 @given(st.text(max_size=30) | st.recursive(leaves, st.lists, max_leaves=8).map(json.dumps))
 def test_any_text_is_a_query_or_is_refused(text):
     try:
-        query = json_query.read(text)
+        query = json_filter.read(text)
     except ValueError as error:
         assert str(error).startswith(("is ", "has "))
     else:
@@ -143,7 +143,7 @@ def test_any_text_is_a_query_or_is_refused(text):
     [
         ("[" * 9_000, "is not JSON"),
         ('["not", ' * 33 + "1" + "]" * 33, "calls within calls"),
-        (json.dumps(["or", "x" * json_query.MAX_LENGTH]), "longer than 16384"),
+        (json.dumps(["or", "x" * json_filter.MAX_LENGTH]), "longer than 16384"),
         ('["=", NaN, 1]', "is not JSON"),
         ('["=", 1' + "0" * 5_000 + "]", "is not JSON"),
         ('["AND", true]', "operator 'AND'; known are =, <,"),
@@ -154,4 +154,4 @@ def test_any_text_is_a_query_or_is_refused(text):
 )
 def test_a_query_is_bounded(text, why):
     with pytest.raises(ValueError, match=why):
-        json_query.read(text)
+        json_filter.read(text)

@@ -13,7 +13,7 @@ from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.claims import Claim, Reservation
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.scheduling.prefilters.capacity import Inventories
+from scheduler_worker.scheduling.prefilters.units import Inventories
 from tests.support.hosts import NOW_S, host_record, host_table, request_spec
 from tests.support.trials import examples
 from tests.support.units import pipeline_of

@@ -22,13 +22,15 @@ from scheduler_worker.model.topology import (
     read_numa_topology,
     read_pci_pools,
 )
-from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
-from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
+from scheduler_worker.scheduling.filters.numa_topology import (
+    NUMATopologyFilter,
+    PciPassthroughFilter,
+)
 from scheduler_worker.scheduling.numa.cells import Ratios, fit_cell
 from scheduler_worker.scheduling.numa.fit import Fitted, fit, ordered
 from scheduler_worker.scheduling.numa.requests import wanted
 from scheduler_worker.scheduling.pci.pools import devices_for
-from scheduler_worker.scheduling.weighers.pci import PCIWeigher
+from scheduler_worker.scheduling.weighers.figures import PCIWeigher
 from tests.support.hosts import host_record, host_table
 from tests.support.trials import examples
 

@@ -7,16 +7,14 @@ from conformance import ovirt
 
 from scheduler_worker.scheduling.compiler import compile_policy
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.scheduling.ovirt.cpu import CpuFilter, CpuOverloadFilter
-from scheduler_worker.scheduling.ovirt.memory import MemoryFilter
 from scheduler_worker.scheduling.ovirt.policies import LOCKED_POLICIES
+from scheduler_worker.scheduling.ovirt.resources import CpuFilter, CpuOverloadFilter, MemoryFilter
 from scheduler_worker.scheduling.ovirt.weights import (
     EvenCpuWeight,
     EvenGuestsWeight,
 )
 from scheduler_worker.scheduling.pipeline import Pipeline
-from scheduler_worker.scheduling.ranks import CountedRanks
-from scheduler_worker.scheduling.stretching import Stretch
+from scheduler_worker.scheduling.scales import CountedRanks, Stretch
 from tests.properties.test_evaluation import MEMBERS, Run, differs
 from tests.support.hosts import request_spec
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.providers import Inventory, ResourceProvider, read_providers
 from scheduler_worker.scheduling.plugin import UnitContext
-from scheduler_worker.scheduling.prefilters.groups import Group
 from scheduler_worker.scheduling.prefilters.matching import match, uses_of
-from scheduler_worker.scheduling.prefilters.needs import Supply
-from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
+from scheduler_worker.scheduling.prefilters.needs import Group, Supply
+from scheduler_worker.scheduling.prefilters.traits import RequestFilterParameters
 from scheduler_worker.scheduling.prefilters.units import RequestFilters
 from tests.support.hosts import host_record, host_table, request_spec
 

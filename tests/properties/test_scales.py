@@ -12,8 +12,7 @@ from scheduler_worker.scheduling.compiler import Reversed
 from scheduler_worker.scheduling.ovirt import formulas
 from scheduler_worker.scheduling.ovirt.weights import EvenMemoryWeight, PackedMemoryWeight
 from scheduler_worker.scheduling.plugin import Weigher
-from scheduler_worker.scheduling.ranks import ranks
-from scheduler_worker.scheduling.scales import Scale
+from scheduler_worker.scheduling.scales import Scale, ranks
 from scheduler_worker.scheduling.selectors import NormalizedSum, RankSum, Selector, WeightedSum
 from tests.support.hosts import request_spec
 from tests.support.trials import examples

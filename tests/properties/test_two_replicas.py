@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.ports import LockGrant, Transaction, Written
-from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
-from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
+from scheduler_worker.scheduling.filters.numa_topology import (
+    NUMATopologyFilter,
+    PciPassthroughFilter,
+)
 from tests.support.services import World, host
 from tests.support.trials import examples
 from tests.unit.scheduling.test_reserved_cells import cell, pool

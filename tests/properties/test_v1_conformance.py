@@ -7,12 +7,12 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 
 from scheduler_worker.api.sessions import Throttle
-from scheduler_worker.model.spreads import Spread
 from scheduler_worker.model.worker_reports import (
     ClusterReport,
     Lately,
     LockTimes,
     PartReport,
+    Spread,
     WorkerFacts,
     WorkerReport,
 )

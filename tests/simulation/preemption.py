@@ -26,7 +26,7 @@ _PREEMPTED = (
     "scheduler_worker.rpc.serving.server",
     "scheduler_worker.waiters",
     "scheduler_worker.model.host_table",
-    "scheduler_worker.scheduling.equivalence",
+    "scheduler_worker.scheduling.evaluator",
     "scheduler_worker.scheduling.pipeline",
     "scheduler_worker.scheduling.evaluation",
 )

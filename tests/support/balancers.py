@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from scheduler_worker.errors import BackendError, SchedulerWorkerError
-from scheduler_worker.model.migration_ledger import AskedMigration, MigrationLimits, Progress
+from scheduler_worker.model.ledgers import AskedMigration, AskedPower, MigrationLimits, Progress
 from scheduler_worker.model.policies import from_plain
-from scheduler_worker.model.power_ledger import AskedPower
 from scheduler_worker.operations.balancing import Balancing, list_balancing
 from scheduler_worker.scheduling.even_load import EvenLoadBalance
 from scheduler_worker.scheduling.ovirt.balances import PowerSavingBalance

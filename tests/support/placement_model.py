@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from scheduler_worker.model.allocations import Amounts, Consumer
+from scheduler_worker.model.providers import Amounts, Consumer
 from scheduler_worker.placement import ClaimRefusal, Why
 
 

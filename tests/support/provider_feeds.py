@@ -9,14 +9,14 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from scheduler_worker.errors import PlacementUnavailable
-from scheduler_worker.model.provider_readings import (
+from scheduler_worker.model.providers import (
+    Inventory,
     Listed,
     ProviderFacts,
     ProviderSum,
     ProviderTraits,
     Use,
 )
-from scheduler_worker.model.providers import Inventory
 from scheduler_worker.observer import Observer
 from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.settings import ProviderSettings

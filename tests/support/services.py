@@ -10,9 +10,9 @@ import msgspec
 
 from scheduler_worker.backends.memory import MemoryState
 from scheduler_worker.factories import build_services
-from scheduler_worker.model.allocations import Owner
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_records import HostReport, state_of
+from scheduler_worker.model.providers import Owner
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.observer import Observer
 from scheduler_worker.operations.access import Access
@@ -23,9 +23,9 @@ from scheduler_worker.operations.rights import Rights
 from scheduler_worker.operations.services import UseCases
 from scheduler_worker.policy_store import AuditEntry
 from scheduler_worker.scheduling.compiler import nova_policy
+from scheduler_worker.scheduling.filters.affinity import ServerGroupAntiAffinityFilter
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
-from scheduler_worker.scheduling.filters.server_groups import ServerGroupAntiAffinityFilter
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher

@@ -16,7 +16,7 @@ from scheduler_worker.model.topology import (
     read_pci_pools,
 )
 from scheduler_worker.scheduling.numa.fit import Wanted
-from scheduler_worker.scheduling.pci.requests import PCIRequest
+from scheduler_worker.scheduling.pci.pools import PCIRequest
 
 Plain = dict[str, Any]
 

@@ -11,9 +11,12 @@ from scheduler_worker.scheduling.destination import LABEL, RequestedDestination
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.plugin import Filter, Unit, UnitContext, Weigher
-from scheduler_worker.scheduling.prefilters.candidates import PlacementCandidates
-from scheduler_worker.scheduling.prefilters.capacity import Inventories
-from scheduler_worker.scheduling.prefilters.units import RequestFilters, ResourceProviders
+from scheduler_worker.scheduling.prefilters.units import (
+    Inventories,
+    PlacementCandidates,
+    RequestFilters,
+    ResourceProviders,
+)
 from scheduler_worker.scheduling.selections import PlacementOptions
 from scheduler_worker.scheduling.selectors import NormalizedSum, Selector
 

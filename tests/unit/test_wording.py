@@ -2,9 +2,12 @@
 
 import pytest
 
-from scheduler_worker.scheduling.filters.affinity import DifferentHostFilter, SameHostFilter
-from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
-from scheduler_worker.scheduling.filters.server_groups import ServerGroupAffinityFilter
+from scheduler_worker.scheduling.filters.affinity import (
+    DifferentHostFilter,
+    SameHostFilter,
+    ServerGroupAffinityFilter,
+)
+from scheduler_worker.scheduling.filters.numa_topology import PciPassthroughFilter
 from scheduler_worker.wording import cut, listed
 from tests.support.hosts import host_record, host_table, request_spec
 

@@ -9,10 +9,9 @@ from bench import fleet
 from bench.table import percentile, show
 from scheduler_worker.factories import FILTERS, POLICY_UNITS, WEIGHERS, registered
 from scheduler_worker.model.capacity import ClusterCapacity
-from scheduler_worker.scheduling.capacity import Measurement
+from scheduler_worker.scheduling.capacity import Measurement, of_cluster
 from scheduler_worker.scheduling.compiler import compile_policy
 from scheduler_worker.scheduling.options import DEFAULT_FILTERS, Options
-from scheduler_worker.scheduling.room import of_cluster
 from scheduler_worker.service.policies.units import load_units
 
 KINDS: dict[str, tuple[Callable[[int, int], dict], Callable[[int], Iterable[dict]]]] = {

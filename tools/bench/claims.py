@@ -152,7 +152,7 @@ def load(
 def _request(spec: Mapping[str, Any], alternates: int) -> Any:
     import msgspec
 
-    from scheduler_worker.model.allocations import Owner
+    from scheduler_worker.model.providers import Owner
     from scheduler_worker.model.requests import RequestSpec
     from scheduler_worker.scheduling.pipeline import Request
 

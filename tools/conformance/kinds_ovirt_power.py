@@ -7,7 +7,7 @@ from typing import Any
 
 from conformance import ovirt
 from scheduler_worker.model.cluster_load import BalanceMemory, ClusterLoad, HostLoad
-from scheduler_worker.model.host_power import HostPower
+from scheduler_worker.model.host_records import HostPower
 
 
 def recognise(document: Any) -> bool:

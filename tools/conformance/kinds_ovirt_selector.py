@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance import ovirt
 from scheduler_worker.scheduling.catalogue import UnitKind
-from scheduler_worker.scheduling.ranks import ranks
+from scheduler_worker.scheduling.scales import ranks
 
 _ANY = ovirt.weight_unit("PreferredHosts")
 """oVirt's selectors treat all weights alike."""

@@ -8,7 +8,7 @@ from typing import Any
 from conformance import ovirt
 from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.model.virt_use import VirtUse
+from scheduler_worker.model.virt import VirtUse
 
 
 def recognise(document: Any) -> bool:

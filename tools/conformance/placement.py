@@ -18,11 +18,13 @@ from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.hosts import Hosts, Mask
 from scheduler_worker.model.requests import RequestGroup, RequestSpec
 from scheduler_worker.scheduling.evaluation import Evaluation
-from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
-from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
+from scheduler_worker.scheduling.filters.numa_topology import (
+    NUMATopologyFilter,
+    PciPassthroughFilter,
+)
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Pipeline
 from scheduler_worker.scheduling.plugin import Filter, Unit
-from scheduler_worker.scheduling.ranking import RandomSource, Ranking
+from scheduler_worker.scheduling.selectors import RandomSource, Ranking
 
 Claim = Callable[[str, str], bool]
 """Whether an instance may have a provider (a host's uuid)."""

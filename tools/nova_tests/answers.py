@@ -30,10 +30,10 @@ from scheduler_worker.scheduling.destination import RequestedDestination, may_us
 from scheduler_worker.scheduling.extra_specs import match  # noqa: E402
 from scheduler_worker.scheduling.plugin import Filter, Weigher  # noqa: E402
 from scheduler_worker.scheduling.prefilters.candidates_query import queries  # noqa: E402
-from scheduler_worker.scheduling.prefilters.capacity import Inventories  # noqa: E402
 from scheduler_worker.scheduling.prefilters.needs import needs_of  # noqa: E402
-from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters  # noqa: E402
+from scheduler_worker.scheduling.prefilters.traits import RequestFilterParameters  # noqa: E402
 from scheduler_worker.scheduling.prefilters.units import (  # noqa: E402
+    Inventories,
     RequestFilters,
     ResourceProviders,
 )

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from scheduler_worker.backends.nova.compute_api import ComputeApi, NovaMigration
 from scheduler_worker.errors import BackendError, MigrationRefused
-from scheduler_worker.model.migration_ledger import AskedMigration, Progress
+from scheduler_worker.model.ledgers import AskedMigration, Progress
 
 LOG = logging.getLogger(__name__)
 

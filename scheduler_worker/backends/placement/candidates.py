@@ -8,7 +8,7 @@ import msgspec
 
 from scheduler_worker.backends.placement.session import VERSION, PlacementAnswer
 from scheduler_worker.errors import PlacementRefused
-from scheduler_worker.model.allocation_candidates import (
+from scheduler_worker.model.providers import (
     SHARES,
     AllocationRequest,
     CandidatesAnswer,

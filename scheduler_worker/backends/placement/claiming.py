@@ -10,7 +10,7 @@ import msgspec
 
 from scheduler_worker.backends.placement.session import PlacementAnswer, PlacementSession
 from scheduler_worker.errors import PlacementRefused
-from scheduler_worker.model.allocations import Consumer, Owner
+from scheduler_worker.model.providers import Consumer, Owner
 from scheduler_worker.placement import ClaimRefusal, Why
 from scheduler_worker.wording import cut
 

@@ -12,14 +12,15 @@ import msgspec
 
 from scheduler_worker.backends.placement.session import VERSION, PlacementAnswer
 from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
-from scheduler_worker.model.provider_readings import (
+from scheduler_worker.model.providers import (
+    MAX_RATIO,
+    Inventory,
     Listed,
     ProviderFacts,
     ProviderSum,
     ProviderTraits,
     Use,
 )
-from scheduler_worker.model.providers import MAX_RATIO, Inventory
 from scheduler_worker.model.sizes import MAX_SIZE
 from scheduler_worker.wording import cut
 

@@ -1,9 +1,11 @@
-"""Filters for scheduler hints that ask for hosts near to, or away from, instances or an address."""
+"""Filters for hosts near to, or away from, instances or an address."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Hashable
+
+import numpy as np
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
@@ -133,3 +135,86 @@ def _address(host: HostState) -> int:
 def _number(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> int:
     """Unique over both families: IPv6 addresses have one more bit."""
     return int(address) | (address.version == 6) << 128
+
+
+class ServerGroupAntiAffinityFilter(Filter):
+    """Passes hosts with fewer members of the group than its rule allows (one, by default).
+
+    Reads: the host's instances; the group's policy, members and rule ``max_server_per_host``.
+    Example: ``openstack server group create --policy anti-affinity --rule max_server_per_host=2
+    NAME``, then ``--hint group=UUID``.
+    """
+
+    of_one_request = True
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return spec.instance_group is not None and spec.instance_group.policy == "anti-affinity"
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        group = spec.instance_group
+        if group is None or group.policy != "anti-affinity":
+            return np.ones(len(hosts), bool)
+        few: Mask = hosts.count_instances(group.members) < group.max_server_per_host
+        if spec.instance_uuid is not None:
+            # An instance may stay on its own host, for a resize there.
+            few |= hosts.count_instances([spec.instance_uuid]) > 0
+        return few
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        group = spec.instance_group
+        if group is None:
+            return super().reason(host_state, spec)
+        members = len(set(group.members) & host_state.instances.keys())
+        return f"has {members} members of the group, {group.max_server_per_host} are allowed"
+
+
+class ServerGroupAffinityFilter(Filter):
+    """Passes hosts with members of the group; every host while the group is on none.
+
+    Reads: the host's name; the group's policy and hosts.
+    Example: ``openstack server group create --policy affinity NAME``, then ``--hint group=UUID``.
+    """
+
+    of_one_request = True
+
+    def applies(self, spec: RequestSpec) -> bool:
+        group = spec.instance_group
+        return group is not None and group.policy == "affinity" and bool(group.hosts)
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        group = spec.instance_group
+        if group is None or group.policy != "affinity" or not group.hosts:
+            return np.ones(len(hosts), bool)
+        return hosts.rows_of(group.hosts)
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        group = spec.instance_group
+        return f"is none of the group's hosts: {listed(group.hosts)}" if group else ""
+
+
+class TypeAffinityFilter(Filter):
+    """Passes hosts whose instances all have the requested flavor, and empty hosts.
+
+    An instance whose flavor the host has not reported yet counts as one of another flavor.
+
+    Reads: the flavors of the host's instances; the flavor's id.
+    Example: hosts that run one flavor only, that of their first instance.
+    """
+
+    looks_at_rows = True
+    # It does not declare what it reads: a reservation changes the answer for all nodes of its host
+    # name, while the evaluation cache updates only the node that it is on.
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        answers = (self.host_passes(host, spec) for host in hosts.states())
+        return np.fromiter(answers, bool, len(hosts))
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        wanted = spec_obj.flavor.id
+        return all(
+            wanted is not None and facts.get("instance_type_id") == wanted
+            for facts in host_state.instances.values()
+        )
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        return "has instances of other flavors"

@@ -1,47 +1,21 @@
-"""Filters that match the metadata of a host's aggregates with the request."""
+"""Filters that match the metadata of a host's aggregates, its zone included, with the request."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from scheduler_worker.model.aggregates import listed_values, split_values
-from scheduler_worker.model.hosts import Aggregates, Hosts, HostState, Mask
+from scheduler_worker.model.aggregates import listed_values, split_values, zones
+from scheduler_worker.model.hosts import Aggregates
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.extra_specs import match
-from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.scheduling.filters.facts import AggregateFilter
 
 TENANT = "filter_tenant_id"
 INSTANCE_TYPE = "instance_type"
 SCOPE = "aggregate_instance_extra_specs"
-
-
-class _AggregateFilter(Filter):
-    """Reads nothing of a host but its aggregates; hosts in the same ones are tested once."""
-
-    run_filter_once_per_request = True
-    reads_use = False
-
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        return hosts.derived(
-            (type(self), self.reads(spec)),
-            lambda host: self.rejection(host.aggregates, spec) is None,
-            "?",
-            lambda all_: all_.by_aggregates().spread(lambda some: not self.rejection(some, spec)),
-        )
-
-    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        return self.rejection(host_state.aggregates, spec_obj) is None
-
-    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return self.rejection(host_state.aggregates, spec) or super().reason(host_state, spec)
-
-    def rejection(self, aggregates: Aggregates, spec: RequestSpec) -> str | None:
-        """Why hosts in these aggregates do not pass; None when they do."""
-        raise NotImplementedError
 
 
 class ImageIsolationParameters(msgspec.Struct, frozen=True):
@@ -55,7 +29,7 @@ class ImageIsolationParameters(msgspec.Struct, frozen=True):
     key."""
 
 
-class AggregateImagePropertiesIsolation(_AggregateFilter):
+class AggregateImagePropertiesIsolation(AggregateFilter):
     """Passes hosts whose aggregates do not require another value of a property the image has.
 
     A property that the image lacks is not required. With
@@ -72,13 +46,7 @@ class AggregateImagePropertiesIsolation(_AggregateFilter):
     RUN_ON_REBUILD = True
     parameters_type = ImageIsolationParameters
 
-    def applies(self, spec: RequestSpec) -> bool:
-        return bool(self._properties(spec))
-
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return self._properties(spec)
-
-    def _properties(self, spec: RequestSpec) -> tuple[tuple[str, str], ...]:
+    def asked(self, spec: RequestSpec) -> Any:
         """The image's properties that count, as text."""
         namespace = self.parameters.aggregate_image_properties_isolation_namespace
         separator = self.parameters.aggregate_image_properties_isolation_separator
@@ -89,8 +57,8 @@ class AggregateImagePropertiesIsolation(_AggregateFilter):
             if value and name.startswith(prefix)
         )
 
-    def rejection(self, aggregates: Aggregates, spec: RequestSpec) -> str | None:
-        for name, value in self._properties(spec):
+    def refusal(self, aggregates: Aggregates, asked: Any) -> str | None:
+        for name, value in asked:
             allowed = listed_values(aggregates, name)
             if allowed and value not in allowed:
                 some = ", ".join(sorted(allowed))
@@ -98,7 +66,7 @@ class AggregateImagePropertiesIsolation(_AggregateFilter):
         return None
 
 
-class AggregateInstanceExtraSpecsFilter(_AggregateFilter):
+class AggregateInstanceExtraSpecsFilter(AggregateFilter):
     """Passes hosts whose aggregates' metadata meets the flavor's extra specs with scope
     ``aggregate_instance_extra_specs`` or without a scope.
 
@@ -108,14 +76,11 @@ class AggregateInstanceExtraSpecsFilter(_AggregateFilter):
     ``ssd=true``.
     """
 
-    def applies(self, spec: RequestSpec) -> bool:
-        return bool(_requirements(spec))
-
-    def reads(self, spec: RequestSpec) -> Hashable:
+    def asked(self, spec: RequestSpec) -> Any:
         return _requirements(spec)
 
-    def rejection(self, aggregates: Aggregates, spec: RequestSpec) -> str | None:
-        for key, text in _requirements(spec):
+    def refusal(self, aggregates: Aggregates, asked: Any) -> str | None:
+        for key, text in asked:
             found = listed_values(aggregates, key)
             if not found:
                 return f"no aggregate of it has {key}, which should meet {text!r}"
@@ -144,7 +109,7 @@ def _meets(value: str, text: str) -> bool:
         return False
 
 
-class AggregateMultiTenancyIsolation(_AggregateFilter):
+class AggregateMultiTenancyIsolation(AggregateFilter):
     """Passes hosts without tenants and hosts of the request's tenant: aggregates name their tenants
     under keys that begin with ``filter_tenant_id``.
 
@@ -153,10 +118,10 @@ class AggregateMultiTenancyIsolation(_AggregateFilter):
     Example: aggregate metadata ``filter_tenant_id=PROJECT_ID``.
     """
 
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return spec.project_id or ""
+    def asked(self, spec: RequestSpec) -> Any:
+        return (spec.project_id,)
 
-    def rejection(self, aggregates: Aggregates, spec: RequestSpec) -> str | None:
+    def refusal(self, aggregates: Aggregates, asked: Any) -> str | None:
         tenants = {
             tenant
             for each in aggregates
@@ -164,12 +129,12 @@ class AggregateMultiTenancyIsolation(_AggregateFilter):
             if key.startswith(TENANT)
             for tenant in split_values(text)
         }
-        if not tenants or spec.project_id in tenants:
+        if not tenants or not tenants.isdisjoint(asked):
             return None
         return f"is for {len(tenants)} other projects"
 
 
-class AggregateTypeAffinityFilter(_AggregateFilter):
+class AggregateTypeAffinityFilter(AggregateFilter):
     """Passes hosts whose aggregates name the flavor under ``instance_type``, and hosts whose
     aggregates name no flavor.
 
@@ -178,11 +143,42 @@ class AggregateTypeAffinityFilter(_AggregateFilter):
     Example: aggregate metadata ``instance_type=m1.small,m1.large``.
     """
 
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return spec.flavor.name or ""
+    def asked(self, spec: RequestSpec) -> Any:
+        return (spec.flavor.name,)
 
-    def rejection(self, aggregates: Aggregates, spec: RequestSpec) -> str | None:
+    def refusal(self, aggregates: Aggregates, asked: Any) -> str | None:
         named = listed_values(aggregates, INSTANCE_TYPE)
-        if not named or (spec.flavor.name or "") in named - {""}:
+        if not named or not (named - {""}).isdisjoint(asked):
             return None
-        return f"is for flavors {', '.join(sorted(named))}, not {spec.flavor.name}"
+        return f"is for flavors {', '.join(sorted(named))}, not {asked[0]}"
+
+
+class ZoneParameters(msgspec.Struct, frozen=True):
+    """The zone of hosts whose aggregates name none."""
+
+    default_availability_zone: Annotated[str, Opt(mutable=True)] = "nova"
+    """The availability zone of hosts that are in no aggregate with one."""
+
+
+class AvailabilityZoneFilter(AggregateFilter):
+    """Passes hosts of the requested zone; hosts without a zone are in the default one.
+
+    Reads: the zones of the host's aggregates; the requested zone.
+    Options: ``[DEFAULT] default_availability_zone``.
+    Metadata: ``availability_zone``; several zones are separated by commas.
+    Example: ``openstack server create --availability-zone az1 ...``
+    """
+
+    parameters_type = ZoneParameters
+
+    def asked(self, spec: RequestSpec) -> Any:
+        return spec.availability_zone
+
+    def refusal(self, aggregates: Aggregates, asked: Any) -> str | None:
+        found = zones(aggregates) or {self.parameters.default_availability_zone}
+        if not asked or asked in found:
+            return None
+        return f"is in zone {', '.join(sorted(found))}, not in {asked}"
+
+    def demand(self, spec: RequestSpec) -> str:
+        return f"are in zone {spec.availability_zone}"

@@ -3,192 +3,242 @@
 Use includes reservations. One instance never exceeds the physical total, at any ratio. The ratio is
 the host's own; the Aggregate... filters use the smallest of the host's aggregates, if they have
 one. Hosts that report inventories of these pass, and have no limits: their inventories decide, as
-:mod:`~scheduler_worker.scheduling.prefilters.capacity` says.
+:mod:`~scheduler_worker.scheduling.prefilters.units` says.
 
 These filters stand in for Placement: an amount that the flavor's ``resources:`` extra specs set is
 wanted instead of its own, and 0 is always there. Use has the flavors' own sizes, as hosts report.
+
+The Exact... filters are for hosts of exactly the instance's size, such as bare metal. Others limit
+a host's instances, and its I/O operations under way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Annotated, Any, ClassVar, NamedTuple
 
+import msgspec
 import numpy as np
 
 from scheduler_worker.model.aggregates import lowest, raw_values
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import Flavor, RequestSpec
-from scheduler_worker.scheduling.granular import amount_set
+from scheduler_worker.options import Opt
+from scheduler_worker.scheduling.extra_specs import amount_set
 from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.scheduling.sentence import UNITS
 
 
-class _OwnRatio:
-    """The limit of a resource, at the allocation ratio that a host reports."""
+class FlavorAmount(NamedTuple):
+    """A resource that flavors take of hosts: what the filters of it compare."""
 
-    ratio: ClassVar[str]
-    resource_class: ClassVar[str]
-    unit: ClassVar[int] = 1
+    resource_class: str
+    noun: str
+    """Of an amount, in reasons."""
+    own: Callable[[Flavor], int]
+    """The flavor's own size."""
+    total: Callable[[Hosts | HostState], Any]
+    used: Callable[[Hosts | HostState, Any], Any]
+    """With the total."""
+    reserved: Callable[[Hosts | HostState], Any]
+    """What a host keeps for itself."""
+    ratio: str
+    """The column, and the metadata key, of the allocation ratio."""
+    limit: str
+    """The name of the limit in a selection, in units of the class."""
+    unit: int = 1
     """How much of what is compared is 1 of the class."""
+    may_be_unlimited: bool = False
+    """Whether a host that reports no total, or no limit, has none."""
 
-    def own(self, flavor: Flavor) -> int:
-        """The flavor's own size."""
-        raise NotImplementedError
 
-    def applies(self, spec: RequestSpec) -> bool:
-        return amount_set(spec.flavor, self.resource_class) != 0
+CPUS = FlavorAmount(
+    "VCPU",
+    "vCPUs",
+    own=attrgetter("vcpus"),
+    total=attrgetter("vcpus_total"),
+    used=lambda of, _: of.vcpus_used,
+    reserved=attrgetter("reserved_host_cpus"),
+    ratio="cpu_allocation_ratio",
+    limit="vcpu",
+    may_be_unlimited=True,
+)
+MEMORY = FlavorAmount(
+    "MEMORY_MB",
+    "MiB",
+    own=attrgetter("memory_mb"),
+    total=attrgetter("total_usable_ram_mb"),
+    used=lambda of, total: total - of.free_ram_mb,
+    reserved=attrgetter("reserved_host_memory_mb"),
+    ratio="ram_allocation_ratio",
+    limit="memory_mb",
+)
+DISK = FlavorAmount(
+    "DISK_GB",
+    "MiB of disk",
+    own=attrgetter("disk_mb"),
+    total=lambda of: of.total_usable_disk_gb * 1024,
+    used=lambda of, total: total - of.free_disk_mb,
+    reserved=attrgetter("reserved_host_disk_mb"),
+    ratio="disk_allocation_ratio",
+    limit="disk_gb",
+    unit=1024,
+)
+
+
+class _OfAmount(Filter):
+    """A filter of one amount, with one rule for columns and single hosts."""
+
+    momentary = True
+    limits_of_facts = True
+    amount: ClassVar[FlavorAmount]
 
     def reads(self, spec: RequestSpec) -> int:
         """What is wanted."""
-        amount = amount_set(spec.flavor, self.resource_class)
-        return self.own(spec.flavor) if amount is None else amount * self.unit
+        return self.amount.own(spec.flavor)
 
-    def unreserved(self, of: Hosts | HostState) -> Any:
-        """The total of the resource less what the host reserves for itself, of all hosts or one."""
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        fits: Mask = self.fits(hosts, spec)
+        return fits
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        return bool(self.fits(host_state, spec_obj))
+
+    def fits(self, of: Hosts | HostState, spec: RequestSpec) -> Any:
+        """The rule, of all hosts or one."""
         raise NotImplementedError
 
-    def limits_of_all(self, hosts: Hosts) -> Values:
-        """The limit of each host."""
-        key = type(self).__name__, "limit"
-        return hosts.derived(key, self.limit_of, "f8", self._limits_at_first)
+
+class _Enough(_OfAmount):
+    """Passes hosts with enough of the amount."""
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return amount_set(spec.flavor, self.amount.resource_class) != 0
+
+    def reads(self, spec: RequestSpec) -> int:
+        amount, wanted = self.amount, amount_set(spec.flavor, self.amount.resource_class)
+        return amount.own(spec.flavor) if wanted is None else wanted * amount.unit
+
+    def fits(self, of: Hosts | HostState, spec: RequestSpec) -> Any:
+        amount, wanted, total = self.amount, self.reads(spec), self.amount.total(of)
+        limit = self.limit(of)
+        has_room = limit - amount.used(of, total) >= wanted
+        if amount.may_be_unlimited:
+            return has_room & ((total >= wanted) | (limit <= 0)) | (total == 0)
+        return has_room & (total >= wanted)
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        fits: Mask = self.fits(hosts, spec) | hosts.has_inventories
+        return fits
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        return bool(self.fits(host_state, spec_obj) or host_state.has_inventories)
+
+    def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
+        amount, wanted, limit = self.amount, self.reads(spec), self.limit(hosts)
+        total, passed = amount.total(hosts), hosts.has_inventories
+        left, most = limit - amount.used(hosts, total), total
+        if amount.may_be_unlimited:
+            most, passed = np.where(limit > 0, most, wanted), passed | (most == 0)
+        # What is missing of what is left, or even of the whole.
+        lacking = np.ceil(np.maximum(0, wanted - np.minimum(left, most)))
+        return {amount.resource_class: np.where(passed, 0, np.ceil(lacking / amount.unit))}
+
+    def demand(self, spec: RequestSpec) -> str:
+        count, noun = -(-self.reads(spec) // self.amount.unit), UNITS[self.amount.resource_class]
+        return f"have {count:,} {noun.removesuffix('s') if count == 1 else noun} left"
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        amount, wanted = self.amount, self.reads(spec)
+        total = amount.total(host_state)
+        used = amount.used(host_state, total)
+        needs = f"needs {wanted} {amount.noun}"
+        if wanted > total:
+            return f"{needs}, more than the {total} it has"
+        whole = f"({total} - {amount.reserved(host_state)} reserved)"
+        return f"{needs}; {used} are used of {whole} x {self.ratio_of(host_state):g}"
+
+    def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
+        limit = self.limit(host_state)
+        is_unlimited = self.amount.may_be_unlimited and limit <= 0
+        if is_unlimited or host_state.has_inventories:
+            return {}
+        return {self.amount.limit: limit / self.amount.unit}
+
+    def limit(self, of: Hosts | HostState) -> Any:
+        """The limit of each host, or of one."""
+        if isinstance(of, HostState):  # one figure is computed sooner than looked up
+            return self.limit_of(of)
+        return of.derived((type(self), "limit"), self.limit_of, "f8", self._limits_at_first)
 
     def _limits_at_first(self, hosts: Hosts) -> Values:
-        limits: Values = self.unreserved(hosts) * hosts.column(self.ratio)
+        unreserved = self.amount.total(hosts) - self.amount.reserved(hosts)
+        limits: Values = unreserved * hosts.column(self.amount.ratio)
         return limits
 
     def limit_of(self, host_state: HostState) -> float:
         """The limit of one host."""
-        return float(self.unreserved(host_state) * self.ratio_of(host_state))
+        unreserved = self.amount.total(host_state) - self.amount.reserved(host_state)
+        return float(unreserved * self.ratio_of(host_state))
 
     def ratio_of(self, host_state: HostState) -> float:
         """The allocation ratio of one host."""
-        return float(getattr(host_state, self.ratio))
+        return float(getattr(host_state, self.amount.ratio))
 
 
-class _AggregateRatio(_OwnRatio):
+class _AggregateRatio(_Enough):
     """The limit at the smallest ratio of the host's aggregates, else at its own."""
 
     def _limits_at_first(self, hosts: Hosts) -> Values:
-        if self.ratio not in hosts.metadata_keys:
+        if self.amount.ratio not in hosts.metadata_keys:
             return super()._limits_at_first(hosts)
         return np.fromiter(map(self.limit_of, hosts.states()), "f8", len(hosts))
 
     def ratio_of(self, host_state: HostState) -> float:
-        ratios = raw_values(host_state.aggregates, self.ratio)
+        ratios = raw_values(host_state.aggregates, self.amount.ratio)
         return lowest(ratios, super().ratio_of(host_state), float)
 
 
-class CoreFilter(_OwnRatio, Filter):
+class _Exact(_OfAmount):
+    """Passes hosts of which exactly the requested amount is free."""
+
+    def fits(self, of: Hosts | HostState, spec: RequestSpec) -> Any:
+        exact = self._free(of) == self.reads(spec)
+        return exact & (self.amount.total(of) > 0) if self.amount.may_be_unlimited else exact
+
+    def _free(self, of: Hosts | HostState) -> Any:
+        total = self.amount.total(of)
+        return total - self.amount.used(of, total)
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        return f"has {self._free(host_state)} free, not exactly {self.reads(spec)}"
+
+    def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
+        return {self.amount.limit: self.amount.total(host_state) / self.amount.unit}
+
+
+class CoreFilter(_Enough):
     """Passes hosts with enough vCPUs; a host that reports no total has no limit.
 
     Reads: the host's vCPUs, their use and reserve, ``cpu_allocation_ratio``; the flavor's vCPUs.
     Example: 8 vCPUs at a ratio of 4.0 take flavors of up to 8 vCPUs, until 32 are used.
     """
 
-    momentary = True
-    limits_of_facts = True
-    ratio = "cpu_allocation_ratio"
-    resource_class = "VCPU"
-
-    def own(self, flavor: Flavor) -> int:
-        return flavor.vcpus
-
-    def unreserved(self, of: Hosts | HostState) -> Any:
-        return of.vcpus_total - of.reserved_host_cpus
-
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        wanted, total, limit = self.reads(spec), hosts.vcpus_total, self.limits_of_all(hosts)
-        fits: Mask = limit - hosts.vcpus_used >= wanted
-        fits &= (wanted <= total) | (limit <= 0)
-        fits |= total == 0
-        fits |= hosts.has_inventories
-        return fits
-
-    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        wanted, total = self.reads(spec_obj), host_state.vcpus_total
-        limit = self.limit_of(host_state)
-        fits = limit - host_state.vcpus_used >= wanted and (wanted <= total or limit <= 0)
-        return bool(fits or total == 0 or host_state.has_inventories)
-
-    def demand(self, spec: RequestSpec) -> str:
-        cpus = self.reads(spec)
-        return f"have {cpus:,} {'vCPU' if cpus == 1 else 'vCPUs'} left"
-
-    def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
-        wanted, total, limit = self.reads(spec), hosts.vcpus_total, self.limits_of_all(hosts)
-        lacking = _lacking(wanted, limit - hosts.vcpus_used, np.where(limit > 0, total, wanted))
-        return {self.resource_class: np.where((total == 0) | hosts.has_inventories, 0, lacking)}
-
-    def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        limit = self.limit_of(host_state)
-        return {} if limit <= 0 or host_state.has_inventories else {"vcpu": limit}
-
-    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return _shortage(
-            "vCPUs",
-            wanted=self.reads(spec),
-            total=host_state.vcpus_total,
-            used=host_state.vcpus_used,
-            reserved=host_state.reserved_host_cpus,
-            ratio=self.ratio_of(host_state),
-        )
+    amount = CPUS
 
 
-class RamFilter(_OwnRatio, Filter):
+class RamFilter(_Enough):
     """Passes hosts with enough memory.
 
     Reads: the host's memory, its use and reserve, ``ram_allocation_ratio``; the flavor's memory.
     Example: 64 GiB at a ratio of 1.5 take flavors of up to 64 GiB, until 96 are used.
     """
 
-    momentary = True
-    limits_of_facts = True
-    ratio = "ram_allocation_ratio"
-    resource_class = "MEMORY_MB"
-
-    def own(self, flavor: Flavor) -> int:
-        return flavor.memory_mb
-
-    def unreserved(self, of: Hosts | HostState) -> Any:
-        return of.total_usable_ram_mb - of.reserved_host_memory_mb
-
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        wanted, total = self.reads(spec), hosts.total_usable_ram_mb
-        fits: Mask = self.limits_of_all(hosts) - (total - hosts.free_ram_mb) >= wanted
-        fits &= total >= wanted
-        fits |= hosts.has_inventories
-        return fits
-
-    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        wanted, total = self.reads(spec_obj), host_state.total_usable_ram_mb
-        used = total - host_state.free_ram_mb
-        fits = self.limit_of(host_state) - used >= wanted and total >= wanted
-        return bool(fits or host_state.has_inventories)
-
-    def demand(self, spec: RequestSpec) -> str:
-        return f"have {self.reads(spec):,} MiB of memory left"
-
-    def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
-        total = hosts.total_usable_ram_mb
-        left = self.limits_of_all(hosts) - (total - hosts.free_ram_mb)
-        lacking = _lacking(self.reads(spec), left, total)
-        return {self.resource_class: np.where(hosts.has_inventories, 0, lacking)}
-
-    def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        return {} if host_state.has_inventories else {"memory_mb": self.limit_of(host_state)}
-
-    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return _shortage(
-            "MiB",
-            wanted=self.reads(spec),
-            total=host_state.total_usable_ram_mb,
-            used=host_state.total_usable_ram_mb - host_state.free_ram_mb,
-            reserved=host_state.reserved_host_memory_mb,
-            ratio=self.ratio_of(host_state),
-        )
+    amount = MEMORY
 
 
-class DiskFilter(_OwnRatio, Filter):
+class DiskFilter(_Enough):
     """Passes hosts with enough local disk for root, ephemeral and swap.
 
     Reads: the host's local disk, its use and reserve, ``disk_allocation_ratio``; the flavor's root,
@@ -196,53 +246,7 @@ class DiskFilter(_OwnRatio, Filter):
     Example: ``root_gb = 0`` for flavors of instances that boot from a volume.
     """
 
-    momentary = True
-    limits_of_facts = True
-    ratio = "disk_allocation_ratio"
-    resource_class = "DISK_GB"
-    unit = 1024
-
-    def own(self, flavor: Flavor) -> int:
-        return flavor.disk_mb
-
-    def unreserved(self, of: Hosts | HostState) -> Any:
-        return of.total_usable_disk_gb * 1024 - of.reserved_host_disk_mb
-
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        wanted, total = self.reads(spec), hosts.total_usable_disk_gb * 1024
-        fits: Mask = self.limits_of_all(hosts) - (total - hosts.free_disk_mb) >= wanted
-        fits &= total >= wanted
-        fits |= hosts.has_inventories
-        return fits
-
-    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        wanted, total = self.reads(spec_obj), host_state.total_usable_disk_gb * 1024
-        used = total - host_state.free_disk_mb
-        fits = self.limit_of(host_state) - used >= wanted and total >= wanted
-        return bool(fits or host_state.has_inventories)
-
-    def demand(self, spec: RequestSpec) -> str:
-        return f"have {-(-self.reads(spec) // 1024):,} GiB of disk left"
-
-    def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
-        total = hosts.total_usable_disk_gb * 1024
-        left = self.limits_of_all(hosts) - (total - hosts.free_disk_mb)
-        lacking = _lacking(self.reads(spec), left, total)
-        return {self.resource_class: np.where(hosts.has_inventories, 0, np.ceil(lacking / 1024))}
-
-    def limits(self, host_state: HostState, spec: RequestSpec) -> Mapping[str, Any]:
-        return {} if host_state.has_inventories else {"disk_gb": self.limit_of(host_state) / 1024}
-
-    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        total = host_state.total_usable_disk_gb * 1024
-        return _shortage(
-            "MiB of disk",
-            wanted=self.reads(spec),
-            total=total,
-            used=total - host_state.free_disk_mb,
-            reserved=host_state.reserved_host_disk_mb,
-            ratio=self.ratio_of(host_state),
-        )
+    amount = DISK
 
 
 class AggregateCoreFilter(_AggregateRatio, CoreFilter):
@@ -269,13 +273,140 @@ class AggregateDiskFilter(_AggregateRatio, DiskFilter):
     """
 
 
-def _lacking(wanted: int, left: Values, total: Values) -> Values:
-    """What is missing to the wanted amount: of what is left, or even of the whole."""
-    lacking: Values = np.ceil(np.maximum(0, wanted - np.minimum(left, total)))
-    return lacking
+class ExactCoreFilter(_Exact):
+    """Passes hosts whose free vCPUs are the flavor's; a host that reports no total does not pass.
+
+    Reads: the host's vCPUs and their use; the flavor's vCPUs.
+    Example: bare metal hosts, of which an instance takes the whole.
+    """
+
+    amount = CPUS
 
 
-def _shortage(unit: str, *, wanted: int, total: int, used: int, reserved: int, ratio: float) -> str:
-    if wanted > total:
-        return f"needs {wanted} {unit}, more than the {total} it has"
-    return f"needs {wanted} {unit}; {used} are used of ({total} - {reserved} reserved) x {ratio:g}"
+class ExactRamFilter(_Exact):
+    """Passes hosts whose free memory is the flavor's.
+
+    Reads: the host's free memory; the flavor's memory.
+    Example: bare metal hosts, of which an instance takes the whole.
+    """
+
+    amount = MEMORY
+
+
+class ExactDiskFilter(_Exact):
+    """Passes hosts whose free local disk is the flavor's, swap included.
+
+    Reads: the host's free local disk; the flavor's root, ephemeral and swap disk.
+    Example: bare metal hosts, of which an instance takes the whole.
+    """
+
+    amount = DISK
+
+
+class IoOpsParameters(msgspec.Struct, frozen=True):
+    """The most I/O operations a host may have under way."""
+
+    max_io_ops_per_host: Annotated[int, Opt(min=0, mutable=True)] = 8
+    """IoOpsFilter: a host with this many instances being built, resized, rescued and so on takes no
+    more. The aggregate metadata key of that name overrides it for AggregateIoOpsFilter."""
+
+
+class NumInstancesParameters(msgspec.Struct, frozen=True):
+    """The most instances a host may have."""
+
+    max_instances_per_host: Annotated[int, Opt(min=1, mutable=True)] = 50
+    """NumInstancesFilter: a host with this many instances takes no more. The aggregate metadata key
+    of that name overrides it for AggregateNumInstancesFilter."""
+
+
+class _CountFilter(Filter):
+    """Passes hosts whose ``column`` is below the parameter named ``most``."""
+
+    momentary = True
+    reads_request = False
+    column: ClassVar[str]
+    most: ClassVar[str]
+    what: ClassVar[str]
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        fewer: Mask = hosts.column(self.column) < self.most_of_all(hosts)
+        return fewer
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        return bool(getattr(host_state, self.column) < self.most_of(host_state))
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        found = getattr(host_state, self.column)
+        return f"has {found} {self.what}, {self.most_of(host_state)} are allowed"
+
+    @property
+    def default(self) -> int:
+        """The value of the option."""
+        return int(getattr(self.parameters, self.most))
+
+    def most_of_all(self, hosts: Hosts) -> Values | int:
+        """How many each host may have, or one number for all."""
+        return self.default
+
+    def most_of(self, host_state: HostState) -> int:
+        """How many one host may have."""
+        return self.default
+
+
+class _AggregateCountFilter(_CountFilter):
+    """The same, with the aggregate metadata key of the option's name in place of the option."""
+
+    def most_of_all(self, hosts: Hosts) -> Values | int:
+        if self.most not in hosts.metadata_keys:
+            return self.default
+        return hosts.derived((type(self).__name__, self.default), self.most_of, "f8")
+
+    def most_of(self, host_state: HostState) -> int:
+        return lowest(raw_values(host_state.aggregates, self.most), self.default, int)
+
+
+class IoOpsFilter(_CountFilter):
+    """Passes hosts with fewer instances that are built, resized, rescued and so on than
+    ``max_io_ops_per_host``.
+
+    Reads: ``num_io_ops``.
+    Options: ``max_io_ops_per_host``.
+    Example: ``max_io_ops_per_host = 4``
+    """
+
+    column = "num_io_ops"
+    most = "max_io_ops_per_host"
+    parameters_type = IoOpsParameters
+    what = "I/O operations under way"
+
+
+class AggregateIoOpsFilter(_AggregateCountFilter, IoOpsFilter):
+    """IoOpsFilter; the smallest ``max_io_ops_per_host`` of the host's aggregates overrides the
+    option.
+
+    Metadata: ``max_io_ops_per_host``.
+    Example: aggregate metadata ``max_io_ops_per_host=20`` for hosts with fast disks.
+    """
+
+
+class NumInstancesFilter(_CountFilter):
+    """Passes hosts with fewer instances than ``max_instances_per_host``.
+
+    Reads: ``num_instances``.
+    Options: ``max_instances_per_host``.
+    Example: ``max_instances_per_host = 20``
+    """
+
+    column = "num_instances"
+    most = "max_instances_per_host"
+    parameters_type = NumInstancesParameters
+    what = "instances"
+
+
+class AggregateNumInstancesFilter(_AggregateCountFilter, NumInstancesFilter):
+    """NumInstancesFilter; the smallest ``max_instances_per_host`` of the host's aggregates
+    overrides the option.
+
+    Metadata: ``max_instances_per_host``.
+    Example: aggregate metadata ``max_instances_per_host=1`` for hosts with a single instance.
+    """

@@ -1,15 +1,19 @@
-"""The filter for hosts whose compute service is up and enabled."""
+"""Filters for what is known of a host's service: that it is up, is trusted, reports metrics."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from scheduler_worker.model.host_records import out_of_service
+from scheduler_worker.model.host_records import COMPUTE, out_of_service
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.model.sources import COMPUTE
-from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.scheduling.filters.facts import FactFilter
+from scheduler_worker.scheduling.plugin import Filter, UnitContext
+from scheduler_worker.scheduling.weighers.metrics import ratios
 
 
 class ComputeParameters(msgspec.Struct, frozen=True):
@@ -72,3 +76,98 @@ def _other_source(host_state: HostState) -> str:
     latest_s = max(others)
     ago_s = host_state.now_s - latest_s
     return f"; source {others[latest_s]} reported {ago_s:.0f} s ago, which is no heartbeat"
+
+
+TRUST = "trust:trusted_host"
+UNKNOWN = "unknown"
+
+
+class TrustLevels(NamedTuple):
+    """The trust levels of nodes in the attestation service's last answer."""
+
+    number: int = 0
+    """Identifies these levels: the key of derived columns."""
+    of: Mapping[str, str] = {}
+    """Node name -> level; a node without an entry is ``unknown``."""
+
+
+class TrustSource:
+    """Provides trust levels; this one, for workers without an attestation service, knows none."""
+
+    def levels(self) -> TrustLevels:
+        """The current levels; does not block."""
+        return TrustLevels()
+
+
+class TrustedFilter(Filter):
+    """Passes hosts of exactly the trust level that the extra spec ``trust:trusted_host`` names.
+
+    Does not call the attestation service: the levels are updated in the background. Without such a
+    service every host is ``unknown``.
+
+    Reads: the node's name; the extra spec ``trust:trusted_host``.
+    Options: ``[trusted_computing] attestation_server``,
+    ``[trusted_computing] attestation_auth_timeout``.
+    Example: ``openstack flavor set --property trust:trusted_host=trusted FLAVOR``
+    """
+
+    run_filter_once_per_request = True
+    reads_use = False
+    of_one_request = True  # the levels change while hosts and requests do not
+    collaborators = (TrustSource,)
+
+    def __init__(self, context: UnitContext | None = None) -> None:
+        super().__init__(context)
+        self._trust = self.collaborator(TrustSource)
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return bool(_wanted(spec))
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        wanted, levels = _wanted(spec), self._trust.levels()
+        key = (TRUST, wanted, levels.number)
+        return hosts.derived(key, lambda host: _is(host, wanted, levels), "?")
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        return _is(host_state, _wanted(spec_obj), self._trust.levels())
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        level = self._trust.levels().of.get(host_state.nodename, UNKNOWN)
+        return f"its trust level is {level}, not {_wanted(spec)}"
+
+
+def _wanted(spec: RequestSpec) -> str:
+    return spec.flavor.extra_specs.get(TRUST, "")
+
+
+def _is(host: HostState, wanted: str, levels: TrustLevels) -> bool:
+    return not wanted or levels.of.get(host.nodename, UNKNOWN) == wanted
+
+
+class MetricsFilterParameters(msgspec.Struct, frozen=True):
+    """``[metrics] weight_setting``: metric=ratio items."""
+
+    metrics_weight_setting: tuple[str, ...] = ()
+
+
+class MetricsFilter(FactFilter):
+    """Passes hosts that report every metric of ``[metrics] weight_setting``.
+
+    Reads: ``metrics``.
+    Options: ``[metrics] weight_setting``.
+    Example: ``weight_setting = cpu.percent=-1.0`` passes hosts that report ``cpu.percent``.
+    """
+
+    reads_request = False
+    parameters_type = MetricsFilterParameters
+
+    def __init__(self, context: UnitContext | None = None) -> None:
+        super().__init__(context)
+        self._names = frozenset(name for name, _ in ratios(self.parameters.metrics_weight_setting))
+
+    def asked(self, spec: RequestSpec) -> frozenset[str]:
+        return self._names
+
+    def rejection(self, host: HostState, asked: Any) -> str | None:
+        missing = asked - {str(each.get("name")) for each in host.metrics}
+        return f"does not report {', '.join(sorted(missing))}" if missing else None

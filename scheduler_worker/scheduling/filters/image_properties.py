@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -13,11 +13,11 @@ from packaging.version import InvalidVersion, Version
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.host_records import HvSpec
-from scheduler_worker.model.hosts import Hosts, HostState, Mask
+from scheduler_worker.model.hosts import HostState
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.options import Opt
 from scheduler_worker.scheduling import host_attributes
-from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.scheduling.filters.facts import FactFilter
 
 _ARCHITECTURES = {"amd64": "x86_64"} | dict.fromkeys(
     ("i386", "i486", "i586", "x86_32", "x86_32p"), "i686"
@@ -64,7 +64,7 @@ class ArchitectureParameters(msgspec.Struct, frozen=True):
     """The CPU architecture of images that name none, such as x86_64."""
 
 
-class ImagePropertiesFilter(Filter):
+class ImagePropertiesFilter(FactFilter):
     """Passes hosts that support the image's architecture, hypervisor type and VM mode together, and
     meet its hypervisor version and address bits. An image without any of the first three passes.
 
@@ -78,26 +78,14 @@ class ImagePropertiesFilter(Filter):
     run_filter_once_per_request = True
     RUN_ON_REBUILD = True
     parameters_type = ArchitectureParameters
-    reads_use = False
 
     def applies(self, spec: RequestSpec) -> bool:
-        return bool(self._wanted(spec).names)
+        return bool(self.asked(spec).names)
 
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        wanted = self._wanted(spec)
-        key = (type(self).__name__, wanted)
-        return hosts.derived(key, lambda host: _rejection(host, wanted) is None, "?")
+    def rejection(self, host: HostState, asked: Any) -> str | None:
+        return _rejection(host, asked)
 
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return self._wanted(spec)
-
-    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        return _rejection(host_state, self._wanted(spec_obj)) is None
-
-    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return _rejection(host_state, self._wanted(spec)) or super().reason(host_state, spec)
-
-    def _wanted(self, spec: RequestSpec) -> _Wanted:
+    def asked(self, spec: RequestSpec) -> _Wanted:
         properties = spec.image_properties
         default = self.parameters.image_properties_default_architecture
         names = (

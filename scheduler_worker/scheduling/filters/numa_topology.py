@@ -1,4 +1,4 @@
-"""The filter for NUMA topologies, with PCI devices and networks that have to be near."""
+"""Filters for NUMA cells and PCI devices, down to CPUs and pages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.topology import NUMATopology, PCIPools
 from scheduler_worker.scheduling.numa.cells import Ratios
 from scheduler_worker.scheduling.numa.fit import Wanted, fit
-from scheduler_worker.scheduling.numa.hosts import ratios_of, topologies, topology_of
-from scheduler_worker.scheduling.numa.requests import wanted, wants_threads
-from scheduler_worker.scheduling.pci.hosts import pools, pools_of
+from scheduler_worker.scheduling.numa.requests import ratios_of, wanted, wants_threads
+from scheduler_worker.scheduling.pci.pools import devices_for, pci_requests
 from scheduler_worker.scheduling.plugin import Filter
+from scheduler_worker.wording import cut
 
 
 class NUMATopologyFilter(Filter):
@@ -45,13 +45,13 @@ class NUMATopologyFilter(Filter):
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
         asked, threads = wanted(spec), wants_threads(spec)
         none: list[PCIPools] = [()] * len(hosts)
-        devices = pools(hosts).tolist() if asked and asked.devices else none
+        devices = hosts.pci_pools.tolist() if asked and asked.devices else none
         ratios = zip(
             hosts.cpu_allocation_ratio.tolist(), hosts.ram_allocation_ratio.tolist(), strict=True
         )
         known: dict[Hashable, bool] = {}
         passed = np.empty(len(hosts), bool)
-        kinds = zip(topologies(hosts).tolist(), devices, ratios, strict=True)
+        kinds = zip(hosts.numa_topology.tolist(), devices, ratios, strict=True)
         for row, kind in enumerate(kinds):
             fits = known.get(kind)
             if fits is None:
@@ -83,8 +83,8 @@ class NUMATopologyFilter(Filter):
 
     def _rejection_of(self, host: HostState, spec: RequestSpec) -> str | None:
         return _rejection(
-            topology_of(host),
-            pools_of(host),
+            host.numa_topology,
+            host.pci_pools,
             wanted(spec),
             ratios_of(host),
             threads=wants_threads(spec),
@@ -106,3 +106,47 @@ def _rejection(
         return "has one thread for each core"
     fitted = fit(topology, pools, asked, ratios) if asked else None
     return fitted if isinstance(fitted, str) else None
+
+
+class PciPassthroughFilter(Filter):
+    """Passes hosts with a free device for every requested one, on any NUMA node.
+
+    Reads: the host's PCI pools; the requested PCI devices.
+    Example: extra spec ``pci_passthrough:alias = gpu:1``.
+    """
+
+    momentary = True
+    looks_at_rows = True
+    limits_of_facts = True
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return bool(pci_requests(spec))
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return pci_requests(spec)
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        requests = pci_requests(spec)
+        known: dict[PCIPools, bool] = {}
+        passed = np.empty(len(hosts), bool)
+        for row, devices in enumerate(hosts.pci_pools.tolist()):
+            if devices not in known:
+                known[devices] = devices_for(requests, devices) is not None
+            passed[row] = known[devices]
+        return passed
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        return devices_for(pci_requests(spec_obj), host_state.pci_pools) is not None
+
+    def demand(self, spec: RequestSpec) -> str:
+        return "have the PCI devices free"
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        requests, free = pci_requests(spec), host_state.pci_pools
+        for served, request in enumerate(requests, 1):
+            if devices_for(requests[:served], free) is None:
+                kinds = (
+                    " ".join(f"{key}={value}" for key, value in some) for some in request.specs
+                )
+                return cut(f"has too few devices for {request.count} of {' or '.join(kinds)}", 200)
+        return super().reason(host_state, spec)

@@ -8,10 +8,18 @@ The extra spec of a name is ``hw:name``, the property ``hw_name``:
 * ``cpu_policy`` (shared, dedicated, mixed), ``cpu_thread_policy`` (prefer, isolate, require) and
   ``emulator_threads_policy`` (share, isolate).
 * ``cpu_dedicated_mask``, or ``cpu_realtime`` with ``cpu_realtime_mask``: the pinned vCPUs of
-  ``mixed``, see :mod:`~scheduler_worker.scheduling.numa.cpu_sets`. Real time needs pinned CPUs,
-  and a vCPU that the mask leaves out, or an emulator threads policy.
+  ``mixed``. Real time needs pinned CPUs, and a vCPU that the mask leaves out, or an emulator
+  threads policy.
 * ``mem_page_size``: small, large, any, or a size: ``2048`` (KiB), ``2MB``, ``1GB``.
   ``locked_memory`` needs one.
+
+Masks are sets of vCPUs::
+
+    cpus := item (',' item)*
+    item := '^'? number ('-' number)?
+
+Items with ``^`` are removed: from the other items, or from all vCPUs where there are no others. So
+``0-3,^2`` is 0, 1 and 3, and ``^0`` is all but 0.
 
 Instead of a CPU policy, ``resources:PCPU`` for all vCPUs dedicates them; instead of a thread
 policy, the trait ``HW_CPU_HYPERTHREADING`` is required or forbidden. Empty extra specs are ignored.
@@ -37,9 +45,32 @@ from scheduler_worker.model.topology import (
     SMALL_PAGES,
     InstanceNUMATopology,
 )
-from scheduler_worker.scheduling.granular import parsed
-from scheduler_worker.scheduling.numa.cpu_sets import cpu_set
-from scheduler_worker.scheduling.pci.requests import is_true
+from scheduler_worker.scheduling.extra_specs import parsed
+from scheduler_worker.scheduling.pci.pools import is_true
+
+_ITEM = re.compile(r"\s*(\^?)([0-9]{1,5})(?:-([0-9]{1,5}))?\s*\Z")
+
+
+def cpu_set(text: str, every: frozenset[int]) -> frozenset[int]:
+    """The vCPUs of ``every`` that a text names.
+
+    Raises:
+        ValueError: names the item that is invalid.
+
+    """
+    named: dict[bool, set[int]] = {False: set(), True: set()}
+    for item in text.split(","):
+        matched = _ITEM.match(item)
+        if not matched:
+            raise ValueError(
+                f"{item.strip()[:40]!r} is no CPU, range of CPUs, or one of them with ^"
+            )
+        low, high = int(matched[2]), int(matched[3] or matched[2])
+        if low > high or high not in every:
+            raise ValueError(f"{item.strip()} is not within the {len(every)} vCPUs")
+        named[bool(matched[1])].update(range(low, high + 1))
+    return (frozenset(named[False]) or every) - named[True]
+
 
 _POLICIES = ("shared", "dedicated", "mixed")
 _THREADS = ("prefer", "isolate", "require")

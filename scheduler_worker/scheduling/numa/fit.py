@@ -5,11 +5,14 @@ order of permutations; the first arrangement in which each pair fits, and networ
 are near, is taken. A host cell is only chosen if the rest of the instance still fits the rest of
 the host, so without networks and devices no choice is in vain. With them, the search gives up
 after so many choices in vain; host cells that make no difference to the request count as one.
+
+Networks and PCI devices are near or not depending on the set of host cells alone. A set that is
+still incomplete is given up as soon as no further cells could bring what is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 
 import msgspec
@@ -23,9 +26,172 @@ from scheduler_worker.model.topology import (
     PCIPools,
 )
 from scheduler_worker.scheduling.numa.cells import Ratios, fit_cell
-from scheduler_worker.scheduling.numa.matching import Matching, Owners
-from scheduler_worker.scheduling.numa.near import Near, Places
-from scheduler_worker.scheduling.pci.requests import PCIRequest
+from scheduler_worker.scheduling.pci.pools import PCIRequest, devices_for, given, matched
+
+Owners = dict[int, int]
+"""The item at each place in use."""
+
+
+class Matching:
+    """Which items fit which places; asked for as few pairs as possible."""
+
+    def __init__(self, places: int, fits: Callable[[int, int], bool]) -> None:
+        """``fits`` is asked for an item and a place."""
+        self._places = range(places)
+        self._fits = fits
+
+    def grow(self, owners: Owners, item: int) -> bool:
+        """Whether one more item got a place, for which others may have moved."""
+        return self._placed(owners, item, -1, set())
+
+    def settled(self, owners: Owners, item: int, place: int) -> Owners | None:
+        """The owners with the item at this place, where only items after it move; None: no way."""
+        other = owners.get(place)
+        if other == item:
+            return owners
+        moved = {at: each for at, each in owners.items() if each != item} | {place: item}
+        if other is None or self._placed(moved, other, item, {place}):
+            return moved
+        return None
+
+    def _placed(self, owners: Owners, item: int, settled: int, tried: set[int]) -> bool:
+        """Whether the item now has a place, the first free one if there is one.
+
+        Items up to ``settled`` stay where they are.
+        """
+        for place in self._places:
+            if place not in owners and self._fits(item, place):
+                owners[place] = item
+                return True
+        for place in self._places:
+            other = owners.get(place, settled)
+            if other > settled and place not in tried and self._fits(item, place):
+                tried.add(place)
+                if self._placed(owners, other, settled, tried):
+                    owners[place] = item
+                    return True
+        return False
+
+
+Places = int
+"""A set of host cells as a bit mask of their places in the order in which they are tried."""
+
+_NO_NETWORKS = "has the networks on other NUMA cells"
+_NO_DEVICES = "has too few PCI devices near the NUMA cells"
+
+
+class Near:
+    """Judges sets of a host's cells for one request."""
+
+    usable: Places = -1
+    """Those that can be chosen at all."""
+
+    def __init__(
+        self,
+        network: NetworkMetadata | None,
+        devices: Sequence[PCIRequest],
+        pools: PCIPools,
+        cells: Sequence[NUMACell],
+    ) -> None:
+        """``cells`` are all cells of the host, in the order in which they are tried."""
+        self._devices, self._pools, self._cells = devices, pools, cells
+        self._networks = _places_of_networks(network, cells)
+
+    def taken(self, chosen: Places) -> PCIPools | str:
+        """The devices that an instance on these cells would take; else why there are too few."""
+        if not all(places & chosen for places in self._networks):
+            return _NO_NETWORKS
+        cells = [cell for place, cell in enumerate(self._cells) if chosen >> place & 1]
+        found = devices_for(self._devices, self._pools, cells, self._cells)
+        return _NO_DEVICES if found is None else found
+
+    def problem(self, chosen: Places, missing: int) -> str | None:
+        """Why the set will not do, whichever ``missing`` cells are chosen besides; None: it may."""
+        reach = chosen | self.usable if missing else chosen
+        if not all(places & reach for places in self._networks):
+            return _NO_NETWORKS
+        return _NO_DEVICES if any(need.exceeds(chosen, missing) for need in self._needs) else None
+
+    def kind(self, place: int) -> Hashable:
+        """Equal for cells that can be exchanged in every set."""
+        cell = self._cells[place]
+        return (
+            tuple(places >> place & 1 for places in self._networks),
+            cell.id if cell.id in self._nodes else None,
+            cell.socket if any(each.numa_policy == "socket" for each in self._devices) else None,
+        )
+
+    @cached_property
+    def _nodes(self) -> set[int | None]:
+        """Those with devices that match."""
+        pools = self._pools
+        return {pool.numa_node for each in self._devices for pool in matched(each, pools)}
+
+    @cached_property
+    def _needs(self) -> list[_Need]:
+        """Of the requested devices; equal requests are added."""
+        counts: dict[PCIRequest, int] = {}
+        for each in self._devices:
+            alike = msgspec.structs.replace(each, count=0, providers=())
+            counts[alike] = counts.get(alike, 0) + each.count
+        return [self._need(*alike) for alike in counts.items()]
+
+    def _need(self, request: PCIRequest, count: int) -> _Need:
+        here: dict[int | None, int] = {}
+        for pool in given(request, matched(request, self._pools)):
+            here[pool.numa_node] = here.get(pool.numa_node, 0) + pool.count
+        everything, unknown = sum(here.values()), here.get(None, 0)
+        if request.numa_policy == "preferred":
+            return _Need(count, everything)
+        if request.numa_policy == "socket":
+            return _Need(count, everything - unknown)
+        near = [
+            (here[cell.id], place)
+            for place, cell in enumerate(self._cells)
+            if cell.id in here and self.usable >> place & 1
+        ]
+        anywhere = unknown if request.numa_policy == "legacy" else 0
+        return _Need(count, anywhere, tuple(sorted(near, reverse=True)))
+
+
+class _Need(msgspec.Struct, frozen=True, gc=False):
+    """A number of devices, and the most that there are of them."""
+
+    count: int
+    anywhere: int
+    """Those that need not be on the cells."""
+    near: tuple[tuple[int, int], ...] = ()
+    """How many are on the cell of each place, the most first."""
+
+    def exceeds(self, chosen: Places, missing: int) -> bool:
+        """Whether the set has too few of them, with any ``missing`` cells besides."""
+        found = self.anywhere
+        for count, place in self.near:
+            if chosen >> place & 1:
+                found += count
+            elif missing:
+                missing -= 1
+                found += count
+        return found < self.count
+
+
+def _places_of_networks(network: NetworkMetadata | None, cells: Sequence[NUMACell]) -> list[Places]:
+    """The places of each requested network that is on some cell of the host."""
+    if network is None:
+        return []
+
+    def places(name: str | None) -> Places:
+        """Those of a network; None: of tunnels."""
+        return sum(
+            1 << place
+            for place, cell in enumerate(cells)
+            if (here := cell.network_metadata)
+            and (here.tunneled if name is None else name in here.physnets)
+        )
+
+    names = [*network.physnets, *([None] if network.tunneled else [])]
+    return [found for found in map(places, names) if found]
+
 
 MOST_IN_VAIN = 80
 """Choices; they take some milliseconds. Four cells of eight can be chosen in 70 ways."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import InstanceGroup, RequestSpec
-from scheduler_worker.model.virtual_machines import AffinityGroup
+from scheduler_worker.model.virt import AffinityGroup
 from scheduler_worker.scheduling.ovirt.formulas import better_ranks
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.wording import listed

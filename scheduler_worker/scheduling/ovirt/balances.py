@@ -1,4 +1,4 @@
-"""oVirt's balances: which VMs a host gives up, and to which hosts."""
+"""oVirt's balances: which VMs a host gives up, to which hosts, and how many empty hosts stay on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from scheduler_worker.model.cluster_load import (
     ClusterLoad,
     HostLoad,
     PowerAction,
+    Proposals,
 )
-from scheduler_worker.model.proposals import Proposals
-from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT
+from scheduler_worker.model.virt import VCPU_LOAD_PERCENT
 from scheduler_worker.scheduling.ovirt.parameters import EvenLimits, GuestLimits, PowerLimits
-from scheduler_worker.scheduling.ovirt.power import power_action
 from scheduler_worker.scheduling.ovirt.relief import (
     BoundsClock,
     Headroom,
@@ -27,6 +26,44 @@ from scheduler_worker.scheduling.ovirt.relief import (
     why_nothing,
 )
 from scheduler_worker.scheduling.plugin import Balance
+
+
+def power_action(hosts: Sequence[HostLoad], reserve: int) -> PowerAction | None:
+    """The next step towards ``reserve`` empty hosts that are up; None: there is none to take."""
+    empty = [each for each in hosts if _is_empty(each)]
+    resting = [each for each in hosts if _was_put(each, "maintenance") and not _is_excluded(each)]
+    healthy = [each for each in resting if each.power.is_healthy]
+    why = f"{len(empty)} empty hosts are up, {reserve} are wanted"
+    if len(empty) < reserve:
+        off = [each for each in hosts if _was_put(each, "down") and each.power.is_healthy]
+        found = (each for each in resting + off if each.state != "disabled")
+        return next((PowerAction(host=each.name, to="up", reason=why) for each in found), None)
+    if healthy and (len(empty) == reserve or len(healthy) > 1):
+        why += f", {len(healthy)} more are in maintenance"
+        return PowerAction(host=healthy[0].name, to="down", reason=why)
+    if len(empty) == reserve:
+        return None
+    found = (each for each in empty if _may_rest(each))
+    return next((PowerAction(host=each.name, to="maintenance", reason=why) for each in found), None)
+
+
+def _is_empty(host: HostLoad) -> bool:
+    return host.state == "up" and host.is_settled and not host.num_vms
+
+
+def _was_put(host: HostLoad, state: str) -> bool:
+    return host.power.state == state and bool(host.power.by_policy)
+
+
+def _is_excluded(host: HostLoad) -> bool:
+    return host.power.is_excluded
+
+
+def _may_rest(host: HostLoad) -> bool:
+    power = host.power
+    ready = power.is_managed and power.is_healthy and not power.is_excluded
+    return ready and not host.is_manager
+
 
 _REST_MINUTES = 2
 """For how long a moved VM stays where the balance has no over-commit duration of its own."""

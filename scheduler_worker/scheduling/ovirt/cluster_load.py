@@ -9,7 +9,7 @@ import numpy as np
 from scheduler_worker.model.cluster_load import ClusterLoad, HostLoad, VmLoad
 from scheduler_worker.model.host_records import state_of
 from scheduler_worker.model.hosts import Hosts, HostState
-from scheduler_worker.model.virt_hosts import RunningVm
+from scheduler_worker.model.virt import RunningVm
 from scheduler_worker.scheduling.ovirt import figures
 
 

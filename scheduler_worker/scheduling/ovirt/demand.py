@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from scheduler_worker.model.hosts import Hosts, Mask, Values
+from scheduler_worker.model.hosts import Hosts, Mask
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT
-from scheduler_worker.model.virt_use import NO_USE, Counts, VirtUse
+from scheduler_worker.model.virt import NO_USE, VCPU_LOAD_PERCENT, Counts, VirtUse
 from scheduler_worker.scheduling.ovirt.formulas import possible_overhead_mb, static_overhead_mb
 
 _PAGE_SIZES: Mapping[str, int] = {"large": 2048}
@@ -92,13 +91,6 @@ def is_there(hosts: Hosts, spec: RequestSpec) -> Mask:
     if spec.machine.run_on is None:
         return np.zeros(len(hosts), bool)
     return hosts.rows_of([spec.machine.run_on])
-
-
-def unless_there(hosts: Hosts, spec: RequestSpec, amount: float) -> Values | float:
-    """The amount, on the VM's own host 0: there it takes nothing more."""
-    if spec.machine.run_on is None:
-        return amount
-    return np.where(is_there(hosts, spec), 0.0, amount)
 
 
 def topology(spec: RequestSpec) -> tuple[int, int, int]:

@@ -17,7 +17,7 @@ import numpy as np
 from scheduler_worker.model import host_records
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.hosts import Hosts, HostState, Values
-from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT, VirtHost
+from scheduler_worker.model.virt import VCPU_LOAD_PERCENT, VirtHost
 from scheduler_worker.scheduling.ovirt import formulas
 
 NAN = float("nan")
@@ -43,22 +43,13 @@ def _nova_cpu_percent(record: HostRecord) -> float | None:
     return None
 
 
-def _column(hosts: Hosts, name: str, of: Callable[[HostRecord], Any]) -> Values:
-    column: Values = _figure(hosts, name, of)
-    return column
+def _reported(name: str, of: Callable[[HostRecord], Any]) -> Callable[[Hosts | HostState], Any]:
+    """A figure that follows from a host's record; an unknown one is None, which becomes NaN."""
 
+    def figure(hosts: Hosts | HostState) -> Any:
+        return hosts.derived(("virt", name), lambda host: of(host.record), "f8")
 
-def _figure(of: Hosts | HostState, name: str, reported: Callable[[HostRecord], Any]) -> Any:
-    # An unknown figure is None, which numpy turns into NaN.
-    return of.derived(("virt", name), lambda host: reported(host.record), "f8")
-
-
-# CPUs
-
-
-def cores(hosts: Hosts) -> Values:
-    """What counts as cores; NaN where sockets, cores or threads are unknown."""
-    return _column(hosts, "cores", cores_of)
+    return figure
 
 
 def cores_of(record: HostRecord) -> int | None:
@@ -67,95 +58,9 @@ def cores_of(record: HostRecord) -> int | None:
     return virt.effective_cores if virt.sockets and virt.cores and virt.threads else None
 
 
-def exclusive_cpus(hosts: Hosts) -> Values:
-    """CPUs that a running VM shares with no other."""
-    return _column(hosts, "exclusive", lambda record: len(virt_of(record).exclusive_cpus))
-
-
-def largest_shared(hosts: Hosts) -> Values:
-    """The vCPUs of the largest running VM that shares its CPUs."""
-    return _column(hosts, "largest", _largest)
-
-
-def _largest(record: HostRecord) -> int:
-    running = virt_of(record).vms
-    return max((vm.vcpus for vm in running if not vm.exclusive_cpus), default=0) if running else 0
-
-
-def shared_cpus(of: Hosts | HostState) -> Any:
-    """CPUs that all VMs share."""
-    return _figure(of, "shared", lambda record: virt_of(record).shared_cpus)
-
-
-def shared_load(hosts: Hosts) -> Values:
-    """The use of all shared CPUs together; NaN: unknown."""
-    return _column(hosts, "load", lambda record: virt_of(record).shared_load_percent)
-
-
-def load_percent(hosts: Hosts) -> Values:
-    """The mean use of a shared CPU, rounded up; NaN: unknown."""
-    return _column(hosts, "load percent", lambda record: virt_of(record).load_percent)
-
-
-def cpu_percent(hosts: Hosts) -> Values:
-    """The use of the whole host; NaN: unknown."""
-    return _column(hosts, "cpu", lambda record: virt_of(record).cpu_percent)
-
-
-def running_shared_vcpus(of: Hosts | HostState) -> Any:
-    """The vCPUs of all running VMs that share their CPUs."""
-    return _figure(of, "vcpus", _running_vcpus)
-
-
-def _running_vcpus(record: HostRecord) -> int:
-    running = virt_of(record).vms
-    if not running:
-        return record.vcpus_used
-    return sum(vm.vcpus for vm in running if not vm.exclusive_cpus)
-
-
-def is_manager(of: Hosts | HostState) -> Any:
-    """1 for hosts with the role of storage pool manager."""
-    return _figure(of, "spm", lambda record: virt_of(record).spm)
-
-
-# Memory
-
-
-def free_mb(hosts: Hosts) -> Values:
-    """Physically free memory, pending VMs still in it; NaN: unknown."""
-    return _column(hosts, "free", free_mb_of)
-
-
 def free_mb_of(record: HostRecord) -> int | None:
     """Physically free memory of one host; None: unknown."""
     return host_records.free_ram_mb(record) if record.virt is None else record.virt.free_mb
-
-
-def swap_total_mb(hosts: Hosts) -> Values:
-    """Swap; NaN: unknown."""
-    return _column(hosts, "swap", lambda record: virt_of(record).swap_total_mb)
-
-
-def swap_free_mb(hosts: Hosts) -> Values:
-    """Free swap; NaN: unknown."""
-    return _column(hosts, "free swap", lambda record: virt_of(record).swap_free_mb)
-
-
-def schedulable_mb(hosts: Hosts) -> Values:
-    """The memory that may still be given to VMs, less that of pending ones."""
-    # One derived column for all that is reported: the less columns, the quicker the decision.
-    left: Values = np.maximum(0.0, _column(hosts, "schedulable", _idle_mb) + _left_mb(hosts))
-    return left
-
-
-def _idle_mb(record: HostRecord) -> float:
-    return reported_schedulable_mb(record) - _reported_mb(record)
-
-
-def schedulable_mb_of(host: HostState) -> float:
-    """:func:`schedulable_mb` of one host."""
-    return max(0.0, float(_figure(host, "schedulable", _idle_mb) + _left_mb(host)))
 
 
 def reported_schedulable_mb(record: HostRecord) -> float:
@@ -171,28 +76,100 @@ def reported_schedulable_mb(record: HostRecord) -> float:
     return formulas.schedulable_mb(record.memory_mb, percent, committed, own)
 
 
+def _largest(record: HostRecord) -> int:
+    running = virt_of(record).vms
+    return max((vm.vcpus for vm in running if not vm.exclusive_cpus), default=0) if running else 0
+
+
+def _running_vcpus(record: HostRecord) -> int:
+    running = virt_of(record).vms
+    if not running:
+        return record.vcpus_used
+    return sum(vm.vcpus for vm in running if not vm.exclusive_cpus)
+
+
+def _reported_instances(record: HostRecord) -> int:
+    return host_records.stat(record, "num_instances")
+
+
+def _reported_mb(record: HostRecord) -> float:
+    """What :func:`_left_mb` is of what a host reports."""
+    overhead = formulas.EMULATOR_MB * _reported_instances(record)
+    overhead += formulas.VCPU_MB * record.vcpus_used
+    return host_records.free_ram_mb(record) * _TABLES - overhead
+
+
+def _load_less_vms(record: HostRecord) -> float | None:
+    load = virt_of(record).shared_load_percent
+    return None if load is None else load - VCPU_LOAD_PERCENT * record.vcpus_used
+
+
+cores = _reported("cores", cores_of)
+"""What counts as cores; NaN where sockets, cores or threads are unknown."""
+exclusive_cpus = _reported("exclusive", lambda record: len(virt_of(record).exclusive_cpus))
+"""CPUs that a running VM shares with no other."""
+largest_shared = _reported("largest", _largest)
+"""The vCPUs of the largest running VM that shares its CPUs."""
+shared_cpus = _reported("shared", lambda record: virt_of(record).shared_cpus)
+"""CPUs that all VMs share."""
+shared_load = _reported("load", lambda record: virt_of(record).shared_load_percent)
+"""The use of all shared CPUs together; NaN: unknown."""
+load_percent = _reported("load percent", lambda record: virt_of(record).load_percent)
+"""The mean use of a shared CPU, rounded up; NaN: unknown."""
+cpu_percent = _reported("cpu", lambda record: virt_of(record).cpu_percent)
+"""The use of the whole host; NaN: unknown."""
+running_shared_vcpus = _reported("vcpus", _running_vcpus)
+"""The vCPUs of all running VMs that share their CPUs."""
+is_manager = _reported("spm", lambda record: virt_of(record).spm)
+"""1 for hosts with the role of storage pool manager."""
+free_mb = _reported("free", free_mb_of)
+"""Physically free memory, pending VMs still in it; NaN: unknown."""
+swap_total_mb = _reported("swap", lambda record: virt_of(record).swap_total_mb)
+"""Swap; NaN: unknown."""
+swap_free_mb = _reported("free swap", lambda record: virt_of(record).swap_free_mb)
+"""Free swap; NaN: unknown."""
+reported_vms = _reported(
+    "active", lambda record: len(virt_of(record).vms) or _reported_instances(record)
+)
+"""How many VMs run on each host."""
+_idle_mb = _reported(
+    "schedulable", lambda record: reported_schedulable_mb(record) - _reported_mb(record)
+)
+_nova_free_mb = _reported("nova free", host_records.free_ram_mb)
+_nova_vcpus = _reported("nova vcpus", lambda record: record.vcpus_used)
+_nova_instances = _reported("nova instances", _reported_instances)
+_nova_load = _reported("load less VMs", _load_less_vms)
+
+
+def schedulable_mb(hosts: Hosts) -> Values:
+    """The memory that may still be given to VMs, less that of pending ones."""
+    # One derived column for all that is reported: the less columns, the quicker the decision.
+    left: Values = np.maximum(0.0, _idle_mb(hosts) + _left_mb(hosts))
+    return left
+
+
+def schedulable_mb_of(host: HostState) -> float:
+    """:func:`schedulable_mb` of one host."""
+    return max(0.0, float(_idle_mb(host) + _left_mb(host)))
+
+
 # Pending VMs
 
 
 def pending_mb(hosts: Hosts) -> Values:
     """The memory of pending VMs, without overhead."""
-    pending: Values = _column(hosts, "nova free", host_records.free_ram_mb) - hosts.free_ram_mb
+    pending: Values = _nova_free_mb(hosts) - hosts.free_ram_mb
     return pending
 
 
 def pending_vcpus(of: Hosts | HostState) -> Any:
     """The vCPUs of pending VMs."""
-    reported = _figure(of, "nova vcpus", lambda record: record.vcpus_used)
-    return of.vcpus_used - reported
+    return of.vcpus_used - _nova_vcpus(of)
 
 
 def pending_vms(of: Hosts | HostState) -> Any:
     """How many VMs are pending."""
-    return of.num_instances - _figure(of, "nova instances", _reported_instances)
-
-
-def _reported_instances(record: HostRecord) -> int:
-    return host_records.stat(record, "num_instances")
+    return of.num_instances - _nova_instances(of)
 
 
 def pending_real_mb(hosts: Hosts) -> Values:
@@ -217,35 +194,14 @@ def _left_mb(of: Hosts | HostState) -> Any:
     return of.free_ram_mb * _TABLES - overhead
 
 
-def _reported_mb(record: HostRecord) -> float:
-    overhead = formulas.EMULATOR_MB * _reported_instances(record)
-    overhead += formulas.VCPU_MB * record.vcpus_used
-    return host_records.free_ram_mb(record) * _TABLES - overhead
-
-
 def load_with_pending(of: Hosts | HostState) -> Any:
     """The use of all shared CPUs together, and the load that pending VMs will bring."""
-    reported = _figure(of, "load less VMs", _load_less_vms)
-    return reported + VCPU_LOAD_PERCENT * of.vcpus_used
-
-
-def _load_less_vms(record: HostRecord) -> float | None:
-    load = virt_of(record).shared_load_percent
-    return None if load is None else load - VCPU_LOAD_PERCENT * record.vcpus_used
+    return _nova_load(of) + VCPU_LOAD_PERCENT * of.vcpus_used
 
 
 def active_vms(of: Hosts | HostState) -> Any:
     """How many VMs run on each host or are pending."""
     return reported_vms(of) + pending_vms(of)
-
-
-def reported_vms(of: Hosts | HostState) -> Any:
-    """How many VMs run on each host."""
-    return _figure(of, "active", _active)
-
-
-def _active(record: HostRecord) -> int:
-    return len(virt_of(record).vms) or _reported_instances(record)
 
 
 def facts_of(host: HostState) -> VirtHost:

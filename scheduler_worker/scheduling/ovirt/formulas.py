@@ -105,7 +105,7 @@ def cpu_score(load: Values, cpus: Values, over_ratio: Mask | None = None) -> Val
     return np.where(has_cpus, rounded(load / np.where(has_cpus, cpus, 1.0)), np.nan)
 
 
-def cpu_score_of(load: float, cpus: float, *, over_ratio: bool) -> float:
+def cpu_score_of(load: float, cpus: float, over_ratio: object = None) -> float:
     """:func:`cpu_score` of one host."""
     if not cpus > 0 or math.isnan(load):
         return math.nan

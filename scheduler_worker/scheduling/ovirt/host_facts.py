@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.model.virt_hosts import HostNetwork, VirtHost
-from scheduler_worker.model.virtual_machines import Nic, VirtualMachine
+from scheduler_worker.model.virt import HostNetwork, Nic
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
+from scheduler_worker.scheduling.filters.facts import FactFilter
 from scheduler_worker.scheduling.ovirt import figures
 from scheduler_worker.scheduling.plugin import Filter, Weigher
 from scheduler_worker.wording import listed
@@ -31,32 +32,7 @@ class MigrationDomainFilter(ComputeFilter):
     runs_on_forced_hosts = True
 
 
-class _Having(Filter):
-    """A filter for something that the host reports under ``virt`` and the VM asks for."""
-
-    reads_use = False
-
-    def wanted(self, spec: RequestSpec) -> Hashable:
-        """What the VM asks for; nothing, where the filter does not apply."""
-        raise NotImplementedError
-
-    def has(self, virt: VirtHost, wanted: object) -> bool:
-        """Whether the host has it."""
-        raise NotImplementedError
-
-    def applies(self, spec: RequestSpec) -> bool:
-        return bool(self.wanted(spec))
-
-    def reads(self, spec: RequestSpec) -> Hashable:
-        return self.wanted(spec)
-
-    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        wanted = self.wanted(spec)
-        key = type(self).__name__, wanted
-        return figures.of_facts(hosts, key, lambda virt: self.has(virt, wanted))
-
-
-class EmulatedMachineFilter(_Having):
+class EmulatedMachineFilter(FactFilter):
     """Passes hosts that can emulate the VM's machine; every host where it names none.
 
     Reads: ``virt.emulated_machines``; ``vm.machine_type`` or the image's ``hw_machine_type``.
@@ -65,18 +41,17 @@ class EmulatedMachineFilter(_Having):
 
     unit_id = "58894b5b-d55d-4f85-8f82-5bf217e640b0"
 
-    def wanted(self, spec: RequestSpec) -> Hashable:
+    def asked(self, spec: RequestSpec) -> Any:
         return spec.machine.machine_type or spec.image_properties.get("hw_machine_type")
 
-    def has(self, virt: VirtHost, wanted: object) -> bool:
-        return wanted in virt.emulated_machines
+    def rejection(self, host: HostState, asked: Any) -> str | None:
+        known = figures.facts_of(host).emulated_machines
+        if asked in known:
+            return None
+        return f"cannot emulate {asked}; known are {listed(list(known)) or 'none'}"
 
-    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        known = listed(list(figures.facts_of(host_state).emulated_machines)) or "none"
-        return f"cannot emulate {self.wanted(spec)}; known are {known}"
 
-
-class HostHooksFilter(_Having):
+class HostHooksFilter(FactFilter):
     """Passes hosts with the hook ``50_vhostmd`` for VMs with the SAP agent.
 
     Reads: ``virt.hooks``; ``vm.sap_agent``.
@@ -85,17 +60,14 @@ class HostHooksFilter(_Having):
 
     unit_id = "aae8c702-4756-4934-b84c-8daf59efc134"
 
-    def wanted(self, spec: RequestSpec) -> Hashable:
+    def asked(self, spec: RequestSpec) -> Any:
         return spec.machine.sap_agent and SAP_HOOK
 
-    def has(self, virt: VirtHost, wanted: object) -> bool:
-        return wanted in virt.hooks
-
-    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return f"lacks the hook {SAP_HOOK}"
+    def rejection(self, host: HostState, asked: Any) -> str | None:
+        return None if asked in figures.facts_of(host).hooks else f"lacks the hook {SAP_HOOK}"
 
 
-class CompatibilityVersionFilter(_Having):
+class CompatibilityVersionFilter(FactFilter):
     """Passes hosts that support the VM's own compatibility version.
 
     Reads: ``virt.compatibility_versions``; ``vm.compatibility_version``.
@@ -105,17 +77,16 @@ class CompatibilityVersionFilter(_Having):
     unit_id = "3e4a7d54-9e7f-11e5-8994-feff819cdc9f"
     runs_on_forced_hosts = True
 
-    def wanted(self, spec: RequestSpec) -> Hashable:
+    def asked(self, spec: RequestSpec) -> Any:
         return spec.machine.compatibility_version
 
-    def has(self, virt: VirtHost, wanted: object) -> bool:
-        return wanted in virt.compatibility_versions
+    def rejection(self, host: HostState, asked: Any) -> str | None:
+        if asked in figures.facts_of(host).compatibility_versions:
+            return None
+        return f"does not support compatibility version {asked}"
 
-    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return f"does not support compatibility version {spec.machine.compatibility_version}"
 
-
-class LeasesReadyFilter(_Having):
+class LeasesReadyFilter(FactFilter):
     """Passes hosts that have acquired the storage domains that hold the VM's leases.
 
     Reads: ``virt.storage_domains``; ``vm.lease_domains``.
@@ -125,16 +96,12 @@ class LeasesReadyFilter(_Having):
     unit_id = "b454ae40-f767-45b1-949a-7e5bd04d83ab"
     runs_on_forced_hosts = True
 
-    def wanted(self, spec: RequestSpec) -> Hashable:
+    def asked(self, spec: RequestSpec) -> Any:
         return frozenset(spec.machine.lease_domains)
 
-    def has(self, virt: VirtHost, wanted: object) -> bool:
-        return isinstance(wanted, frozenset) and wanted <= set(virt.storage_domains)
-
-    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        ready = figures.facts_of(host_state).storage_domains
-        missing = sorted(set(spec.machine.lease_domains) - set(ready))
-        return f"has not acquired storage domain {listed(missing)}"
+    def rejection(self, host: HostState, asked: Any) -> str | None:
+        missing = sorted(asked - set(figures.facts_of(host).storage_domains))
+        return f"has not acquired storage domain {listed(missing)}" if missing else None
 
 
 class MediatedDevicesFilter(Filter):
@@ -238,7 +205,7 @@ class PinToHostFilter(Filter):
         return f"the VM is pinned to {named or 'the host on which it runs'}"
 
 
-class NetworkFilter(_Having):
+class NetworkFilter(FactFilter):
     """Passes hosts with all networks of the VM's plugged interfaces, and with its display network.
 
     Interfaces without a network pass. An external network needs none of the host's, unless it runs
@@ -254,27 +221,26 @@ class NetworkFilter(_Having):
     unit_id = "72163d1c-9468-4480-99d9-0888664eb143"
     reads_use = True
 
-    def wanted(self, spec: RequestSpec) -> Hashable:
+    def applies(self, spec: RequestSpec) -> bool:
+        return bool(spec.machine.nics or spec.machine.display_network)
+
+    def asked(self, spec: RequestSpec) -> Any:
         vm = spec.machine
-        return (vm.nics or vm.display_network) and (
-            vm.nics,
-            vm.display_network,
-            vm.only_required_networks,
-        )
+        return vm.nics, vm.display_network, vm.only_required_networks
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        vm = spec.machine
-        if any(nic.passthrough for nic in vm.nics):
-            found = (not any(_lacks(host, vm)) for host in hosts.states())
-            return np.fromiter(found, bool, len(hosts))
-        key = "networks", self.wanted(spec)
-        return hosts.derived(key, lambda host: not any(_lacks(host, vm)), "?")
+        if not any(nic.passthrough for nic in spec.machine.nics):
+            return super().passes(hosts, spec)
+        passed = (self.host_passes(host, spec) for host in hosts.states())  # functions are used
+        return np.fromiter(passed, bool, len(hosts))
 
-    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
-        return listed(list(_lacks(host_state, spec.machine)))
+    def rejection(self, host: HostState, asked: Any) -> str | None:
+        return listed(list(_lacks(host, *asked))) or None
 
 
-def _lacks(host: HostState, vm: VirtualMachine) -> Iterator[str]:
+def _lacks(
+    host: HostState, nics: Sequence[Nic], display: str | None, only_required: bool
+) -> Iterator[str]:
     """What is missing of the host's networks."""
     virt = figures.facts_of(host)
     attached = virt.networks
@@ -283,18 +249,18 @@ def _lacks(host: HostState, vm: VirtualMachine) -> Iterator[str]:
     networks = {each.name: each for each in attached}
     functions = Counter({name: each.free_virtual_functions for name, each in networks.items()})
     functions.subtract(dict(host.virt_use.virtual_functions))
-    for nic in vm.nics:
+    for nic in nics:
         if nic.network is None or not nic.plugged:
             continue
         if nic.passthrough:
             yield from _lacks_function(nic, networks, functions)
             continue
         needed = nic.physical_network if nic.external else nic.network
-        matters = nic.required or nic.external or not vm.only_required_networks
+        matters = nic.required or nic.external or not only_required
         if needed is not None and matters and needed not in networks:
             yield f"lacks network {needed}"
-    if vm.display_network is not None and not vm.only_required_networks:
-        yield from _lacks_display(networks.get(vm.display_network), vm.display_network)
+    if display is not None and not only_required:
+        yield from _lacks_display(networks.get(display), display)
 
 
 def _lacks_display(network: HostNetwork | None, name: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.model.virt_hosts import HostedEngineHost, VirtHost
+from scheduler_worker.model.virt import HostedEngineHost, VirtHost
 from scheduler_worker.scheduling.ovirt import demand, figures
 from scheduler_worker.scheduling.ovirt.formulas import MAX_WEIGHT, rounded
 from scheduler_worker.scheduling.ovirt.parameters import EngineSpares

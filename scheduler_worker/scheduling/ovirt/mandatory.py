@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler_worker.scheduling.ovirt.cpu import (
-    CpuLevelFilter,
-    CpuPinningFilter,
-    CpuTopologyFilter,
-)
 from scheduler_worker.scheduling.ovirt.host_facts import (
     CompatibilityVersionFilter,
     HostDeviceFilter,
@@ -16,6 +11,11 @@ from scheduler_worker.scheduling.ovirt.host_facts import (
     MediatedDevicesFilter,
     MigrationDomainFilter,
     PinToHostFilter,
+)
+from scheduler_worker.scheduling.ovirt.resources import (
+    CpuLevelFilter,
+    CpuPinningFilter,
+    CpuTopologyFilter,
 )
 from scheduler_worker.scheduling.plugin import Filter
 

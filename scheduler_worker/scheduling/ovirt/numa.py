@@ -8,8 +8,7 @@ import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.model.virt_hosts import HostNumaNode, VirtHost
-from scheduler_worker.model.virtual_machines import VirtualNumaNode
+from scheduler_worker.model.virt import HostNumaNode, VirtHost, VirtualNumaNode
 from scheduler_worker.scheduling.ovirt import demand, figures
 from scheduler_worker.scheduling.ovirt.formulas import MAX_WEIGHT
 from scheduler_worker.scheduling.plugin import Filter, Weigher

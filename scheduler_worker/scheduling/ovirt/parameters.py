@@ -77,12 +77,7 @@ class ScaleDown(msgspec.Struct, frozen=True):
     ScaleDown: Divisor = "1"
 
 
-class _Memory(msgspec.Struct, frozen=True):
-    MaxFreeMemoryForOverUtilized: Megabytes | None = None
-    MinFreeMemoryForUnderUtilized: Megabytes | None = None
-
-
-class EvenLimits(_Memory, frozen=True):
+class EvenLimits(FreeMemory, frozen=True):
     """From which load, after how many minutes, and below which free memory hosts give up VMs.
 
     ``VCpuToPhysicalCpuRatio``: from how many vCPUs for each CPU they do, too; 0: from none.
@@ -93,7 +88,7 @@ class EvenLimits(_Memory, frozen=True):
     VCpuToPhysicalCpuRatio: Ratio = "0"
 
 
-class PowerLimits(_Memory, frozen=True):
+class PowerLimits(FreeMemory, frozen=True):
     """Between which loads and amounts of free memory hosts are to be; how many empty ones run."""
 
     CpuOverCommitDurationMinutes: Minutes = "2"
@@ -103,7 +98,7 @@ class PowerLimits(_Memory, frozen=True):
     HostsInReserve: Reserve = "0"
 
 
-class GuestLimits(_Memory, frozen=True):
+class GuestLimits(FreeMemory, frozen=True):
     """From how many VMs, and from which difference to another host, hosts give up VMs."""
 
     HighVmCount: Grace = "10"

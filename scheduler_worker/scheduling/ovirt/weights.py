@@ -6,12 +6,13 @@ Most of them stretch their scores between the best and the worst host.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.model.virt_hosts import VCPU_LOAD_PERCENT, VirtHost
+from scheduler_worker.model.virt import VCPU_LOAD_PERCENT, VirtHost
 from scheduler_worker.scheduling.ovirt import demand, figures, formulas
 from scheduler_worker.scheduling.ovirt.formulas import MAX_WEIGHT
 from scheduler_worker.scheduling.ovirt.parameters import (
@@ -42,30 +43,28 @@ class _CpuWeight(Weigher):
         return vcpus, demand.load_percent(spec), demand.is_exclusive(spec), run_on
 
     def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
-        load = figures.load_with_pending(hosts)
-        load = load + demand.unless_there(hosts, spec, demand.load_percent(spec))
-        added = demand.unless_there(hosts, spec, spec.flavor.vcpus)
-        cpus = figures.shared_cpus(hosts)
+        elsewhere = 1 if spec.machine.run_on is None else ~demand.is_there(hosts, spec)
+        return formulas.cpu_score(*self._terms(hosts, spec, elsewhere))
+
+    def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
+        elsewhere = weight_properties.machine.run_on != host_state.host
+        return formulas.cpu_score_of(*self._terms(host_state, weight_properties, elsewhere))
+
+    def _terms(
+        self, of: Hosts | HostState, spec: RequestSpec, elsewhere: Any
+    ) -> tuple[Any, Any, Any]:
+        """Load and CPUs of hosts, or of one, and whether there are too many vCPUs for the CPUs.
+
+        ``elsewhere`` is false for the host that the VM runs on, which gets nothing more.
+        """
+        load = figures.load_with_pending(of) + demand.load_percent(spec) * elsewhere
+        cpus, added = figures.shared_cpus(of), spec.flavor.vcpus * elsewhere
         if demand.is_exclusive(spec):
             cpus = cpus - added
         if not self.most_vcpus:
-            return formulas.cpu_score(load, cpus)
-        running = figures.running_shared_vcpus(hosts) + figures.pending_vcpus(hosts)
-        return formulas.cpu_score(load, cpus, running + added >= self.most_vcpus * cpus)
-
-    def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
-        host, spec, added = host_state, weight_properties, 0
-        load = float(figures.load_with_pending(host))
-        if spec.machine.run_on != host.host:
-            load, added = load + demand.load_percent(spec), spec.flavor.vcpus
-        cpus = float(figures.shared_cpus(host))
-        if demand.is_exclusive(spec):
-            cpus -= added
-        if not self.most_vcpus:
-            return formulas.cpu_score_of(load, cpus, over_ratio=False)
-        running = figures.running_shared_vcpus(host) + figures.pending_vcpus(host)
-        over_ratio = bool(running + added >= self.most_vcpus * cpus)
-        return formulas.cpu_score_of(load, cpus, over_ratio=over_ratio)
+            return load, cpus, None
+        running = figures.running_shared_vcpus(of) + figures.pending_vcpus(of)
+        return load, cpus, running + added >= self.most_vcpus * cpus
 
     def stretched(self, raw: Values, low: float, high: float, spec: RequestSpec) -> Values:
         return formulas.stretched(raw, low, high)

@@ -17,17 +17,16 @@ from msgspec import structs
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.aggregates import AVAILABILITY_ZONE, Aggregate
-from scheduler_worker.model.allocation_candidates import (
+from scheduler_worker.model.providers import (
     AllocationCandidate,
     AllocationRequest,
     CandidatesAnswer,
     ProviderRoom,
+    ProviderUse,
 )
-from scheduler_worker.model.providers import ProviderUse
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling.prefilters.groups import Group, Resources
 from scheduler_worker.scheduling.prefilters.hosts import TENANT
-from scheduler_worker.scheduling.prefilters.needs import Needs
+from scheduler_worker.scheduling.prefilters.needs import Group, Needs, Resources
 
 Parameters = Iterator[tuple[str, str]]
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")

@@ -12,7 +12,7 @@ from scheduler_worker.model.aggregates import AVAILABILITY_ZONE, Aggregate
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.inventories import UNLIMITED, UNUSED
 from scheduler_worker.model.providers import ROOT, Inventory, Provider, Providers, ProviderTree
-from scheduler_worker.scheduling.prefilters.groups import Resources
+from scheduler_worker.scheduling.prefilters.needs import Resources
 from scheduler_worker.scheduling.prefilters.traits import DISABLED
 
 TENANT = "filter_tenant_id"
@@ -30,12 +30,6 @@ def is_node(hosts: Hosts, nodename: str) -> Mask:
 # Providers and traits
 
 
-def tree_of(host: HostState) -> ProviderTree:
-    """The providers of one host, less reservations."""
-    found: ProviderTree = host.provider_tree
-    return found
-
-
 def has_trait(hosts: Hosts, trait: str) -> Mask:
     """Which hosts' compute nodes have a trait."""
     return hosts.derived(("trait", trait), lambda host: trait in traits_of(host), "?")
@@ -43,7 +37,7 @@ def has_trait(hosts: Hosts, trait: str) -> Mask:
 
 def traits_of(host: HostState) -> frozenset[str]:
     """The traits of a host's compute node, with :data:`DISABLED` for a disabled service."""
-    traits = tree_of(host).providers[ROOT].traits
+    traits = host.provider_tree.providers[ROOT].traits
     return traits | {DISABLED} if host.service_disabled else traits
 
 
@@ -53,7 +47,7 @@ def could_give(hosts: Hosts, resource_class: str, amount: int) -> Mask:
         ("could give", resource_class, amount),
         lambda host: any(
             name == resource_class and inventory.allows(amount)
-            for each in tree_of(host).providers
+            for each in host.provider_tree.providers
             for name, inventory in each.inventories
         ),
         "?",
@@ -75,12 +69,14 @@ def allow(hosts: Hosts, amounts: Resources) -> Mask:
 
 def one_allows(host: HostState, amounts: Resources) -> bool:
     """Whether one host's own inventories would serve these amounts if nothing were used."""
-    return not host.has_inventories or _root_allows(tree_of(host).providers[ROOT], amounts)
+    return not host.has_inventories or _root_allows(host.provider_tree.providers[ROOT], amounts)
 
 
 def _bounds(host: HostState, name: str) -> tuple[int, int, int]:
     """The least and the most that one instance may take, and of what it is a multiple."""
-    return _bounds_of(tree_of(host).providers[ROOT], name) if host.has_inventories else _UNBOUNDED
+    return (
+        _bounds_of(host.provider_tree.providers[ROOT], name) if host.has_inventories else _UNBOUNDED
+    )
 
 
 _UNBOUNDED = (0, UNLIMITED, 1)
@@ -102,7 +98,7 @@ def _root_allows(root: Provider, amounts: Resources) -> bool:
 
 def inventories_of(host: HostState) -> Mapping[str, Inventory]:
     """The inventories of a host's compute node."""
-    return dict(tree_of(host).providers[ROOT].inventories)
+    return dict(host.provider_tree.providers[ROOT].inventories)
 
 
 def lacks_pinned_cpus(hosts: Hosts) -> Mask:
@@ -127,7 +123,7 @@ def gives_below_root(hosts: Hosts, resource_class: str) -> Mask:
     """Which hosts have a class below their compute node, and not there."""
     return hosts.derived(
         ("below root", resource_class),
-        lambda host: _is_below_root(tree_of(host).providers, resource_class),
+        lambda host: _is_below_root(host.provider_tree.providers, resource_class),
         "?",
     )
 
@@ -140,7 +136,7 @@ def _is_below_root(providers: Providers, resource_class: str) -> bool:
 
 def whole_tree(host: HostState, amounts: Resources) -> ProviderTree:
     """The providers of one host with what is used of its own inventories after these amounts."""
-    tree = tree_of(host)
+    tree = host.provider_tree
     if not host.has_inventories:
         return tree
     root, asked = tree.providers[ROOT], dict(amounts)
@@ -156,7 +152,7 @@ def whole_tree(host: HostState, amounts: Resources) -> ProviderTree:
 
 def has_provider(hosts: Hosts, uuid: str) -> Mask:
     """Which hosts have a provider of this uuid in their tree."""
-    return hosts.derived(("in tree", uuid), lambda host: uuid in tree_of(host).uuids, "?")
+    return hosts.derived(("in tree", uuid), lambda host: uuid in host.provider_tree.uuids, "?")
 
 
 def has_network(hosts: Hosts, network: str) -> Mask:

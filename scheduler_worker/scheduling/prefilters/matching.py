@@ -14,8 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 import msgspec
 
 from scheduler_worker.model.providers import ROOT, Provider, Providers, ProviderTree, ProviderUse
-from scheduler_worker.scheduling.prefilters.groups import Group, Resources
-from scheduler_worker.scheduling.prefilters.needs import Supply
+from scheduler_worker.scheduling.prefilters.needs import Group, Resources, Supply
 
 MAX_TRIES = 5_000
 """How many providers are tried for one host, in all."""

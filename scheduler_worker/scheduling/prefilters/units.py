@@ -1,4 +1,11 @@
-"""The request filters as units: one tests columns, the other the provider tree of each host.
+"""What Placement would decide about hosts, as units.
+
+:class:`RequestFilters` tests columns, :class:`Inventories` the room in the hosts' own inventories
+of vCPUs, memory and disk, :class:`ResourceProviders` the provider tree of each host. Where a
+request takes from sharing providers the tree of a host does not say what it can have, and Placement
+has been asked: :class:`PlacementCandidates`. Its answer does not know what other decisions have
+reserved since; so of each provider is taken what our reservations hold and its figures do not
+include.
 
 They are asked before the enabled filters, and for forced hosts too, as Placement would be. They are
 not asked for a rebuild with a new image.
@@ -6,23 +13,300 @@ not asked for a rebuild with a new image.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.aggregates import AVAILABILITY_ZONE
 from scheduler_worker.model.host_records import out_of_service
-from scheduler_worker.model.hosts import Hosts, HostState, Mask
-from scheduler_worker.model.providers import ProviderTree, ProviderUse
+from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
+from scheduler_worker.model.inventories import UNUSED, use_of_root
+from scheduler_worker.model.providers import (
+    ROOT,
+    AllocationCandidate,
+    AllocationCandidates,
+    Inventory,
+    ProviderTree,
+    ProviderUse,
+    SharingProvider,
+)
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.plugin import Filter, only
 from scheduler_worker.scheduling.prefilters import hosts as facts
-from scheduler_worker.scheduling.prefilters.capacity import amounts_on
 from scheduler_worker.scheduling.prefilters.matching import Chosen, match, uses_of
-from scheduler_worker.scheduling.prefilters.needs import Needs, Supply, needs_of
-from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
-from scheduler_worker.scheduling.prefilters.traits import DISABLED
+from scheduler_worker.scheduling.prefilters.needs import Needs, Resources, Supply, needs_of
+from scheduler_worker.scheduling.prefilters.traits import DISABLED, RequestFilterParameters
+
+PCPU = "PCPU"
+
+
+class Inventories(Filter):
+    """Passes hosts whose inventories have room for the instance's vCPUs, memory and disk."""
+
+    momentary = True
+    runs_on_forced_hosts = True
+    parameters_type = RequestFilterParameters
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return spec.allocation_candidates is None  # these say what a host's own inventories give
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        needs = needs_of(spec, self.parameters)
+        return needs.amounts, needs.amounts_unpinned
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        if not hosts.has_inventories.any():
+            return np.ones(len(hosts), bool)
+        needs = needs_of(spec, self.parameters)
+        passed = _have_room(hosts, needs.amounts)
+        if needs.amounts != needs.amounts_unpinned:
+            unpinned = facts.lacks_pinned_cpus(hosts)
+            if unpinned.any():
+                passed = np.where(unpinned, _have_room(hosts, needs.amounts_unpinned), passed)
+        return passed
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        if not host_state.has_inventories:
+            return True
+        amounts = self.amounts_on(host_state, spec_obj)
+        for name, amount in amounts:
+            if getattr(host_state, UNUSED[name]) < amount:
+                return False
+        return facts.one_allows(host_state, amounts)
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        inventories = facts.inventories_of(host_state)
+        for name, amount in self.amounts_on(host_state, spec):
+            why = _shortage(inventories, name, amount, getattr(host_state, UNUSED[name]))
+            if why:
+                return why
+        return super().reason(host_state, spec)
+
+    def demand(self, spec: RequestSpec) -> str:
+        amounts = (f"{n:,} {name}" for name, n in needs_of(spec, self.parameters).amounts)
+        return f"have {', '.join(amounts) or 'room'} left in their inventories"
+
+    def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
+        if not hosts.has_inventories.any():
+            return {}
+        needs = needs_of(spec, self.parameters)
+        unpinned = facts.lacks_pinned_cpus(hosts)
+        lacking: dict[str, Values] = {}
+        for amounts, those in (needs.amounts, ~unpinned), (needs.amounts_unpinned, unpinned):
+            for name, amount in amounts:
+                missing = np.where(those, np.maximum(0, amount - hosts.column(UNUSED[name])), 0)
+                lacking[name] = np.maximum(lacking.get(name, 0), missing)
+        return lacking
+
+    def taken_in_columns(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
+        """Column -> what an instance takes of it on each host, of the hosts' own inventories."""
+        if not hosts.has_inventories.any():
+            return {}
+        needs = needs_of(spec, self.parameters)
+        unpinned = facts.lacks_pinned_cpus(hosts)
+        amounts, others = dict(needs.amounts), dict(needs.amounts_unpinned)
+        return {
+            UNUSED[name]: hosts.has_inventories
+            * np.where(unpinned, others.get(name, 0), amounts.get(name, 0))
+            for name in amounts.keys() | others.keys()
+        }
+
+    def amounts_on(self, host: HostState, spec: RequestSpec) -> Resources:
+        """What an instance takes of this host's own inventories."""
+        needs = needs_of(spec, self.parameters)
+        return amounts_on(host, needs)
+
+    def taken_by(self, spec: RequestSpec, host_state: HostState) -> tuple[ProviderUse, ...]:
+        """What an instance takes of its host's own inventories; nothing if it reports none."""
+        if not host_state.has_inventories:
+            return ()
+        # An empty use counts too: without one, its flavor's sizes would.
+        return (use_of_root(host_state.uuid, dict(self.amounts_on(host_state, spec))),)
+
+
+def amounts_on(host: HostState, needs: Needs) -> Resources:
+    """What the request takes of this host's own inventories."""
+    if needs.amounts != needs.amounts_unpinned and facts.lacks_pinned_cpus_on(host):
+        return needs.amounts_unpinned
+    return needs.amounts
+
+
+def _have_room(hosts: Hosts, amounts: Resources) -> Mask:
+    passed = facts.allow(hosts, amounts)
+    for name, amount in amounts:
+        passed = passed & (hosts.column(UNUSED[name]) >= amount)
+    return passed
+
+
+def _shortage(
+    inventories: Mapping[str, Inventory], name: str, amount: int, unused: int
+) -> str | None:
+    inventory = inventories.get(name)
+    if inventory is None:
+        return f"needs {amount} {name}; its compute node has no inventory of that"
+    if not inventory.min_unit <= amount <= inventory.max_unit:
+        bounds = f"{inventory.min_unit} to {inventory.max_unit}"
+        return f"needs {amount} {name}; one instance may take {bounds}"
+    if amount % inventory.step_size:
+        return f"needs {amount} {name}, which is no multiple of {inventory.step_size}"
+    if amount > unused:
+        capacity, ratio = inventory.capacity, inventory.allocation_ratio
+        of = f"({inventory.total} - {inventory.reserved} reserved) x {ratio:g}"
+        return f"needs {amount} {name}; {capacity - unused} are used of {of} = {capacity}"
+    return None
+
+
+class PlacementCandidates(Filter):
+    """Passes hosts with an allocation candidate of Placement that still has room.
+
+    Applies where Placement was asked, and decides there instead of ``Inventories`` and
+    ``ResourceProviders``.
+    """
+
+    of_one_request = True
+    runs_on_forced_hosts = True
+    parameters_type = RequestFilterParameters
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return spec.allocation_candidates is not None
+
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        answer = _answer(spec)
+        rooms = _Rooms(hosts, answer)
+        found = (
+            host.uuid in answer.by_root and rooms.fitting(host) is not None
+            for host in hosts.states()
+        )
+        return np.fromiter(found, bool, len(hosts))
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        return _Rooms(host_state.table, _answer(spec_obj)).fitting(host_state) is not None
+
+    def taken_by(self, spec: RequestSpec, host_state: HostState) -> tuple[ProviderUse, ...]:
+        """What an instance takes of providers on this host, by the first candidate with room."""
+        found = _Rooms(host_state.table, _answer(spec)).fitting(host_state)
+        if found is None:
+            return ()
+        if any(use.provider == host_state.uuid for use in found.uses):
+            return found.uses
+        # Else its flavor's sizes would count as taken of the compute node.
+        return use_of_root(host_state.uuid, {}), *found.uses
+
+    def reason(self, host_state: HostState, spec: RequestSpec) -> str:
+        rooms = _Rooms(host_state.table, _answer(spec))
+        for candidate in rooms.candidates(host_state):
+            for use in candidate.uses:
+                for name, amount in use.resources.items():
+                    if (left := rooms.left(host_state, use.provider, name)) < amount:
+                        return f"needs {amount} {name}; {rooms.described(use.provider, left)}"
+        lacks = _lacks(host_state, needs_of(spec, self.parameters), _answer(spec).sharing)
+        return next(lacks, "Placement has no allocation candidate on it")
+
+
+def _answer(spec: RequestSpec) -> AllocationCandidates:
+    return spec.allocation_candidates or AllocationCandidates()
+
+
+class _Rooms:
+    """What is left of providers, for the hosts of one table."""
+
+    def __init__(self, hosts: Hosts, answer: AllocationCandidates) -> None:
+        self._hosts = hosts
+        self._answer = answer
+        self._reserved: dict[str, Mapping[str, int]] = {}
+
+    def candidates(self, host: HostState) -> Iterator[AllocationCandidate]:
+        """Those of a host, in order."""
+        for each in self._answer.by_root.get(host.uuid, ()):
+            if not each.unpinned or facts.lacks_pinned_cpus_on(host):
+                yield each
+
+    def fitting(self, host: HostState) -> AllocationCandidate | None:
+        """The first one that has room."""
+        return next((each for each in self.candidates(host) if self._has_room(host, each)), None)
+
+    def left(self, host: HostState, provider: str, name: str) -> int:
+        """What is left of a class at a provider, as the host knows it, or as Placement said."""
+        tree = host.provider_tree
+        if provider in tree.uuids:
+            place = tree.uuids.index(provider)
+            found = tree.providers[place]
+            for (known, inventory), used in zip(found.inventories, found.used, strict=True):
+                if known == name:
+                    if place == ROOT and host.has_inventories and name in UNUSED:
+                        return int(getattr(host, UNUSED[name]))
+                    return inventory.capacity - used
+        room = self._answer.rooms.get(provider, {}).get(name)
+        if room is None:
+            return 0
+        return room.capacity - room.used - self._reserved_of(provider, host.cluster).get(name, 0)
+
+    def described(self, provider: str, left: int) -> str:
+        """How much is left of a provider, in words."""
+        names = {each.uuid: each.name for each in self._answer.sharing}
+        return f"{max(0, left)} are left of {names.get(provider, provider)}, less reservations"
+
+    def _has_room(self, host: HostState, candidate: AllocationCandidate) -> bool:
+        wanted: Counter[tuple[str, str]] = Counter()
+        for use in candidate.uses:
+            for name, amount in use.resources.items():
+                wanted[use.provider, name] += amount
+        return all(
+            self.left(host, provider, name) >= amount for (provider, name), amount in wanted.items()
+        )
+
+    def _reserved_of(self, provider: str, cluster: str) -> Mapping[str, int]:
+        """What is reserved of a provider, and not known to be in Placement's figures."""
+        found = self._reserved.get(provider)
+        if found is None:
+            total: Counter[str] = Counter()
+            for each in self._hosts.reservations_of_provider(provider):
+                if each.id not in self._answer.allocated:
+                    for use in each.resources.providers:
+                        if use.provider == provider:
+                            total.update(use.resources)
+            for other in self._answer.reserved:
+                if other.use.provider == provider and other.cluster != cluster:
+                    total.update(other.use.resources)
+            found = self._reserved[provider] = total
+        return found
+
+
+def _lacks(host: HostState, needs: Needs, sharing: tuple[SharingProvider, ...]) -> Iterator[str]:
+    """What neither the host nor those that share with it have, as far as that is known."""
+    tree = host.provider_tree
+    own = frozenset(each.uuid for each in host.aggregates).union(
+        *(each.aggregates for each in tree.providers)
+    )
+    with_it = [each for each in sharing if not own.isdisjoint(each.aggregates)]
+    amounts = [*needs.amounts, *(item for group in needs.groups for item in group.resources)]
+    for name, amount in amounts:
+        if any(each.has(name, amount) for each in tree.providers[ROOT + 1 :]):
+            continue
+        inventories = facts.inventories_of(host)
+        if name in inventories:
+            left = getattr(host, UNUSED[name]) if name in UNUSED else amount
+            if left >= amount and inventories[name].allows(amount):
+                continue
+        pools = [each for each in with_it if name in each.inventories]
+        if any(_left_of(each, name) >= amount for each in pools):
+            continue
+        if pools:
+            yield f"needs {amount} {name}; {', '.join(_described(each, name) for each in pools)}"
+        elif name not in inventories:
+            yield f"needs {amount} {name}; it has none, and none is known to be shared with it"
+
+
+def _left_of(pool: SharingProvider, name: str) -> int:
+    return pool.inventories[name].capacity - pool.usages.get(name, 0)
+
+
+def _described(pool: SharingProvider, name: str) -> str:
+    used, capacity = pool.usages.get(name, 0), pool.inventories[name].capacity
+    return f"of {pool.name}, which shares with it, {used} are used of {capacity}"
+
 
 NO_TENANT = "Scheduling failed: No hosts available for tenant"
 
@@ -183,7 +467,7 @@ class ResourceProviders(Filter):
     def taken_by(self, spec: RequestSpec, host_state: HostState) -> tuple[ProviderUse, ...]:
         """What an instance takes from the providers of its host."""
         found = self._matched(host_state, spec)
-        return () if isinstance(found, str) else uses_of(facts.tree_of(host_state), found)
+        return () if isinstance(found, str) else uses_of(host_state.provider_tree, found)
 
     def _matched(self, host: HostState, spec: RequestSpec) -> Chosen | str:
         supply = needs_of(spec, self.parameters).supply or Supply()

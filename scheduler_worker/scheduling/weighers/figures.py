@@ -1,8 +1,11 @@
-"""Weighers by one figure of the host."""
+"""Weighers by one figure of the host: what is free or used, its cell, members of a group."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import ClassVar
+
+import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.requests import RequestSpec
@@ -122,3 +125,94 @@ class BuildFailureWeigher(_Figure):
 
     def weight_multiplier(self, host_state: HostState) -> float:
         return -1 * super().weight_multiplier(host_state)
+
+
+_MOST = 99
+"""More free devices than this make no difference."""
+
+
+class PCIWeigher(_Figure):
+    """Prefers hosts with fewer free PCI devices, whatever is requested.
+
+    A filter narrows requests for devices to hosts that have them; other requests should leave these
+    hosts free.
+
+    Reads: the host's PCI pools.
+    Example: ``pci_weight_multiplier = 2.0``
+    """
+
+    option = "pci_weight_multiplier"
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        few: Values = 1.0 + _MOST - np.minimum(hosts.free_pci_devices, _MOST)
+        return few
+
+    def weigh_host(self, host_state: HostState, weight_properties: RequestSpec) -> float:
+        return float(1.0 + _MOST - min(host_state.free_pci_devices, _MOST))
+
+
+class CrossCellWeigher(Weigher):
+    """1 in the instance's cell, -1 elsewhere, when a move may cross cells.
+
+    Reads: the host's cell; the requested destination.
+    Example: with the default multiplier a resize leaves its cell only if no other host is left.
+    """
+
+    reads_use = False
+    option = "cross_cell_move_weight_multiplier"
+    default_factor = MULTIPLIERS.cross_cell_move_weight_multiplier
+
+    def applies(self, spec: RequestSpec) -> bool:
+        destination = spec.requested_destination
+        return bool(destination and destination.cell_uuid and destination.allow_cross_cell_move)
+
+    def reads(self, spec: RequestSpec) -> Hashable:
+        return spec.requested_destination.cell_uuid if spec.requested_destination else None
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        if not self.applies(spec) or spec.requested_destination is None:
+            return np.zeros(len(hosts))
+        cell = spec.requested_destination.cell_uuid
+        key = (type(self).__name__, cell)
+        return hosts.derived(key, lambda host: 1.0 if host.cell_uuid == cell else -1.0, "f8")
+
+
+class _SoftGroupWeigher(Weigher):
+    """The group's members on the host times ``sign``, for groups whose policy is ``policy``."""
+
+    policy: ClassVar[str]
+    sign: ClassVar[int]
+
+    def applies(self, spec: RequestSpec) -> bool:
+        return spec.instance_group is not None and spec.instance_group.policy == self.policy
+
+    def weigh(self, hosts: Hosts, spec: RequestSpec) -> Values:
+        group = spec.instance_group
+        if group is None or group.policy != self.policy:
+            return np.zeros(len(hosts))
+        members: Values = self.sign * hosts.count_instances(group.members).astype("f8")
+        return members
+
+
+class ServerGroupSoftAffinityWeigher(_SoftGroupWeigher):
+    """Prefers hosts with more members of a soft-affinity group.
+
+    Reads: the host's instances; the group's policy and members.
+    Example: ``openstack server group create --policy soft-affinity NAME``
+    """
+
+    option = "soft_affinity_weight_multiplier"
+    policy = "soft-affinity"
+    sign = 1
+
+
+class ServerGroupSoftAntiAffinityWeigher(_SoftGroupWeigher):
+    """Prefers hosts with fewer members of a soft-anti-affinity group.
+
+    Reads: the host's instances; the group's policy and members.
+    Example: ``openstack server group create --policy soft-anti-affinity NAME``
+    """
+
+    option = "soft_anti_affinity_weight_multiplier"
+    policy = "soft-anti-affinity"
+    sign = -1

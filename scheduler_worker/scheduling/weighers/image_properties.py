@@ -9,12 +9,11 @@ import msgspec
 import numpy as np
 
 from scheduler_worker.model.hosts import Hosts, HostState, Values
-from scheduler_worker.model.image_properties import under_present_names
-from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.model.requests import RequestSpec, under_present_names
 from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.options import MULTIPLIERS
 from scheduler_worker.scheduling.plugin import UnitContext, Weigher
-from scheduler_worker.scheduling.weighers.settings import ratios
+from scheduler_worker.scheduling.weighers.metrics import ratios
 
 _PREFIX = "image_"
 

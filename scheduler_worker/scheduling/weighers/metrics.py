@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import math
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -13,7 +14,26 @@ from scheduler_worker.model.hosts import Hosts, HostState, Values
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.options import Opt
 from scheduler_worker.scheduling.plugin import UnitContext, Weigher
-from scheduler_worker.scheduling.weighers.settings import ratios
+
+Ratios = tuple[tuple[str, float], ...]
+
+
+def ratios(items: Iterable[str]) -> Ratios:
+    """Splits items at the first ``=``; an item without a name or a finite number is dropped.
+
+    An infinite or NaN ratio would make every weight infinite or NaN, and so all hosts equal.
+    """
+    found = []
+    for item in items:
+        name, _, text = item.partition("=")
+        try:
+            ratio = float(text)
+        except ValueError:
+            continue
+        if name and math.isfinite(ratio):
+            found.append((name, ratio))
+    return tuple(found)
+
 
 _FRACTIONS = frozenset(
     f"cpu.{kind}percent" for kind in ("user.", "kernel.", "idle.", "iowait.", "")

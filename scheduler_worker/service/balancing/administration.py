@@ -10,10 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from scheduler_worker.errors import Conflict, RequestError
-from scheduler_worker.model.balancing import BalancingSwitch, Mode, Round
-from scheduler_worker.model.migration_ledger import AskedMigration, MigrationLedger, Setback
+from scheduler_worker.model.cluster_load import BalancingSwitch, Mode, Round
+from scheduler_worker.model.ledgers import (
+    AskedMigration,
+    AskedPower,
+    MigrationLedger,
+    PowerLedger,
+    Setback,
+)
 from scheduler_worker.model.policies import ClusterPolicy
-from scheduler_worker.model.power_ledger import AskedPower, PowerLedger
 from scheduler_worker.observer import Observer
 from scheduler_worker.service.balancing.ledgers import Ledgers
 from scheduler_worker.service.balancing.records import BalancingRecords

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from scheduler_worker.errors import MigrationRefused, PowerRefused, Undeliverable
-from scheduler_worker.model.migration_ledger import AskedMigration, Progress
-from scheduler_worker.model.power_ledger import AskedPower
+from scheduler_worker.model.ledgers import AskedMigration, AskedPower, Progress
 from scheduler_worker.ports import Publisher
 
 METHOD = "migrate"

@@ -12,10 +12,9 @@ import msgspec
 from msgspec import structs
 
 from scheduler_worker import events
-from scheduler_worker.model.balancing import Round
+from scheduler_worker.model.cluster_load import Round
 from scheduler_worker.model.host_records import HostCounts
-from scheduler_worker.model.migration_ledger import Progress
-from scheduler_worker.model.power_ledger import PowerLedger
+from scheduler_worker.model.ledgers import PowerLedger, Progress
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, ClusterLock, MigrationTarget, PowerTarget
 from scheduler_worker.service.balancing.dependencies import BalancingDependencies

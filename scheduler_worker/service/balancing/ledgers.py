@@ -11,9 +11,8 @@ import contextlib
 from collections.abc import Callable, Iterable
 
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken
-from scheduler_worker.model.balancing import BalancingSwitch
-from scheduler_worker.model.migration_ledger import MigrationLedger
-from scheduler_worker.model.power_ledger import PowerLedger
+from scheduler_worker.model.cluster_load import BalancingSwitch
+from scheduler_worker.model.ledgers import MigrationLedger, PowerLedger
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import ClusterLock, Guard, Transaction
 from scheduler_worker.service.state import records

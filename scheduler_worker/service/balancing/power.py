@@ -13,11 +13,9 @@ from collections.abc import Collection
 
 from scheduler_worker import events
 from scheduler_worker.errors import BackendError, PowerRefused, StateUnavailable
-from scheduler_worker.model.balancing import ConsideredPower
-from scheduler_worker.model.cluster_load import BalancePlan, PowerAction
-from scheduler_worker.model.host_power import PowerState, phrase
-from scheduler_worker.model.migration_ledger import Progress
-from scheduler_worker.model.power_ledger import AskedPower, PowerLedger
+from scheduler_worker.model.cluster_load import BalancePlan, ConsideredPower, PowerAction
+from scheduler_worker.model.host_records import PowerState, phrase
+from scheduler_worker.model.ledgers import AskedPower, PowerLedger, Progress
 from scheduler_worker.observer import Observer
 from scheduler_worker.scheduling.refuge import Refuge, RunningVms
 from scheduler_worker.service.balancing.dependencies import ASKED, SHOWN, BalancingDependencies

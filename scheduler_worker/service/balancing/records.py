@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler_worker.model.balancing import Round
+from scheduler_worker.model.cluster_load import Round
 from scheduler_worker.ports import Put, Store, Transaction
 from scheduler_worker.service.state.turns import Turn, TurnRecords
 

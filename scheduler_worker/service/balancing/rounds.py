@@ -10,13 +10,15 @@ from msgspec import structs
 
 from scheduler_worker import events
 from scheduler_worker.errors import BackendError, MigrationRefused, StateUnavailable
-from scheduler_worker.model.balancing import Considered, ConsideredPower, Round
 from scheduler_worker.model.cluster_load import (
     BalanceMemory,
     BalancePlan,
+    Considered,
+    ConsideredPower,
     Migration,
+    Round,
 )
-from scheduler_worker.model.migration_ledger import AskedMigration, MigrationLedger, Progress
+from scheduler_worker.model.ledgers import AskedMigration, MigrationLedger, Progress
 from scheduler_worker.observer import Observer
 from scheduler_worker.scheduling.ovirt.ha_reservation import unprotected_hosts
 from scheduler_worker.service.balancing.dependencies import ASKED, SHOWN, BalancingDependencies

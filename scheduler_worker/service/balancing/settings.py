@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from scheduler_worker.model.balancing import Mode
-from scheduler_worker.model.migration_ledger import MigrationLimits
+from scheduler_worker.model.cluster_load import Mode
+from scheduler_worker.model.ledgers import MigrationLimits
 from scheduler_worker.options import Opt
 
 TargetName = Literal["agent", "nova"]

@@ -7,12 +7,16 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from scheduler_worker.model.balancing import BalancingSwitch, Mode, mode_in_force
-from scheduler_worker.model.cluster_load import ClusterLoad, HostLoad
-from scheduler_worker.model.migration_ledger import AskedMigration, MigrationLedger, Progress
+from scheduler_worker.model.cluster_load import (
+    BalancingSwitch,
+    ClusterLoad,
+    HostLoad,
+    Mode,
+    mode_in_force,
+)
+from scheduler_worker.model.ledgers import AskedMigration, MigrationLedger, PowerLedger, Progress
 from scheduler_worker.model.policies import PolicyReference
-from scheduler_worker.model.power_ledger import PowerLedger
-from scheduler_worker.model.virt_hosts import bounds_of_load
+from scheduler_worker.model.virt import bounds_of_load
 from scheduler_worker.scheduling.ovirt.cluster_load import cluster_load
 from scheduler_worker.scheduling.plugin import Balance
 from scheduler_worker.service.policies.pipelines import Pipelines

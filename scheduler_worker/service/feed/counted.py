@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from scheduler_worker import events
 from scheduler_worker.errors import BackendError
-from scheduler_worker.model.provider_readings import (
+from scheduler_worker.model.providers import (
     Listed,
     ProviderFacts,
     ProviderSum,

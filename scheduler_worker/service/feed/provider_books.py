@@ -6,11 +6,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from scheduler_worker.model.provider_readings import Listed, ProviderFacts, ProviderSum, Use
 from scheduler_worker.model.providers import (
     MAX_CONSUMERS,
     Inventory,
+    Listed,
+    ProviderFacts,
+    ProviderSum,
     ResourceProvider,
+    Use,
     is_capacity,
 )
 

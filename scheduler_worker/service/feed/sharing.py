@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from scheduler_worker.model.allocation_candidates import SHARES, SharingProvider
+from scheduler_worker.model.providers import SHARES, SharingProvider
 from scheduler_worker.placement import Providers
 from scheduler_worker.ports import Clock
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from scheduler_worker.model.host_records import HostRecord, HostReport
-from scheduler_worker.model.sources import COMPUTE
+from scheduler_worker.model.host_records import COMPUTE, HostRecord, HostReport
 from scheduler_worker.placement import Providers
 from scheduler_worker.service.feed.provider_books import (
     ProviderBooks,

@@ -11,8 +11,7 @@ import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from scheduler_worker.errors import PlacementRefused
-from scheduler_worker.model.provider_readings import Listed, ProviderTraits
-from scheduler_worker.model.providers import ResourceProvider
+from scheduler_worker.model.providers import Listed, ProviderTraits, ResourceProvider
 from scheduler_worker.placement import Providers
 from scheduler_worker.service.feed.provider_books import ProviderBooks, Tree
 from scheduler_worker.service.feed.trees import HostTrees

@@ -9,8 +9,7 @@ from scheduler_worker import mends
 from scheduler_worker.events import INTERNAL, TROUBLES
 from scheduler_worker.model.findings import Finding, failed, warning
 from scheduler_worker.model.host_records import HostCounts
-from scheduler_worker.model.spreads import Spread
-from scheduler_worker.model.worker_reports import PartReport, WorkerFacts, WorkerReport
+from scheduler_worker.model.worker_reports import PartReport, Spread, WorkerFacts, WorkerReport
 from scheduler_worker.service.health.reported import Reported
 from scheduler_worker.wording import listed
 

@@ -20,9 +20,10 @@ import msgspec
 
 from scheduler_worker.errors import Conflict, RequestError
 from scheduler_worker.model.claims import Reservation
-from scheduler_worker.model.host_power import UP, HostPower
 from scheduler_worker.model.host_records import (
+    UP,
     USE_FIELDS,
+    HostPower,
     HostRecord,
     HostReport,
     fields_of,
@@ -30,7 +31,7 @@ from scheduler_worker.model.host_records import (
     merged,
     reported_use,
 )
-from scheduler_worker.model.virt_hosts import bounds_of_load, over_commit_since_s
+from scheduler_worker.model.virt import bounds_of_load, over_commit_since_s
 from scheduler_worker.ports import Guard, Put, Transaction
 from scheduler_worker.scheduling.absorption import (
     TAKES,

@@ -18,7 +18,10 @@ import msgspec
 
 from scheduler_worker import events
 from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
-from scheduler_worker.model.allocation_candidates import (
+from scheduler_worker.model.claims import Claim
+from scheduler_worker.model.hosts import ClaimOrReservation
+from scheduler_worker.model.providers import (
+    FLAVOR_CLASSES,
     AllocationCandidate,
     AllocationCandidates,
     CandidatesAnswer,
@@ -26,9 +29,6 @@ from scheduler_worker.model.allocation_candidates import (
     ReservedUse,
     SharingProvider,
 )
-from scheduler_worker.model.claims import Claim
-from scheduler_worker.model.hosts import ClaimOrReservation
-from scheduler_worker.model.providers import FLAVOR_CLASSES
 from scheduler_worker.options import Opt
 from scheduler_worker.placement import Allocations, CandidateSource, Sharing
 from scheduler_worker.scheduling.pipeline import Request

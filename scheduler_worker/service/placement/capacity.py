@@ -10,12 +10,10 @@ from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.providers import FLAVOR_CLASSES
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.placement import Sharing
-from scheduler_worker.scheduling.capacity import Measurement
-from scheduler_worker.scheduling.filling import Steps
+from scheduler_worker.scheduling.capacity import Measurement, Steps, of_cluster, of_flavor
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.prefilters.hosts import gives_below_root
 from scheduler_worker.scheduling.prefilters.needs import needs_of
-from scheduler_worker.scheduling.room import of_cluster, of_flavor
 from scheduler_worker.service.placement.asking import concerns
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet

@@ -28,7 +28,7 @@ from scheduler_worker.errors import (
     SchedulerWorkerError,
     WorkerStops,
 )
-from scheduler_worker.model.allocations import Amounts, Consumer
+from scheduler_worker.model.providers import Amounts, Consumer
 from scheduler_worker.observer import Observer
 from scheduler_worker.options import Opt
 from scheduler_worker.placement import Allocations, ClaimRefusal, Why

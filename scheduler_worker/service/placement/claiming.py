@@ -16,8 +16,8 @@ import msgspec
 
 from scheduler_worker import events
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.allocations import Consumer, consumer_of
 from scheduler_worker.model.decisions import Decision
+from scheduler_worker.model.providers import Consumer, consumer_of
 from scheduler_worker.placement import Allocations, NoReader, ProviderReader, Why
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.placement.claim_pool import (

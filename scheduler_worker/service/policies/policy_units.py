@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from scheduler_worker.model.unit_facts import UnitFacts
+from scheduler_worker.model.policies import UnitFacts
 from scheduler_worker.policy_store import StoredUnit
 from scheduler_worker.scheduling.catalogue import (
     Catalogue,

@@ -11,7 +11,7 @@ from scheduler_worker.components import Periodic
 from scheduler_worker.errors import BackendError, StateUnavailable
 from scheduler_worker.options import Opt
 from scheduler_worker.ports import Attestation, Clock
-from scheduler_worker.scheduling.filters.trusted import TrustLevels, TrustSource
+from scheduler_worker.scheduling.filters.compute import TrustLevels, TrustSource
 from scheduler_worker.service.state.replica import Fleet
 
 

@@ -21,7 +21,7 @@ from scheduler_worker.model.rehearsals import Change, ChangedDecision
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.observer import Outcome
 from scheduler_worker.ports import Clock, ClusterLock, Put
-from scheduler_worker.scheduling.pci.requests import pci_requests
+from scheduler_worker.scheduling.pci.pools import pci_requests
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.prefilters.needs import needs_of
 from scheduler_worker.scheduling.selections import resources_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from scheduler_worker.model.set_index import SetIndex
+from scheduler_worker.model.host_table import SetIndex
 
 
 class HostPlaces:

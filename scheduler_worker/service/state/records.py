@@ -37,13 +37,11 @@ import msgspec
 
 from scheduler_worker.model import policies
 from scheduler_worker.model.aggregates import Aggregate
-from scheduler_worker.model.balancing import BalancingSwitch
 from scheduler_worker.model.claims import Reservation
-from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.model.migration_ledger import MigrationLedger
-from scheduler_worker.model.moves import Departure, Move
+from scheduler_worker.model.cluster_load import BalancingSwitch
+from scheduler_worker.model.host_records import Departure, HostRecord, Move
+from scheduler_worker.model.ledgers import MigrationLedger, PowerLedger
 from scheduler_worker.model.policies import ClusterPolicy, write_policy
-from scheduler_worker.model.power_ledger import PowerLedger
 from scheduler_worker.ports import Put
 
 HOST, INSTANCES, RESERVATION, ANSWER = "h:", "i:", "p:", "r:"

@@ -15,14 +15,12 @@ from typing import Any
 from scheduler_worker import events
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.aggregates import Aggregate, by_host
-from scheduler_worker.model.balancing import BalancingSwitch
 from scheduler_worker.model.claims import Reservation
-from scheduler_worker.model.host_records import HostRecord
+from scheduler_worker.model.cluster_load import BalancingSwitch
+from scheduler_worker.model.host_records import Departure, HostRecord
 from scheduler_worker.model.host_table import HostTable
-from scheduler_worker.model.migration_ledger import MigrationLedger
-from scheduler_worker.model.moves import Departure
+from scheduler_worker.model.ledgers import MigrationLedger, PowerLedger
 from scheduler_worker.model.policies import ClusterPolicy
-from scheduler_worker.model.power_ledger import PowerLedger
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import GLOBAL, Change, Changes, Clock, Seen, Store, Transaction, Written
 from scheduler_worker.service.state import records

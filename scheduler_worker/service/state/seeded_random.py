@@ -7,7 +7,7 @@ from collections.abc import MutableSequence
 from typing import Any
 
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.scheduling.ranking import RandomSource
+from scheduler_worker.scheduling.selectors import RandomSource
 
 
 class _SeededRandom:

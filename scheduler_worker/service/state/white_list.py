@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from scheduler_worker.model.migration_ledger import AskedMigration
+from scheduler_worker.model.ledgers import AskedMigration
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.state.replica import ClusterReplica
 

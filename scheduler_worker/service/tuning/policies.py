@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 from scheduler_worker.errors import Conflict, RequestError, TextInvalid, TuningPolicyError
-from scheduler_worker.model.unit_facts import TuningProblem, TuningText
+from scheduler_worker.model.policies import TuningProblem, TuningText
 from scheduler_worker.ports import (
     ABSENT,
     Put,

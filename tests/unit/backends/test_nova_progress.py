@@ -9,7 +9,7 @@ import pytest
 
 from scheduler_worker.backends.nova.compute_api import NovaMigration
 from scheduler_worker.backends.nova.target import CLOCKS_DIFFER_S, progress_of, row_of
-from scheduler_worker.model.migration_ledger import AskedMigration
+from scheduler_worker.model.ledgers import AskedMigration
 
 ASKED_AT_S = datetime(2026, 1, 29, 13, 42, 2, tzinfo=UTC).timestamp()
 ASKED = AskedMigration(

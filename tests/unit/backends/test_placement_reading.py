@@ -10,7 +10,7 @@ import pytest
 from scheduler_worker.backends.placement.reading import PlacementReader
 from scheduler_worker.backends.placement.session import VERSION, PlacementAnswer
 from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
-from scheduler_worker.model.provider_readings import ProviderFacts
+from scheduler_worker.model.providers import ProviderFacts
 from scheduler_worker.model.sizes import MAX_SIZE
 from tests.support.patience import SOON_S
 from tests.support.threads import Threads

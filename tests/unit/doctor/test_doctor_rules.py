@@ -9,7 +9,7 @@ import pytest
 from scheduler_worker.doctor import rules
 from scheduler_worker.model.feed import ChangedRow, ServiceState, ServiceStates
 from scheduler_worker.model.findings import Status, document, failed, ok, summary, warning
-from scheduler_worker.model.provider_readings import Listed
+from scheduler_worker.model.providers import Listed
 from scheduler_worker.model.worker_reports import WorkerFacts
 
 NOW_S = 1_000_000.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler_worker.model.image_properties import under_present_names
+from scheduler_worker.model.requests import under_present_names
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from scheduler_worker.model.cluster_load import BalanceMemory, BegunMigration, Migration
-from scheduler_worker.model.migration_ledger import MigrationLedger, MigrationLimits
+from scheduler_worker.model.ledgers import MigrationLedger, MigrationLimits
 
 LIMITS = MigrationLimits(
     most=2, begin_within_s=10, end_within_s=100, first_wait_s=60, longest_wait_s=200

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler_worker.model.cluster_load import PowerAction
-from scheduler_worker.model.host_power import UP, HostPower
-from scheduler_worker.model.migration_ledger import MigrationLimits, Progress
-from scheduler_worker.model.power_ledger import PowerLedger
+from scheduler_worker.model.host_records import UP, HostPower
+from scheduler_worker.model.ledgers import MigrationLimits, PowerLedger, Progress
 
 LIMITS = MigrationLimits(begin_within_s=90, end_within_s=600, first_wait_s=100, longest_wait_s=300)
 REST = PowerAction(host="a", to="maintenance", reason="it is empty")

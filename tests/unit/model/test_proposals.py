@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from scheduler_worker.model.cluster_load import Migration
-from scheduler_worker.model.proposals import Proposals
+from scheduler_worker.model.cluster_load import Migration, Proposals
 
 
 def migration(number: int) -> Migration:

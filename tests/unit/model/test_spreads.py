@@ -5,7 +5,7 @@ import random
 import msgspec
 import pytest
 
-from scheduler_worker.model.spreads import Spread, bucket_of
+from scheduler_worker.model.worker_reports import Spread, bucket_of
 
 
 def spread(*durations_s: float) -> Spread:

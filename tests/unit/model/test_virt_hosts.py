@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.model.virt_hosts import RunningVm, VirtHost, over_commit_since_s
+from scheduler_worker.model.virt import RunningVm, VirtHost, over_commit_since_s
 from tests.support.hosts import host_record
 
 

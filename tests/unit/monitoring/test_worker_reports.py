@@ -3,8 +3,7 @@
 import msgspec
 
 from scheduler_worker.model.host_records import HostCounts
-from scheduler_worker.model.spreads import Spread
-from scheduler_worker.model.worker_reports import Lately, LockTimes, WorkerReport
+from scheduler_worker.model.worker_reports import Lately, LockTimes, Spread, WorkerReport
 from scheduler_worker.monitoring.health import FeedLoad, Load
 from scheduler_worker.monitoring.reports import MAX_CLUSTERS, report_of
 

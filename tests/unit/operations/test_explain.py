@@ -3,9 +3,8 @@
 import pytest
 
 from scheduler_worker.errors import RequestError
-from scheduler_worker.model.allocation_candidates import SharingProvider
 from scheduler_worker.model.policies import ClusterPolicy, FilterUse
-from scheduler_worker.model.providers import Inventory
+from scheduler_worker.model.providers import Inventory, SharingProvider
 from scheduler_worker.operations.capacity import capacity
 from scheduler_worker.operations.explain import explain
 from scheduler_worker.placement import Sharing

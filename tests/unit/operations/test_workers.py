@@ -6,14 +6,15 @@ import msgspec
 import pytest
 
 from scheduler_worker.errors import Forbidden, RequestError, StateUnavailable
-from scheduler_worker.model.spreads import Spread, bucket_of
 from scheduler_worker.model.worker_reports import (
     ClusterReport,
     Lately,
     LockTimes,
     PartReport,
+    Spread,
     WorkerFacts,
     WorkerReport,
+    bucket_of,
 )
 from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.callers import Caller, Grant

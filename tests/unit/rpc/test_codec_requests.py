@@ -11,7 +11,7 @@ import pytest
 from scheduler_worker import codec
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import MAX_INSTANCES, RequestSpec, RetriedHost
-from scheduler_worker.model.virtual_machines import Nic, VirtualMachine
+from scheduler_worker.model.virt import Nic, VirtualMachine
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "nova"
 VM = "11111111-1111-4111-8111-111111111111"

@@ -9,10 +9,10 @@ import pytest
 
 from scheduler_worker.model.decisions import Allocation, Decision
 from scheduler_worker.model.requests import SchedulerLimits
-from scheduler_worker.scheduling.allocations import allocation_on
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.scheduling.prefilters.amounts import amounts_of
+from scheduler_worker.scheduling.prefilters.needs import amounts_of
+from scheduler_worker.scheduling.selections import allocation_on
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.units import pipeline_of
 

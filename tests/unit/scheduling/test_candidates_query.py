@@ -8,12 +8,12 @@ import pytest
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.aggregates import Aggregate
-from scheduler_worker.model.allocation_candidates import (
+from scheduler_worker.model.providers import (
     AllocationRequest,
     CandidatesAnswer,
     ProviderSummary,
+    ProviderUse,
 )
-from scheduler_worker.model.providers import ProviderUse
 from scheduler_worker.scheduling.numa.requests import with_topology
 from scheduler_worker.scheduling.prefilters.candidates_query import (
     asked_classes,
@@ -22,7 +22,7 @@ from scheduler_worker.scheduling.prefilters.candidates_query import (
     suits,
 )
 from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
-from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
+from scheduler_worker.scheduling.prefilters.traits import RequestFilterParameters
 from tests.support.hosts import request_spec
 
 PLAIN = {

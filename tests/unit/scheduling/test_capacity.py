@@ -3,16 +3,13 @@
 import random
 
 from scheduler_worker.model.policies import PolicyReference
-from scheduler_worker.scheduling.capacity import Measurement
-from scheduler_worker.scheduling.filling import Steps
-from scheduler_worker.scheduling.filters.all_hosts import AllHostsFilter
-from scheduler_worker.scheduling.filters.capacity import CoreFilter, RamFilter
+from scheduler_worker.scheduling.capacity import Measurement, Steps, of_cluster, of_flavor
+from scheduler_worker.scheduling.filters.capacity import CoreFilter, NumInstancesFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
-from scheduler_worker.scheduling.filters.counts import NumInstancesFilter
+from scheduler_worker.scheduling.filters.isolated_hosts import AllHostsFilter
 from scheduler_worker.scheduling.numa.requests import with_topology
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter
-from scheduler_worker.scheduling.room import of_cluster, of_flavor
 from tests.support.hosts import aggregate, host_record, host_table, request_spec
 from tests.support.units import made, pipeline_of
 

@@ -17,12 +17,11 @@ from scheduler_worker.model.policies import (
 from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind, entry
 from scheduler_worker.scheduling.compiler import compile_policy, nova_policy
 from scheduler_worker.scheduling.explain import explain
-from scheduler_worker.scheduling.filters.capacity import RamFilter
-from scheduler_worker.scheduling.filters.counts import IoOpsFilter
+from scheduler_worker.scheduling.filters.capacity import IoOpsFilter, RamFilter
 from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsFilter
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.ovirt.balances import EvenGuestsBalance, PowerSavingBalance
-from scheduler_worker.scheduling.ovirt.cpu import CpuOverloadFilter
+from scheduler_worker.scheduling.ovirt.resources import CpuOverloadFilter
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Balance, Filter, NoParameters, UnitContext, Weigher
 from scheduler_worker.scheduling.weighers.figures import IoOpsWeigher, RAMWeigher

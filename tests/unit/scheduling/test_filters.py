@@ -6,8 +6,11 @@ import pytest
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.claims import Claim, Resources
-from scheduler_worker.scheduling.filters.all_hosts import AllHostsFilter
-from scheduler_worker.scheduling.filters.availability_zone import AvailabilityZoneFilter
+from scheduler_worker.scheduling.filters.affinity import (
+    ServerGroupAffinityFilter,
+    ServerGroupAntiAffinityFilter,
+)
+from scheduler_worker.scheduling.filters.aggregates import AvailabilityZoneFilter
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
 from scheduler_worker.scheduling.filters.compute_capabilities import ComputeCapabilitiesFilter
@@ -15,10 +18,7 @@ from scheduler_worker.scheduling.filters.image_properties import (
     ImagePropertiesFilter,
     decode_version,
 )
-from scheduler_worker.scheduling.filters.server_groups import (
-    ServerGroupAffinityFilter,
-    ServerGroupAntiAffinityFilter,
-)
+from scheduler_worker.scheduling.filters.isolated_hosts import AllHostsFilter
 from tests.support.hosts import NOW_S, aggregate, host_record, host_table, request_spec
 from tests.support.units import made
 

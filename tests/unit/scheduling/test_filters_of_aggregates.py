@@ -12,11 +12,9 @@ from scheduler_worker.scheduling.filters.aggregates import (
 from scheduler_worker.scheduling.filters.capacity import (
     AggregateCoreFilter,
     AggregateDiskFilter,
-    AggregateRamFilter,
-)
-from scheduler_worker.scheduling.filters.counts import (
     AggregateIoOpsFilter,
     AggregateNumInstancesFilter,
+    AggregateRamFilter,
     IoOpsFilter,
     NumInstancesFilter,
 )

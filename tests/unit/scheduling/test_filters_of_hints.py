@@ -10,17 +10,16 @@ from scheduler_worker.scheduling.filters.affinity import (
     DifferentHostFilter,
     SameHostFilter,
     SimpleCIDRAffinityFilter,
+    TypeAffinityFilter,
 )
-from scheduler_worker.scheduling.filters.exact import (
+from scheduler_worker.scheduling.filters.capacity import (
     ExactCoreFilter,
     ExactDiskFilter,
     ExactRamFilter,
 )
-from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsFilter
+from scheduler_worker.scheduling.filters.compute import MetricsFilter
+from scheduler_worker.scheduling.filters.isolated_hosts import IsolatedHostsFilter, RetryFilter
 from scheduler_worker.scheduling.filters.json_filter import JsonFilter
-from scheduler_worker.scheduling.filters.metrics import MetricsFilter
-from scheduler_worker.scheduling.filters.retry import RetryFilter
-from scheduler_worker.scheduling.filters.type_affinity import TypeAffinityFilter
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.units import made
 

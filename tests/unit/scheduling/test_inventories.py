@@ -20,9 +20,12 @@ from scheduler_worker.scheduling.filters.capacity import (
     RamFilter,
 )
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.scheduling.prefilters.amounts import amounts_of
-from scheduler_worker.scheduling.prefilters.capacity import Inventories
-from scheduler_worker.scheduling.prefilters.units import RequestFilters, ResourceProviders
+from scheduler_worker.scheduling.prefilters.needs import amounts_of
+from scheduler_worker.scheduling.prefilters.units import (
+    Inventories,
+    RequestFilters,
+    ResourceProviders,
+)
 from scheduler_worker.scheduling.weighers.figures import RAMWeigher
 from tests.support.hosts import NOW_S, host_record, host_table, request_spec
 from tests.support.units import pipeline_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_worker.scheduling.numa.matching import Matching
+from scheduler_worker.scheduling.numa.fit import Matching
 
 
 def matching(*rows: str) -> Matching:

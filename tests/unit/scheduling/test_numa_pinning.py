@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from scheduler_worker.model.topology import numbers
-from scheduler_worker.scheduling.numa.pinning import pinned
+from scheduler_worker.scheduling.numa.cells import pinned
 from tests.support.topologies import host, host_cell
 
 

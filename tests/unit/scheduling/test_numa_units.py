@@ -12,12 +12,14 @@ from scheduler_worker.errors import RequestError
 from scheduler_worker.model.requests import SchedulerLimits
 from scheduler_worker.model.topology import count_devices
 from scheduler_worker.scheduling.filters import numa_topology
-from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
-from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
-from scheduler_worker.scheduling.numa import hosts as numa_hosts
+from scheduler_worker.scheduling.filters.numa_topology import (
+    NUMATopologyFilter,
+    PciPassthroughFilter,
+)
+from scheduler_worker.scheduling.numa import requests as numa_requests
 from scheduler_worker.scheduling.numa.fit import fit
-from scheduler_worker.scheduling.numa.hosts import taken_by, topology_of
-from scheduler_worker.scheduling.weighers.pci import PCIWeigher
+from scheduler_worker.scheduling.numa.requests import taken_by
+from scheduler_worker.scheduling.weighers.figures import PCIWeigher
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.topologies import asked, host_cell, instance_cell
 from tests.support.units import made
@@ -323,7 +325,7 @@ def test_cells_are_taken_as_the_filter_found_them_where_packing_finds_none(monke
     def gives_up(*given, packs=False):
         return "gave up" if packs else fit(*given)
 
-    monkeypatch.setattr(numa_hosts, "fit", gives_up)
+    monkeypatch.setattr(numa_requests, "fit", gives_up)
     table = hosts(a={"numa_topology": cells(host_cell(0))})
     spec = request_spec(numa_topology=asked(instance_cell(pinned=1)))
     assert [use.id for use in taken_by(spec, table.state(0), LIMITED, packs=True).cells] == [0]
@@ -338,6 +340,6 @@ def test_packing_is_an_option():
 
 def test_a_new_report_is_read():
     table = hosts(a={"numa_topology": cells(host_cell())})
-    assert topology_of(table.state(0)).cells[0].free_pcpus == 0b1111
+    assert table.state(0).numa_topology.cells[0].free_pcpus == 0b1111
     table.put(host_record(host="a", numa_topology=cells(host_cell(pinned_cpus=[0]))), 2)
-    assert topology_of(table.state(0)).cells[0].free_pcpus == 0b1110
+    assert table.state(0).numa_topology.cells[0].free_pcpus == 0b1110

@@ -13,7 +13,7 @@ from scheduler_worker.model.cluster_load import (
     HostLoad,
     VmLoad,
 )
-from scheduler_worker.model.host_power import UP, HostPower
+from scheduler_worker.model.host_records import UP, HostPower
 from scheduler_worker.scheduling.even_load import EvenLoadBalance
 from scheduler_worker.scheduling.ovirt.balances import (
     EvenDistributionBalance,

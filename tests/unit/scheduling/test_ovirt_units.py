@@ -8,18 +8,17 @@ import pytest
 from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.model.virt_use import VirtUse
-from scheduler_worker.scheduling.filter_results import FilterResults
+from scheduler_worker.model.virt import VirtUse
+from scheduler_worker.scheduling.evaluation import FilterResults
 from scheduler_worker.scheduling.ovirt import (
     affinity,
-    cpu,
     demand,
     figures,
     host_facts,
     hosted_engine,
-    memory,
     migration,
     numa,
+    resources,
     weights,
 )
 from scheduler_worker.scheduling.plugin import Filter, Weigher
@@ -79,44 +78,44 @@ def reserve(hosts: HostTable, host: str, uuid: str = "other", **taken: Any) -> N
 class TestMemory:
     def test_a_host_of_nova_has_its_own_figures(self):
         hosts = host_table([host_record(host="a", memory_mb_used=6000), host_record(host="b")])
-        assert kept(memory.MemoryFilter, hosts, vm(memory_mb=4096)) == ["b"]
+        assert kept(resources.MemoryFilter, hosts, vm(memory_mb=4096)) == ["b"]
 
     def test_overhead_counts(self):
         hosts = hosts_of(a={"free_mb": 8192})
         # 7 GiB, page tables of 14 MiB, an emulator of 64, and 8 for the vCPU.
-        assert kept(memory.MemoryFilter, hosts, vm(memory_mb=7168)) == ["a"]
-        assert kept(memory.MemoryFilter, hosts, vm(memory_mb=8192 - 86)) == []
-        assert kept(memory.MemoryFilter, hosts, vm(memory_mb=8192 - 87)) == ["a"]
+        assert kept(resources.MemoryFilter, hosts, vm(memory_mb=7168)) == ["a"]
+        assert kept(resources.MemoryFilter, hosts, vm(memory_mb=8192 - 86)) == []
+        assert kept(resources.MemoryFilter, hosts, vm(memory_mb=8192 - 87)) == ["a"]
         bare = {"static_overhead_mb": 0, "possible_overhead_mb": 0}
-        assert kept(memory.MemoryFilter, hosts, vm(memory_mb=8192, **bare)) == ["a"]
+        assert kept(resources.MemoryFilter, hosts, vm(memory_mb=8192, **bare)) == ["a"]
 
     def test_pending_vms_count_with_their_overhead(self):
         hosts = hosts_of(a={"free_mb": 8192}, b={"free_mb": 8192})
         reserve(hosts, "a", memory_mb=4096, vcpus=2)
         assert figures.pending_real_mb(hosts).tolist() == [4096 + 8 + 64, 0]
         assert figures.schedulable_mb(hosts).tolist() == [8192 - 4184, 8192]
-        assert kept(memory.MemoryFilter, hosts, vm(memory_mb=4000)) == ["b"]
+        assert kept(resources.MemoryFilter, hosts, vm(memory_mb=4000)) == ["b"]
 
     def test_swap_holds_what_free_memory_does_not(self):
         facts = {"free_mb": 1000, "overcommit_percent": 200}
         hosts = hosts_of(a=facts, b=facts | {"swap_free_mb": 200}, unknown={})
-        assert kept(memory.MemoryFilter, hosts, vm(memory_mb=1024)) == ["b"]
+        assert kept(resources.MemoryFilter, hosts, vm(memory_mb=1024)) == ["b"]
 
     def test_a_vm_needs_nothing_on_its_own_host_or_while_it_is_paused(self):
         hosts = hosts_of(a={"free_mb": 0}, b={"free_mb": 0})
-        assert kept(memory.MemoryFilter, hosts, vm(run_on="a")) == ["a"]
-        assert kept(memory.MemoryFilter, hosts, vm(paused=True)) == ["a", "b"]
+        assert kept(resources.MemoryFilter, hosts, vm(run_on="a")) == ["a"]
+        assert kept(resources.MemoryFilter, hosts, vm(paused=True)) == ["a", "b"]
 
     def test_huge_pages_hold_the_vm_instead_of_normal_memory(self):
         facts = {"free_mb": 200, "free_hugepages": [[2048, 512]], "overcommit_percent": 100}
         hosts = hosts_of(a=facts, b=facts)
         asked = vm(hugepage_kb=2048)
-        assert kept(memory.MemoryFilter, hosts, asked) == ["a", "b"]
-        assert kept(memory.HugePagesFilter, hosts, asked) == ["a", "b"]
+        assert kept(resources.MemoryFilter, hosts, asked) == ["a", "b"]
+        assert kept(resources.HugePagesFilter, hosts, asked) == ["a", "b"]
         reserve(hosts, "a", virt=VirtUse(hugepages=((2048, 1),)))
-        assert kept(memory.HugePagesFilter, hosts, asked) == ["b"]
+        assert kept(resources.HugePagesFilter, hosts, asked) == ["b"]
         hosts.give_back("other@uuid-a")
-        assert kept(memory.HugePagesFilter, hosts, asked) == ["a", "b"]
+        assert kept(resources.HugePagesFilter, hosts, asked) == ["a", "b"]
 
     @pytest.mark.parametrize(
         ("text", "pages"),
@@ -125,34 +124,34 @@ class TestMemory:
     def test_a_flavor_of_novas_may_ask_for_huge_pages(self, text, pages):
         spec = request_spec(extra_specs={"hw:mem_page_size": text})
         hosts = hosts_of(a={"free_hugepages": [[2048, 512], [1048576, 1]]}, b={})
-        assert kept(memory.HugePagesFilter, hosts, spec) == (["a"] if pages else ["a", "b"])
+        assert kept(resources.HugePagesFilter, hosts, spec) == (["a"] if pages else ["a", "b"])
 
 
 class TestCpus:
     def test_the_largest_shared_vm_counts_and_not_the_sum(self):
         running = [{"id": "x", "vcpus": 4}, {"id": "y", "vcpus": 4}]
         hosts = hosts_of(a=TOPOLOGY | {"vms": running}, b={"cores": 8, "threads": 8})
-        assert kept(cpu.CpuFilter, hosts, vm(vcpus=4)) == ["a"]
-        assert kept(cpu.CpuFilter, hosts, vm(vcpus=5)) == []
+        assert kept(resources.CpuFilter, hosts, vm(vcpus=4)) == ["a"]
+        assert kept(resources.CpuFilter, hosts, vm(vcpus=5)) == []
 
     def test_threads_count_where_the_cluster_says_so(self):
         hosts = hosts_of(a=TOPOLOGY, b=TOPOLOGY | {"count_threads_as_cores": True})
-        assert kept(cpu.CpuFilter, hosts, vm(vcpus=8)) == ["b"]
+        assert kept(resources.CpuFilter, hosts, vm(vcpus=8)) == ["b"]
 
     def test_cpus_of_their_own_are_no_others(self):
         own = [{"id": "x", "vcpus": 2, "exclusive_cpus": [0, 1]}]
         hosts = hosts_of(a=TOPOLOGY | {"vms": own}, b=TOPOLOGY, c=TOPOLOGY)
         reserve(hosts, "c", vcpus=2, virt=VirtUse(exclusive_vcpus=2))
-        assert kept(cpu.CpuFilter, hosts, vm(vcpus=3)) == ["b"]
-        assert kept(cpu.CpuFilter, hosts, vm(vcpus=3, pinning="dedicated")) == ["b"]
-        assert kept(cpu.CpuPinningFilter, hosts, vm(vcpus=7, pinning="dedicated")) == ["b"]
+        assert kept(resources.CpuFilter, hosts, vm(vcpus=3)) == ["b"]
+        assert kept(resources.CpuFilter, hosts, vm(vcpus=3, pinning="dedicated")) == ["b"]
+        assert kept(resources.CpuPinningFilter, hosts, vm(vcpus=7, pinning="dedicated")) == ["b"]
 
     def test_pinned_cpus_are_online_and_free(self):
         own = [{"id": "x", "exclusive_cpus": [0]}]
         hosts = hosts_of(a=TOPOLOGY | {"vms": own}, b=TOPOLOGY, c={"threads": 1})
         pinned = {"pinning": "manual", "pinned_cpus": [0, 7]}
-        assert kept(cpu.CpuPinningFilter, hosts, vm(**pinned)) == ["b"]
-        assert kept(cpu.CpuPinningFilter, hosts, vm(pinning="resize_and_pin")) == ["b", "c"]
+        assert kept(resources.CpuPinningFilter, hosts, vm(**pinned)) == ["b"]
+        assert kept(resources.CpuPinningFilter, hosts, vm(pinning="resize_and_pin")) == ["b", "c"]
 
     def test_a_host_must_have_been_overloaded_for_long_enough(self):
         busy = {"cores": 4, "cpu_percent": 95}
@@ -163,10 +162,11 @@ class TestCpus:
             host_record(host="unknown", virt={"cores": 4}),
         ]
         hosts = host_table(records)
-        assert kept(cpu.CpuOverloadFilter, hosts, vm()) == ["idle", "since 1 min"]
-        assert made(cpu.CpuOverloadFilter).lasts_until_s(hosts, vm()) == pytest.approx(NOW_S + 60)
+        assert kept(resources.CpuOverloadFilter, hosts, vm()) == ["idle", "since 1 min"]
+        ends_s = made(resources.CpuOverloadFilter).lasts_until_s(hosts, vm())
+        assert ends_s == pytest.approx(NOW_S + 60)
         patient = {"CpuOverCommitDurationMinutes": "4", "HighUtilization": "80"}
-        assert kept(cpu.CpuOverloadFilter, hosts, vm(), **patient)[1:] == [
+        assert kept(resources.CpuOverloadFilter, hosts, vm(), **patient)[1:] == [
             "since 1 min",
             "since 3 min",
         ]
@@ -174,20 +174,21 @@ class TestCpus:
     def test_flags_must_be_there_unless_a_passthrough_vm_starts(self):
         hosts = hosts_of(a={"cpu_flags": ["vmx", "avx"]}, b={"cpu_flags": ["vmx"]})
         asked = {"cpu_flags": ["avx", "vmx"]}
-        assert kept(cpu.CpuLevelFilter, hosts, vm(**asked)) == ["a"]
-        assert kept(cpu.CpuLevelFilter, hosts, vm(**asked, cpu_passthrough=True)) == ["a", "b"]
+        assert kept(resources.CpuLevelFilter, hosts, vm(**asked)) == ["a"]
+        starting = vm(**asked, cpu_passthrough=True)
+        assert kept(resources.CpuLevelFilter, hosts, starting) == ["a", "b"]
         moving = asked | {"cpu_passthrough": True, "run_on": "a"}
-        assert kept(cpu.CpuLevelFilter, hosts, vm(**moving)) == ["a"]
+        assert kept(resources.CpuLevelFilter, hosts, vm(**moving)) == ["a"]
 
     def test_the_topology_suits_pinning(self):
         nodes = [{"index": 0}, {"index": 1}]
         hosts = hosts_of(
             one=TOPOLOGY, two=TOPOLOGY | {"sockets": 2, "numa_nodes": nodes}, unknown={}
         )
-        assert kept(cpu.CpuTopologyFilter, hosts, vm(pinning="resize_and_pin")) == ["two"]
+        assert kept(resources.CpuTopologyFilter, hosts, vm(pinning="resize_and_pin")) == ["two"]
         threads = {"pinning": "dedicated", "threads_per_core": 3}
-        assert kept(cpu.CpuTopologyFilter, hosts, vm(**threads)) == []
-        assert kept(cpu.CpuTopologyFilter, hosts, vm(pinning="dedicated")) == ["one", "two"]
+        assert kept(resources.CpuTopologyFilter, hosts, vm(**threads)) == []
+        assert kept(resources.CpuTopologyFilter, hosts, vm(pinning="dedicated")) == ["one", "two"]
 
 
 class TestMigration:

@@ -4,8 +4,7 @@ import pytest
 
 from scheduler_worker.errors import RequestError
 from scheduler_worker.model.topology import count_devices, devices_taken
-from scheduler_worker.scheduling.pci.pools import devices_for
-from scheduler_worker.scheduling.pci.requests import is_true, pci_requests, providers_of
+from scheduler_worker.scheduling.pci.pools import devices_for, is_true, pci_requests, providers_of
 from tests.support.hosts import request_spec
 from tests.support.topologies import devices, host, host_cell, pool, pools
 

@@ -9,10 +9,10 @@ from scheduler_worker.errors import ComputeHostMetricNotFound, NoValidHost, Requ
 from scheduler_worker.model.decisions import Allocation
 from scheduler_worker.scheduling.destination import LABEL as DESTINATION
 from scheduler_worker.scheduling.explain import explain
+from scheduler_worker.scheduling.filters.affinity import ServerGroupAntiAffinityFilter
 from scheduler_worker.scheduling.filters.capacity import RamFilter
 from scheduler_worker.scheduling.filters.compute_capabilities import ComputeCapabilitiesFilter
 from scheduler_worker.scheduling.filters.json_filter import JsonFilter
-from scheduler_worker.scheduling.filters.server_groups import ServerGroupAntiAffinityFilter
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter, Weigher

@@ -8,9 +8,8 @@ from scheduler_worker.model.providers import (
     ResourceProvider,
     read_providers,
 )
-from scheduler_worker.scheduling.prefilters.groups import Group
 from scheduler_worker.scheduling.prefilters.matching import match, uses_of
-from scheduler_worker.scheduling.prefilters.needs import Supply
+from scheduler_worker.scheduling.prefilters.needs import Group, Supply
 
 VF = "SRIOV_NET_VF"
 

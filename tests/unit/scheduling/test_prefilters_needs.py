@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler_worker.errors import NoValidHost, RequestError
-from scheduler_worker.scheduling.prefilters.groups import Group
-from scheduler_worker.scheduling.prefilters.needs import Needs, Supply, needs_of
-from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
+from scheduler_worker.scheduling.prefilters.needs import Group, Needs, Supply, needs_of
+from scheduler_worker.scheduling.prefilters.traits import RequestFilterParameters
 from tests.support.hosts import request_spec
 
 

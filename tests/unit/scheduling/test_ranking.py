@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from scheduler_worker.scheduling.ranking import Ranking
+from scheduler_worker.scheduling.selectors import Ranking
 
 
 def order(totals, *, subset=1, shuffle=False, seed=1):

@@ -12,11 +12,13 @@ from scheduler_worker.model.claims import Resources
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.model.host_table import HostTable
-from scheduler_worker.scheduling.filters.numa_topology import NUMATopologyFilter
-from scheduler_worker.scheduling.filters.pci_passthrough import PciPassthroughFilter
+from scheduler_worker.scheduling.filters.numa_topology import (
+    NUMATopologyFilter,
+    PciPassthroughFilter,
+)
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.scheduling.weighers.pci import PCIWeigher
+from scheduler_worker.scheduling.weighers.figures import PCIWeigher
 from tests.support.hosts import host_record, host_table, request_spec
 from tests.support.units import pipeline_of
 

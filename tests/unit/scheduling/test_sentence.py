@@ -6,11 +6,10 @@ import pytest
 
 from scheduler_worker.model.decisions import FilterStep, NearMiss
 from scheduler_worker.scheduling import sentence
-from scheduler_worker.scheduling.explain import explain
-from scheduler_worker.scheduling.filters.availability_zone import AvailabilityZoneFilter
+from scheduler_worker.scheduling.explain import explain, nearest
+from scheduler_worker.scheduling.filters.aggregates import AvailabilityZoneFilter
 from scheduler_worker.scheduling.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler_worker.scheduling.filters.compute import ComputeFilter
-from scheduler_worker.scheduling.nearest import nearest
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import Filter
 from scheduler_worker.scheduling.weighers.figures import CPUWeigher, RAMWeigher

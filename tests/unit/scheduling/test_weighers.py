@@ -5,23 +5,20 @@ import pytest
 
 from scheduler_worker.errors import ComputeHostMetricNotFound
 from scheduler_worker.model.claims import Claim, Resources
-from scheduler_worker.scheduling.weighers.cross_cell import CrossCellWeigher
 from scheduler_worker.scheduling.weighers.figures import (
     BuildFailureWeigher,
     CPUWeigher,
+    CrossCellWeigher,
     DiskWeigher,
     HypervisorVersionWeigher,
     IoOpsWeigher,
     NumInstancesWeigher,
     RAMWeigher,
-)
-from scheduler_worker.scheduling.weighers.image_properties import ImagePropertiesWeigher
-from scheduler_worker.scheduling.weighers.metrics import MetricsWeigher
-from scheduler_worker.scheduling.weighers.settings import ratios
-from scheduler_worker.scheduling.weighers.soft_affinity import (
     ServerGroupSoftAffinityWeigher,
     ServerGroupSoftAntiAffinityWeigher,
 )
+from scheduler_worker.scheduling.weighers.image_properties import ImagePropertiesWeigher
+from scheduler_worker.scheduling.weighers.metrics import MetricsWeigher, ratios
 from tests.support.hosts import aggregate, host_record, host_table, request_spec
 from tests.support.units import made
 

@@ -14,7 +14,7 @@ from scheduler_worker.model.cluster_load import (
     Migration,
     VmLoad,
 )
-from scheduler_worker.model.virt_hosts import over_commit_since_s
+from scheduler_worker.model.virt import over_commit_since_s
 from scheduler_worker.scheduling.plugin import Balance
 
 HOUR = 60

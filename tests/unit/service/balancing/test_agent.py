@@ -8,8 +8,7 @@ import pytest
 
 from scheduler_worker.errors import PowerRefused, Undeliverable
 from scheduler_worker.model.cluster_load import PowerAction
-from scheduler_worker.model.migration_ledger import MigrationLimits
-from scheduler_worker.model.power_ledger import AskedPower, PowerLedger
+from scheduler_worker.model.ledgers import AskedPower, MigrationLimits, PowerLedger
 from scheduler_worker.service.balancing.agent import PowerAgent
 
 

@@ -16,7 +16,7 @@ from scheduler_worker.errors import (
     StateUnavailable,
 )
 from scheduler_worker.model.host_records import HostCounts
-from scheduler_worker.model.migration_ledger import MigrationLimits, Progress
+from scheduler_worker.model.ledgers import MigrationLimits, Progress
 from scheduler_worker.monitoring.health import call_in_thread
 from scheduler_worker.ports import Put, Transaction
 from tests.support.balancers import INTERVAL_S, LIMITS, Scenario, even_load

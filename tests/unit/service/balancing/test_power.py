@@ -10,7 +10,7 @@ from msgspec import structs
 
 from scheduler_worker import events
 from scheduler_worker.errors import BusUnavailable, NoValidHost, PowerRefused, StaleFencingToken
-from scheduler_worker.model.migration_ledger import Progress
+from scheduler_worker.model.ledgers import Progress
 from scheduler_worker.service.placement.lease import Lease
 from tests.support.balancers import INTERVAL_S, LIMITS, Scenario, busy_host
 from tests.support.services import request

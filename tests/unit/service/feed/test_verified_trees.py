@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
-from scheduler_worker.model.provider_readings import ProviderFacts
-from scheduler_worker.model.providers import shape_of
+from scheduler_worker.model.providers import ProviderFacts, shape_of
 from scheduler_worker.service.feed import verifying
 from scheduler_worker.service.feed.providers import ProviderFeed
 from tests.support.patience import SOON_S

@@ -11,12 +11,13 @@ import pytest
 from scheduler_worker import events, mends
 from scheduler_worker.model.findings import Finding, Status
 from scheduler_worker.model.host_records import HostCounts
-from scheduler_worker.model.spreads import Spread, bucket_of
 from scheduler_worker.model.worker_reports import (
     Lately,
     PartReport,
+    Spread,
     WorkerFacts,
     WorkerReport,
+    bucket_of,
 )
 from scheduler_worker.service.health import rules
 from scheduler_worker.service.health.reported import Reported

@@ -7,13 +7,13 @@ import pytest
 
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.mends import DRAINED
-from scheduler_worker.model.spreads import Spread
 from scheduler_worker.model.worker_reports import (
     ClusterReport,
     Holds,
     Lately,
     LockTimes,
     PartReport,
+    Spread,
     WorkerFacts,
     WorkerReport,
 )

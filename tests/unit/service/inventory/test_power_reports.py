@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.model.host_power import UP, HostPower
+from scheduler_worker.model.host_records import UP, HostPower
 from tests.support.services import World, host
 
 

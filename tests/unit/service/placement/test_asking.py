@@ -10,14 +10,14 @@ from urllib.parse import parse_qsl
 import pytest
 
 from scheduler_worker.errors import NoValidHost, PlacementRefused, PlacementUnavailable, WorkerStops
-from scheduler_worker.model.allocation_candidates import (
+from scheduler_worker.model.providers import (
     AllocationRequest,
     CandidatesAnswer,
+    Inventory,
     ProviderRoom,
     ProviderSummary,
     SharingProvider,
 )
-from scheduler_worker.model.providers import Inventory
 from scheduler_worker.service.placement.asking import AskingPorts, AskingSettings
 from scheduler_worker.service.placement.claiming import PlacementPorts
 from tests.support.patience import SOON_S, eventually

@@ -20,7 +20,7 @@ from scheduler_worker.errors import (
     RequestError,
     WorkerStops,
 )
-from scheduler_worker.model.allocations import Consumer, Owner
+from scheduler_worker.model.providers import Consumer, Owner
 from scheduler_worker.placement import ClaimRefusal, Why
 from scheduler_worker.service.placement.claim_pool import ClaimSettings
 from scheduler_worker.service.placement.claiming import PlacementPorts

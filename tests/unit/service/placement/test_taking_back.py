@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from scheduler_worker.errors import DeadlineExceeded, PlacementUnavailable
-from scheduler_worker.model.allocations import Consumer, Owner
+from scheduler_worker.model.providers import Consumer, Owner
 from tests.support.claims import PLAIN, held_on, scene
 from tests.support.patience import eventually
 from tests.support.services import request

@@ -11,7 +11,7 @@ import pytest
 from scheduler_worker.errors import NoValidHost, PlacementUnavailable
 from scheduler_worker.model.providers import ResourceProvider
 from scheduler_worker.scheduling.prefilters.needs import needs_of
-from scheduler_worker.scheduling.prefilters.parameters import RequestFilterParameters
+from scheduler_worker.scheduling.prefilters.traits import RequestFilterParameters
 from scheduler_worker.service.feed.services import ServiceCheck
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.placement.claiming import PlacementPorts

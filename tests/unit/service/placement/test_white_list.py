@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_worker.errors import NoValidHost
-from scheduler_worker.model.migration_ledger import Progress
+from scheduler_worker.model.ledgers import Progress
 from tests.support.balancers import LIMITS, Scenario, busy_host, even_load
 from tests.support.services import request
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from scheduler_worker.errors import BackendError, StateUnavailable
-from scheduler_worker.scheduling.filters.trusted import TrustedFilter, TrustSource
+from scheduler_worker.scheduling.filters.compute import TrustedFilter, TrustSource
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.plugin import NoParameters, UnitContext
 from scheduler_worker.service.policies.trust import Trust

@@ -1,21 +1,137 @@
-"""What a virtualisation host reports of itself beside Nova's figures, and of the VMs on it.
+"""oVirt's view of VMs and hosts: what a VM asks for and takes, what a host reports of itself.
 
-All of it is optional: Nova's compute services report none of it, and a unit that needs a figure
-says what it does where the figure is unknown. Memory is in MiB, page sizes are in KiB, CPU use is
-in percent of one CPU (of the whole host in :attr:`VirtHost.cpu_percent`).
+All of it is optional, beside Nova's flavor, image and figures. A request without its field ``vm``
+is one to start a VM that has nothing but what the flavor, the image and the server group say. A
+unit that needs a figure of a host says what it does where the figure is unknown.
+
+Memory is in MiB, page sizes are in KiB, CPU use is in percent of one CPU (of the whole host in
+:attr:`VirtHost.cpu_percent`). Every struct of a request is hashable, so that units can declare
+parts of it as what they read.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from scheduler_worker.model.sizes import CpuNumber, Name, Percent, Size
-from scheduler_worker.model.virtual_machines import VirtualMachine
+
+Rule = Literal["positive", "negative", "disabled"]
+"""Together, apart, or neither."""
+Pinning = Literal["none", "manual", "resize_and_pin", "dedicated", "isolate_threads"]
+"""How its vCPUs are bound to physical CPUs; ``none`` and ``manual`` share them with other VMs."""
+NumaMode = Literal["strict", "interleave", "preferred"]
+Index = Annotated[int, Meta(ge=0, le=1023)]
+
+
+class AffinityGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """VMs that shall run together or apart, and hosts on which they shall run or not."""
+
+    name: str = ""
+    priority: float = 1.0
+    """Of two groups that cannot both be kept, the one with the smaller priority is broken."""
+    vms_rule: Rule = "disabled"
+    vms_enforcing: bool = False
+    vms: tuple[Name, ...] = ()
+    """Ids of the members; the requested VM itself does not count."""
+    non_migratable_vms: tuple[Name, ...] = ()
+    hosts_rule: Rule = "disabled"
+    hosts_enforcing: bool = False
+    hosts: tuple[Name, ...] = ()
+
+
+class Nic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A network interface of the VM."""
+
+    network: Name | None = None
+    plugged: bool = True
+    required: bool = True
+    """Whether the cluster requires the network of its hosts."""
+    external: bool = False
+    """Whether another service provides the network."""
+    physical_network: Name | None = None
+    """The network of hosts that an external one runs on."""
+    passthrough: bool = False
+    failover: Name | None = None
+    """The network that takes over from a passthrough interface."""
+
+
+class VirtualNumaNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A virtual NUMA node and the host nodes that it is pinned to."""
+
+    memory_mb: Size = 0
+    cpus: tuple[CpuNumber, ...] = ()
+    """vCPUs."""
+    host_nodes: tuple[Index, ...] = ()
+    """The host nodes that may carry it; empty: it is not pinned."""
+    mode: NumaMode = "strict"
+
+
+class VirtualMachine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The requested VM, and what its cluster demands for it."""
+
+    run_on: Name | None = None
+    """The host on which it runs and from which it migrates; None: it is to be started."""
+    paused: bool = False
+    cpu_percent: Percent | None = None
+    """Mean use of its vCPUs while it runs; None: unknown."""
+    highly_available: bool = False
+    ha_reservation: bool = False
+    """Whether its cluster keeps room for highly available VMs."""
+    hosted_engine: bool = False
+    """Whether it is the management VM itself."""
+    global_maintenance: bool = False
+    """Whether nobody watches over the management VM at present."""
+    static_overhead_mb: Size | None = None
+    """What it takes beside its memory in any case; None: memory / 512 + 64."""
+    possible_overhead_mb: Size | None = None
+    """What it may take further; None: 8 for each vCPU and I/O thread, and the video memory."""
+    video_ram_mb: Size = 0
+    io_threads: Size = 0
+    hugepage_kb: Size | None = None
+    """The size of the pages that back all of its memory; None: the flavor's, else normal ones."""
+    sockets: Size | None = None
+    cores_per_socket: Size | None = None
+    threads_per_core: Size | None = None
+    pinning: Pinning = "none"
+    pinned_cpus: tuple[CpuNumber, ...] = ()
+    """Physical CPUs that its vCPUs are pinned to, where :attr:`pinning` is ``manual``."""
+    numa_nodes: tuple[VirtualNumaNode, ...] = ()
+    high_performance: bool = False
+    cpu_passthrough: bool = False
+    """Whether it sees the host's own CPU."""
+    cpu_flags: tuple[Name, ...] = ()
+    """Flags of its CPU model, or those that a passthrough VM was started with; empty: any CPU of
+    the cluster will do."""
+    machine_type: Name | None = None
+    compatibility_version: Name | None = None
+    """A version of its own; None: the cluster's."""
+    use_tsc: bool = False
+    sap_agent: bool = False
+    nics: tuple[Nic, ...] = ()
+    display_network: Name | None = None
+    only_required_networks: bool = False
+    pinned_to_host: bool = False
+    dedicated_hosts: tuple[Name, ...] = ()
+    """The hosts that it is pinned to or prefers."""
+    host_devices: tuple[Name, ...] = ()
+    pci_devices: bool = True
+    """Whether a host device is a PCI device."""
+    lease_domains: tuple[Name, ...] = ()
+    """Storage domains that hold its leases."""
+    mediated_devices: tuple[Name, ...] = ()
+    """Types of mediated devices, one for each that it needs."""
+    affinity_groups: tuple[AffinityGroup, ...] = ()
+
+
+NO_MACHINE = VirtualMachine()
+"""The VM of a request that says nothing of it."""
+
 
 SPM_LOAD_PERCENT = 10.0
 """The load of the storage pool manager's role: one vCPU at :data:`VCPU_LOAD_PERCENT`."""
@@ -194,3 +310,46 @@ def over_commit_since_s(
 def _percent(text: str | None, default: int) -> int:
     """A parameter; the default for a text that means something else to a unit of its own."""
     return int(text) if text is not None and text.isdecimal() else default
+
+
+Counts = tuple[tuple[str, int], ...]
+Count = TypeVar("Count", tuple[str, int], tuple[int, int])
+
+
+class VirtUse(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """What one VM takes, or all pending VMs of a host together."""
+
+    hugepages: tuple[tuple[int, int], ...] = ()
+    """Pairs of page size in KiB and number of pages."""
+    exclusive_vcpus: int = 0
+    """How many CPUs no other VM may share."""
+    devices: Counts = ()
+    """Host devices by name, each once."""
+    mediated_devices: Counts = ()
+    """Mediated devices by type."""
+    virtual_functions: Counts = ()
+    """SR-IOV functions by network."""
+
+    def pages_of(self, size_kb: int) -> int:
+        """The huge pages of a size."""
+        return dict(self.hugepages).get(size_kb, 0)
+
+    def plus(self, other: VirtUse, times: int) -> VirtUse:
+        """The sum; ``times`` is -1 to take the other away."""
+        return VirtUse(
+            hugepages=_sum(self.hugepages, other.hugepages, times),
+            exclusive_vcpus=self.exclusive_vcpus + times * other.exclusive_vcpus,
+            devices=_sum(self.devices, other.devices, times),
+            mediated_devices=_sum(self.mediated_devices, other.mediated_devices, times),
+            virtual_functions=_sum(self.virtual_functions, other.virtual_functions, times),
+        )
+
+
+def _sum(these: Iterable[Count], others: Iterable[Count], times: int) -> tuple[Count, ...]:
+    counts = Counter(dict(these))
+    for key, count in others:
+        counts[key] += times * count
+    return tuple(sorted((key, count) for key, count in counts.items() if count))
+
+
+NO_USE = VirtUse()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from scheduler_worker.scheduling import equivalence
-from scheduler_worker.scheduling.equivalence import EquivalenceClasses
+from scheduler_worker.scheduling import evaluator
+from scheduler_worker.scheduling.evaluator import EquivalenceClasses
 from scheduler_worker.scheduling.plugin import Filter
 from tests.support.hosts import request_spec
 
@@ -73,7 +73,7 @@ def test_units_are_asked_again_for_content_that_cannot_be_encoded(odd):
 
 
 def test_the_memory_of_classes_is_bounded(monkeypatch):
-    monkeypatch.setattr(equivalence, "_MOST_KNOWN", 10)
+    monkeypatch.setattr(evaluator, "_MOST_KNOWN", 10)
     known = EquivalenceClasses([Reader()])
     for number in range(100):
         known.of(request_spec(vcpus=number, scheduler_hints=HINTS))
