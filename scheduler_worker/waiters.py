@@ -37,7 +37,7 @@ class Waiter:
         self._has_ended = False
         self._resume: Callable[[], None] | None = None
 
-    def __await__(self) -> Generator[Waiter, None, None]:
+    def __await__(self) -> Generator[Waiter, None, Any]:
         """Suspend even if it has ended: others that are ready run first."""
         yield self
 

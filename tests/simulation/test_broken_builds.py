@@ -25,7 +25,7 @@ from scheduler_worker.service.placement import lease, multi_cluster
 from scheduler_worker.service.placement.lease import Lease
 from scheduler_worker.service.placement.queue import ClusterQueue
 from scheduler_worker.service.placement.reserving import Reserving
-from scheduler_worker.service.placement.waiting import CapacityWaiters
+from scheduler_worker.service.placement.waiting import CapacityWaits
 from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.intents import PlacementIntents
 from scheduler_worker.service.state.replica import Replica
@@ -296,7 +296,7 @@ def test_a_wait_whose_timeout_restarts_with_every_attempt(rebuilt, found_out):
 
 
 def test_waits_that_a_stop_does_not_end(broken, found_out):
-    broken(CapacityWaiters, "close", lambda _: None)
+    broken(CapacityWaits, "close", lambda _: None)
     assert found_out("did not finish", lambda plan: plan.breaks() == {Drain}, seed=8759)
 
 

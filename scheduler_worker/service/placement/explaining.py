@@ -10,12 +10,12 @@ import msgspec
 from scheduler_worker.errors import BackendError, NoValidHost
 from scheduler_worker.model.decisions import Explanation
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.service.placement.asking import Asking
+from scheduler_worker.service.placement.allocation_candidates import AllocationCandidatesClient
 from scheduler_worker.service.placement.candidates import ClusterChoice
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.explanations import explain_request
-from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.lease import ClusterView
+from scheduler_worker.service.placement.refresh import RefreshBarrier
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.waiters import complete
 
@@ -38,8 +38,8 @@ class Explaining(NamedTuple):
 
     deps: PlacementDependencies
     choice: ClusterChoice
-    asking: Asking | None
-    freshness: Freshness | None
+    asking: AllocationCandidatesClient | None
+    freshness: RefreshBarrier | None
 
     def explain(self, request: Request, *, hosts: Sequence[str], limit: int) -> Explanation:
         """Why hosts would be chosen or not, as :func:`explain_request` describes."""
@@ -77,7 +77,7 @@ class Explaining(NamedTuple):
         """The request with Placement's answer where it has to be asked; and why it must not be
         decided now, None: it may.
         """
-        why = self.freshness.unready() if self.freshness else None
+        why = self.freshness.feed.unready() if self.freshness else None
         if not why and self.asking is not None:
             self.choice.refresh_globals()
             until_s = self.deps.clock.monotonic_s() + _EXPLAINED_IN_S

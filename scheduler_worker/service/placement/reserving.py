@@ -18,14 +18,14 @@ from scheduler_worker.scheduling.prefilters.candidates_query import queries
 from scheduler_worker.scheduling.prefilters.needs import needs_of
 from scheduler_worker.scheduling.queue_priority import priority_boost_s
 from scheduler_worker.service.placement import alternates, multi_cluster
-from scheduler_worker.service.placement.asking import Asking
+from scheduler_worker.service.placement.allocation_candidates import AllocationCandidatesClient
 from scheduler_worker.service.placement.candidates import Candidates, ClusterChoice, refusal
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
-from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.give_back import take_back
 from scheduler_worker.service.placement.lease import ClusterView
 from scheduler_worker.service.placement.queue import ClusterQueue
-from scheduler_worker.service.placement.waiting import CapacityWaiters
+from scheduler_worker.service.placement.refresh import RefreshBarrier
+from scheduler_worker.service.placement.waiting import CapacityWaits
 from scheduler_worker.service.state.intents import DecidedElsewhere
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.routing import Routing
@@ -50,14 +50,14 @@ class Reserving:
         self,
         deps: PlacementDependencies,
         choice: ClusterChoice,
-        asking: Asking | None,
-        freshness: Freshness | None,
+        asking: AllocationCandidatesClient | None,
+        freshness: RefreshBarrier | None,
     ) -> None:
         self._deps = deps
         self._choice = choice
         self._asking = asking
         self._freshness = freshness
-        self._waiters = CapacityWaiters(deps)
+        self._waiters = CapacityWaits(deps)
         self._queues: dict[str, ClusterQueue] = {}
         self._guard = threading.Lock()
 
@@ -152,7 +152,7 @@ class Reserving:
         aggregates = list(self._deps.fleet.globals.aggregates.values())
         asked = [each.text for each in queries(spec, needs, aggregates, _MOST_FOUND)]
         begun_s = self._deps.clock.monotonic_s()
-        is_done = await self._freshness.look(asked, deadline_s, yield_slot)
+        is_done = await self._freshness.refresh(asked, deadline_s, yield_slot)
         trace.spent("look", begun_s, self._deps.clock.monotonic_s())
         trace.look = "done" if is_done else "late"
         if is_done:
@@ -193,7 +193,7 @@ class Reserving:
                     (now_s + trace.caller_deadline_s) / 2, now_s + limits.wait_timeout_s
                 )
             preferred = list(dict.fromkeys((*candidates.clusters, *eligible)))
-            if not waits or not self._waiters.wait(
+            if not waits or not await self._waiters.wait(
                 trace, routing, preferred, until_s=wait_until_s, yield_slot=yield_slot
             ):
                 raise refusal(refused, eligible, request.spec)

@@ -15,14 +15,17 @@ from scheduler_worker.observer import Observer, Outcome, PhaseName
 from scheduler_worker.ports import Clock, ClusterLock
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
 from scheduler_worker.service.placement import alternates
-from scheduler_worker.service.placement.asking import Asking, AskingPorts
+from scheduler_worker.service.placement.allocation_candidates import (
+    AllocationCandidatesClient,
+    CandidatesPorts,
+)
 from scheduler_worker.service.placement.candidates import ClusterChoice
-from scheduler_worker.service.placement.claim_pool import ClaimJob
-from scheduler_worker.service.placement.claiming import Claiming, HostsRefused, PlacementPorts
+from scheduler_worker.service.placement.claim_batcher import ClaimJob
+from scheduler_worker.service.placement.claims import HostsRefused, PlacementClaims, PlacementPorts
 from scheduler_worker.service.placement.dependencies import PlacementDependencies, PlacementLimits
 from scheduler_worker.service.placement.explaining import Explaining, Rehearsal
-from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.give_back import take_back
+from scheduler_worker.service.placement.refresh import RefreshBarrier
 from scheduler_worker.service.placement.reserving import Reserving
 from scheduler_worker.service.placement.verifying import Verification, Verifying, VerifyingPorts
 from scheduler_worker.service.policies.pipelines import Pipelines
@@ -58,8 +61,8 @@ class Scheduler:
         limits: PlacementLimits,
         observer: Observer | None = None,
         placement: PlacementPorts | None = None,
-        asking: AskingPorts | None = None,
-        freshness: Freshness | None = None,
+        asking: CandidatesPorts | None = None,
+        freshness: RefreshBarrier | None = None,
         verifying: VerifyingPorts | None = None,
         keep: Callable[[Request, Outcome, Decision | None], None] | None = None,
     ) -> None:
@@ -86,10 +89,10 @@ class Scheduler:
             writer=Writer(fleet.store, observer),
         )
         choice = ClusterChoice(self._deps)
-        self._asking = Asking(self._deps, asking) if asking else None
+        self._asking = AllocationCandidatesClient(self._deps, asking) if asking else None
         self._reserving = Reserving(self._deps, choice, self._asking, freshness)
         self._explaining = Explaining(self._deps, choice, self._asking, freshness)
-        self._claiming = Claiming(self._deps, placement) if placement else None
+        self._claiming = PlacementClaims(self._deps, placement) if placement else None
         self._verifying = Verifying(self._deps, verifying) if verifying else None
         self._verdicts = Verdicts(fleet.store, clock, remember_s=limits.remember_answers_s)
         self._unanswered: dict[int, _Made] = {}

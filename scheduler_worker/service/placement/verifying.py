@@ -25,7 +25,7 @@ from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
 from scheduler_worker.scheduling.prefilters.traits import DISABLED
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
-from scheduler_worker.service.placement.question_pool import Question, QuestionPool
+from scheduler_worker.service.placement.jobs import Question, Singleflight
 
 LOG = logging.getLogger(__name__)
 
@@ -82,9 +82,8 @@ class Verification:
         found: set[str] = set()
         result = "known"
         for question, differs in self._questions:
-            await question.done
             try:
-                facts = question.result() or {}
+                facts = await question
             except SchedulerWorkerError:
                 LOG.debug("Chosen hosts were not verified", exc_info=True)
                 result = "unread"
@@ -113,7 +112,9 @@ class Verifying:
     def __init__(self, deps: PlacementDependencies, ports: VerifyingPorts) -> None:
         self._deps = deps
         self._ports = ports
-        self._pool: QuestionPool[Facts] = QuestionPool(deps.clock, name="verify", workers=_WORKERS)
+        self._questions: Singleflight[Facts] = Singleflight(
+            deps.clock, name="verify", workers=_WORKERS
+        )
 
     def begin(self, request: Request, decision: Decision, deadline_s: float) -> Verification:
         """Ask about the hosts of a decision; what waits for the same cell is asked together."""
@@ -133,12 +134,12 @@ class Verifying:
                 question = Question(traits, ask, deadline_s, decision.records)
                 questions.append((question, _tree_differs))
         for question, _ in questions:
-            self._pool.submit(question)
+            self._questions.submit(question)
         return Verification(decision, questions, self._deps.observer)
 
     def close(self) -> None:
         """Ask nothing any more; what is under way ends by its timeout."""
-        self._pool.close()
+        self._questions.close()
         self._ports.services.close()
 
     def _services(self, cell: str, _timeout_s: float, hosts: Collection[str]) -> Facts:

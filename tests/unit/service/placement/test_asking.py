@@ -18,8 +18,11 @@ from scheduler_worker.model.allocation_candidates import (
     SharingProvider,
 )
 from scheduler_worker.model.providers import Inventory
-from scheduler_worker.service.placement.asking import AskingPorts, AskingSettings
-from scheduler_worker.service.placement.claiming import PlacementPorts
+from scheduler_worker.service.placement.allocation_candidates import (
+    CandidatesPorts,
+    CandidatesSettings,
+)
+from scheduler_worker.service.placement.claims import PlacementPorts
 from tests.support.patience import SOON_S, eventually
 from tests.support.placement_model import PlacementModel
 from tests.support.services import World, host, request
@@ -104,8 +107,8 @@ def scene(*names: str, disk: int = 100, workers: int = 2, **limits: Any) -> tupl
     placement = Pooled(*names, disk=disk)
     world = World(
         placement=PlacementPorts(placement, placement),
-        asking=AskingPorts(
-            placement, Known(placement), placement, settings=AskingSettings(workers=workers)
+        asking=CandidatesPorts(
+            placement, Known(placement), placement, settings=CandidatesSettings(workers=workers)
         ),
         **limits,
     )
@@ -267,7 +270,7 @@ def test_equal_questions_that_wait_together_are_asked_once():
         answers = [threads.submit(world.place, "i1", flavor=FLAVOR)]
         assert begun.wait(SOON_S)
         answers += [threads.submit(world.place, f"i{n}", flavor=FLAVOR) for n in (2, 3, 4)]
-        eventually(lambda: len(asking._pool._waiting) == 3)
+        eventually(lambda: len(asking._questions._jobs) == 3)
         goes_on.set()
         assert [each.result(SOON_S) for each in answers] == [["a"]] * 4
     assert len(placement.queries) == 2

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import nullcontext
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -42,7 +41,8 @@ from scheduler_worker.scheduling.prefilters.candidates_query import (
 )
 from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
-from scheduler_worker.service.placement.question_pool import Question, QuestionPool
+from scheduler_worker.service.placement.jobs import Question, Singleflight
+from scheduler_worker.service.state.waits import SlotYielding
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
 _FOR_THE_DECISION = 0.2
@@ -55,7 +55,7 @@ _MOST_READ = 8
 """Consumers that are looked up for one question, at most."""
 
 
-class AskingSettings(msgspec.Struct, frozen=True, kw_only=True):
+class CandidatesSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How Placement is asked."""
 
     workers: int = 4
@@ -67,14 +67,14 @@ class AskingSettings(msgspec.Struct, frozen=True, kw_only=True):
     sharing providers and are not bound to certain hosts."""
 
 
-class AskingPorts(msgspec.Struct, frozen=True):
+class CandidatesPorts(msgspec.Struct, frozen=True):
     """What asking needs of the outside."""
 
     source: CandidateSource
     sharing: Sharing
     allocations: Allocations | None = None
     """None: nothing is claimed, so no reservation is in Placement's figures."""
-    settings: AskingSettings = AskingSettings()
+    settings: CandidatesSettings = CandidatesSettings()
 
 
 class _Reserved(NamedTuple):
@@ -84,18 +84,18 @@ class _Reserved(NamedTuple):
     others: tuple[ReservedUse, ...]
 
 
-class Asking:
+class AllocationCandidatesClient:
     """Asks about requests; safe for threads."""
 
-    def __init__(self, deps: PlacementDependencies, ports: AskingPorts) -> None:
+    def __init__(self, deps: PlacementDependencies, ports: CandidatesPorts) -> None:
         self._deps = deps
         self._ports = ports
         self._settings = ports.settings
-        self._pool: QuestionPool[AllocationCandidates | None] = QuestionPool(
+        self._questions: Singleflight[AllocationCandidates | None] = Singleflight(
             deps.clock, name="candidates", workers=ports.settings.workers
         )
+        self._slots = SlotYielding(_MOST_YIELDING)
         self._guard = threading.Lock()
-        self._yielding = 0
         self._allocated: set[str] = set()
         """Ids of reservations that Placement is known to have."""
         self._below: frozenset[str] = frozenset()
@@ -136,8 +136,8 @@ class Asking:
             lambda timeout_s, _: self._answer(asked, needs, timeout_s, explains=explains),
             self._deadline_s(caller_deadline_s),
         )
-        await self._settled(question, yield_slot)
-        return _with(request, question.result())
+        self._questions.submit(question)
+        return _with(request, await self._slots.wait(question, yield_slot))
 
     def is_doubtful(self, request: Request) -> bool:
         """Whether something may have been counted twice: as reserved, and as used in the answer."""
@@ -153,25 +153,11 @@ class Asking:
 
     def stop_waiting(self) -> None:
         """Fail requests for which Placement is away, now and from now on."""
-        self._pool.stop_waiting()
+        self._questions.stop_waiting()
 
     def close(self) -> None:
         """Ask nothing any more."""
-        self._pool.close()
-
-    async def _settled(
-        self, question: Question[AllocationCandidates | None], yield_slot: YieldSlot
-    ) -> None:
-        with self._guard:
-            yields = self._yielding < _MOST_YIELDING
-            self._yielding += yields
-        try:
-            with yield_slot(blocks=False) if yields else nullcontext():
-                self._pool.submit(question)
-                await question.done
-        finally:
-            with self._guard:
-                self._yielding -= yields
+        self._questions.close()
 
     def _deadline_s(self, caller_deadline_s: float) -> float:
         now_s = self._deps.clock.monotonic_s()
