@@ -60,18 +60,12 @@ class PlacementClaims:
         self._slots = SlotYielding(ports.settings.batch * ports.settings.workers)
         self._batcher = ClaimBatcher(ports.allocations, deps.clock, deps.observer, ports.settings)
 
-    def applies(self, request: Request) -> bool:
-        """Whether the request's hosts are to be claimed.
-
-        Raises RequestError: they are, and nobody would be their owner.
-        """
-        if request.spec.is_rebuild_check:
-            return False
-        if request.owner is None:
+    def check(self, request: Request) -> None:
+        """Raises RequestError: hosts are to be claimed, and nobody would be their owner."""
+        if request.owner is None and not request.spec.is_rebuild_check:
             lacks = "user_id" if request.spec.project_id else "project_id"
             problem = "is missing, and the context has none; a claim in Placement needs it"
             raise RequestError(f"spec_obj.{lacks}", problem)
-        return True
 
     def job(
         self,

@@ -16,11 +16,9 @@ from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.service.placement import multi_cluster
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.placement.lease import ClusterView
+from scheduler_worker.service.state.attempt import PlacementAttempt
 from scheduler_worker.service.state.replica import ClusterReplica
-from scheduler_worker.service.state.routing import Routing
-from scheduler_worker.service.state.trace import RequestTrace
 from scheduler_worker.service.state.waits import ScopeWatch
-from scheduler_worker.waiters import YieldSlot
 
 Clusters = Sequence[ClusterReplica]
 
@@ -49,15 +47,7 @@ class CapacityWaits:
         for watch in watches:
             watch.close()
 
-    async def wait(
-        self,
-        trace: RequestTrace,
-        routing: Routing,
-        clusters: Clusters,
-        *,
-        until_s: float,
-        yield_slot: YieldSlot,
-    ) -> bool:
+    async def wait(self, attempt: PlacementAttempt, clusters: Clusters, until_s: float) -> bool:
         """Wait until the request would fit; none of the clusters has a host for it now.
 
         Returns False if it does not fit even without unannounced reservations, if too many requests
@@ -68,7 +58,7 @@ class CapacityWaits:
             WorkerStops: the worker shuts down; another one may take the request.
             StateUnavailable: the cluster cannot be watched any more.
         """
-        clock, request = self._deps.clock, trace.request
+        clock, request = self._deps.clock, attempt.request
         since_s = clock.monotonic_s()
         if until_s <= since_s or not (possible := self._possible(clusters, request)):
             return False
@@ -77,7 +67,7 @@ class CapacityWaits:
                 return False
             self.waiting += 1
         watched = next((each for each in possible if each.reservations), possible[0])
-        refused_at = routing.refused_at.get(watched.scope)
+        refused_at = attempt.refused_at.get(watched.scope)
 
         def fits() -> bool | None:
             """None until a change helps, or until it is certain that none will."""
@@ -94,9 +84,9 @@ class CapacityWaits:
 
         try:
             watch = self._watch(watched)
-            return bool(await watch.until(fits, until_s=until_s, yield_slot=yield_slot))
+            return bool(await watch.until(fits, until_s=until_s, yield_slot=attempt.yield_slot))
         finally:
-            trace.spent("pending", since_s, clock.monotonic_s())
+            attempt.spent("pending", since_s, clock.monotonic_s())
             with self._guard:
                 self.waiting -= 1
 

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from scheduler_worker.model.decisions import Decision
-from scheduler_worker.service.state.routing import Routing
-from scheduler_worker.service.state.trace import RequestTrace
+from scheduler_worker.service.state.attempt import PlacementAttempt
 from scheduler_worker.waiters import Waiter
 
 
@@ -21,20 +20,15 @@ class QueuedRequest:
     """A request in a cluster queue, and its result once it has one. Monotonic clock, seconds."""
 
     def __init__(
-        self,
-        trace: RequestTrace,
-        routing: Routing,
-        *,
-        deadline_s: float,
-        priority_boost_s: float = 0.0,
+        self, attempt: PlacementAttempt, *, deadline_s: float, priority_boost_s: float = 0.0
     ) -> None:
-        self.trace = trace
-        self.routing = routing
+        self.attempt = attempt
         self.deadline_s = deadline_s
         """Until when it waits for its turn."""
         self.priority_boost_s = priority_boost_s
-        self.rank_s = trace.arrived_s - priority_boost_s
-        self.attempts = 0
+        self.rank_s = attempt.arrived_s - priority_boost_s
+        self.decided = 0
+        """How often it was decided."""
         self.leads = False
         self.done = False
         self.turn = Waiter()

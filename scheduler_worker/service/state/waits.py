@@ -1,4 +1,4 @@
-"""Requests that wait without their slots: for a deferred, or until the shared state says something.
+"""Requests that wait without their slots: for a value, or until the shared state says so.
 
 A :class:`ScopeWatch` ends waits by a condition, a deadline or the end of the worker.
 """
@@ -62,7 +62,7 @@ class SlotYielding:
         self._yielding = 0
 
     async def wait(self, deferred: Deferred[T], yield_slot: YieldSlot) -> T:
-        """The value of the deferred; raises its error."""
+        """The value that is waited for; raises the error in its place."""
         with self._guard:
             yields = self._yielding < self._most
             self._yielding += yields
@@ -150,7 +150,8 @@ class ScopeWatch:
     def _run(self, number: int) -> None:
         try:
             while (awaited := self._settle(number)) is not None:
-                seen, left_s = awaited
+                seen, until_s = awaited
+                left_s = max(0.0, until_s - self._clock.monotonic_s())
                 if self._store.await_change(self._replica.scope, seen, timeout_s=left_s):
                     self._replica.catch_up(self._store, self._clock, self._clock.monotonic_s())
         except SchedulerWorkerError as error:
@@ -162,8 +163,8 @@ class ScopeWatch:
     def _settle(self, number: int) -> tuple[Seen, float] | None:
         """End the waits that are over.
 
-        Returns what the replica had seen before, and for how many seconds to await more; None if
-        nobody waits, or another thread watches by now.
+        Returns what the replica had seen before, and until when to await more; None if nobody
+        waits, or another thread watches by now.
         """
         seen, now_s = self._replica.seen, self._clock.monotonic_s()
         with self._guard:
@@ -171,7 +172,7 @@ class ScopeWatch:
             if number != self._watcher:
                 return None
             self._wakes_s = min((each.until_s for each in self._waits), default=math.inf)
-            return (seen, self._wakes_s - now_s) if self._waits else None
+            return (seen, self._wakes_s) if self._waits else None
 
     def _fail(self, error: SchedulerWorkerError) -> None:
         with self._guard:

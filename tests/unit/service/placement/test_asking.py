@@ -265,7 +265,7 @@ def test_equal_questions_that_wait_together_are_asked_once():
         assert goes_on.wait(SOON_S)
 
     placement.when_asked = stall
-    asking = world.scheduler._asking
+    asking = world.scheduler._candidates
     with Threads(5) as threads:
         answers = [threads.submit(world.place, "i1", flavor=FLAVOR)]
         assert begun.wait(SOON_S)

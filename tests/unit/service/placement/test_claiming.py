@@ -350,7 +350,7 @@ def all_at_once(*names: str, instances: list[str], settings: ClaimSettings, **ch
         for each in instances:
             threads.submit(ask, each)
         eventually(lambda: sum(map(len, world.reserved().values())) == 1 + len(instances))
-        pool = world.scheduler._claiming._batcher
+        pool = world.scheduler._claims._batcher
         eventually(lambda: len(pool._jobs) == len(instances))
         changes.get("meanwhile", lambda placement: None)(placement)
         gate.open()
@@ -529,7 +529,7 @@ def test_so_many_wait_without_slots_as_may_be_written_soon():
     with Threads(3) as threads:
         asking = [threads.submit(ask, f"i{number}") for number in range(3)]
         assert gate.reached.wait(60)
-        eventually(lambda: len(world.scheduler._claiming._batcher._jobs) == 2)
+        eventually(lambda: len(world.scheduler._claims._batcher._jobs) == 2)
         assert len(yielded) == 1
         gate.open()
         for each in asking:

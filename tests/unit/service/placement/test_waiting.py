@@ -281,8 +281,8 @@ def test_a_check_leaves_the_table_unchanged(world):
     impatient.place("i1", vcpus=2)
     replica = impatient.fleet.cluster("default")
     with replica.lock:
-        assert impatient.scheduler._reserving._waiters._would_fit([replica], request("i2", "i3"))
-        assert not impatient.scheduler._reserving._waiters._fits([replica], request("i2"))
+        assert impatient.scheduler._capacity._would_fit([replica], request("i2", "i3"))
+        assert not impatient.scheduler._capacity._fits([replica], request("i2"))
         assert replica.table.state(0).vcpus_used == 2
         assert replica.table.without_unannounced().state(0).vcpus_used == 0
 
@@ -297,8 +297,8 @@ def test_a_check_restores_the_reservation_that_it_replaced(is_unannounced):
     impatient.place("other", vcpus=1)
     replica = impatient.fleet.cluster("default")
     with replica.lock:
-        assert impatient.scheduler._reserving._waiters._fits([replica], request("i1", vcpus=1))
-        assert impatient.scheduler._reserving._waiters._would_fit([replica], request("i1", vcpus=1))
+        assert impatient.scheduler._capacity._fits([replica], request("i1", vcpus=1))
+        assert impatient.scheduler._capacity._would_fit([replica], request("i1", vcpus=1))
         assert replica.table.state(0).vcpus_used == 3
         assert replica.table.without_unannounced().state(0).vcpus_used == (
             0 if is_unannounced else 2
