@@ -16,10 +16,10 @@ from typing import Any
 from bench import processes
 from bench.claims import SPEC, load
 from bench.table import middle, percentile, show
-from scheduler_worker.service.placement.scheduler import Step
+from scheduler_worker.service.placement.scheduler import LifeStage
 
 TRAIT = "CUSTOM_X"
-VERIFYING = (Step.BEGIN_VERIFYING, Step.VERIFY)
+VERIFYING = (LifeStage.BEGIN_VERIFYING, LifeStage.VERIFY)
 REQUESTS = {
     "plain": SPEC,
     "with a trait": {

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
@@ -75,13 +75,6 @@ class CandidatesPorts(msgspec.Struct, frozen=True):
     allocations: Allocations | None = None
     """None: nothing is claimed, so no reservation is in Placement's figures."""
     settings: CandidatesSettings = CandidatesSettings()
-
-
-class _Reserved(NamedTuple):
-    """Reservations that take from sharing providers, by whether Placement is known to have them."""
-
-    allocated: frozenset[str]
-    others: tuple[ReservedUse, ...]
 
 
 class AllocationCandidatesClient:
@@ -192,7 +185,7 @@ class AllocationCandidatesClient:
             sharing = self._ports.sharing.read()
         if not concerns(needs, sharing, self._below):
             return None
-        reserved = self._reserved(sharing, timeout_s)
+        allocated, reserved = self._reserved(sharing, timeout_s)
         found: dict[str, tuple[AllocationCandidate, ...]] = {}
         known: dict[str, dict[str, ProviderRoom]] = {}
         for query in asked:
@@ -205,8 +198,8 @@ class AllocationCandidatesClient:
             by_root=found,
             rooms=known,
             sharing=tuple(sharing),
-            allocated=reserved.allocated,
-            reserved=reserved.others,
+            allocated=allocated,
+            reserved=reserved,
         )
 
     def _ask(self, query: Query, timeout_s: float) -> CandidatesAnswer:
@@ -226,8 +219,13 @@ class AllocationCandidatesClient:
             observer.time(events.CANDIDATES_TIME, clock.monotonic_s() - begun_s)
         return answer
 
-    def _reserved(self, sharing: Sequence[SharingProvider], timeout_s: float) -> _Reserved:
-        """What is reserved of them now. Placement is asked for candidates after this."""
+    def _reserved(
+        self, sharing: Sequence[SharingProvider], timeout_s: float
+    ) -> tuple[frozenset[str], tuple[ReservedUse, ...]]:
+        """The reservations that take from them: those Placement is known to have, and the others.
+
+        Placement is asked for candidates after this.
+        """
         with self._guard:
             before = allocated = frozenset(self._allocated)
         taking = list(self._taking(sharing))
@@ -237,15 +235,12 @@ class AllocationCandidatesClient:
         with self._guard:  # what ended is forgotten, what was claimed since is not
             self._allocated = set(allocated) | (self._allocated - before)
         providers = {each.uuid for each in sharing}
-        return _Reserved(
-            allocated,
-            tuple(
-                ReservedUse(id=each.id, cluster=cluster, use=use)
-                for cluster, each in taking
-                if each.id not in allocated
-                for use in each.resources.providers
-                if use.provider in providers
-            ),
+        return allocated, tuple(
+            ReservedUse(id=each.id, cluster=cluster, use=use)
+            for cluster, each in taking
+            if each.id not in allocated
+            for use in each.resources.providers
+            if use.provider in providers
         )
 
     def _taking(

@@ -126,7 +126,7 @@ class ClusterChoice:
         self,
         replicas: Sequence[ClusterReplica],
         request: Request,
-        declared: Mapping[str, int] | None = None,
+        declared: Mapping[str, int] = {},
     ) -> Candidates:
         """The clusters that seem to have a host for the request, if any has; otherwise all.
 

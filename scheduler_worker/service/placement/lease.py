@@ -246,17 +246,11 @@ class Lease:
         """The reservations of claims that were committed just now."""
         return [self.replica.reservations[each.id] for each in claims]
 
-    def release(self) -> None:
-        """Hand the lock on without writing. Raises StateUnavailable."""
-        if not self.ended:
-            self._deps.lock.release(self.grant)
-            self._end()
-
     def release_quietly(self) -> None:
-        """Release; if the store cannot be reached, let the lease expire."""
-        with contextlib.suppress(SchedulerWorkerError):
-            self.release()
+        """Hand the lock on without writing; if the store is away, let the lease expire."""
         if not self.ended:
+            with contextlib.suppress(SchedulerWorkerError):
+                self._deps.lock.release(self.grant)
             self._end()
 
     def _end(self) -> None:

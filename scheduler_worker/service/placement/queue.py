@@ -11,7 +11,9 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from collections import deque
 from collections.abc import Sequence
+from statistics import median
 from typing import NamedTuple
 
 from scheduler_worker import events
@@ -29,12 +31,12 @@ from scheduler_worker.service.placement.dependencies import PlacementDependencie
 from scheduler_worker.service.placement.lease import Commit, Lease
 from scheduler_worker.service.state.attempt import CLUSTER_HINT, PlacementAttempt
 from scheduler_worker.service.state.intents import DecidedElsewhere, Intent
-from scheduler_worker.service.state.recent import RecentDurations
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.waiting_list import QueuedRequest, WaitingList
 
 LOG = logging.getLogger(__name__)
 
+_MAX_AGE_S = 10.0
 _Refused = list[tuple[QueuedRequest, NoValidHost]]
 
 
@@ -46,12 +48,33 @@ class _Placed(NamedTuple):
     commit: Commit
 
 
+class RecentDurations:
+    """The last few durations of an operation.
+
+    Old ones are dropped: a caller that skips an operation because it would take too long adds no
+    new duration, and would otherwise skip it for ever. Times are of the monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self._durations: deque[tuple[float, float]] = deque(maxlen=5)
+
+    def add(self, duration_s: float, now_s: float) -> None:
+        """Add the duration of an operation that ended now."""
+        self._durations.append((now_s, duration_s))
+
+    def typical_s(self, now_s: float) -> float:
+        """The median, so that one outlier does not count; 0 if there are no recent ones."""
+        recent = [took_s for ended_s, took_s in self._durations if ended_s > now_s - _MAX_AGE_S]
+        return median(recent) if recent else 0.0
+
+
 class ClusterQueue:
     """The requests of this process for one cluster, with their leader; safe for threads."""
 
     def __init__(self, replica: ClusterReplica, deps: PlacementDependencies) -> None:
         self._replica = replica
         self._deps = deps
+        self._now_s = deps.clock.monotonic_s
         self._waiting = WaitingList()
         self._has_leader = False
         self._guard = threading.Lock()
@@ -78,7 +101,7 @@ class ClusterQueue:
                 self._has_leader = True
                 queued.lead()
         # A leader gives way too: the requests that arrived with it join the queue first.
-        await queued.turn
+        await queued
         while not queued.done:
             self._serve_batch()
         if queued.leads:
@@ -88,9 +111,6 @@ class ClusterQueue:
     def arrivals_s(self) -> list[float]:
         """When the queued requests arrived; takes no lock."""
         return [queued.attempt.arrived_s for queued in list(self._waiting)]
-
-    def _now_s(self) -> float:
-        return self._deps.clock.monotonic_s()
 
     # Leading
 

@@ -48,7 +48,7 @@ _QUESTIONS = 3
 """How often Placement is asked about one decision, while others' claims are being written."""
 
 
-class Step(IntEnum):
+class LifeStage(IntEnum):
     """The stages of a request, in the order in which they are passed."""
 
     AWAIT_HOSTS = auto()
@@ -58,6 +58,7 @@ class Step(IntEnum):
     BEGIN_VERIFYING = auto()
     CLAIM = auto()
     VERIFY = auto()
+    NOTE_CLAIM = auto()
 
 
 class _Life(PlacementAttempt):
@@ -67,7 +68,7 @@ class _Life(PlacementAttempt):
     claim: ClaimJob | None = None
     refused_claim: ClaimJob | None = None
     """The last one that Placement did not take."""
-    verification: Verification | None = None
+    verification: Verification
     has_renewed = False
     """Whether its alternates were chosen anew, as some had changed."""
     rounds = 0
@@ -78,7 +79,7 @@ class _Life(PlacementAttempt):
     wait_until_s: float | None = None
 
 
-Stage = Callable[[_Life], Coroutine[Any, Any, Step | None]]
+_Run = Callable[[_Life], Coroutine[Any, Any, LifeStage | None]]
 """Returns the stage to go back to; None: the next one follows."""
 
 
@@ -135,21 +136,23 @@ class Scheduler:
         self.explain, self.rehearse = explaining.explain, explaining.rehearse
         self._stages = list(self._life_here())
 
-    def _life_here(self) -> Iterator[tuple[Step, Stage]]:
+    def _life_here(self) -> Iterator[tuple[LifeStage, _Run]]:
         """The stages of a request in this deployment."""
         if self._barrier:
-            yield Step.AWAIT_HOSTS, self._await_hosts
+            yield LifeStage.AWAIT_HOSTS, partial(self._await_hosts, self._barrier)
         if self._candidates:
-            yield Step.ASK, self._ask
-        yield Step.DECIDE, self._decide
+            yield LifeStage.ASK, partial(self._ask, self._candidates)
+        yield LifeStage.DECIDE, self._decide
         if self._barrier:
-            yield Step.COMPLETE, self._complete_alternates
+            yield LifeStage.COMPLETE, self._complete_alternates
         if self._verifying:
-            yield Step.BEGIN_VERIFYING, self._begin_verifying
+            yield LifeStage.BEGIN_VERIFYING, partial(self._begin_verifying, self._verifying)
         if self._claims:
-            yield Step.CLAIM, self._claim
+            yield LifeStage.CLAIM, partial(self._claim, self._claims)
         if self._verifying:
-            yield Step.VERIFY, self._verify
+            yield LifeStage.VERIFY, partial(self._verify, self._verifying)
+        if self._candidates and self._claims:
+            yield LifeStage.NOTE_CLAIM, partial(self._note_claim, self._candidates)
 
     @property
     def max_alternates(self) -> int:
@@ -245,7 +248,7 @@ class Scheduler:
             back = await stages[at][1](life)
             at += 1
             if back is not None:
-                at = next(n for n, (step, _) in enumerate(stages) if step >= back)
+                at = next(n for n, (stage, _) in enumerate(stages) if stage >= back)
 
     def _failed(self, life: _Life, error: Exception) -> None:
         observer = self._deps.observer
@@ -295,23 +298,19 @@ class Scheduler:
 
     # Stages
 
-    async def _await_hosts(self, life: _Life) -> None:
+    async def _await_hosts(self, barrier: RefreshBarrier, life: _Life) -> None:
         """Wait until all hosts are known; else refuse, in the way that callers handle best."""
-        barrier = self._barrier
-        if barrier and (why := await barrier.until_ready(life.caller_deadline_s, life.yield_slot)):
+        if why := await barrier.until_ready(life.caller_deadline_s, life.yield_slot):
             raise NoValidHost(why)
 
-    async def _ask(self, life: _Life) -> None:
+    async def _ask(self, candidates: AllocationCandidatesClient, life: _Life) -> None:
         """Ask Placement for allocation candidates, where hosts' own trees do not suffice."""
         life.begun_s = None
         life.questions += 1
         self._choice.refresh_globals()
-        if self._candidates is not None:
-            life.request = await self._candidates.ask(
-                life.request, life.caller_deadline_s, life.yield_slot
-            )
+        life.request = await candidates.ask(life.request, life.caller_deadline_s, life.yield_slot)
 
-    async def _decide(self, life: _Life) -> Step | None:
+    async def _decide(self, life: _Life) -> LifeStage | None:
         """Wait in a cluster's queue for its lock; decide, and commit."""
         clock, choice = self._deps.clock, self._choice
         if life.begun_s is None:
@@ -327,7 +326,7 @@ class Scheduler:
             life.decision = await self._queues.decide(candidates, life, deadline_s)
         except DecidedElsewhere:
             life.redirect(self._deps.limits.max_attempts_to_commit)
-            return Step.DECIDE
+            return LifeStage.DECIDE
         except NoValidHost as error:
             refused = error
         else:
@@ -341,24 +340,24 @@ class Scheduler:
         seen: Seen,
         eligible: Sequence[ClusterReplica],
         candidates: Candidates,
-    ) -> Step:
+    ) -> LifeStage:
         """Where to go on once something has changed; raises the refusal if nothing does."""
         # Another worker may have got a cluster, or changed an aggregate, since the last read.
         is_new = self._choice.refresh_globals(life.begun_s) != seen
         if is_new or await self._refresh(life):
-            return Step.DECIDE
+            return LifeStage.DECIDE
         if life.request.spec.is_rebuild_check:
             raise refused
-        asks_again = self._candidates is not None and life.questions < _QUESTIONS
-        if asks_again and self._candidates and self._candidates.is_doubtful(life.request):
-            return Step.ASK
+        client = self._candidates
+        if client and life.questions < _QUESTIONS and client.is_doubtful(life.request):
+            return LifeStage.ASK
         if life.wait_until_s is None:
             # Half of the caller's time is left for the next attempt and for the answer.
             now_s, timeout_s = self._deps.clock.monotonic_s(), self._deps.limits.wait_timeout_s
             life.wait_until_s = min((now_s + life.caller_deadline_s) / 2, now_s + timeout_s)
         preferred = list(dict.fromkeys((*candidates.clusters, *eligible)))
         if await self._capacity.wait(life, preferred, life.wait_until_s):
-            return Step.DECIDE
+            return LifeStage.DECIDE
         raise refusal(refused, eligible, life.request.spec)
 
     async def _refresh(self, life: _Life, *, for_alternates: bool = False) -> bool:
@@ -384,37 +383,29 @@ class Scheduler:
         """
         is_short = alternates.are_short(life.decision, life.request)
         if is_short and await self._refresh(life, for_alternates=True):
-            life.decision = alternates.renewed(
-                self._deps, life.decision, life.request, life.cluster
-            )
+            self._renew_alternates(life)
 
-    async def _begin_verifying(self, life: _Life) -> None:
+    async def _begin_verifying(self, verifying: Verifying, life: _Life) -> None:
         """Ask about the chosen hosts where they are from, while they are claimed."""
-        if self._verifying is not None:
-            life.verification = self._verifying.begin(
-                life.request, life.decision, life.caller_deadline_s
-            )
+        life.verification = verifying.begin(life.request, life.decision, life.caller_deadline_s)
 
-    async def _claim(self, life: _Life) -> Step | None:
+    async def _claim(self, claims: PlacementClaims, life: _Life) -> LifeStage | None:
         """Claim the chosen hosts in Placement."""
-        if self._claims is None or life.asked.spec.is_rebuild_check:
+        if life.asked.spec.is_rebuild_check:
             return None
-        life.claim = self._claims.job(
-            life.asked, life.decision, life.caller_deadline_s, life.refused_claim
-        )
+        deadline_s = life.caller_deadline_s
+        life.claim = claims.job(life.asked, life.decision, deadline_s, life.refused_claim)
         try:
             with self._spent("claim", life):
-                await self._claims.claim(life.claim, life.decision, life.yield_slot)
+                await claims.claim(life.claim, life.decision, life.yield_slot)
         except HostsRefused as refused:
             return self._again(life, refused.hosts)
         return None
 
-    async def _verify(self, life: _Life) -> Step | None:
+    async def _verify(self, verifying: Verifying, life: _Life) -> LifeStage | None:
         """Decide again if a chosen host has changed, and offer others for alternates that have."""
-        if life.verification is None:
-            return None
         with self._spent("verify", life):
-            changed = await life.verification.changed()
+            changed = await verifying.changed(life.verification)
         chosen = [some[0] for some in life.decision.selections]
         hosts = {each.service_host for each in chosen if each.compute_node_uuid in changed}
         if hosts:
@@ -422,20 +413,25 @@ class Scheduler:
             again = hosts & life.changed
             life.changed |= hosts
             return self._again(life, again)
-        if changed:
-            life.decision = alternates.without(life.decision, changed)
-            if not life.has_renewed:
-                life.has_renewed = True
-                life.decision = alternates.renewed(
-                    self._deps, life.decision, life.request, life.cluster
-                )
-                await self._begin_verifying(life)
-                return Step.VERIFY
-        if self._candidates and life.claim and life.request.spec.allocation_candidates:
-            self._candidates.claimed(life.decision.claims)
-        return None
+        if not changed:
+            return None
+        life.decision = alternates.without(life.decision, changed)
+        if life.has_renewed:
+            return None
+        life.has_renewed = True
+        self._renew_alternates(life)
+        await self._begin_verifying(verifying, life)
+        return LifeStage.VERIFY
 
-    def _again(self, life: _Life, without: frozenset[str] | set[str]) -> Step:
+    async def _note_claim(self, candidates: AllocationCandidatesClient, life: _Life) -> None:
+        """From now on Placement answers with what was claimed."""
+        if life.claim and life.request.spec.allocation_candidates:
+            candidates.claimed(life.decision.claims)
+
+    def _renew_alternates(self, life: _Life) -> None:
+        life.decision = alternates.renewed(self._deps, life.decision, life.request, life.cluster)
+
+    def _again(self, life: _Life, without: frozenset[str] | set[str]) -> LifeStage:
         """Take the hosts back, and decide again without some hosts, as they are by now."""
         self._take_back(life)
         life.rounds += 1
@@ -445,7 +441,7 @@ class Scheduler:
             life.request = life.request.without(without)
         life.refused_claim, life.claim, life.has_renewed = life.claim, None, False
         life.questions, life.begun_s, life.wait_until_s = 0, None, None
-        return Step.ASK
+        return LifeStage.ASK
 
     @contextmanager
     def _spent(self, phase: PhaseName, life: _Life) -> Iterator[None]:

@@ -6,6 +6,7 @@ What is observed is reported as an :class:`Outcome` when it ends.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from scheduler_worker.errors import Conflict, NoValidHost, SchedulerWorkerError
@@ -141,6 +142,9 @@ class PlacementAttempt:
         repeated: int = 0,
     ) -> Outcome:
         steps = diagnosis.filters
+        took_s: defaultdict[str, float] = defaultdict(float)
+        for each in self.phases:
+            took_s[each.name] += each.ended_s - each.began_s
         return Outcome(
             request_id=self.asked.request_id,
             global_request_id=self.asked.global_request_id,
@@ -159,17 +163,14 @@ class PlacementAttempt:
             passed=steps[-1].hosts_out if steps else diagnosis.hosts,
             rejections=tuple((step.name, step.hosts_in - step.hosts_out) for step in steps),
             attempts=self.attempts,
-            lock_wait_s=self._sum("lock"),
+            lock_wait_s=took_s["lock"],
             hold_s=self.hold_s,
-            waited_for_pending_s=self._sum("pending"),
-            claim_s=self._sum("claim"),
-            look_s=self._sum("look"),
+            waited_for_pending_s=took_s["pending"],
+            claim_s=took_s["claim"],
+            look_s=took_s["look"],
             token=self.token,
             duration_s=now_s - self.arrived_s,
             ended_s=now_s,
             phases=tuple(self.phases),
             traceparent=self.request.traceparent,
         )
-
-    def _sum(self, name: PhaseName) -> float:
-        return sum(each.ended_s - each.began_s for each in self.phases if each.name == name)

@@ -55,16 +55,13 @@ class PlacementIntents(Replica):
         else:
             self._homes[uuid] = value.decode()
 
-    def by_others(
-        self, uuids: Collection[str], declared: Mapping[str, int] | None = None
-    ) -> dict[str, str]:
+    def by_others(self, uuids: Collection[str], declared: Mapping[str, int] = {}) -> dict[str, str]:
         """Instance uuid -> cluster, without the records that have the version in ``declared``."""
-        own = declared or {}
         with self.lock:
             return {
                 uuid: self._homes[uuid]
                 for uuid in uuids
-                if uuid in self._homes and self.version(records.HOME + uuid) != own.get(uuid)
+                if uuid in self._homes and self.version(records.HOME + uuid) != declared.get(uuid)
             }
 
     def read(self, uuids: Collection[str], declared: Mapping[str, int]) -> dict[str, str]:
@@ -85,12 +82,8 @@ class PlacementIntents(Replica):
             # What this process knew may have been out of date: read once, and try those again.
             with self.lock:
                 self.refresh(self._store)
-            left = [
-                intent
-                for intent, is_declared in zip(intents, declared, strict=True)
-                if not is_declared
-            ]
-            again = iter(self._declare(left, until_s))
+            others = [intents[at] for at, is_declared in enumerate(declared) if not is_declared]
+            again = iter(self._declare(others, until_s))
             declared = [is_declared or next(again) for is_declared in declared]
         return declared
 

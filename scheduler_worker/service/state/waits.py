@@ -10,6 +10,7 @@ import math
 import threading
 from collections.abc import Callable, Generator
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from scheduler_worker.errors import SchedulerWorkerError, StateUnavailable, WorkerStops
@@ -25,27 +26,30 @@ T = TypeVar("T")
 class Deferred(Waiter, Generic[T]):
     """A waiter for a value, or for an error that whoever awaits it gets."""
 
-    __slots__ = ("_error", "_value")
-
     def __init__(self) -> None:
         super().__init__()
+        self.done = False
         self._value: T | None = None
         self._error: BaseException | None = None
 
     def __await__(self) -> Generator[Waiter, None, T]:
         yield self
+        return self.result()
+
+    def result(self) -> T:
+        """The value, once it is there; raises the error."""
         if self._error is not None:
             raise self._error
         return cast("T", self._value)
 
     def succeed(self, value: T) -> None:
         """Resume the coroutine with a value."""
-        self._value = value
+        self._value, self.done = value, True
         self.end()
 
     def fail(self, error: BaseException) -> None:
         """Resume the coroutine with an error."""
-        self._error = error
+        self._error, self.done = error, True
         self.end()
 
 
@@ -137,9 +141,8 @@ class ScopeWatch:
                 self._wakes_s = until_s
                 self._watcher += 1
                 name = f"watch-{self._replica.scope}"
-                threading.Thread(
-                    target=self._run, args=(self._watcher,), name=name, daemon=True
-                ).start()
+                run = partial(self._run, self._watcher)
+                threading.Thread(target=run, name=name, daemon=True).start()
         return await self._slots.wait(wait, yield_slot)
 
     def close(self) -> None:
