@@ -71,7 +71,7 @@ class SlotYielding:
             yields = self._yielding < self._most
             self._yielding += yields
         try:
-            with yield_slot(blocks=False) if yields else nullcontext():
+            with yield_slot() if yields else nullcontext():
                 return await deferred
         finally:
             with self._guard:

@@ -87,7 +87,7 @@ def endpoint(world, spy, publisher) -> WorkerEndpoint:
 
 
 @contextmanager
-def yielding(*, blocks=True):
+def yielding():
     yield
 
 

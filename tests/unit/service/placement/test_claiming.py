@@ -496,19 +496,19 @@ def test_after_the_end_nothing_is_claimed():
 
 def test_a_request_waits_for_placement_without_its_slot():
     world, placement = scene("a")
-    entered: list[bool] = []
+    entered: list[str] = []
     inside = []
 
     @contextlib.contextmanager
-    def yield_slot(*, blocks: bool = True):
-        entered.append(blocks)
+    def yield_slot():
+        entered.append("begins")
         yield
-        entered.append(blocks)
+        entered.append("ends")
 
     placement.before = lambda consumers: inside.append(list(entered))
     complete(world.scheduler.selecting(request("i1"), yield_slot=yield_slot))
-    assert inside == [[False]]
-    assert entered == [False, False]
+    assert inside == [["begins"]]
+    assert entered == ["begins", "ends"]
 
 
 def test_so_many_wait_without_slots_as_may_be_written_soon():
@@ -519,7 +519,7 @@ def test_so_many_wait_without_slots_as_may_be_written_soon():
     gate, yielded = Gate(placement), []
 
     @contextlib.contextmanager
-    def yield_slot(*, blocks: bool = True):
+    def yield_slot():
         yielded.append(1)
         yield
 

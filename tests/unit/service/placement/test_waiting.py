@@ -38,7 +38,7 @@ class Asking:
         return asking
 
     @contextmanager
-    def _yield_slot(self, *, blocks: bool = True) -> Iterator[None]:
+    def _yield_slot(self) -> Iterator[None]:
         self.yielding.release()
         yield
         self.back.release()
