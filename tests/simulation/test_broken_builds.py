@@ -21,7 +21,7 @@ from scheduler_worker.rpc.serving.deliveries import DeliveryTracker
 from scheduler_worker.scheduling import absorption
 from scheduler_worker.service.inventory import reports
 from scheduler_worker.service.inventory.reports import HostReports
-from scheduler_worker.service.placement import lease, multi_cluster
+from scheduler_worker.service.placement import lease, scheduler
 from scheduler_worker.service.placement.lease import Lease
 from scheduler_worker.service.placement.queue import ClusterQueue
 from scheduler_worker.service.placement.scheduler import Scheduler
@@ -282,11 +282,7 @@ def test_older_changes_that_are_applied(rebuilt, found_out):
 
 
 def test_clusters_that_keep_a_part_of_a_request_that_failed(broken, found_out):
-    def undo(deps, claimed, attempt):
-        for each, commit in claimed:
-            each.view.give_back(commit.claims)
-
-    broken(multi_cluster, "_undo", undo)
+    broken(scheduler, "take_back", lambda deps, attempt: set())
     assert found_out("is reserved for it", has_several_clusters, decides_in_s=0.2, seed=682)
 
 

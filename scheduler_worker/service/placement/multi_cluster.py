@@ -31,7 +31,7 @@ from scheduler_worker.scheduling.pipeline import (
 )
 from scheduler_worker.service.placement.candidates import in_order
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
-from scheduler_worker.service.placement.lease import ClusterView, Commit, Lease, take_back
+from scheduler_worker.service.placement.lease import ClusterView, Lease
 from scheduler_worker.service.state.attempt import PlacementAttempt
 from scheduler_worker.service.state.intents import DecidedElsewhere, Intent
 from scheduler_worker.service.state.replica import ClusterReplica
@@ -50,7 +50,8 @@ def place(
         NoValidHost: not every instance has a host, even over all clusters together.
         DecidedElsewhere: another copy of the request was faster.
         DeadlineExceeded: the caller no longer waits; nothing is reserved.
-        ClusterLockTimeout, Conflict, StateUnavailable: nothing stays reserved; try again.
+        ClusterLockTimeout, Conflict, StateUnavailable: try again; ``attempt.reserved`` has what is
+            to be taken back.
     """
     attempt.queued(None, deps.clock.monotonic_s())
     in_order_of_names = sorted(replicas, key=lambda each: each.scope)
@@ -74,7 +75,7 @@ def place(
             raise DeadlineExceeded("The request was decided when its caller no longer waited.")
         _declare(deps, leases, attempt, decision)
         begun_s = deps.clock.monotonic_s()
-        attempt.cluster = _commit(deps, leases, attempt, decision)
+        attempt.cluster = _commit(leases, attempt, decision)
         attempt.committed(begun_s, deps.clock.monotonic_s(), leases[0].held_s())
         return decision
 
@@ -197,15 +198,14 @@ def _declare(
 
 
 def _commit(
-    deps: PlacementDependencies,
     leases: Sequence[Lease],
     attempt: PlacementAttempt,
     decision: Decision,
 ) -> str:
     """Reserve the claims in every cluster and return the clusters' names, joined by ``+``.
 
-    Clusters may be on different servers, so there is no commit over several: when one refuses, the
-    reservations in those before it are taken back.
+    Clusters may be on different servers, so there is no commit over several: when one refuses,
+    whoever asked takes back the reservations in those before it, which the attempt has.
     """
     parts = [
         (lease, commit)
@@ -220,22 +220,14 @@ def _commit(
             failure = error
         finally:
             if not applied:
-                _undo(deps, parts[at + 1 :], attempt)
+                for other, unwritten in parts[at + 1 :]:
+                    other.view.give_back(unwritten.claims)
         if isinstance(failure, StateUnavailable):
             raise failure
         if not applied:
             raise Conflict("A host changed while several clusters were decided; try again.")
         attempt.reserved[lease.replica.scope] = lease.made(commit.claims)
     return "+".join(lease.replica.scope for lease, _ in parts)
-
-
-def _undo(
-    deps: PlacementDependencies, claimed: Sequence[tuple[Lease, Commit]], attempt: PlacementAttempt
-) -> None:
-    """Give back what was only claimed, and take back what was reserved already."""
-    for lease, commit in claimed:
-        lease.view.give_back(commit.claims)
-    take_back(deps, attempt)
 
 
 def _best(views: Sequence[ClusterView], spec: RequestSpec) -> int:
