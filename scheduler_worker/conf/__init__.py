@@ -43,7 +43,7 @@ from scheduler_worker.service.balancing.settings import BalancingSettings
 from scheduler_worker.service.decisions.settings import DecisionSettings
 from scheduler_worker.service.feed.settings import FeedSettings, ProviderSettings
 from scheduler_worker.service.inventory.settings import HeartbeatSettings, InventorySettings
-from scheduler_worker.service.placement.allocation_candidates import CandidatesSettings
+from scheduler_worker.service.placement.allocation_candidates import AskingSettings
 from scheduler_worker.service.placement.claim_batcher import ClaimSettings
 from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.policies.trust import AttestationService
@@ -109,7 +109,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api: ApiSettings
     claims: ClaimSettings | None
     """None: hosts are not claimed in Placement."""
-    asking: CandidatesSettings
+    asking: AskingSettings
     """How Placement is asked for allocation candidates, where it is read."""
     nova_feed: NovaFeed | None
     """None: hosts do not come from Nova's databases."""
@@ -139,7 +139,7 @@ TABLE = Table(
     state=(StateSettings,),
     cluster_lock=(PlacementLimits,),
     policy_store=(PolicyStoreSettings,),
-    scheduler=(CandidatesSettings, RequestFilterParameters),
+    scheduler=(AskingSettings, RequestFilterParameters),
     filter_scheduler=(
         Options,
         ChoiceParameters,
@@ -289,7 +289,7 @@ def _read(conf: cfg.ConfigOpts) -> Settings:
         balancing=TABLE.read(conf, BalancingSettings, down_after_s=down_after_s),
         asking=TABLE.read(
             conf,
-            CandidatesSettings,
+            AskingSettings,
             workers=conf.nova_feed.placement_connections,
             timeout_s=conf.nova_claims.timeout,
         ),

@@ -55,7 +55,7 @@ _MOST_READ = 8
 """Consumers that are looked up for one question, at most."""
 
 
-class CandidatesSettings(msgspec.Struct, frozen=True, kw_only=True):
+class AskingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How Placement is asked."""
 
     workers: int = 4
@@ -74,7 +74,7 @@ class CandidatesPorts(msgspec.Struct, frozen=True):
     sharing: Sharing
     allocations: Allocations | None = None
     """None: nothing is claimed, so no reservation is in Placement's figures."""
-    settings: CandidatesSettings = CandidatesSettings()
+    settings: AskingSettings = AskingSettings()
 
 
 class AllocationCandidatesClient:

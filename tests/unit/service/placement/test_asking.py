@@ -18,10 +18,7 @@ from scheduler_worker.model.allocation_candidates import (
     SharingProvider,
 )
 from scheduler_worker.model.providers import Inventory
-from scheduler_worker.service.placement.allocation_candidates import (
-    CandidatesPorts,
-    CandidatesSettings,
-)
+from scheduler_worker.service.placement.allocation_candidates import AskingSettings, CandidatesPorts
 from scheduler_worker.service.placement.claims import PlacementPorts
 from tests.support.patience import SOON_S, eventually
 from tests.support.placement_model import PlacementModel
@@ -108,7 +105,7 @@ def scene(*names: str, disk: int = 100, workers: int = 2, **limits: Any) -> tupl
     world = World(
         placement=PlacementPorts(placement, placement),
         asking=CandidatesPorts(
-            placement, Known(placement), placement, settings=CandidatesSettings(workers=workers)
+            placement, Known(placement), placement, settings=AskingSettings(workers=workers)
         ),
         **limits,
     )

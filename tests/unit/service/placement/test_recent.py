@@ -1,7 +1,5 @@
 """Typical durations of the recent past."""
 
-from __future__ import annotations
-
 from scheduler_worker.service.placement.queue import RecentDurations
 
 

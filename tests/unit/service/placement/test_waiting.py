@@ -195,23 +195,26 @@ def test_too_many_waiting_fail_at_once(asking, world):
         waiting.result(SOON_S)
 
 
-def test_a_stop_ends_present_and_future_waits(world, asking):
+@pytest.mark.parametrize("present", [["i2"], []])
+def test_a_stop_ends_present_and_future_waits(world, asking, present):
     world.report(host("a", vcpus=1))
     world.place("i1")
-    waiting = asking.waits("i2")
+    waiting = [asking.waits(each) for each in present]
     world.scheduler.stop_waiting()
-    for each in (waiting, asking.ask("i3")):
+    for each in (*waiting, asking.ask("i3")):
         with pytest.raises(Conflict, match="The worker stops"):
             each.result(SOON_S)
     assert world.scheduler.waiting == 0
 
 
-def test_no_wait_starts_after_the_stop(world, asking):
+def test_a_deadline_before_that_of_the_first_wait_is_kept(asking, world):
     world.report(host("a", vcpus=1))
     world.place("i1")
-    world.scheduler.stop_waiting()
-    with pytest.raises(Conflict, match="The worker stops"):
-        asking.ask("i2").result(SOON_S)
+    first, second = asking.waits("i2"), asking.waits("i3", patience_s=4)
+    world.clock.advance(2)
+    with pytest.raises(NoValidHost):
+        second.result(SOON_S)
+    assert not first.done()
 
 
 def test_a_lost_store_ends_the_wait(world, asking):
