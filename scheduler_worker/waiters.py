@@ -10,21 +10,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-class YieldSlot(Protocol):
-    """Lets a request that only waits do so without its slot."""
-
-    def __call__(self, *, blocks: bool = True) -> AbstractContextManager[None]:
-        """Inside, the request's slot serves others; ``blocks``: the wait occupies a thread."""
-
-
-def keep_slot(*, blocks: bool = True) -> AbstractContextManager[None]:
-    """For callers without slots."""
-    return nullcontext()
+YieldSlot = Callable[[], AbstractContextManager[None]]
+"""Lets a request that only waits do so without its slot: inside, another one is taken."""
+keep_slot: YieldSlot = nullcontext
+"""For callers without slots."""
 
 
 class Waiter:
@@ -37,7 +31,7 @@ class Waiter:
         self._has_ended = False
         self._resume: Callable[[], None] | None = None
 
-    def __await__(self) -> Generator[Waiter, None, None]:
+    def __await__(self) -> Generator[Waiter, None, Any]:
         """Suspend even if it has ended: others that are ready run first."""
         yield self
 

@@ -42,8 +42,8 @@ from scheduler_worker.service.balancing.settings import BalancingSettings
 from scheduler_worker.service.decisions.settings import DecisionSettings
 from scheduler_worker.service.feed.settings import FeedSettings, ProviderSettings
 from scheduler_worker.service.inventory.settings import HeartbeatSettings, InventorySettings
-from scheduler_worker.service.placement.asking import AskingSettings
-from scheduler_worker.service.placement.claim_pool import ClaimSettings
+from scheduler_worker.service.placement.allocation_candidates import AskingSettings
+from scheduler_worker.service.placement.claim_batcher import ClaimSettings
 from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.policies.trust import AttestationService
 from scheduler_worker.service.simulation.settings import DryRunSettings

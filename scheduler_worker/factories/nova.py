@@ -18,9 +18,9 @@ from scheduler_worker.service.feed.look import Looker
 from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.services import LONGEST_S, ServiceCheck
 from scheduler_worker.service.inventory.inventory import Inventory
-from scheduler_worker.service.placement.asking import AskingPorts
-from scheduler_worker.service.placement.claiming import PlacementPorts
-from scheduler_worker.service.placement.freshness import Freshness
+from scheduler_worker.service.placement.allocation_candidates import CandidatesPorts
+from scheduler_worker.service.placement.claims import PlacementPorts
+from scheduler_worker.service.placement.refresh import RefreshBarrier
 from scheduler_worker.service.placement.verifying import VerifyingPorts
 from scheduler_worker.service.state.replica import Fleet
 
@@ -51,7 +51,7 @@ def open_placement(
 
 def open_asking(
     conf: Configuration, settings: Settings, providers: ProviderFeed | None
-) -> AskingPorts | None:
+) -> CandidatesPorts | None:
     """What asking for allocation candidates needs; None: Placement is not read.
 
     Connects to nothing. Raises ConfigError where ``[placement]`` does not suffice.
@@ -62,7 +62,7 @@ def open_asking(
     from scheduler_worker.backends.placement.candidates import AllocationCandidatesSource
     from scheduler_worker.backends.placement.claiming import PlacementAllocations
 
-    return AskingPorts(
+    return CandidatesPorts(
         AllocationCandidatesSource(session),
         providers.sharing,
         PlacementAllocations(session) if settings.claims is not None else None,
@@ -116,7 +116,7 @@ class FeedParts(NamedTuple):
     """None: Placement is not read."""
     looker: Looker | None
     """Looks again for requests that no host passes."""
-    freshness: Freshness | None
+    freshness: RefreshBarrier | None
     """What decisions ask of the feed."""
     verifying: VerifyingPorts | None
     """What compares chosen hosts with where they are from."""
@@ -171,7 +171,7 @@ def build_feed(
         open_nova_databases(quick), fleet, inventory.update_hosts, clock, nova.feed
     )
     looker = Looker(feeder, providers, fleet.store, clock, observer)
-    freshness = Freshness(
+    freshness = RefreshBarrier(
         feeder,
         fleet.store,
         clock,

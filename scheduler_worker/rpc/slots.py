@@ -7,7 +7,7 @@ import inspect
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,8 +29,7 @@ class _Step(NamedTuple):
 class Slots:
     """Runs work in daemon threads, at most ``count`` at a time, in FIFO order.
 
-    Work may be a coroutine: while it is suspended, its thread does other work. Work that blocks
-    for long may :meth:`yield_slot`: then other work is done in its place.
+    Work may be a coroutine: while it is suspended, its thread does other work.
 
     No thread is woken while another runs, which will take the next work when
     it is done: threads that compete for one interpreter cost more than they achieve. Whoever
@@ -43,13 +42,11 @@ class Slots:
         self._stuck_after_s = stuck_after_s
         self._changed = threading.Condition()
         self._queue: deque[_Step] = deque()
-        self._allowed = count
-        """How many threads may run: one for each slot, and one for each that yielded its slot."""
+        self._count = count
         self._threads = 0
         self._idle = 0
         self._woken = 0
         """How many of the idle threads were woken and have not run yet."""
-        self._yielded = 0
         self._suspended = 0
         self._started = 0
         self._taken = self._taken_before = 0
@@ -70,24 +67,6 @@ class Slots:
             self._put(_Step(begin, future))
         return future
 
-    @contextlib.contextmanager
-    def yield_slot(self) -> Iterator[None]:
-        """Inside, the caller's slot serves other work.
-
-        Afterwards the caller goes on at once; the surplus thread ends after its current work.
-        """
-        with self._changed:
-            self._allowed += 1
-            self._yielded += 1
-            self._wake_or_start()
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._allowed -= 1
-                self._yielded -= 1
-                self._changed.notify()
-
     def ensure_progress(self) -> bool:
         """Wake another thread if none has taken work since the last call.
 
@@ -107,7 +86,7 @@ class Slots:
 
     @property
     def running(self) -> int:
-        """How many pieces of work have begun, including suspended ones and those that yielded."""
+        """How many pieces of work have begun, including suspended ones."""
         return self._threads - self._idle + self._suspended
 
     def stuck(self) -> str | None:
@@ -145,7 +124,7 @@ class Slots:
         if self._idle > self._woken:
             self._woken += 1
             self._changed.notify()
-        elif self._threads < self._allowed:
+        elif self._threads < self._count:
             self._threads += 1
             self._started += 1
             name = f"{self._name}-{self._started}"
@@ -153,8 +132,8 @@ class Slots:
 
     @property
     def _active(self) -> int:
-        """How many threads run, or were woken, without those that yielded their slots."""
-        return self._threads - self._idle + self._woken - self._yielded
+        """How many threads run, or were woken."""
+        return self._threads - self._idle + self._woken
 
     # In a thread
 
@@ -197,18 +176,16 @@ class Slots:
             self._put(_Step(partial(self._go_on, coroutine, future)))
 
     def _next(self) -> _Step | None:
-        """The next step, or None when this thread is surplus."""
+        """The next step, or None after a shutdown."""
         with self._changed:
-            while self._threads <= self._allowed:
-                if self._queue:
-                    self._taken += 1
-                    return self._queue.popleft()
-                if self._closed:
-                    break
+            while not self._queue and not self._closed:
                 self._idle += 1
                 self._changed.wait()
                 self._idle -= 1
                 self._woken = max(0, self._woken - 1)
+            if self._queue:
+                self._taken += 1
+                return self._queue.popleft()
             self._threads -= 1
             self._changed.notify_all()
             return None

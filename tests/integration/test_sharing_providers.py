@@ -22,8 +22,8 @@ from scheduler_worker.scheduling.prefilters.candidates_query import queries
 from scheduler_worker.scheduling.prefilters.needs import needs_of
 from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.settings import ProviderSettings
-from scheduler_worker.service.placement.asking import AskingPorts
-from scheduler_worker.service.placement.claiming import PlacementPorts
+from scheduler_worker.service.placement.allocation_candidates import CandidatesPorts
+from scheduler_worker.service.placement.claims import PlacementPorts
 from scheduler_worker.service.state.replica import Fleet
 from tests.support.clock import ManualClock
 from tests.support.placement_server import Cloud, PlacementServer
@@ -104,7 +104,7 @@ class Scene:
             clock=self.clock,
             state=world.state,
             placement=PlacementPorts(self.allocations, feed),
-            asking=AskingPorts(self.source, feed.sharing, self.allocations),
+            asking=CandidatesPorts(self.source, feed.sharing, self.allocations),
             wait_timeout_s=0.0,
         )
 

@@ -5,8 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_worker.service.state.routing import Routing
-from scheduler_worker.service.state.trace import RequestTrace
+from scheduler_worker.service.state.attempt import PlacementAttempt
 from scheduler_worker.service.state.waiting_list import QueuedRequest, WaitingList
 from tests.support.services import request
 
@@ -24,8 +23,8 @@ arrivals = st.lists(
 
 
 def queued(arrived_s: float, priority_boost_s: float = 0.0) -> QueuedRequest:
-    trace = RequestTrace(REQUEST, arrived_s)
-    return QueuedRequest(trace, Routing(), deadline_s=0.0, priority_boost_s=priority_boost_s)
+    attempt = PlacementAttempt(REQUEST, arrived_s)
+    return QueuedRequest(attempt, deadline_s=0.0, priority_boost_s=priority_boost_s)
 
 
 @given(arrivals, st.integers(1, 4))

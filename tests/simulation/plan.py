@@ -321,7 +321,7 @@ _MODULES = (
         "service.placement.queue",
         "service.placement.lease",
         "service.state.replica",
-        "service.placement.waiting",
+        "service.state.waits",
     ),
     *(
         "service.state.intents",

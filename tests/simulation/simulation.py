@@ -21,7 +21,7 @@ from scheduler_worker.backends.redis.nodes import Script
 from scheduler_worker.ports import Change
 from scheduler_worker.rpc import dispatcher
 from scheduler_worker.rpc.serving import server
-from scheduler_worker.service.placement import reserving
+from scheduler_worker.service.placement import deciding
 from scheduler_worker.service.state import moves
 from tests.simulation import plan as plans
 from tests.simulation.broker import Broker, Loop
@@ -228,7 +228,7 @@ def _staged(machine: Machine, history: History) -> Iterator[None]:
         (server, "Loop", partial(Loop, machine)),
         (server, "TICK_S", 10.0),
         (dispatcher, "inspect", INSPECT),
-        (reserving, "ClusterQueue", partial(ObservedQueue, history, machine)),
+        (deciding, "ClusterQueue", partial(ObservedQueue, history, machine)),
         (connection, "_script", lambda name: _script(read, name)),
         (connection, "open_nodes", lambda *_, **__: None),
         (engine, "unique_hex", lambda: f"#{next(numbers)}"),

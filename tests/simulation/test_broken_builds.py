@@ -21,11 +21,11 @@ from scheduler_worker.rpc.serving.deliveries import DeliveryTracker
 from scheduler_worker.scheduling import absorption
 from scheduler_worker.service.inventory import reports
 from scheduler_worker.service.inventory.reports import HostReports
-from scheduler_worker.service.placement import lease, multi_cluster
+from scheduler_worker.service.placement import lease, scheduler
 from scheduler_worker.service.placement.lease import Lease
 from scheduler_worker.service.placement.queue import ClusterQueue
-from scheduler_worker.service.placement.reserving import Reserving
-from scheduler_worker.service.placement.waiting import CapacityWaiters
+from scheduler_worker.service.placement.scheduler import Scheduler
+from scheduler_worker.service.placement.waiting import CapacityWaits
 from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.intents import PlacementIntents
 from scheduler_worker.service.state.replica import Replica
@@ -247,7 +247,7 @@ def test_reservations_that_a_repeated_request_does_not_find(broken, found_out):
 
 
 def test_placement_intents_that_are_not_exclusive(broken, found_out):
-    broken(PlacementIntents, "declare", lambda self, store, intents, **_: [True] * len(intents))
+    broken(PlacementIntents, "declare", lambda self, intents, now_s: [True] * len(intents))
     assert found_out("was reserved for it", has_several_clusters, seed=27)
 
 
@@ -282,28 +282,24 @@ def test_older_changes_that_are_applied(rebuilt, found_out):
 
 
 def test_clusters_that_keep_a_part_of_a_request_that_failed(broken, found_out):
-    def undo(deps, claimed, routing):
-        for each, placement in claimed:
-            each.view.give_back(placement.claims)
-
-    broken(multi_cluster, "_undo", undo)
+    broken(scheduler, "take_back", lambda deps, attempt: set())
     assert found_out("is reserved for it", has_several_clusters, decides_in_s=0.2, seed=682)
 
 
 def test_a_wait_whose_timeout_restarts_with_every_attempt(rebuilt, found_out):
-    rebuilt(Reserving, "_select", "if wait_until_s is None:", "if True:")
+    rebuilt(Scheduler, "_refused", "if life.wait_until_s is None:", "if True:")
     assert found_out("waited", is_calm, wait_timeout_s=1.0, decides_in_s=0.0, seed=461)
 
 
 def test_waits_that_a_stop_does_not_end(broken, found_out):
-    broken(CapacityWaiters, "close", lambda _: None)
+    broken(CapacityWaits, "close", lambda _: None)
     assert found_out("did not finish", lambda plan: plan.breaks() == {Drain}, seed=8759)
 
 
 def test_a_request_that_is_decided_after_its_deadline(rebuilt, found_out):
-    overdue = "queued.deadline_s <= now_s or trace.caller_deadline_s <= ready_s"
-    rebuilt(ClusterQueue, "_decide_all", overdue, "False")
-    rebuilt(ClusterQueue, "_split_late", "each.queued.trace.caller_deadline_s <= ready_s", "False")
+    late = "attempt.caller_deadline_s <= ready_s"
+    rebuilt(ClusterQueue, "_decide_all", f"queued.deadline_s <= now_s or {late}", "False")
+    rebuilt(ClusterQueue, "_split_late", f"each.queued.{late}", "False")
     assert found_out("after its caller had gone", decides_slowly, seed=17)
 
 

@@ -254,7 +254,7 @@ class ObservedQueue(ClusterQueue):
 
 def _ranked(requests: Iterable[QueuedRequest]) -> list[tuple[str, float]]:
     return [
-        (each.trace.request.request_id, each.trace.arrived_s - each.priority_boost_s)
+        (each.attempt.request.request_id, each.attempt.arrived_s - each.priority_boost_s)
         for each in requests
     ]
 

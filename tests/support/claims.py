@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler_worker.service.placement.claiming import PlacementPorts
+from scheduler_worker.service.placement.claims import PlacementPorts
 from tests.support.placement_model import PlacementModel
 from tests.support.services import World, host
 

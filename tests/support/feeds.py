@@ -23,7 +23,7 @@ from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.ports import HostSource
 from scheduler_worker.service.feed.feeder import Feeder
 from scheduler_worker.service.feed.settings import FeedSettings
-from scheduler_worker.service.placement.freshness import Freshness
+from scheduler_worker.service.placement.refresh import RefreshBarrier
 from tests.support.observers import CountingObserver
 from tests.support.services import World
 
@@ -168,9 +168,9 @@ class HangingOutline(SameThread):
 
 def freshness(
     world: World, fed: Feeder, *, ready_timeout_s: float = 0.0, look_timeout_s: float = 0.0
-) -> Freshness:
+) -> RefreshBarrier:
     """What the decisions of this world ask of a feeder; they wait for nothing unless told to."""
-    return Freshness(
+    return RefreshBarrier(
         fed,
         world.state,
         world.clock,

@@ -34,10 +34,10 @@ from scheduler_worker.service.balancing.administration import BalancingAdministr
 from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.inventory.reports import DefaultRatios
-from scheduler_worker.service.placement.asking import AskingPorts
-from scheduler_worker.service.placement.claiming import PlacementPorts
+from scheduler_worker.service.placement.allocation_candidates import CandidatesPorts
+from scheduler_worker.service.placement.claims import PlacementPorts
 from scheduler_worker.service.placement.dependencies import PlacementLimits
-from scheduler_worker.service.placement.freshness import Freshness
+from scheduler_worker.service.placement.refresh import RefreshBarrier
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.placement.verifying import VerifyingPorts
 from scheduler_worker.service.policies.pipelines import Pipelines
@@ -73,7 +73,7 @@ class World:
         options: Options | None = None,
         filters: tuple[type[Filter], ...] = FILTERS,
         placement: PlacementPorts | None = None,
-        asking: AskingPorts | None = None,
+        asking: CandidatesPorts | None = None,
         **limits: Any,
     ) -> None:
         self.clock = clock or ManualClock()
@@ -123,7 +123,7 @@ class World:
 
     def feed(
         self,
-        freshness: Freshness | None = None,
+        freshness: RefreshBarrier | None = None,
         observer: Observer | None = None,
         verifying: VerifyingPorts | None = None,
     ) -> None:

@@ -16,8 +16,10 @@ from typing import Any
 from bench import processes
 from bench.claims import SPEC, load
 from bench.table import middle, percentile, show
+from scheduler_worker.service.placement.scheduler import LifeStage
 
 TRAIT = "CUSTOM_X"
+VERIFYING = (LifeStage.BEGIN_VERIFYING, LifeStage.VERIFY)
 REQUESTS = {
     "plain": SPEC,
     "with a trait": {
@@ -54,11 +56,13 @@ def _compared(
     clients: int,
     arguments: argparse.Namespace,
 ) -> list[dict]:
-    verifying = worker.scheduler._verifying
+    stages = worker.scheduler._stages
     ways: dict[str, list[dict]] = {"no": [], "yes": []}
     for _ in range(arguments.rounds):
         for way, rounds in ways.items():
-            worker.scheduler._verifying = verifying if way == "yes" else None
+            worker.scheduler._stages = [
+                each for each in stages if way == "yes" or each[0] not in VERIFYING
+            ]
             before = {each: processes.family_cpu_s(pid) for each, pid in pids.items()}
             own_s = time.process_time()
             times_s, _ = load(worker.scheduler, clients, arguments.seconds, spec, ALTERNATES)

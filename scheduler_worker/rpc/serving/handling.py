@@ -277,14 +277,13 @@ class MessageHandler:
         )
 
     @contextlib.contextmanager
-    def _yield_slot(self, *, blocks: bool = True) -> Iterator[None]:
-        """Inside, the slot serves other messages, and one message more is taken."""
-        with self._slots.yield_slot() if blocks else contextlib.nullcontext():
-            self._loop.call_soon(self._extra_consumers.open)
-            try:
-                yield
-            finally:
-                self._loop.call_soon(self._extra_consumers.close)
+    def _yield_slot(self) -> Iterator[None]:
+        """Inside, one message more is taken; a handler that waits needs no thread."""
+        self._loop.call_soon(self._extra_consumers.open)
+        try:
+            yield
+        finally:
+            self._loop.call_soon(self._extra_consumers.close)
 
     # 4. Answered
 

@@ -14,10 +14,10 @@ from scheduler_worker.scheduling.capacity import Measurement, Steps, of_cluster,
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.scheduling.prefilters.hosts import gives_below_root
 from scheduler_worker.scheduling.prefilters.needs import needs_of
-from scheduler_worker.service.placement.asking import concerns
+from scheduler_worker.service.placement.allocation_candidates import concerns
 from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.state.attempt import CLUSTER_HINT
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-from scheduler_worker.service.state.routing import CLUSTER_HINT
 from scheduler_worker.service.state.white_list import narrowed
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -11,7 +11,7 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.options import Opt
 from scheduler_worker.ports import Clock, ClusterLock, LockGrant
 from scheduler_worker.service.policies.pipelines import Pipelines
-from scheduler_worker.service.state.intents import Intent, PlacementIntents
+from scheduler_worker.service.state.intents import PlacementIntents
 from scheduler_worker.service.state.moves import Moves
 from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.service.state.writing import Writer
@@ -67,7 +67,7 @@ class PlacementLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def intent_ttl_s(self) -> float:
-        """Longer than a request takes from reading all clusters to its commit in one."""
+        """Of placement intents."""
         return self.acquire_timeout_s + 2 * self.hold_timeout_s
 
 
@@ -90,11 +90,3 @@ class PlacementDependencies(NamedTuple):
         """Seconds since the lock was granted."""
         granted_s = grant.ends_at_s - self.limits.hold_timeout_s
         return max(0.0, self.clock.monotonic_s() - granted_s)
-
-    def declare(self, intents: Sequence[Intent], now_s: float) -> list[bool]:
-        """Declare placement intents as of the store's time ``now_s``.
-
-        Returns and raises as :meth:`PlacementIntents.declare` does.
-        """
-        until_s = now_s + self.limits.intent_ttl_s
-        return self.placement_intents.declare(self.fleet.store, intents, until_s=until_s)

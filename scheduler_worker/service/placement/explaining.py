@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from scheduler_worker.errors import BackendError, NoValidHost
-from scheduler_worker.model.decisions import Explanation
-from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.service.placement.asking import Asking
-from scheduler_worker.service.placement.candidates import ClusterChoice
+from scheduler_worker.model.decisions import Diagnosis, Explanation
+from scheduler_worker.scheduling.explain import explain
+from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
+from scheduler_worker.service.placement.allocation_candidates import AllocationCandidatesClient
+from scheduler_worker.service.placement.candidates import ClusterChoice, refusal
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
-from scheduler_worker.service.placement.explanations import explain_request
-from scheduler_worker.service.placement.freshness import Freshness
 from scheduler_worker.service.placement.lease import ClusterView
-from scheduler_worker.service.state.replica import ClusterReplica
+from scheduler_worker.service.placement.refresh import RefreshBarrier
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.state.seeded_random import random_source
+from scheduler_worker.service.state.white_list import narrowed
 from scheduler_worker.waiters import complete
 
 _EXPLAINED_IN_S = 10.0
@@ -38,25 +40,34 @@ class Explaining(NamedTuple):
 
     deps: PlacementDependencies
     choice: ClusterChoice
-    asking: Asking | None
-    freshness: Freshness | None
+    candidates: AllocationCandidatesClient | None
+    barrier: RefreshBarrier | None
 
-    def explain(self, request: Request, *, hosts: Sequence[str], limit: int) -> Explanation:
-        """Why hosts would be chosen or not, as :func:`explain_request` describes."""
+    def explain(
+        self, request: Request, *, hosts: Sequence[str] = (), limit: int = 100
+    ) -> Explanation:
+        """Why the hosts of each cluster would be chosen or not; reserves nothing.
+
+        ``hosts`` restricts the verdicts to these hosts; ``limit`` is the most verdicts per cluster.
+
+        Raises:
+            RequestError: the request names a cluster that does not exist.
+            StateUnavailable: the store cannot be reached.
+        """
         request, why = self._asked(request)
-        found = explain_request(self.deps, self.choice, request, hosts=hosts, limit=limit)
-        return msgspec.structs.replace(found, reason=why) if why else found
+        explanation = self._explained(request, hosts, limit)
+        return msgspec.structs.replace(explanation, reason=why) if why else explanation
 
     def rehearse(self, request: Request, *, limit: int) -> Rehearsal:
         """Decide as for a request that a single cluster takes whole; takes no lock of the store.
 
         ``limit`` is the most verdicts that the explanation has for each cluster. Raises NoValidHost
-        where it cannot be decided now, and as :func:`explain_request`.
+        where it cannot be decided now, and as :meth:`explain`.
         """
         request, why = self._asked(request)
         if why:
             raise NoValidHost(why)
-        explanation = explain_request(self.deps, self.choice, request, limit=limit)
+        explanation = self._explained(request, (), limit)
         eligible = {each.scope: each for each in self.choice.eligible(request)}
         clusters = [eligible[name] for name in explanation.clusters if name in eligible]
         return Rehearsal(self._hosts(clusters, request), explanation)
@@ -77,12 +88,65 @@ class Explaining(NamedTuple):
         """The request with Placement's answer where it has to be asked; and why it must not be
         decided now, None: it may.
         """
-        why = self.freshness.unready() if self.freshness else None
-        if not why and self.asking is not None:
+        why = self.barrier.feed.unready() if self.barrier else None
+        if not why and self.candidates is not None:
             self.choice.refresh_globals()
             until_s = self.deps.clock.monotonic_s() + _EXPLAINED_IN_S
             try:
-                request = complete(self.asking.ask(request, until_s, explains=True))
+                request = complete(self.candidates.ask(request, until_s, explains=True))
             except BackendError as error:
                 why = str(error)
         return request, why
+
+    def _explained(self, request: Request, hosts: Sequence[str], limit: int) -> Explanation:
+        self.deps.fleet.refresh_globals()
+        eligible = self.choice.eligible(request)
+        preferred = self.choice.candidates(eligible, request).clusters
+        diagnoses = {
+            replica.scope: self._diagnosis(replica, request, hosts, limit)
+            for replica in dict.fromkeys((*preferred, *eligible))
+        }
+        is_refused = all(each.chosen is None for each in diagnoses.values())
+        refused = refusal(NoValidHost(NOT_ENOUGH_HOSTS), eligible, request.spec)
+        return Explanation(
+            clusters=diagnoses,
+            reason=refused.reason if is_refused else None,
+            not_found=_not_found(self.deps.fleet, hosts, diagnoses.keys()),
+        )
+
+    def _diagnosis(
+        self, replica: ClusterReplica, request: Request, hosts: Sequence[str], limit: int
+    ) -> Diagnosis:
+        with replica.lock:
+            replica.refresh(self.deps.fleet.store)
+            return explain(
+                self.deps.pipelines().of(replica),
+                self.deps.fleet.prepare(replica),
+                narrowed(replica, request),
+                random_source(request),
+                only=hosts,
+                limit=limit,
+            )
+
+
+def _not_found(fleet: Fleet, hosts: Sequence[str], explained: Container[str]) -> dict[str, str]:
+    """Host name -> why the explanation has no verdict on it."""
+    clusters: dict[str, str] = {}
+    similar: dict[str, str] = {}
+    for replica in fleet.clusters() if hosts else ():
+        with replica.lock:
+            if replica.scope not in explained:
+                replica.refresh(fleet.store)
+            for record in replica.table.records:
+                clusters[record.host] = replica.scope
+                names = record.host.lower(), record.nodename.lower()
+                similar |= dict.fromkeys(names, record.host)
+    found: dict[str, str] = {}
+    for host in hosts:
+        cluster, other = clusters.get(host), similar.get(host.lower())
+        if cluster is None:
+            found[host] = "no host of this name has reported, or it was removed"
+            found[host] += f"; did you mean {other}?" if other else ""
+        elif cluster not in explained:
+            found[host] = f"is in cluster {cluster}, and the request names another"
+    return found

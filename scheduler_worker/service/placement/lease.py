@@ -7,7 +7,9 @@ reservations under the fencing token, or gives them back. Callers hold the repli
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -21,10 +23,14 @@ from scheduler_worker.ports import Guard, LockGrant, Seen, Transaction
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.state import records, reservations
+from scheduler_worker.service.state.attempt import PlacementAttempt
 from scheduler_worker.service.state.idempotency import given_up, reserved_rows
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.service.state.seeded_random import random_source
 from scheduler_worker.service.state.white_list import narrowed
+from scheduler_worker.service.state.writing import WritePlan
+
+LOG = logging.getLogger(__name__)
 
 
 class ClusterView(NamedTuple):
@@ -85,7 +91,7 @@ class ClusterView(NamedTuple):
                 self.table.consume(stored)
 
 
-class Placement(NamedTuple):
+class Commit(NamedTuple):
     """What is written for one decision, all of it or nothing."""
 
     claims: Sequence[Claim]
@@ -161,12 +167,12 @@ class Lease:
         """Whether to stop deciding: the second half of a lease is left for the commit."""
         return self._deps.clock.monotonic_s() > self.half_over_at_s
 
-    def placement(self, request: Request, claims: Sequence[Claim]) -> Placement:
+    def planned(self, request: Request, claims: Sequence[Claim]) -> Commit:
         """What is to be written for a request with these claims."""
         ended = self._given_up(request, claims)
         claimed = {claim.instance_uuid for claim in claims}
         if claimed.issuperset(request.instance_uuids):
-            return Placement(claims, given_up=ended)
+            return Commit(claims, given_up=ended)
         ids = {
             reservation_id(uuid, self.view.table.records[row].uuid)
             for uuid, row in self.view.reserved(request).items()
@@ -176,17 +182,17 @@ class Lease:
             self.replica.reservations[each].repeated(request.request_id)
             for each in sorted(ids & self.replica.reservations.keys())
         ]
-        return Placement(claims, found, ended)
+        return Commit(claims, found, ended)
 
-    def refusal(self, request: Request) -> Placement:
+    def refusal(self, request: Request) -> Commit:
         """What is written for a request that no host passes: also that the policy is in force."""
-        return Placement((), given_up=self._given_up(request))
+        return Commit((), given_up=self._given_up(request))
 
-    def commit(self, placements: Sequence[Placement], *, keep: bool = False) -> list[bool]:
-        """Write each placement whole, or give its claims back; then hand the lock on.
+    def commit(self, commits: Sequence[Commit], *, keep: bool = False) -> list[bool]:
+        """Write each commit whole, or give its claims back; then hand the lock on.
 
         With ``keep``, and if no other worker waits for the lock, the lease has not :attr:`ended`
-        afterwards. Returns for each placement whether it was applied. Raises as
+        afterwards. Returns for each commit whether it was applied. Raises as
         :meth:`ClusterLock.commit` does; then all claims are given back.
         """
         now_s = self._store_time_s()
@@ -195,7 +201,7 @@ class Lease:
                 *(self._reservation(claim, now_s) for claim in each.claims),
                 *(self._renewed(reservation, now_s) for reservation in each.repeated),
             ]
-            for each in placements
+            for each in commits
         ]
         transactions = [
             Transaction(
@@ -208,19 +214,19 @@ class Lease:
                     *reservations.guards(self.replica, (*each.repeated, *each.given_up)),
                 ],
             )
-            for each, some in zip(placements, made, strict=True)
+            for each, some in zip(commits, made, strict=True)
         ]
         keep_at = self.replica.seen.version if keep and not self.is_half_over() else None
         try:
             written = self._deps.lock.commit(self.grant, transactions, keep_at=keep_at)
         except BaseException as error:
-            for each in placements:
+            for each in commits:
                 self.view.give_back(each.claims)
             if isinstance(error, StaleFencingToken):
                 self._deps.observer.count(events.COMMITS_FENCED, self.replica.scope)
                 self._end()
             raise
-        for each, some, applied in zip(placements, made, written.applied, strict=True):
+        for each, some, applied in zip(commits, made, written.applied, strict=True):
             if applied:
                 self.replica.keep_all(some, written.version)
                 self._release(each.given_up)
@@ -240,17 +246,11 @@ class Lease:
         """The reservations of claims that were committed just now."""
         return [self.replica.reservations[each.id] for each in claims]
 
-    def release(self) -> None:
-        """Hand the lock on without writing. Raises StateUnavailable."""
-        if not self.ended:
-            self._deps.lock.release(self.grant)
-            self._end()
-
     def release_quietly(self) -> None:
-        """Release; if the store cannot be reached, let the lease expire."""
-        with contextlib.suppress(SchedulerWorkerError):
-            self.release()
+        """Hand the lock on without writing; if the store is away, let the lease expire."""
         if not self.ended:
+            with contextlib.suppress(SchedulerWorkerError):
+                self._deps.lock.release(self.grant)
             self._end()
 
     def _end(self) -> None:
@@ -306,3 +306,35 @@ class Lease:
     def _store_time_s(self) -> float:
         """The store's clock now: its time at the grant plus what has passed since."""
         return self.grant.changes.now_s + self.held_s()
+
+
+def take_back(deps: PlacementDependencies, attempt: PlacementAttempt) -> set[str]:
+    """Delete the reservations that were committed in each cluster, if they are still the same.
+
+    A reservation that was answered to another request since, or announced, stays. If the store
+    cannot be reached the reservations expire. Returns the ids of those that were deleted.
+    """
+    deleted: set[str] = set()
+    while attempt.reserved:
+        cluster, made = attempt.reserved.popitem()
+        replica = deps.fleet.cluster(cluster)
+        planned: dict[str, bool] = {}
+        try:
+            deps.writer.write(replica, made, partial(_deletion, replica, planned))
+            deleted |= {each for each, is_ours in planned.items() if is_ours}
+        except SchedulerWorkerError as error:
+            LOG.warning(
+                "Reservations in cluster %s could not be taken back and will expire: %s",
+                cluster,
+                error,
+            )
+    return deleted
+
+
+def _deletion(
+    replica: ClusterReplica, planned: dict[str, bool], made: Reservation, _now_s: float
+) -> WritePlan | None:
+    """Also notes in ``planned`` whether the reservation is deleted."""
+    plan = reservations.taken_back(replica, made)
+    planned[made.id] = plan is not None
+    return plan

@@ -29,21 +29,18 @@ from scheduler_worker.scheduling.pipeline import (
     Request,
     with_group_host,
 )
-from scheduler_worker.service.placement.cluster_order import in_order
+from scheduler_worker.service.placement.candidates import in_order
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
-from scheduler_worker.service.placement.give_back import take_back
-from scheduler_worker.service.placement.lease import ClusterView, Lease, Placement
+from scheduler_worker.service.placement.lease import ClusterView, Lease
+from scheduler_worker.service.state.attempt import PlacementAttempt
 from scheduler_worker.service.state.intents import DecidedElsewhere, Intent
 from scheduler_worker.service.state.replica import ClusterReplica
-from scheduler_worker.service.state.routing import Routing
-from scheduler_worker.service.state.trace import RequestTrace
 
 
 def place(
     deps: PlacementDependencies,
     replicas: Sequence[ClusterReplica],
-    trace: RequestTrace,
-    routing: Routing,
+    attempt: PlacementAttempt,
     *,
     deadline_s: float,
 ) -> Decision:
@@ -53,32 +50,33 @@ def place(
         NoValidHost: not every instance has a host, even over all clusters together.
         DecidedElsewhere: another copy of the request was faster.
         DeadlineExceeded: the caller no longer waits; nothing is reserved.
-        ClusterLockTimeout, Conflict, StateUnavailable: nothing stays reserved; try again.
+        ClusterLockTimeout, Conflict, StateUnavailable: try again; ``attempt.reserved`` has what is
+            to be taken back.
     """
-    trace.queued(None, deps.clock.monotonic_s())
+    attempt.queued(None, deps.clock.monotonic_s())
     in_order_of_names = sorted(replicas, key=lambda each: each.scope)
     with contextlib.ExitStack() as held:
         leases = _acquire(deps, in_order_of_names, held, deadline_s)
         for lease in leases:
             held.enter_context(lease.replica.lock)
             lease.open()
-        trace.attempted(leases[-1].grant.token.number, deps.clock.monotonic_s())
-        _check_that_none_moved(leases, trace.request, routing)
-        homes = deps.placement_intents.read(deps.fleet.store, trace.request.instance_uuids, routing)
+        attempt.attempted(leases[-1].grant.token.number, deps.clock.monotonic_s())
+        _check_that_none_moved(leases, attempt)
+        homes = deps.placement_intents.read(attempt.request.instance_uuids, attempt.declared)
         try:
-            decision = decide([each.view for each in leases], trace.request, homes)
+            decision = decide([each.view for each in leases], attempt.request, homes)
         except NoValidHost:
-            routing.refused_at.update(
+            attempt.refused_at.update(
                 {each.replica.scope: each.replica.capacity_version for each in leases}
             )
             raise
-        if deps.clock.monotonic_s() >= trace.caller_deadline_s:
+        if deps.clock.monotonic_s() >= attempt.caller_deadline_s:
             give_back([each.view for each in leases], decision.claims)
             raise DeadlineExceeded("The request was decided when its caller no longer waited.")
-        _declare(deps, leases, routing, decision)
+        _declare(deps, leases, attempt, decision)
         begun_s = deps.clock.monotonic_s()
-        trace.cluster = _commit(deps, leases, trace.request, routing, decision)
-        trace.committed(begun_s, deps.clock.monotonic_s(), leases[0].held_s())
+        attempt.cluster = _commit(leases, attempt, decision)
+        attempt.committed(begun_s, deps.clock.monotonic_s(), leases[0].held_s())
         return decision
 
 
@@ -166,16 +164,19 @@ def _acquire(
             return leases
 
 
-def _check_that_none_moved(leases: Sequence[Lease], request: Request, routing: Routing) -> None:
+def _check_that_none_moved(leases: Sequence[Lease], attempt: PlacementAttempt) -> None:
     """Raise DecidedElsewhere if an instance with a reservation may have left with its host."""
-    kept = {uuid for lease in leases for uuid in lease.view.reserved(request)}
-    missing = [uuid for uuid in request.instance_uuids if uuid not in kept]
-    if any(lease.replica.has_lost(missing, routing.moves_seen) for lease in leases):
+    kept = {uuid for lease in leases for uuid in lease.view.reserved(attempt.request)}
+    missing = [uuid for uuid in attempt.request.instance_uuids if uuid not in kept]
+    if any(lease.replica.has_lost(missing, attempt.moves_seen) for lease in leases):
         raise DecidedElsewhere
 
 
 def _declare(
-    deps: PlacementDependencies, leases: Sequence[Lease], routing: Routing, decision: Decision
+    deps: PlacementDependencies,
+    leases: Sequence[Lease],
+    attempt: PlacementAttempt,
+    decision: Decision,
 ) -> None:
     """Declare where the instances go; gives the claims back when another copy was faster."""
     views = [lease.view for lease in leases]
@@ -186,7 +187,9 @@ def _declare(
     }
     is_declared = False
     try:
-        [is_declared] = deps.declare([Intent(routing, homes)], views[0].table.now_s)
+        [is_declared] = deps.placement_intents.declare(
+            [Intent(attempt.declared, homes)], views[0].table.now_s
+        )
     finally:
         if not is_declared:
             give_back(views, decision.claims)
@@ -195,46 +198,36 @@ def _declare(
 
 
 def _commit(
-    deps: PlacementDependencies,
     leases: Sequence[Lease],
-    request: Request,
-    routing: Routing,
+    attempt: PlacementAttempt,
     decision: Decision,
 ) -> str:
     """Reserve the claims in every cluster and return the clusters' names, joined by ``+``.
 
-    Clusters may be on different servers, so there is no commit over several: when one refuses, the
-    reservations in those before it are taken back.
+    Clusters may be on different servers, so there is no commit over several: when one refuses,
+    whoever asked takes back the reservations in those before it, which the attempt has.
     """
     parts = [
-        (lease, placement)
+        (lease, commit)
         for lease in leases
-        if any(placement := lease.placement(request, _of(lease.view, decision.claims)))
+        if any(commit := lease.planned(attempt.request, _of(lease.view, decision.claims)))
     ]
-    for at, (lease, placement) in enumerate(parts):
+    for at, (lease, commit) in enumerate(parts):
         applied, failure = False, None
         try:
-            [applied] = lease.commit([placement])
+            [applied] = lease.commit([commit])
         except SchedulerWorkerError as error:
             failure = error
         finally:
             if not applied:
-                _undo(deps, parts[at + 1 :], routing)
+                for other, unwritten in parts[at + 1 :]:
+                    other.view.give_back(unwritten.claims)
         if isinstance(failure, StateUnavailable):
             raise failure
         if not applied:
             raise Conflict("A host changed while several clusters were decided; try again.")
-        routing.committed[lease.replica.scope] = lease.made(placement.claims)
+        attempt.reserved[lease.replica.scope] = lease.made(commit.claims)
     return "+".join(lease.replica.scope for lease, _ in parts)
-
-
-def _undo(
-    deps: PlacementDependencies, claimed: Sequence[tuple[Lease, Placement]], routing: Routing
-) -> None:
-    """Give back what was only claimed, and take back what was reserved already."""
-    for lease, placement in claimed:
-        lease.view.give_back(placement.claims)
-    take_back(deps, routing)
 
 
 def _best(views: Sequence[ClusterView], spec: RequestSpec) -> int:

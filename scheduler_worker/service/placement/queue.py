@@ -11,7 +11,9 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from collections import deque
 from collections.abc import Sequence
+from statistics import median
 from typing import NamedTuple
 
 from scheduler_worker import events
@@ -26,16 +28,15 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
-from scheduler_worker.service.placement.lease import Lease, Placement
+from scheduler_worker.service.placement.lease import Commit, Lease
+from scheduler_worker.service.state.attempt import CLUSTER_HINT, PlacementAttempt
 from scheduler_worker.service.state.intents import DecidedElsewhere, Intent
-from scheduler_worker.service.state.recent import RecentDurations
 from scheduler_worker.service.state.replica import ClusterReplica
-from scheduler_worker.service.state.routing import CLUSTER_HINT, Routing
-from scheduler_worker.service.state.trace import RequestTrace
 from scheduler_worker.service.state.waiting_list import QueuedRequest, WaitingList
 
 LOG = logging.getLogger(__name__)
 
+_MAX_AGE_S = 10.0
 _Refused = list[tuple[QueuedRequest, NoValidHost]]
 
 
@@ -44,7 +45,27 @@ class _Placed(NamedTuple):
 
     queued: QueuedRequest
     decision: Decision
-    placement: Placement
+    commit: Commit
+
+
+class RecentDurations:
+    """The last few durations of an operation.
+
+    Old ones are dropped: a caller that skips an operation because it would take too long adds no
+    new duration, and would otherwise skip it for ever. Times are of the monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self._durations: deque[tuple[float, float]] = deque(maxlen=5)
+
+    def add(self, duration_s: float, now_s: float) -> None:
+        """Add the duration of an operation that ended now."""
+        self._durations.append((now_s, duration_s))
+
+    def typical_s(self, now_s: float) -> float:
+        """The median, so that one outlier does not count; 0 if there are no recent ones."""
+        recent = [took_s for ended_s, took_s in self._durations if ended_s > now_s - _MAX_AGE_S]
+        return median(recent) if recent else 0.0
 
 
 class ClusterQueue:
@@ -53,6 +74,7 @@ class ClusterQueue:
     def __init__(self, replica: ClusterReplica, deps: PlacementDependencies) -> None:
         self._replica = replica
         self._deps = deps
+        self._now_s = deps.clock.monotonic_s
         self._waiting = WaitingList()
         self._has_leader = False
         self._guard = threading.Lock()
@@ -63,12 +85,7 @@ class ClusterQueue:
         """A lease that the last commit kept for the next leader."""
 
     async def decide(
-        self,
-        trace: RequestTrace,
-        routing: Routing,
-        *,
-        deadline_s: float,
-        priority_boost_s: float = 0.0,
+        self, attempt: PlacementAttempt, *, deadline_s: float, priority_boost_s: float = 0.0
     ) -> Decision:
         """Wait for the request's turn and decide it; its hosts are reserved when this returns.
 
@@ -76,17 +93,15 @@ class ClusterQueue:
             DecidedElsewhere: another copy of the request may have a host in another cluster.
             NoValidHost, ClusterLockTimeout, Conflict, StateUnavailable: nothing is reserved.
         """
-        trace.queued(self._replica.scope, self._now_s())
-        queued = QueuedRequest(
-            trace, routing, deadline_s=deadline_s, priority_boost_s=priority_boost_s
-        )
+        attempt.queued(self._replica.scope, self._now_s())
+        queued = QueuedRequest(attempt, deadline_s=deadline_s, priority_boost_s=priority_boost_s)
         with self._guard:
             self._waiting.add(queued)
             if not self._has_leader:
                 self._has_leader = True
                 queued.lead()
         # A leader gives way too: the requests that arrived with it join the queue first.
-        await queued.turn
+        await queued
         while not queued.done:
             self._serve_batch()
         if queued.leads:
@@ -95,10 +110,7 @@ class ClusterQueue:
 
     def arrivals_s(self) -> list[float]:
         """When the queued requests arrived; takes no lock."""
-        return [queued.trace.arrived_s for queued in list(self._waiting)]
-
-    def _now_s(self) -> float:
-        return self._deps.clock.monotonic_s()
+        return [queued.attempt.arrived_s for queued in list(self._waiting)]
 
     # Leading
 
@@ -181,8 +193,8 @@ class ClusterQueue:
 
     def _time_out(self, queued: QueuedRequest) -> None:
         now_s = self._now_s()
-        waited_s = queued.trace.dequeued(now_s)
-        if now_s < queued.deadline_s or now_s >= queued.trace.caller_deadline_s:
+        waited_s = queued.attempt.dequeued(now_s)
+        if now_s < queued.deadline_s or now_s >= queued.attempt.caller_deadline_s:
             queued.fail(DeadlineExceeded("The request cannot be decided while its caller waits."))
             return
         self._deps.observer.count(events.LOCK_TIMEOUTS, self._replica.scope)
@@ -201,9 +213,9 @@ class ClusterQueue:
             self._declare(lease, list(filter(self._may_be_elsewhere, batch)))
             placed, refused = self._decide_all(lease, [each for each in batch if not each.done])
             placed, late = self._split_late(lease, placed)
-            stands = self._commit(lease, [each for each in placed if any(each.placement)], refused)
+            stands = self._commit(lease, [each for each in placed if any(each.commit)], refused)
         for each in placed:
-            if not any(each.placement):
+            if not any(each.commit):
                 each.queued.succeed(each.decision)
         if stands and not late:
             # Otherwise hosts that a refused request lacked were not reserved after all, so the
@@ -217,25 +229,25 @@ class ClusterQueue:
 
         For who learns of that cluster earlier decides there, by an intent that is declared.
         """
-        routing, spec = queued.routing, queued.trace.request.spec
-        routing.any_cluster |= len(self._deps.fleet.names()) > 1 and spec.hint(CLUSTER_HINT) is None
-        return routing.any_cluster
+        attempt, hint = queued.attempt, queued.attempt.request.spec.hint(CLUSTER_HINT)
+        attempt.any_cluster |= len(self._deps.fleet.names()) > 1 and hint is None
+        return attempt.any_cluster
 
     def _declare(self, lease: Lease, batch: Sequence[QueuedRequest]) -> None:
         """Declare that these requests are decided here; fail those that are decided elsewhere."""
         declaring: list[tuple[QueuedRequest, Intent]] = []
         for queued in batch:
-            request = queued.trace.request
+            attempt, request = queued.attempt, queued.attempt.request
             reserved = lease.view.reserved(request)
             missing = [uuid for uuid in request.instance_uuids if uuid not in reserved]
-            if self._replica.has_lost(missing, queued.routing.moves_seen):
+            if self._replica.has_lost(missing, attempt.moves_seen):
                 queued.fail(DecidedElsewhere())
             elif missing:
                 homes = dict.fromkeys(missing, self._replica.scope)
-                declaring.append((queued, Intent(queued.routing, homes)))
+                declaring.append((queued, Intent(attempt.declared, homes)))
         if declaring:
             intents = [intent for _, intent in declaring]
-            declared = self._deps.declare(intents, lease.view.table.now_s)
+            declared = self._deps.placement_intents.declare(intents, lease.view.table.now_s)
             for (queued, _), is_declared in zip(declaring, declared, strict=True):
                 if not is_declared:
                     queued.fail(DecidedElsewhere())
@@ -249,33 +261,35 @@ class ClusterQueue:
         instances: set[str] = set()
         earliest_s = math.inf
         for number, queued in enumerate(batch):
-            trace = queued.trace
+            attempt = queued.attempt
             now_s = self._now_s()
             ready_s = now_s + self._deciding.typical_s(now_s) + self._committing.typical_s(now_s)
             if number and (lease.is_half_over() or (placed and ready_s > earliest_s)):
                 break
-            if queued.deadline_s <= now_s or trace.caller_deadline_s <= ready_s:
+            if queued.deadline_s <= now_s or attempt.caller_deadline_s <= ready_s:
                 self._time_out(queued)
                 continue
-            if not instances.isdisjoint(trace.request.instance_uuids):
+            if not instances.isdisjoint(attempt.request.instance_uuids):
                 # A copy of a request in this batch: the next lease finds what this one reserves.
                 continue
-            instances.update(trace.request.instance_uuids)
-            queued.attempts += 1
-            trace.attempted(lease.grant.token.number, self._now_s())
+            instances.update(attempt.request.instance_uuids)
+            queued.decided += 1
+            attempt.attempted(lease.grant.token.number, self._now_s())
             try:
-                decision = lease.view.decide(trace.request)
-                placement = lease.placement(trace.request, decision.claims)
-                placed.append(_Placed(queued, decision, placement))
-                earliest_s = min(earliest_s, trace.caller_deadline_s)
+                decision = lease.view.decide(attempt.request)
+                commit = lease.planned(attempt.request, decision.claims)
+                placed.append(_Placed(queued, decision, commit))
+                earliest_s = min(earliest_s, attempt.caller_deadline_s)
             except NoValidHost as error:
-                queued.routing.refused_at[self._replica.scope] = self._replica.capacity_version
-                queued.routing.is_partly_reserved = bool(lease.view.reserved(trace.request))
+                queued.attempt.refused_at[self._replica.scope] = self._replica.capacity_version
+                queued.attempt.is_partly_reserved = bool(lease.view.reserved(attempt.request))
                 refused.append((queued, error))
             except SchedulerWorkerError as error:
                 queued.fail(error)
             except Exception as error:
-                LOG.exception("A filter or weigher failed for request %s", trace.request.request_id)
+                LOG.exception(
+                    "A filter or weigher failed for request %s", attempt.request.request_id
+                )
                 queued.fail(error)
             self._deciding.add(self._now_s() - now_s, self._now_s())
         return placed, refused
@@ -286,9 +300,9 @@ class ClusterQueue:
         """Those that can be answered in time; and the others, whose claims are given back."""
         now_s = self._now_s()
         ready_s = now_s + self._committing.typical_s(now_s)
-        late = [each for each in placed if each.queued.trace.caller_deadline_s <= ready_s]
+        late = [each for each in placed if each.queued.attempt.caller_deadline_s <= ready_s]
         for each in late:
-            lease.view.give_back(each.placement.claims)
+            lease.view.give_back(each.commit.claims)
             self._time_out(each.queued)
         return [each for each in placed if not each.queued.done], late
 
@@ -299,11 +313,11 @@ class ClusterQueue:
         if not placed and not refused:
             lease.release_quietly()  # nothing to write: the reservations that were found stand
             return True
-        placements = [each.placement for each in placed]
-        placements += [lease.refusal(queued.trace.request) for queued, _ in refused]
+        commits = [each.commit for each in placed]
+        commits += [lease.refusal(queued.attempt.request) for queued, _ in refused]
         begun_s = self._now_s()
         try:
-            applied = lease.commit(placements, keep=self._is_waited_for())
+            applied = lease.commit(commits, keep=self._is_waited_for())
         except (StaleFencingToken, StateUnavailable) as error:
             return self._refusals_stand(lease, error, placed, refused)
         now_s = self._now_s()
@@ -312,8 +326,8 @@ class ClusterQueue:
             self._kept_lease = lease
         for (queued, decision, _), is_reserved in zip(placed, applied, strict=False):
             if is_reserved:
-                queued.trace.committed(begun_s, now_s, lease.held_s())
-                queued.routing.committed[self._replica.scope] = lease.made(decision.claims)
+                queued.attempt.committed(begun_s, now_s, lease.held_s())
+                queued.attempt.reserved[self._replica.scope] = lease.made(decision.claims)
                 queued.succeed(decision)
         return all(applied)
 
@@ -325,7 +339,7 @@ class ClusterQueue:
         A request that may go on to another cluster needs a refusal under a valid lease, or a copy
         of it could get a host here at the same time. Others do not.
         """
-        if not placed and not any(queued.routing.any_cluster for queued, _ in refused):
+        if not placed and not any(queued.attempt.any_cluster for queued, _ in refused):
             lease.release_quietly()
             return True
         if isinstance(error, StateUnavailable):
@@ -338,10 +352,10 @@ class ClusterQueue:
 
     def _bound_attempts(self, batch: Sequence[QueuedRequest]) -> None:
         for queued in batch:
-            if not queued.done and queued.attempts >= self._deps.limits.max_attempts_to_commit:
+            if not queued.done and queued.decided >= self._deps.limits.max_attempts_to_commit:
                 queued.fail(
                     Conflict(
-                        f"The chosen hosts changed during each of {queued.attempts} attempts; "
+                        f"The chosen hosts changed during each of {queued.decided} attempts; "
                         "try again."
                     )
                 )

@@ -1,48 +1,86 @@
-"""Select destinations: from a request to hosts that are reserved, and claimed in Placement."""
+"""Select destinations: the life of a request, from its arrival to hosts that are answered."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from enum import IntEnum, auto
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 from scheduler_worker import events
 from scheduler_worker.errors import DeadlineExceeded, NoValidHost, StateUnavailable
-from scheduler_worker.model.decisions import Decision, Diagnosis, Explanation
+from scheduler_worker.model.decisions import Decision
 from scheduler_worker.observer import Observer, Outcome, PhaseName
-from scheduler_worker.ports import Clock, ClusterLock
+from scheduler_worker.ports import Clock, ClusterLock, Seen
 from scheduler_worker.scheduling.pipeline import NOT_ENOUGH_HOSTS, Request
+from scheduler_worker.scheduling.prefilters.candidates_query import queries
+from scheduler_worker.scheduling.prefilters.needs import needs_of
 from scheduler_worker.service.placement import alternates
-from scheduler_worker.service.placement.asking import Asking, AskingPorts
-from scheduler_worker.service.placement.candidates import ClusterChoice
-from scheduler_worker.service.placement.claim_pool import ClaimJob
-from scheduler_worker.service.placement.claiming import Claiming, HostsRefused, PlacementPorts
+from scheduler_worker.service.placement.allocation_candidates import (
+    AllocationCandidatesClient,
+    CandidatesPorts,
+)
+from scheduler_worker.service.placement.candidates import Candidates, ClusterChoice, refusal
+from scheduler_worker.service.placement.claim_batcher import ClaimJob
+from scheduler_worker.service.placement.claims import HostsRefused, PlacementClaims, PlacementPorts
+from scheduler_worker.service.placement.deciding import ClusterQueues
 from scheduler_worker.service.placement.dependencies import PlacementDependencies, PlacementLimits
-from scheduler_worker.service.placement.explaining import Explaining, Rehearsal
-from scheduler_worker.service.placement.freshness import Freshness
-from scheduler_worker.service.placement.give_back import take_back
-from scheduler_worker.service.placement.reserving import Reserving
+from scheduler_worker.service.placement.explaining import Explaining
+from scheduler_worker.service.placement.lease import take_back
+from scheduler_worker.service.placement.refresh import RefreshBarrier
 from scheduler_worker.service.placement.verifying import Verification, Verifying, VerifyingPorts
+from scheduler_worker.service.placement.waiting import CapacityWaits
 from scheduler_worker.service.policies.pipelines import Pipelines
-from scheduler_worker.service.state.intents import PlacementIntents
+from scheduler_worker.service.state.attempt import PlacementAttempt
+from scheduler_worker.service.state.intents import DecidedElsewhere, PlacementIntents
 from scheduler_worker.service.state.moves import Moves
 from scheduler_worker.service.state.records import Verdict
-from scheduler_worker.service.state.replica import Fleet
-from scheduler_worker.service.state.routing import Routing
-from scheduler_worker.service.state.trace import RequestTrace
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.state.verdicts import Verdicts
 from scheduler_worker.service.state.writing import Writer
 from scheduler_worker.waiters import YieldSlot, complete, keep_slot
 
+_MOST_CANDIDATES = 1000
+"""Candidates that a refresh asks for; nova-scheduler asks for as many."""
+_QUESTIONS = 3
+"""How often Placement is asked about one decision, while others' claims are being written."""
 
-class _Made(NamedTuple):
-    """A decision, where it was committed, and its claim in Placement."""
+
+class LifeStage(IntEnum):
+    """The stages of a request, in the order in which they are passed."""
+
+    AWAIT_HOSTS = auto()
+    ASK = auto()
+    DECIDE = auto()
+    COMPLETE = auto()
+    BEGIN_VERIFYING = auto()
+    CLAIM = auto()
+    VERIFY = auto()
+    NOTE_CLAIM = auto()
+
+
+class _Life(PlacementAttempt):
+    """An attempt, with what its stages hand on."""
 
     decision: Decision
-    routing: Routing
     claim: ClaimJob | None = None
+    refused_claim: ClaimJob | None = None
+    """The last one that Placement did not take."""
+    verification: Verification
+    has_renewed = False
+    """Whether its alternates were chosen anew, as some had changed."""
+    rounds = 0
+    """How often its hosts were taken back and others decided."""
+    # Of one round
+    questions = 0
+    begun_s: float | None = None
+    wait_until_s: float | None = None
+
+
+_Run = Callable[[_Life], Coroutine[Any, Any, LifeStage | None]]
+"""Returns the stage to go back to; None: the next one follows."""
 
 
 class Scheduler:
@@ -58,22 +96,22 @@ class Scheduler:
         limits: PlacementLimits,
         observer: Observer | None = None,
         placement: PlacementPorts | None = None,
-        asking: AskingPorts | None = None,
-        freshness: Freshness | None = None,
+        asking: CandidatesPorts | None = None,
+        freshness: RefreshBarrier | None = None,
         verifying: VerifyingPorts | None = None,
         keep: Callable[[Request, Outcome, Decision | None], None] | None = None,
     ) -> None:
         """With ``placement``, hosts are claimed there before callers are answered.
 
         With ``asking``, Placement is asked about requests that take from sharing providers.
-        With ``freshness``, requests wait until all hosts are known, and for another look at them
+        With ``freshness``, requests wait until all hosts are known, and until these are read anew
         before they are refused. With ``verifying``, chosen hosts are compared with where they are
         from before callers are answered. ``keep`` is given each request as it was asked, how it
         ended, and its decision if it got one; it must not block.
         """
         observer = observer or Observer()
         self._keep = keep
-        self._deps = PlacementDependencies(
+        self._deps = deps = PlacementDependencies(
             fleet=fleet,
             lock=lock,
             pipelines=pipelines,
@@ -81,18 +119,40 @@ class Scheduler:
             limits=limits,
             observer=observer,
             grants={},
-            placement_intents=PlacementIntents(),
+            placement_intents=PlacementIntents(fleet.store, limits.intent_ttl_s),
             moves=Moves(fleet, observer, remember_answers_s=limits.remember_answers_s),
             writer=Writer(fleet.store, observer),
         )
-        choice = ClusterChoice(self._deps)
-        self._asking = Asking(self._deps, asking) if asking else None
-        self._reserving = Reserving(self._deps, choice, self._asking, freshness)
-        self._explaining = Explaining(self._deps, choice, self._asking, freshness)
-        self._claiming = Claiming(self._deps, placement) if placement else None
-        self._verifying = Verifying(self._deps, verifying) if verifying else None
+        self._choice = ClusterChoice(deps)
+        self._queues = ClusterQueues(deps)
+        self._capacity = CapacityWaits(deps)
+        self._barrier = freshness
+        self._candidates = AllocationCandidatesClient(deps, asking) if asking else None
+        self._claims = PlacementClaims(deps, placement) if placement else None
+        self._verifying = Verifying(deps, verifying) if verifying else None
         self._verdicts = Verdicts(fleet.store, clock, remember_s=limits.remember_answers_s)
-        self._unanswered: dict[int, _Made] = {}
+        self._unanswered: dict[int, _Life] = {}
+        explaining = Explaining(deps, self._choice, self._candidates, freshness)
+        self.explain, self.rehearse = explaining.explain, explaining.rehearse
+        self._stages = list(self._life_here())
+
+    def _life_here(self) -> Iterator[tuple[LifeStage, _Run]]:
+        """The stages of a request in this deployment."""
+        if self._barrier:
+            yield LifeStage.AWAIT_HOSTS, partial(self._await_hosts, self._barrier)
+        if self._candidates:
+            yield LifeStage.ASK, partial(self._ask, self._candidates)
+        yield LifeStage.DECIDE, self._decide
+        if self._barrier:
+            yield LifeStage.COMPLETE, self._complete_alternates
+        if self._verifying:
+            yield LifeStage.BEGIN_VERIFYING, partial(self._begin_verifying, self._verifying)
+        if self._claims:
+            yield LifeStage.CLAIM, partial(self._claim, self._claims)
+        if self._verifying:
+            yield LifeStage.VERIFY, partial(self._verify, self._verifying)
+        if self._candidates and self._claims:
+            yield LifeStage.NOTE_CLAIM, partial(self._note_claim, self._candidates)
 
     @property
     def max_alternates(self) -> int:
@@ -102,32 +162,35 @@ class Scheduler:
     @property
     def waiting(self) -> int:
         """How many requests wait for capacity."""
-        return self._reserving.waiting
+        return self._capacity.waiting
 
     @property
     def waiting_for_feed(self) -> int:
-        """How many requests wait until hosts are known, or were looked at again."""
-        return self._reserving.waiting_for_feed
+        """How many requests wait until hosts are known, or were read anew."""
+        return self._barrier.waiting if self._barrier else 0
 
     def describe(self, cluster: str) -> dict[str, object]:
         """The requests waiting for a cluster, and this process's lease of it; takes no lock."""
-        return self._reserving.describe(cluster)
+        waiting = {"waiting_for_pending": self._capacity.waiting_for(cluster)}
+        return self._queues.describe(cluster) | waiting
 
     def stop_waiting(self) -> None:
         """End all waits for capacity and for the feed with WorkerStops, now and from now on; so
         also for Placement, while it is away.
         """
-        self._reserving.stop_waiting()
-        if self._claiming is not None:
-            self._claiming.stop_waiting()
+        self._capacity.close()
+        if self._barrier is not None:
+            self._barrier.close()
+        for each in (self._candidates, self._claims):
+            if each is not None:
+                each.stop_waiting()
 
     def close(self, timeout_s: float) -> int:
         """Finish with Placement; returns how many claims were not taken back that should be."""
-        if self._asking is not None:
-            self._asking.close()
-        if self._verifying is not None:
-            self._verifying.close()
-        return self._claiming.close(timeout_s) if self._claiming else 0
+        for each in (self._candidates, self._verifying):
+            if each is not None:
+                each.close()
+        return self._claims.close(timeout_s) if self._claims else 0
 
     # Selecting
 
@@ -151,33 +214,49 @@ class Scheduler:
         Raises:
             NoValidHost: with the diagnosis of the last attempt.
             AllocationUpdateFailed, PlacementUnavailable, PlacementRefused: it cannot be claimed.
+            RequestError: the request is invalid, or its claim would have no owner.
             DeadlineExceeded: the caller no longer waits, or would not; nothing stays reserved.
             ClusterLockTimeout, Conflict, StateUnavailable: nothing is reserved; try again.
         """
         clock, observer = self._deps.clock, self._deps.observer
         now_s = clock.monotonic_s()
-        caller_deadline_s = math.inf if patience_s is None else now_s + patience_s
-        trace, routing = RequestTrace(request, now_s, caller_deadline_s), Routing()
+        life = _Life(request, now_s, now_s + (math.inf if patience_s is None else patience_s))
+        life.yield_slot = yield_slot
         try:
-            await self._reserving.await_hosts(trace, yield_slot)
-            made = await self._select_and_claim(trace, routing, yield_slot)
-            if clock.monotonic_s() >= trace.caller_deadline_s:
-                self._take_back(made)
+            if self._claims is not None:
+                self._claims.check(request)
+            await self._pass_stages(life)
+            ended_s = clock.monotonic_s()
+            if ended_s >= life.caller_deadline_s:
                 raise DeadlineExceeded("The request was decided when its caller no longer waited.")
-        except Exception as error:
-            if isinstance(error, StateUnavailable):
-                observer.count(events.STATE_ERRORS)
-            self._decided(request, trace.failed(error, clock.monotonic_s()))
-            if trace.look and isinstance(error, NoValidHost):
-                observer.count(events.SECOND_LOOKS, "refused" if trace.look == "done" else "late")
+        except BaseException as error:
+            self._take_back(life)
+            if isinstance(error, Exception):
+                self._failed(life, error)
             raise
-        if trace.look:
+        if life.refresh:
             observer.count(
-                events.SECOND_LOOKS, "alternates" if trace.looks_for_alternates else "placed"
+                events.SECOND_LOOKS, "alternates" if life.refreshes_alternates else "placed"
             )
-        self._unanswered[id(made.decision)] = made
-        self._decided(request, trace.placed(made.decision, clock.monotonic_s()), made.decision)
-        return made.decision
+        self._unanswered[id(life.decision)] = life
+        self._decided(request, life.placed(life.decision, ended_s), life.decision)
+        return life.decision
+
+    async def _pass_stages(self, life: _Life) -> None:
+        stages, at = self._stages, 0
+        while at < len(stages):
+            back = await stages[at][1](life)
+            at += 1
+            if back is not None:
+                at = next(n for n, (stage, _) in enumerate(stages) if stage >= back)
+
+    def _failed(self, life: _Life, error: Exception) -> None:
+        observer = self._deps.observer
+        if isinstance(error, StateUnavailable):
+            observer.count(events.STATE_ERRORS)
+        self._decided(life.asked, life.failed(error, self._deps.clock.monotonic_s()))
+        if life.refresh and isinstance(error, NoValidHost):
+            observer.count(events.SECOND_LOOKS, "refused" if life.refresh == "done" else "late")
 
     def _decided(
         self, request: Request, outcome: Outcome, decision: Decision | None = None
@@ -217,86 +296,160 @@ class Scheduler:
             raise
         return decision
 
-    async def _select_and_claim(
-        self, trace: RequestTrace, routing: Routing, yield_slot: YieldSlot
-    ) -> _Made:
-        """Decide, claim and verify; decide again without the hosts that Placement refuses, or as
-        hosts turn out to be by now.
-        """
-        claiming, asked = self._claiming, trace.request
-        if claiming is not None and not claiming.applies(asked):
-            claiming = None
-        diagnosis: Diagnosis | None = None
-        job: ClaimJob | None = None
-        for _ in range(self._deps.limits.max_attempts_to_commit):
-            decision = await self._reserving.reserve(trace, routing, yield_slot)
-            diagnosis = decision.diagnosis
-            if claiming is not None:
-                job = claiming.job(asked, decision, trace.caller_deadline_s, job)
-            made = await self._confirmed(trace, _Made(decision, routing, job), yield_slot)
-            if made is not None:
-                return made
-        raise NoValidHost(NOT_ENOUGH_HOSTS, diagnosis)
+    # Stages
 
-    async def _confirmed(
-        self, trace: RequestTrace, made: _Made, yield_slot: YieldSlot
-    ) -> _Made | None:
-        """What was made, claimed and verified; None: it was taken back, and is to be made again."""
-        verification = self._verification(trace, made.decision)
-        verified: Decision | None = None
+    async def _await_hosts(self, barrier: RefreshBarrier, life: _Life) -> None:
+        """Wait until all hosts are known; else refuse, in the way that callers handle best."""
+        if why := await barrier.until_ready(life.caller_deadline_s, life.yield_slot):
+            raise NoValidHost(why)
+
+    async def _ask(self, candidates: AllocationCandidatesClient, life: _Life) -> None:
+        """Ask Placement for allocation candidates, where hosts' own trees do not suffice."""
+        life.begun_s = None
+        life.questions += 1
+        self._choice.refresh_globals()
+        life.request = await candidates.ask(life.request, life.caller_deadline_s, life.yield_slot)
+
+    async def _decide(self, life: _Life) -> LifeStage | None:
+        """Wait in a cluster's queue for its lock; decide, and commit."""
+        clock, choice = self._deps.clock, self._choice
+        if life.begun_s is None:
+            life.begun_s = clock.monotonic_s()
+        seen = choice.refresh_globals()
+        eligible = choice.eligible(life.request)
+        candidates = choice.candidates(eligible, life.request, life.declared)
+        life.any_cluster = choice.any_cluster(life.request)
+        life.moves_seen = candidates.moves_seen
+        timeout_s = self._deps.limits.acquire_timeout_s
+        deadline_s = min(life.caller_deadline_s, clock.monotonic_s() + timeout_s)
         try:
-            if self._claiming is not None and made.claim is not None:
-                with self._spent("claim", trace):
-                    await self._claiming.claim(made.claim, made.decision, yield_slot)
-            verified = await self._verified(trace, made.decision, verification)
-        except HostsRefused as refused:
-            trace.request = trace.request.without(refused.hosts)
-        except BaseException:
-            self._take_back(made)
-            raise
-        if verified is None:
-            self._take_back(made)
+            life.decision = await self._queues.decide(candidates, life, deadline_s)
+        except DecidedElsewhere:
+            life.redirect(self._deps.limits.max_attempts_to_commit)
+            return LifeStage.DECIDE
+        except NoValidHost as error:
+            refused = error
+        else:
             return None
-        if self._asking and made.claim and trace.request.spec.allocation_candidates:
-            self._asking.claimed(made.decision.claims)
-        return made._replace(decision=verified)
+        return await self._refused(life, refused, seen, eligible, candidates)
+
+    async def _refused(
+        self,
+        life: _Life,
+        refused: NoValidHost,
+        seen: Seen,
+        eligible: Sequence[ClusterReplica],
+        candidates: Candidates,
+    ) -> LifeStage:
+        """Where to go on once something has changed; raises the refusal if nothing does."""
+        # Another worker may have got a cluster, or changed an aggregate, since the last read.
+        is_new = self._choice.refresh_globals(life.begun_s) != seen
+        if is_new or await self._refresh(life):
+            return LifeStage.DECIDE
+        if life.request.spec.is_rebuild_check:
+            raise refused
+        client = self._candidates
+        if client and life.questions < _QUESTIONS and client.is_doubtful(life.request):
+            return LifeStage.ASK
+        if life.wait_until_s is None:
+            # Half of the caller's time is left for the next attempt and for the answer.
+            now_s, timeout_s = self._deps.clock.monotonic_s(), self._deps.limits.wait_timeout_s
+            life.wait_until_s = min((now_s + life.caller_deadline_s) / 2, now_s + timeout_s)
+        preferred = list(dict.fromkeys((*candidates.clusters, *eligible)))
+        if await self._capacity.wait(life, preferred, life.wait_until_s):
+            return LifeStage.DECIDE
+        raise refusal(refused, eligible, life.request.spec)
+
+    async def _refresh(self, life: _Life, *, for_alternates: bool = False) -> bool:
+        """Have hosts read anew from their source, once for each request; whether that was done."""
+        if self._barrier is None or life.refresh is not None:
+            return False
+        life.refreshes_alternates = for_alternates
+        spec = life.request.spec
+        needs = needs_of(spec, self._deps.pipelines().nova.candidates.parameters)
+        aggregates = list(self._deps.fleet.globals.aggregates.values())
+        asked = [each.text for each in queries(spec, needs, aggregates, _MOST_CANDIDATES)]
+        with self._spent("look", life):
+            is_done = await self._barrier.refresh(asked, life.caller_deadline_s, life.yield_slot)
+        life.refresh = "done" if is_done else "late"
+        if is_done:
+            self._choice.refresh_globals(self._deps.clock.monotonic_s())
+        return is_done
+
+    async def _complete_alternates(self, life: _Life) -> None:
+        """Have hosts read anew for alternates that the decision lacks.
+
+        A caller whose build fails everywhere else would count on them as on the first host.
+        """
+        is_short = alternates.are_short(life.decision, life.request)
+        if is_short and await self._refresh(life, for_alternates=True):
+            self._renew_alternates(life)
+
+    async def _begin_verifying(self, verifying: Verifying, life: _Life) -> None:
+        """Ask about the chosen hosts where they are from, while they are claimed."""
+        life.verification = verifying.begin(life.request, life.decision, life.caller_deadline_s)
+
+    async def _claim(self, claims: PlacementClaims, life: _Life) -> LifeStage | None:
+        """Claim the chosen hosts in Placement."""
+        if life.asked.spec.is_rebuild_check:
+            return None
+        deadline_s = life.caller_deadline_s
+        life.claim = claims.job(life.asked, life.decision, deadline_s, life.refused_claim)
+        try:
+            with self._spent("claim", life):
+                await claims.claim(life.claim, life.decision, life.yield_slot)
+        except HostsRefused as refused:
+            return self._again(life, refused.hosts)
+        return None
+
+    async def _verify(self, verifying: Verifying, life: _Life) -> LifeStage | None:
+        """Decide again if a chosen host has changed, and offer others for alternates that have."""
+        with self._spent("verify", life):
+            changed = await verifying.changed(life.verification)
+        chosen = [some[0] for some in life.decision.selections]
+        hosts = {each.service_host for each in chosen if each.compute_node_uuid in changed}
+        if hosts:
+            # What cannot be stored, such as a tree that is gone, would be chosen for ever.
+            again = hosts & life.changed
+            life.changed |= hosts
+            return self._again(life, again)
+        if not changed:
+            return None
+        life.decision = alternates.without(life.decision, changed)
+        if life.has_renewed:
+            return None
+        life.has_renewed = True
+        self._renew_alternates(life)
+        await self._begin_verifying(verifying, life)
+        return LifeStage.VERIFY
+
+    async def _note_claim(self, candidates: AllocationCandidatesClient, life: _Life) -> None:
+        """From now on Placement answers with what was claimed."""
+        if life.claim and life.request.spec.allocation_candidates:
+            candidates.claimed(life.decision.claims)
+
+    def _renew_alternates(self, life: _Life) -> None:
+        life.decision = alternates.renewed(self._deps, life.decision, life.request, life.cluster)
+
+    def _again(self, life: _Life, without: frozenset[str] | set[str]) -> LifeStage:
+        """Take the hosts back, and decide again without some hosts, as they are by now."""
+        self._take_back(life)
+        life.rounds += 1
+        if life.rounds >= self._deps.limits.max_attempts_to_commit:
+            raise NoValidHost(NOT_ENOUGH_HOSTS, life.decision.diagnosis)
+        if without:
+            life.request = life.request.without(without)
+        life.refused_claim, life.claim, life.has_renewed = life.claim, None, False
+        life.questions, life.begun_s, life.wait_until_s = 0, None, None
+        return LifeStage.ASK
 
     @contextmanager
-    def _spent(self, phase: PhaseName, trace: RequestTrace) -> Iterator[None]:
+    def _spent(self, phase: PhaseName, life: _Life) -> Iterator[None]:
         begun_s = self._deps.clock.monotonic_s()
         try:
             yield
         finally:
-            trace.spent(phase, begun_s, self._deps.clock.monotonic_s())
-
-    def _verification(self, trace: RequestTrace, decision: Decision) -> Verification | None:
-        if self._verifying is None:
-            return None
-        return self._verifying.begin(trace.request, decision, trace.caller_deadline_s)
-
-    async def _verified(
-        self, trace: RequestTrace, decision: Decision, verification: Verification | None
-    ) -> Decision | None:
-        """The decision, with other alternates where some have changed; None: a chosen host has."""
-        for is_last in (False, True):
-            if verification is None:
-                break
-            with self._spent("verify", trace):
-                changed = await verification.changed()
-            if not changed:
-                break
-            chosen = [some[0] for some in decision.selections]
-            if hosts := {each.service_host for each in chosen if each.compute_node_uuid in changed}:
-                if again := hosts & trace.changed:
-                    # What cannot be stored, such as a tree that is gone, would be chosen for ever.
-                    trace.request = trace.request.without(again)
-                trace.changed |= hosts
-                return None
-            decision = alternates.without(decision, changed)
-            if not is_last:
-                decision = alternates.renewed(self._deps, decision, trace.request, trace.cluster)
-                verification = self._verification(trace, decision)
-        return decision
+            life.spent(phase, begun_s, self._deps.clock.monotonic_s())
 
     # Answers
 
@@ -315,8 +468,8 @@ class Scheduler:
         A reservation that was answered to another request since, or announced, stays, and so does
         its claim. If the store cannot be reached, the reservations expire.
         """
-        if unanswered := self._unanswered.pop(id(decision), None):
-            self._take_back(unanswered)
+        if life := self._unanswered.pop(id(decision), None):
+            self._take_back(life)
 
     def take_back_unanswered(self) -> int:
         """Release all that is unanswered when the worker ends; returns how many instances."""
@@ -325,20 +478,10 @@ class Scheduler:
             self.take_back(each.decision)
         return len(instances)
 
-    def _take_back(self, made: _Made) -> None:
-        claims = {claim.id: claim.instance_uuid for claim in made.decision.claims}
-        deleted = take_back(self._deps, made.routing)
-        if self._claiming is not None and made.claim is not None:
-            self._claiming.take_back(made.claim, {claims[each] for each in deleted})
-
-    # Explaining
-
-    def explain(
-        self, request: Request, *, hosts: Sequence[str] = (), limit: int = 100
-    ) -> Explanation:
-        """Why hosts would be chosen or not, as :meth:`Explaining.explain` says."""
-        return self._explaining.explain(request, hosts=hosts, limit=limit)
-
-    def rehearse(self, request: Request, *, limit: int) -> Rehearsal:
-        """What would be decided now, as :meth:`Explaining.rehearse` says."""
-        return self._explaining.rehearse(request, limit=limit)
+    def _take_back(self, life: _Life) -> None:
+        deleted = take_back(self._deps, life)
+        if self._claims is not None and life.claim is not None:
+            claims = life.decision.claims
+            self._claims.take_back(
+                life.claim, {each.instance_uuid for each in claims if each.id in deleted}
+            )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -19,13 +19,12 @@ from scheduler_worker.errors import PlacementUnavailable, SchedulerWorkerError, 
 from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.host_records import HostRecord, is_watched
 from scheduler_worker.model.providers import ResourceProvider, shape_of
-from scheduler_worker.observer import Observer
 from scheduler_worker.placement import ProviderTrees
 from scheduler_worker.scheduling.pipeline import Request
 from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
 from scheduler_worker.scheduling.prefilters.traits import DISABLED
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
-from scheduler_worker.service.placement.question_pool import Question, QuestionPool
+from scheduler_worker.service.placement.jobs import Question, Singleflight
 
 LOG = logging.getLogger(__name__)
 
@@ -61,42 +60,11 @@ Differs = Callable[[HostRecord, Any], bool]
 """Whether a host was chosen by something else than these facts."""
 
 
-class Verification:
+class Verification(NamedTuple):
     """What is asked about one decision."""
 
-    def __init__(
-        self,
-        decision: Decision,
-        questions: Sequence[tuple[Question[Facts], Differs]],
-        observer: Observer,
-    ) -> None:
-        self._decision = decision
-        self._questions = questions
-        self._observer = observer
-
-    async def changed(self) -> frozenset[str]:
-        """Wait; the uuids of hosts that are not as they were when they were chosen.
-
-        What is known of them is stored by now. Hosts that cannot be asked about count as known.
-        """
-        found: set[str] = set()
-        result = "known"
-        for question, differs in self._questions:
-            await question.done
-            try:
-                facts = question.result() or {}
-            except SchedulerWorkerError:
-                LOG.debug("Chosen hosts were not verified", exc_info=True)
-                result = "unread"
-                continue
-            # Not what is known now: another request may just have stored the change.
-            found.update(
-                uuid
-                for uuid, record in self._decision.records.items()
-                if uuid in facts and differs(record, facts[uuid])
-            )
-        self._observer.count(events.VERIFIED, "changed" if found else result)
-        return frozenset(found)
+    decision: Decision
+    questions: Sequence[tuple[Question[Facts], Differs]]
 
 
 def _service_differs(chosen: HostRecord, service: Mapping[str, Any]) -> bool:
@@ -113,7 +81,9 @@ class Verifying:
     def __init__(self, deps: PlacementDependencies, ports: VerifyingPorts) -> None:
         self._deps = deps
         self._ports = ports
-        self._pool: QuestionPool[Facts] = QuestionPool(deps.clock, name="verify", workers=_WORKERS)
+        self._questions: Singleflight[Facts] = Singleflight(
+            deps.clock, name="verify", workers=_WORKERS
+        )
 
     def begin(self, request: Request, decision: Decision, deadline_s: float) -> Verification:
         """Ask about the hosts of a decision; what waits for the same cell is asked together."""
@@ -133,12 +103,35 @@ class Verifying:
                 question = Question(traits, ask, deadline_s, decision.records)
                 questions.append((question, _tree_differs))
         for question, _ in questions:
-            self._pool.submit(question)
-        return Verification(decision, questions, self._deps.observer)
+            self._questions.submit(question)
+        return Verification(decision, questions)
+
+    async def changed(self, verification: Verification) -> frozenset[str]:
+        """Wait; the uuids of hosts that are not as they were when they were chosen.
+
+        What is known of them is stored by now. Hosts that cannot be asked about count as known.
+        """
+        changed: set[str] = set()
+        result = "known"
+        for question, differs in verification.questions:
+            try:
+                facts = await question
+            except SchedulerWorkerError:
+                LOG.debug("Chosen hosts were not verified", exc_info=True)
+                result = "unread"
+                continue
+            # Not what is known now: another request may just have stored the change.
+            changed.update(
+                uuid
+                for uuid, record in verification.decision.records.items()
+                if uuid in facts and differs(record, facts[uuid])
+            )
+        self._deps.observer.count(events.VERIFIED, "changed" if changed else result)
+        return frozenset(changed)
 
     def close(self) -> None:
         """Ask nothing any more; what is under way ends by its timeout."""
-        self._pool.close()
+        self._questions.close()
         self._ports.services.close()
 
     def _services(self, cell: str, _timeout_s: float, hosts: Collection[str]) -> Facts:

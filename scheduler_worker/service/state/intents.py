@@ -21,7 +21,6 @@ from typing import NamedTuple
 from scheduler_worker.ports import Guard, Store, Transaction, Written
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import Replica
-from scheduler_worker.service.state.routing import Routing
 
 SCOPE = "@whereabouts"
 
@@ -33,7 +32,8 @@ class DecidedElsewhere(Exception):
 class Intent(NamedTuple):
     """A request that is about to decide instances, each in a cluster."""
 
-    routing: Routing
+    declared: dict[str, int]
+    """Instance uuid -> version of the intent that the request wrote last; kept up to date."""
     homes: Mapping[str, str]
     """Instance uuid -> cluster."""
 
@@ -41,8 +41,11 @@ class Intent(NamedTuple):
 class PlacementIntents(Replica):
     """The intents declared a short while ago by all workers, as this process knows them."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store, ttl_s: float) -> None:
+        """``ttl_s`` is longer than a request takes from reading all clusters to its commit."""
         super().__init__(SCOPE)
+        self._store = store
+        self._ttl_s = ttl_s
         self._homes: dict[str, str] = {}
 
     def take(self, key: str, version: int, value: bytes | None) -> None:
@@ -52,59 +55,53 @@ class PlacementIntents(Replica):
         else:
             self._homes[uuid] = value.decode()
 
-    def by_others(
-        self, uuids: Collection[str], declared: Mapping[str, int] | None = None
-    ) -> dict[str, str]:
+    def by_others(self, uuids: Collection[str], declared: Mapping[str, int] = {}) -> dict[str, str]:
         """Instance uuid -> cluster, without the records that have the version in ``declared``."""
-        own = declared or {}
         with self.lock:
             return {
                 uuid: self._homes[uuid]
                 for uuid in uuids
-                if uuid in self._homes and self.version(records.HOME + uuid) != own.get(uuid)
+                if uuid in self._homes and self.version(records.HOME + uuid) != declared.get(uuid)
             }
 
-    def read(self, store: Store, uuids: Collection[str], routing: Routing) -> dict[str, str]:
+    def read(self, uuids: Collection[str], declared: Mapping[str, int]) -> dict[str, str]:
         """Like :meth:`by_others`, after a read of the store. Raises StateUnavailable."""
         with self.lock:
-            self.refresh(store)
-            return self.by_others(uuids, routing.declared)
+            self.refresh(self._store)
+            return self.by_others(uuids, declared)
 
-    def declare(self, store: Store, intents: Sequence[Intent], *, until_s: float) -> list[bool]:
+    def declare(self, intents: Sequence[Intent], now_s: float) -> list[bool]:
         """Declare where instances are decided; returns for each intent whether that is allowed.
 
-        The callers hold the locks of the clusters. The records expire ``until_s`` of the store's
-        clock. Raises StateUnavailable.
+        The callers hold the locks of the clusters. ``now_s`` is of the store's clock. Raises
+        StateUnavailable.
         """
-        declared = self._declare(store, intents, until_s)
+        until_s = now_s + self._ttl_s
+        declared = self._declare(intents, until_s)
         if not all(declared):
             # What this process knew may have been out of date: read once, and try those again.
             with self.lock:
-                self.refresh(store)
-            left = [
-                intent
-                for intent, is_declared in zip(intents, declared, strict=True)
-                if not is_declared
-            ]
-            again = iter(self._declare(store, left, until_s))
+                self.refresh(self._store)
+            others = [intents[at] for at, is_declared in enumerate(declared) if not is_declared]
+            again = iter(self._declare(others, until_s))
             declared = [is_declared or next(again) for is_declared in declared]
         return declared
 
-    def _declare(self, store: Store, intents: Sequence[Intent], until_s: float) -> list[bool]:
+    def _declare(self, intents: Sequence[Intent], until_s: float) -> list[bool]:
         """Declare on what this process knows; guards refuse what is out of date."""
         with self.lock:
             transactions = [self._transaction(intent, until_s) for intent in intents]
         writing = [each for each in transactions if each]
-        written = store.write(self.scope, writing) if writing else Written(0, ())
+        written = self._store.write(self.scope, writing) if writing else Written(0, ())
         applied = iter(written.applied)
         declared = [each is not None and next(applied) for each in transactions]
         for intent, is_declared in zip(intents, declared, strict=True):
             if is_declared:
-                intent.routing.declared.update(dict.fromkeys(intent.homes, written.version))
+                intent.declared.update(dict.fromkeys(intent.homes, written.version))
         return declared
 
     def _transaction(self, intent: Intent, until_s: float) -> Transaction | None:
-        others = self.by_others(intent.homes, intent.routing.declared)
+        others = self.by_others(intent.homes, intent.declared)
         if any(intent.homes[uuid] != home for uuid, home in others.items()):
             return None
         puts = [records.put_home(uuid, home, until_s) for uuid, home in intent.homes.items()]

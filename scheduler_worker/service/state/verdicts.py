@@ -43,18 +43,15 @@ class Verdicts(Replica):
         with self.lock:
             if self._offset_s is None:
                 self._read()
-            if not self._write(digest, verdict):
+            until_s = self._clock.monotonic_s() + (self._offset_s or 0.0) + self._remember_s
+            put = records.put_verdict(digest, verdict, until_s)
+            guarded = Transaction([put], [Guard(put.key, ABSENT)])
+            if not self._store.write(self.scope, [guarded]).applied[0]:
                 self._read()
                 # If the other one has expired since, no copy will answer with it any more.
-                verdict = self._verdicts.get(records.VERDICT + digest, verdict)
+                verdict = self._verdicts.get(put.key, verdict)
         return verdict
 
     def _read(self) -> None:
         now_s = self._clock.monotonic_s()
         self._offset_s = self.refresh(self._store).now_s - now_s
-
-    def _write(self, digest: str, verdict: Verdict) -> bool:
-        until_s = self._clock.monotonic_s() + (self._offset_s or 0.0) + self._remember_s
-        put = records.put_verdict(digest, verdict, until_s)
-        guarded = Transaction([put], [Guard(put.key, ABSENT)])
-        return self._store.write(self.scope, [guarded]).applied[0]

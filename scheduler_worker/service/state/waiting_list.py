@@ -9,59 +9,35 @@ from __future__ import annotations
 
 from bisect import insort_left, insort_right
 from collections.abc import Iterator
-from typing import cast
+from operator import attrgetter
 
 from scheduler_worker.model.decisions import Decision
-from scheduler_worker.service.state.routing import Routing
-from scheduler_worker.service.state.trace import RequestTrace
-from scheduler_worker.waiters import Waiter
+from scheduler_worker.service.state.attempt import PlacementAttempt
+from scheduler_worker.service.state.waits import Deferred
+
+_rank_s = attrgetter("rank_s")
 
 
-class QueuedRequest:
-    """A request in a cluster queue, and its result once it has one. Monotonic clock, seconds."""
+class QueuedRequest(Deferred[Decision]):
+    """A request in a cluster queue. It is resumed when it is settled or becomes the leader."""
 
     def __init__(
-        self,
-        trace: RequestTrace,
-        routing: Routing,
-        *,
-        deadline_s: float,
-        priority_boost_s: float = 0.0,
+        self, attempt: PlacementAttempt, *, deadline_s: float, priority_boost_s: float = 0.0
     ) -> None:
-        self.trace = trace
-        self.routing = routing
+        super().__init__()
+        self.attempt = attempt
         self.deadline_s = deadline_s
-        """Until when it waits for its turn."""
+        """Until when it waits for its turn, in seconds of the monotonic clock."""
         self.priority_boost_s = priority_boost_s
-        self.rank_s = trace.arrived_s - priority_boost_s
-        self.attempts = 0
+        self.rank_s = attempt.arrived_s - priority_boost_s
+        self.decided = 0
+        """How often it was decided."""
         self.leads = False
-        self.done = False
-        self.turn = Waiter()
-        """Ends when the request is settled or becomes the leader."""
-        self._decision: Decision | None = None
-        self._error: BaseException | None = None
-
-    def succeed(self, decision: Decision) -> None:
-        """Settle the request with its decision."""
-        self._decision, self.done = decision, True
-        self.turn.end()
-
-    def fail(self, error: BaseException) -> None:
-        """Settle the request with an error."""
-        self._error, self.done = error, True
-        self.turn.end()
 
     def lead(self) -> None:
         """Make the request the leader of its queue."""
         self.leads = True
-        self.turn.end()
-
-    def result(self) -> Decision:
-        """Return the decision or raise the error; only for a settled request."""
-        if self._error is not None:
-            raise self._error
-        return cast("Decision", self._decision)
+        self.end()
 
 
 class WaitingList:
@@ -95,7 +71,3 @@ class WaitingList:
         overdue = [queued for queued in self._requests if queued.deadline_s <= now_s]
         self._requests = [queued for queued in self._requests if queued.deadline_s > now_s]
         return overdue
-
-
-def _rank_s(queued: QueuedRequest) -> float:
-    return queued.rank_s

@@ -59,7 +59,7 @@ def test_a_request_whose_caller_is_gone_is_dropped() -> None:
 def test_the_context_has_no_secrets_and_survives_odd_values() -> None:
     contexts: list[Context] = []
 
-    def yielding(*, blocks: bool = True) -> contextlib.nullcontext[None]:
+    def yielding() -> contextlib.nullcontext[None]:
         return contextlib.nullcontext()
 
     sent = {"request_id": 7, "user_id": ["u"], "is_admin": "yes", "auth_token": "SECRET"}

@@ -52,40 +52,6 @@ def test_as_many_run_as_there_are_slots_in_fifo_order(gate):
     assert {done.get(timeout=SOON_S) for _ in later} == {0, 1}
 
 
-def test_a_yielded_slot_serves_others_until_its_owner_goes_on():
-    slots = Slots(1, "t")
-    yielded, resume = threading.Event(), threading.Event()
-
-    def yielding() -> str:
-        with slots.yield_slot():
-            yielded.set()
-            assert resume.wait(SOON_S)
-        return "done"
-
-    first = slots.submit(yielding)
-    assert yielded.wait(SOON_S)
-    assert slots.submit(lambda: "served").result(SOON_S) == "served"
-    resume.set()
-    assert first.result(SOON_S) == "done"
-
-
-def test_yielding_leaves_no_surplus_threads(gate):
-    slots = Slots(1, "t")
-
-    def yielding() -> None:
-        with slots.yield_slot():
-            slots.submit(lambda: None).result(SOON_S)
-
-    for _ in range(5):
-        slots.submit(yielding).result(SOON_S)
-    slots.submit(gate)
-    assert gate.entered.acquire(timeout=SOON_S)
-    second = slots.submit(lambda: None)
-    assert not gate.entered.acquire(timeout=0.05)
-    assert not second.done()
-    assert slots.running == 1
-
-
 def test_a_shutdown_cancels_what_waits_and_finishes_what_runs(gate):
     slots = Slots(1, "t")
     slots.submit(gate)

@@ -87,7 +87,7 @@ def endpoint(world, spy, publisher) -> WorkerEndpoint:
 
 
 @contextmanager
-def yielding(*, blocks=True):
+def yielding():
     yield
 
 
@@ -201,10 +201,10 @@ def test_a_copy_that_is_refused_answers_with_the_hosts_of_another_copy(
     world, publisher, monkeypatch
 ):
     first, second = world, world.beside()
-    context, select = Context(request_id="r"), first.scheduler._reserving._select
+    context, select = Context(request_id="r"), first.scheduler._queues.decide
 
     async def refused_and_overtaken(*arguments, **options):
-        monkeypatch.setattr(first.scheduler._reserving, "_select", select)
+        monkeypatch.setattr(first.scheduler._queues, "decide", select)
         world.place("other", vcpus=4)
         with pytest.raises(NoValidHost) as refused:
             await select(*arguments, **options)
@@ -212,7 +212,7 @@ def test_a_copy_that_is_refused_answers_with_the_hosts_of_another_copy(
         await endpoint_of(second, publisher).request_destinations(context, **BIG)
         raise refused.value
 
-    monkeypatch.setattr(first.scheduler._reserving, "_select", refused_and_overtaken)
+    monkeypatch.setattr(first.scheduler._queues, "decide", refused_and_overtaken)
     complete(endpoint_of(first, publisher).request_destinations(context, **BIG))
     assert answered(publisher) == ["a", "a"]
     assert world.reserved() == {"a": ["i1"]}

@@ -265,7 +265,7 @@ def test_a_decision_that_has_not_seen_the_action_is_not_stored(sleepers):
     sleepers.world.clock.advance(other.limits.hold_timeout_s)
     assert sleepers.step() == [("b", "maintenance")]
     with replica.lock, pytest.raises(StaleFencingToken):
-        lease.commit([lease.placement(asked, decision.claims)])
+        lease.commit([lease.planned(asked, decision.claims)])
     with pytest.raises(NoValidHost):
         other.scheduler.select(asked)
 

@@ -18,8 +18,8 @@ from scheduler_worker.model.providers import (
     ProviderSummary,
     SharingProvider,
 )
-from scheduler_worker.service.placement.asking import AskingPorts, AskingSettings
-from scheduler_worker.service.placement.claiming import PlacementPorts
+from scheduler_worker.service.placement.allocation_candidates import AskingSettings, CandidatesPorts
+from scheduler_worker.service.placement.claims import PlacementPorts
 from tests.support.patience import SOON_S, eventually
 from tests.support.placement_model import PlacementModel
 from tests.support.services import World, host, request
@@ -104,7 +104,7 @@ def scene(*names: str, disk: int = 100, workers: int = 2, **limits: Any) -> tupl
     placement = Pooled(*names, disk=disk)
     world = World(
         placement=PlacementPorts(placement, placement),
-        asking=AskingPorts(
+        asking=CandidatesPorts(
             placement, Known(placement), placement, settings=AskingSettings(workers=workers)
         ),
         **limits,
@@ -262,12 +262,12 @@ def test_equal_questions_that_wait_together_are_asked_once():
         assert goes_on.wait(SOON_S)
 
     placement.when_asked = stall
-    asking = world.scheduler._asking
+    asking = world.scheduler._candidates
     with Threads(5) as threads:
         answers = [threads.submit(world.place, "i1", flavor=FLAVOR)]
         assert begun.wait(SOON_S)
         answers += [threads.submit(world.place, f"i{n}", flavor=FLAVOR) for n in (2, 3, 4)]
-        eventually(lambda: len(asking._pool._waiting) == 3)
+        eventually(lambda: len(asking._questions._jobs) == 3)
         goes_on.set()
         assert [each.result(SOON_S) for each in answers] == [["a"]] * 4
     assert len(placement.queries) == 2

@@ -22,8 +22,8 @@ from scheduler_worker.errors import (
 )
 from scheduler_worker.model.providers import Consumer, Owner
 from scheduler_worker.placement import ClaimRefusal, Why
-from scheduler_worker.service.placement.claim_pool import ClaimSettings
-from scheduler_worker.service.placement.claiming import PlacementPorts
+from scheduler_worker.service.placement.claim_batcher import ClaimSettings
+from scheduler_worker.service.placement.claims import PlacementPorts
 from scheduler_worker.waiters import complete
 from tests.support.claims import PLAIN, ROOM, held_on, scene
 from tests.support.patience import SOON_S, eventually
@@ -350,7 +350,7 @@ def all_at_once(*names: str, instances: list[str], settings: ClaimSettings, **ch
         for each in instances:
             threads.submit(ask, each)
         eventually(lambda: sum(map(len, world.reserved().values())) == 1 + len(instances))
-        pool = world.scheduler._claiming._pool
+        pool = world.scheduler._claims._batcher
         eventually(lambda: len(pool._jobs) == len(instances))
         changes.get("meanwhile", lambda placement: None)(placement)
         gate.open()
@@ -496,19 +496,19 @@ def test_after_the_end_nothing_is_claimed():
 
 def test_a_request_waits_for_placement_without_its_slot():
     world, placement = scene("a")
-    entered: list[bool] = []
+    entered: list[str] = []
     inside = []
 
     @contextlib.contextmanager
-    def yield_slot(*, blocks: bool = True):
-        entered.append(blocks)
+    def yield_slot():
+        entered.append("begins")
         yield
-        entered.append(blocks)
+        entered.append("ends")
 
     placement.before = lambda consumers: inside.append(list(entered))
     complete(world.scheduler.selecting(request("i1"), yield_slot=yield_slot))
-    assert inside == [[False]]
-    assert entered == [False, False]
+    assert inside == [["begins"]]
+    assert entered == ["begins", "ends"]
 
 
 def test_so_many_wait_without_slots_as_may_be_written_soon():
@@ -519,7 +519,7 @@ def test_so_many_wait_without_slots_as_may_be_written_soon():
     gate, yielded = Gate(placement), []
 
     @contextlib.contextmanager
-    def yield_slot(*, blocks: bool = True):
+    def yield_slot():
         yielded.append(1)
         yield
 
@@ -529,7 +529,7 @@ def test_so_many_wait_without_slots_as_may_be_written_soon():
     with Threads(3) as threads:
         asking = [threads.submit(ask, f"i{number}") for number in range(3)]
         assert gate.reached.wait(60)
-        eventually(lambda: len(world.scheduler._claiming._pool._jobs) == 2)
+        eventually(lambda: len(world.scheduler._claims._batcher._jobs) == 2)
         assert len(yielded) == 1
         gate.open()
         for each in asking:

@@ -163,7 +163,7 @@ def test_waiting_for_the_lock_is_bounded():
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    while "default" not in world.scheduler._reserving._queues:
+    while "default" not in world.scheduler._queues._queues:
         threading.Event().wait(0.001)
     world.clock.advance(6.0)
     asking.join(SOON_S)
@@ -213,9 +213,9 @@ def test_a_refusal_stands_only_if_the_claims_before_it_were_reserved(world, monk
     blocking = world.state.acquire("default", timeout_s=1, seen=Seen())
     with Threads(2) as pool:
         asking = [pool.submit(world.place, each) for each in ("i1", "i2")]
-        while "default" not in world.scheduler._reserving._queues:
+        while "default" not in world.scheduler._queues._queues:
             threading.Event().wait(0.001)
-        while len(world.scheduler._reserving._queues["default"]._waiting) < 2:
+        while len(world.scheduler._queues._queues["default"]._waiting) < 2:
             threading.Event().wait(0.001)
         world.state.release(blocking)
         assert [each.result(SOON_S) for each in asking] == [["a"], ["a"]]

@@ -121,7 +121,7 @@ def test_a_request_that_timed_out_in_the_queue_is_reported(patience_s, result, e
     blocking = world.state.acquire("default", timeout_s=1, seen=Seen())
     with Threads(1) as pool:
         asking = pool.submit(world.ask, "i1", patience_s=patience_s)
-        while "default" not in world.scheduler._reserving._queues:
+        while "default" not in world.scheduler._queues._queues:
             threading.Event().wait(0.001)
         world.clock.advance(6)
         with pytest.raises(Conflict):

@@ -14,7 +14,7 @@ from scheduler_worker.scheduling.prefilters.needs import needs_of
 from scheduler_worker.scheduling.prefilters.traits import RequestFilterParameters
 from scheduler_worker.service.feed.services import ServiceCheck
 from scheduler_worker.service.feed.settings import FeedSettings
-from scheduler_worker.service.placement.claiming import PlacementPorts
+from scheduler_worker.service.placement.claims import PlacementPorts
 from scheduler_worker.service.placement.verifying import VerifyingPorts, deciding_traits
 from tests.support.feeds import CELL, OTHER_CELL, MemorySource, feeder
 from tests.support.hosts import request_spec

@@ -10,13 +10,11 @@ import pytest
 
 from scheduler_worker.errors import Conflict, NoValidHost, StateUnavailable
 from scheduler_worker.model.decisions import Decision
-from scheduler_worker.service.placement.waiting import CapacityWaiters
+from scheduler_worker.service.placement.waiting import CapacityWaits
 from scheduler_worker.waiters import complete
 from tests.support.patience import SOON_S
 from tests.support.services import World, host, request
 from tests.support.threads import Threads
-
-PATIENCE_S = SOON_S
 
 
 class Asking:
@@ -36,11 +34,11 @@ class Asking:
 
     def waits(self, *uuids: str, **asked) -> "Future[Decision]":
         asking = self.ask(*uuids, **asked)
-        assert self.yielding.acquire(timeout=PATIENCE_S), asking
+        assert self.yielding.acquire(timeout=SOON_S), asking
         return asking
 
     @contextmanager
-    def _yield_slot(self, *, blocks: bool = True) -> Iterator[None]:
+    def _yield_slot(self) -> Iterator[None]:
         self.yielding.release()
         yield
         self.back.release()
@@ -62,21 +60,21 @@ def asking(world) -> Iterator[Asking]:
 
 
 def chosen(asking: "Future[Decision]") -> list[str]:
-    return [some[0].service_host for some in asking.result(PATIENCE_S).selections]
+    return [some[0].service_host for some in asking.result(SOON_S).selections]
 
 
 @pytest.fixture
 def checks(monkeypatch) -> "queue.Queue[bool]":
     """The result of each check after a change: whether the request fits now."""
     results: queue.Queue[bool] = queue.Queue()
-    fits = CapacityWaiters._fits
+    fits = CapacityWaits._fits
 
     def spied(*arguments) -> bool:
         found = fits(*arguments)
         results.put(found)
         return found
 
-    monkeypatch.setattr(CapacityWaiters, "_fits", spied)
+    monkeypatch.setattr(CapacityWaits, "_fits", spied)
     return results
 
 
@@ -133,7 +131,7 @@ def test_resources_of_an_existing_instance_are_not_waited_for(world, asking):
     waiting = asking.waits("i3")
     world.inventory.update_instances("a", {"i2": {"uuid": "i2"}})
     with pytest.raises(NoValidHost):
-        waiting.result(PATIENCE_S)
+        waiting.result(SOON_S)
 
 
 def test_waiting_ends_with_the_last_refusal(world, asking):
@@ -142,7 +140,7 @@ def test_waiting_ends_with_the_last_refusal(world, asking):
     waiting = asking.waits("i2")
     world.clock.advance(21)
     with pytest.raises(NoValidHost, match="not enough hosts") as refused:
-        waiting.result(PATIENCE_S)
+        waiting.result(SOON_S)
     steps = [(each.name, each.hosts_out) for each in refused.value.diagnosis.filters]
     assert steps == [("ComputeFilter", 1), ("CoreFilter", 0)]
     assert world.observed.outcomes[-1].waited_for_pending_s == 21
@@ -153,12 +151,12 @@ def test_a_failed_attempt_does_not_renew_the_timeout(world, asking, monkeypatch)
     world.place("i1")
     waiting = asking.waits("i2")
     world.clock.advance(15)
-    monkeypatch.setattr(CapacityWaiters, "_fits", lambda *_: monkeypatch.undo() or True)
+    monkeypatch.setattr(CapacityWaits, "_fits", lambda *_: monkeypatch.undo() or True)
     world.report(host("b", memory_mb=1))  # a change of capacity, so that it checks
-    assert asking.yielding.acquire(timeout=PATIENCE_S), "it waits once more"
+    assert asking.yielding.acquire(timeout=SOON_S), "it waits once more"
     world.clock.advance(6)
     with pytest.raises(NoValidHost):
-        waiting.result(PATIENCE_S)
+        waiting.result(SOON_S)
     assert world.observed.outcomes[-1].waited_for_pending_s == 21
 
 
@@ -169,7 +167,7 @@ def test_a_request_waits_for_half_of_its_callers_time(world, asking):
     waiting = asking.waits("i2", patience_s=4)
     world.clock.advance(2)
     with pytest.raises(NoValidHost):
-        waiting.result(PATIENCE_S)
+        waiting.result(SOON_S)
 
 
 def test_a_change_that_does_not_help_does_not_acquire_the_lock(world, asking, checks):
@@ -177,7 +175,7 @@ def test_a_change_that_does_not_help_does_not_acquire_the_lock(world, asking, ch
     world.place("i1")
     waiting = asking.waits("i2")
     world.beside().report({"host": "b", "vcpus_used": 1})
-    assert checks.get(timeout=PATIENCE_S) is False
+    assert checks.get(timeout=SOON_S) is False
     before = world.observed.events.count(("granted", "default"))
     world.inventory.release(["i1"])
     assert chosen(waiting) == ["a"]
@@ -194,26 +192,29 @@ def test_too_many_waiting_fail_at_once(asking, world):
         crowded.place("i3")
     crowded.scheduler.stop_waiting()
     with pytest.raises(Conflict):
-        waiting.result(PATIENCE_S)
+        waiting.result(SOON_S)
 
 
-def test_a_stop_ends_present_and_future_waits(world, asking):
+@pytest.mark.parametrize("present", [["i2"], []])
+def test_a_stop_ends_present_and_future_waits(world, asking, present):
     world.report(host("a", vcpus=1))
     world.place("i1")
-    waiting = asking.waits("i2")
+    waiting = [asking.waits(each) for each in present]
     world.scheduler.stop_waiting()
-    for each in (waiting, asking.ask("i3")):
+    for each in (*waiting, asking.ask("i3")):
         with pytest.raises(Conflict, match="The worker stops"):
-            each.result(PATIENCE_S)
+            each.result(SOON_S)
     assert world.scheduler.waiting == 0
 
 
-def test_no_wait_starts_after_the_stop(world, asking):
+def test_a_deadline_before_that_of_the_first_wait_is_kept(asking, world):
     world.report(host("a", vcpus=1))
     world.place("i1")
-    world.scheduler.stop_waiting()
-    with pytest.raises(Conflict, match="The worker stops"):
-        asking.ask("i2").result(PATIENCE_S)
+    first, second = asking.waits("i2"), asking.waits("i3", patience_s=4)
+    world.clock.advance(2)
+    with pytest.raises(NoValidHost):
+        second.result(SOON_S)
+    assert not first.done()
 
 
 def test_a_lost_store_ends_the_wait(world, asking):
@@ -222,7 +223,7 @@ def test_a_lost_store_ends_the_wait(world, asking):
     waiting = asking.waits("i2")
     world.state.close()
     with pytest.raises(StateUnavailable):
-        waiting.result(PATIENCE_S)
+        waiting.result(SOON_S)
     assert ("state failed",) in world.observed.events
 
 
@@ -231,7 +232,7 @@ def test_several_instances_wait_for_capacity_for_all(world, asking, checks):
     world.place("i1", "i2")
     waiting = asking.waits("j1", "j2", "j3")
     world.inventory.release(["i1"])
-    assert checks.get(timeout=PATIENCE_S) is False
+    assert checks.get(timeout=SOON_S) is False
     world.inventory.release(["i2"])
     assert sorted(chosen(waiting)) == ["a", "b", "c"]
 
@@ -269,11 +270,11 @@ def test_one_of_many_waiting_requests_gets_the_capacity(world, asking):
     done = queue.Queue()
     for each in waiting:
         each.add_done_callback(done.put)
-    assert chosen(done.get(timeout=PATIENCE_S)) == ["a"]
+    assert chosen(done.get(timeout=SOON_S)) == ["a"]
     world.scheduler.stop_waiting()
     for _ in waiting[1:]:
         with pytest.raises(Conflict):
-            done.get(timeout=PATIENCE_S).result()
+            done.get(timeout=SOON_S).result()
     assert sum(map(len, world.reserved().values())) == 1
 
 
@@ -283,8 +284,8 @@ def test_a_check_leaves_the_table_unchanged(world):
     impatient.place("i1", vcpus=2)
     replica = impatient.fleet.cluster("default")
     with replica.lock:
-        assert impatient.scheduler._reserving._waiters._would_fit([replica], request("i2", "i3"))
-        assert not impatient.scheduler._reserving._waiters._fits([replica], request("i2"))
+        assert impatient.scheduler._capacity._would_fit([replica], request("i2", "i3"))
+        assert not impatient.scheduler._capacity._fits([replica], request("i2"))
         assert replica.table.state(0).vcpus_used == 2
         assert replica.table.without_unannounced().state(0).vcpus_used == 0
 
@@ -299,8 +300,8 @@ def test_a_check_restores_the_reservation_that_it_replaced(is_unannounced):
     impatient.place("other", vcpus=1)
     replica = impatient.fleet.cluster("default")
     with replica.lock:
-        assert impatient.scheduler._reserving._waiters._fits([replica], request("i1", vcpus=1))
-        assert impatient.scheduler._reserving._waiters._would_fit([replica], request("i1", vcpus=1))
+        assert impatient.scheduler._capacity._fits([replica], request("i1", vcpus=1))
+        assert impatient.scheduler._capacity._would_fit([replica], request("i1", vcpus=1))
         assert replica.table.state(0).vcpus_used == 3
         assert replica.table.without_unannounced().state(0).vcpus_used == (
             0 if is_unannounced else 2
@@ -311,7 +312,7 @@ def test_a_release_between_the_two_checks_is_noticed(world, asking, monkeypatch)
     world.report(host("a", vcpus=1))
     world.place("i1")
     checks = []
-    fits = CapacityWaiters._fits
+    fits = CapacityWaits._fits
 
     def check_before_release(waiters, clusters, asked):
         checks.append(fits(waiters, clusters, asked))
@@ -319,7 +320,7 @@ def test_a_release_between_the_two_checks_is_noticed(world, asking, monkeypatch)
             world.inventory.release(["i1"])
         return checks[-1]
 
-    monkeypatch.setattr(CapacityWaiters, "_fits", check_before_release)
+    monkeypatch.setattr(CapacityWaits, "_fits", check_before_release)
     waiting = asking.waits("i2")
     world.report(host("b", memory_mb=1))
     assert chosen(waiting) == ["a"]

@@ -116,7 +116,7 @@ def test_instances_in_several_clusters_are_found_there_again(world):
 def test_detours_are_bounded(world, monkeypatch):
     monkeypatch.setattr(
         "scheduler_worker.service.state.intents.PlacementIntents.declare",
-        lambda self, store, intents, **_: [False] * len(intents),
+        lambda self, intents, now_s: [False] * len(intents),
     )
     with pytest.raises(Conflict):
         world.ask("i1")

@@ -1,25 +1,65 @@
-"""What is observed of one request on its way; reported as an :class:`Outcome` when it ends."""
+"""One request on its way to its hosts: where it may go, where it has been, what it took.
+
+What is observed is reported as an :class:`Outcome` when it ends.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
-from scheduler_worker.errors import NoValidHost, SchedulerWorkerError
+from scheduler_worker.errors import Conflict, NoValidHost, SchedulerWorkerError
+from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.decisions import Decision, Diagnosis
 from scheduler_worker.observer import Outcome, Phase, PhaseName
 from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.waiters import YieldSlot, keep_slot
+
+CLUSTER_HINT = "cluster"
+"""The scheduler hint that names a cluster."""
 
 
-class RequestTrace:
-    """A request, its deadline, and the facts gathered while it is decided. Seconds, monotonic."""
+class PlacementAttempt:
+    """A request, its deadline, and what becomes of it. Seconds, of the monotonic clock."""
 
     def __init__(
-        self, request: Request, arrived_s: float, caller_deadline_s: float = math.inf
+        self,
+        request: Request,
+        arrived_s: float,
+        caller_deadline_s: float = math.inf,
+        yield_slot: YieldSlot = keep_slot,
     ) -> None:
+        self.asked = request
+        """As the caller sent it."""
         self.request = request
+        """As it is decided: with what Placement answered, without hosts that turned out wrong."""
         self.arrived_s = arrived_s
         self.caller_deadline_s = caller_deadline_s
         """When the caller stops waiting for the answer."""
+        self.yield_slot = yield_slot
+        # What later decisions depend on
+        self.any_cluster = False
+        """Whether the request may go to any of several clusters."""
+        self.moves_seen: Mapping[str, int] = {}
+        """Cluster -> its count of host moves when all clusters were last read."""
+        self.refused_at: dict[str, int] = {}
+        """Cluster where no host passed -> its capacity version at that time."""
+        self.is_partly_reserved = False
+        """Whether the cluster that refused it last has reservations for some of its instances."""
+        self.declared: dict[str, int] = {}
+        """Instance uuid -> version of the placement intent that this request wrote last."""
+        self.reserved: dict[str, Sequence[Reservation]] = {}
+        """Cluster -> what was reserved there, as it was written."""
+        self.redirects = 0
+        """How often its instances turned out to be decided in another cluster."""
+        self.refresh: str | None = None
+        """Whether hosts were read anew for it: ``done``, or ``late``."""
+        self.refreshes_alternates = False
+        """Whether that was for alternates, not before a refusal."""
+        self.changed: set[str] = set()
+        """Hosts that were others when they were chosen than their sources said afterwards."""
+        # What is observed
         self.cluster: str | None = None
         self.refusals = self.refusing_hosts = 0
         """How many clusters refused it in the last attempt, and how many hosts they have."""
@@ -27,16 +67,19 @@ class RequestTrace:
         self.hold_s = 0.0
         self.token: int | None = None
         self.phases: list[Phase] = []
-        self.look: str | None = None
-        """Whether hosts were looked at once more: ``done``, or ``late``."""
-        self.changed: set[str] = set()
-        """Hosts that were others when they were chosen than their sources said afterwards."""
-        self.looks_for_alternates = False
-        """Whether that was for alternates, not before a refusal."""
-        self._queued_s = arrived_s
-        self._decided_from_s = arrived_s
+        self._queued_s = self._decided_from_s = arrived_s
         if request.waited_s:
             self.spent("wait", arrived_s - request.waited_s, arrived_s)
+
+    def redirect(self, most: int) -> None:
+        """Start over: the instances are decided elsewhere, so the declared intents are void.
+
+        Raises Conflict after ``most`` times.
+        """
+        self.declared.clear()
+        self.redirects += 1
+        if self.redirects >= most:
+            raise Conflict("Other requests for the same instances are being decided; try again.")
 
     def queued(self, cluster: str | None, now_s: float) -> None:
         """Record that the wait for a cluster's lock begins; None for those of several."""
@@ -99,9 +142,12 @@ class RequestTrace:
         repeated: int = 0,
     ) -> Outcome:
         steps = diagnosis.filters
+        took_s: defaultdict[str, float] = defaultdict(float)
+        for each in self.phases:
+            took_s[each.name] += each.ended_s - each.began_s
         return Outcome(
-            request_id=self.request.request_id,
-            global_request_id=self.request.global_request_id,
+            request_id=self.asked.request_id,
+            global_request_id=self.asked.global_request_id,
             project_id=self.request.spec.project_id,
             result=result,
             reason=reason,
@@ -117,17 +163,14 @@ class RequestTrace:
             passed=steps[-1].hosts_out if steps else diagnosis.hosts,
             rejections=tuple((step.name, step.hosts_in - step.hosts_out) for step in steps),
             attempts=self.attempts,
-            lock_wait_s=self._sum("lock"),
+            lock_wait_s=took_s["lock"],
             hold_s=self.hold_s,
-            waited_for_pending_s=self._sum("pending"),
-            claim_s=self._sum("claim"),
-            look_s=self._sum("look"),
+            waited_for_pending_s=took_s["pending"],
+            claim_s=took_s["claim"],
+            look_s=took_s["look"],
             token=self.token,
             duration_s=now_s - self.arrived_s,
             ended_s=now_s,
             phases=tuple(self.phases),
             traceparent=self.request.traceparent,
         )
-
-    def _sum(self, name: PhaseName) -> float:
-        return sum(each.ended_s - each.began_s for each in self.phases if each.name == name)

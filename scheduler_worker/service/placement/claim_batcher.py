@@ -1,21 +1,17 @@
 """Writes claims to Placement: many at a time, by a bounded number of threads.
 
-A thread takes all jobs that wait, up to a batch, and writes them in one request; those for a
+A thread takes all claims that wait, up to a batch, and writes them in one request; those for a
 provider that another thread writes to wait for it and go together, since Placement serves one
 writer of a provider at a time and lets the others repeat. It writes all or nothing; so a refused
-batch is divided, by the provider or consumer that the refusal names or
-else in halves, until each refusal is of one job. A job that met faster writers is tried again after
-a pause, and all are while Placement is away, until their deadlines; no thread pauses with them.
+batch is divided, by the provider or consumer that the refusal names or else in halves, until each
+refusal is of one claim. A claim that met faster writers is tried again after a pause.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-import threading
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Annotated, NamedTuple
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -26,28 +22,24 @@ from scheduler_worker.errors import (
     PlacementRefused,
     PlacementUnavailable,
     SchedulerWorkerError,
-    WorkerStops,
 )
-from scheduler_worker.model.providers import Amounts, Consumer
+from scheduler_worker.model.providers import Consumer
 from scheduler_worker.observer import Observer
 from scheduler_worker.options import Opt
 from scheduler_worker.placement import Allocations, ClaimRefusal, Why
 from scheduler_worker.ports import Clock
-from scheduler_worker.service.placement.pauses import Pauses
-from scheduler_worker.waiters import Waiter
+from scheduler_worker.service.placement.jobs import LONGEST_S, Job, JobThreads
 from scheduler_worker.wording import listed
 
 LOG = logging.getLogger(__name__)
 
-_SHORTEST_S, _LONGEST_S = 1.0, 10.0
-"""Bounds of how long one request to Placement may take."""
 _UNFINISHED_S = 15.0
 """For how long an empty consumer may be that of a write under way, such as a dead worker's.
 
 Placement makes the consumer first; if the write fails in the end, it deletes what it made, and what
 others have written upon it meanwhile.
 """
-_UNDO_FOR_S = 300.0
+_ROLLBACK_FOR_S = 300.0
 """For how long it is tried to take a claim back."""
 
 
@@ -79,7 +71,7 @@ class ClaimRefused(Exception):
         self.refusal = refusal
 
 
-class ClaimJob:
+class ClaimJob(Job[None]):
     """The consumers of one request, which are written together."""
 
     def __init__(
@@ -90,8 +82,8 @@ class ClaimJob:
         may_join: Callable[[Consumer], bool],
         empty: Collection[str] = (),
     ) -> None:
+        super().__init__(deadline_s)
         self.wanted = tuple(wanted)
-        self.deadline_s = deadline_s
         self.may_join = may_join
         """Whether a consumer that holds something else is to hold this in addition."""
         self.consumers = [_as_empty(each) if each.uuid in empty else each for each in wanted]
@@ -101,20 +93,12 @@ class ClaimJob:
         self.answer_was_lost = False
         self.is_rebased = False
         """Whether it was written upon what Placement had once already."""
-        self.pauses = Pauses()
         self.empty_since_s: float | None = None
         """When Placement first had a consumer that held nothing, although it should be new."""
-        self.trouble: SchedulerWorkerError | None = None
-        """Why it has not been written yet."""
-        self.error: Exception | None = None
-        self.done = Waiter()
+        self.uuids = frozenset(each.uuid for each in wanted)
 
     @property
-    def uuids(self) -> set[str]:
-        return {each.uuid for each in self.wanted}
-
-    @property
-    def written_to(self) -> set[str]:
+    def keys(self) -> frozenset[Hashable]:
         """The consumers and the providers that a write of it changes."""
         return self.uuids.union(*(each.held for each in self.consumers))
 
@@ -130,162 +114,73 @@ class ClaimJob:
         if why is Why.GONE:
             self.consumers = [_as_empty(each) for each in self.consumers]
 
-    def end(self, error: Exception | None = None) -> None:
-        """Resume the request."""
-        self.error = error
-        self.done.end()
+
+class Rollback(Job[None]):
+    """A claim to take back, unless it was written again since; nobody waits for it."""
+
+    def __init__(self, consumer: Consumer, wanted: Consumer, until_s: float) -> None:
+        super().__init__()
+        self.written = consumer.written()
+        self.wanted = dict(wanted.held)
+        self.until_s = until_s
+
+    @property
+    def keys(self) -> frozenset[Hashable]:
+        """The consumer."""
+        return frozenset((self.written.uuid,))
 
 
-class _Undo(NamedTuple):
-    """A claim to take back, unless it was written again since."""
-
-    written: Consumer
-    wanted: dict[str, Amounts]
-    deadline_s: float
-    pauses: Pauses
-
-
-class ClaimPool:
-    """The threads, and what waits for them."""
+class ClaimBatcher(JobThreads[ClaimJob | Rollback]):
+    """Writes claims, and takes them back."""
 
     def __init__(
         self, allocations: Allocations, clock: Clock, observer: Observer, settings: ClaimSettings
     ) -> None:
+        super().__init__(clock, name="claims", workers=settings.workers)
         self._allocations = allocations
-        self._clock = clock
         self._observer = observer
-        self._settings = settings
-        self._changed = threading.Condition()
-        self._jobs: deque[ClaimJob] = deque()
-        self._undos: deque[_Undo] = deque()
-        self._written_to: set[str] = set()
-        """The consumers and providers of what threads write now."""
-        self._threads = 0
-        self._idle = 0
-        self._started = 0
-        self._closing = False
-        self._hurrying = False
-        self._away = Pauses()
-        """While Placement is away."""
+        self._batch = settings.batch
 
-    def submit(self, job: ClaimJob) -> None:
-        """Write it as soon as a thread is free; its waiter is ended when it is settled."""
-        with self._changed:
-            if not self._closing:
-                self._jobs.append(job)
-                self._wake()
-                return
-        job.end(WorkerStops("The worker stops; try again."))
-
-    def undo(self, consumer: Consumer, wanted: Consumer) -> None:
+    def roll_back(self, consumer: Consumer, wanted: Consumer) -> None:
         """Take back what was written, or may have been, unless it is written again meanwhile."""
-        deadline_s = self._clock.monotonic_s() + _UNDO_FOR_S
-        undo = _Undo(consumer.written(), dict(wanted.held), deadline_s, Pauses())
+        until_s = self._clock.monotonic_s() + _ROLLBACK_FOR_S
         with self._changed:
-            self._undos.append(undo)
+            self._jobs.append(Rollback(consumer, wanted, until_s))
             self._wake()
 
-    def stop_waiting(self) -> None:
-        """From now on try jobs that pause once more, and let none pause again."""
-        with self._changed:
-            self._hurrying = True
-            self._changed.notify_all()
+    def _take(self, now_s: float) -> list[ClaimJob | Rollback]:
+        """The next claims, no consumer of which is in two of them; or else one rollback.
 
-    def close(self, timeout_s: float) -> int:
-        """End after what is begun; returns how many claims could not be taken back in time."""
-        self.stop_waiting()
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._threads, timeout_s)
-            jobs = list(self._jobs)
-            self._jobs.clear()
-            left = len(self._undos)
-        for job in jobs:
-            job.end(WorkerStops("The worker stops; try again."))
-        return left
-
-    # Threads
-
-    def _wake(self) -> None:
-        if self._idle:
-            self._changed.notify()
-        elif self._threads < self._settings.workers:
-            self._threads += 1
-            self._started += 1
-            name = f"claims-{self._started}"
-            threading.Thread(target=self._run, name=name, daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                batch, undo = self._await_work()
-                if not batch and undo is None:
-                    self._threads -= 1
-                    self._changed.notify_all()
-                    return
-                written_to = {each for job in batch for each in job.written_to}
-                if undo is not None:
-                    written_to.add(undo.written.uuid)
-                self._written_to |= written_to
-                if self._jobs:
-                    self._changed.notify()  # the batch may be full, or its jobs ended others' wait
-            if undo is not None:
-                self._take_back(undo)
-            else:
-                self._settle(batch)
-            with self._changed:
-                self._written_to -= written_to
-
-    def _await_work(self) -> tuple[list[ClaimJob], _Undo | None]:
-        """The next jobs, or else a claim to take back; neither at the end."""
-        now_s = self._clock.monotonic_s()
-        while True:
-            if batch := self._take(now_s):
-                return batch, None
-            for undo in self._undos:
-                if self._pauses_until_s(undo) <= now_s:
-                    self._undos.remove(undo)
-                    return [], undo
-            if self._closing:
-                return [], None
-            waiting: list[ClaimJob | _Undo] = [*self._jobs, *self._undos]
-            ends_s = map(self._pauses_until_s, waiting)
-            next_s = min((each for each in ends_s if each > now_s), default=None)
-            self._idle += 1
-            is_woken = self._changed.wait(None if next_s is None else next_s - now_s)
-            self._idle -= 1
-            now_s = self._clock.monotonic_s()
-            if next_s is not None and not is_woken:
-                now_s = max(now_s, next_s)
-
-    def _pauses_until_s(self, what: ClaimJob | _Undo) -> float:
-        return -math.inf if self._hurrying else max(what.pauses.until_s, self._away.until_s)
-
-    def _take(self, now_s: float) -> list[ClaimJob]:
-        """The next jobs; no consumer is in two of them, and nobody else writes to theirs.
-
-        What waits for a writer goes before later jobs for the same, or else these could overtake it
-        for ever. What pauses holds up nobody, but what is to be taken back of a consumer does.
+        What waits for a writer goes before later claims for the same, or else these could overtake
+        it for ever. What pauses holds up nobody, but what is to be taken back of a consumer does.
         """
-        batch: list[ClaimJob] = []
-        left: list[ClaimJob] = []
+        batch: list[ClaimJob | Rollback] = []
         uuids: set[str] = set()
-        taken = self._written_to.union(undo.written.uuid for undo in self._undos)
-        while self._jobs and len(batch) < self._settings.batch:
-            job = self._jobs.popleft()
-            if self._pauses_until_s(job) > now_s:
-                left.append(job)
-            elif job.deadline_s <= now_s or (
-                uuids.isdisjoint(job.uuids) and taken.isdisjoint(job.written_to)
-            ):
+        rollbacks = [job for job in self._jobs if isinstance(job, Rollback)]
+        taken = self._busy.union(*(job.keys for job in rollbacks))
+        for job in self._jobs:
+            if len(batch) == self._batch:
+                break
+            if isinstance(job, Rollback) or self._pauses_until_s(job) > now_s:
+                continue
+            if uuids.isdisjoint(job.uuids) and taken.isdisjoint(job.keys):
                 batch.append(job)
                 uuids |= job.uuids
             else:
-                left.append(job)
-                taken |= job.written_to
-        self._jobs.extendleft(reversed(left))
+                taken |= job.keys
+        if not batch:
+            batch += [job for job in rollbacks if self._pauses_until_s(job) <= now_s][:1]
+        for job in batch:
+            self._jobs.remove(job)
         return batch
+
+    def _do(self, batch: list[ClaimJob | Rollback]) -> None:
+        claims = [job for job in batch if isinstance(job, ClaimJob)]
+        if claims:
+            self._settle(claims)
+        for job in batch:
+            if isinstance(job, Rollback):
+                self._take_back(job)
 
     # Writing
 
@@ -308,20 +203,15 @@ class ClaimPool:
             except Exception as error:
                 LOG.exception("Claims of %d requests failed", len(part))
                 for job in part:
-                    job.end(error)
-
-    def _is_in_time(self, job: ClaimJob) -> bool:
-        if self._clock.monotonic_s() < job.deadline_s:
-            return True
-        job.end(job.trouble or PlacementUnavailable("it was too slow for the caller"))
-        return False
+                    job.fail(error)
 
     def _write(self, jobs: Sequence[ClaimJob]) -> ClaimRefusal | None:
         consumers = [each for job in jobs for each in job.consumers]
         for job in jobs:
             job.may_be_written = True  # unless an answer says otherwise
         begun_s = self._clock.monotonic_s()
-        refusal = self._allocations.write(consumers, timeout_s=self._time_for(jobs))
+        timeout_s = self._time_for(min(job.deadline_s for job in jobs))
+        refusal = self._allocations.write(consumers, timeout_s=timeout_s)
         self._posted(refusal.why.value if refusal else "written", len(consumers))
         self._observer.time(events.CLAIM_POST_TIME, self._clock.monotonic_s() - begun_s)
         self._away.end()
@@ -331,15 +221,11 @@ class ClaimPool:
         self._observer.count(events.CLAIM_POSTS, answer)
         self._observer.count(events.CLAIM_CONSUMERS, answer, by=consumers)
 
-    def _time_for(self, jobs: Sequence[ClaimJob]) -> float:
-        left_s = min(job.deadline_s for job in jobs) - self._clock.monotonic_s()
-        return min(max(left_s, _SHORTEST_S), _LONGEST_S)
-
     def _after(self, part: list[ClaimJob], refusal: ClaimRefusal | None) -> list[list[ClaimJob]]:
         """What is still to be written."""
         if refusal is None:
             for job in part:
-                job.end()
+                job.succeed(None)
             return []
         for job in part:
             job.was_refused(refusal.why)
@@ -351,7 +237,7 @@ class ClaimPool:
         if refusal.why is Why.BUSY:
             self._put_off(part, _conflict(refusal, job.wanted))
         else:
-            job.end(ClaimRefused(refusal))
+            job.fail(ClaimRefused(refusal))
         return []
 
     def _after_error(self, part: list[ClaimJob], error: PlacementRefused) -> list[list[ClaimJob]]:
@@ -359,25 +245,8 @@ class ClaimPool:
         if len(part) > 1:
             return _halves(part)
         part[0].may_be_written = False
-        part[0].end(error)
+        part[0].fail(error)
         return []
-
-    def _put_off(self, part: list[ClaimJob], trouble: SchedulerWorkerError) -> None:
-        """Try them again after a pause, unless the worker stops or their time is over by then."""
-        with self._changed:
-            if not self._hurrying:
-                now_s = self._clock.monotonic_s()
-                is_away = isinstance(trouble, PlacementUnavailable)
-                for job in part:
-                    job.trouble = trouble
-                    if not is_away:
-                        job.pauses.begin(now_s, job.deadline_s)
-                if is_away:
-                    self._away.begin(now_s, min(job.deadline_s for job in part))
-                self._jobs.extendleft(reversed(part))
-                return
-        for job in part:
-            job.end(WorkerStops(f"The worker stops; try again. {trouble}"))
 
     def _rebased(self, job: ClaimJob, refusal: ClaimRefusal) -> bool:
         """Take in what Placement has of the job's consumers; whether to write upon that now.
@@ -385,7 +254,7 @@ class ClaimPool:
         Ends a job that has no place there. Raises PlacementUnavailable, PlacementRefused.
         """
         found = [
-            self._allocations.read(each.uuid, timeout_s=self._time_for([job]))
+            self._allocations.read(each.uuid, timeout_s=self._time_for(job.deadline_s))
             for each in job.wanted
         ]
         changes = AllocationUpdateFailed(job.wanted[0].uuid, refusal.message)
@@ -397,7 +266,7 @@ class ClaimPool:
                 continue  # it is new, and not the one that has changed
             rebased = _upon(has, wanted, job.consumers[at], job.may_join)
             if rebased is None:
-                job.end(AllocationUpdateFailed(wanted.uuid, refusal.message))
+                job.fail(AllocationUpdateFailed(wanted.uuid, refusal.message))
                 return False
             job.consumers[at] = rebased
         if job.is_rebased:
@@ -417,33 +286,33 @@ class ClaimPool:
 
     # Taking back
 
-    def _take_back(self, undo: _Undo) -> None:
+    def _take_back(self, rollback: Rollback) -> None:
         try:
-            found = self._allocations.read(undo.written.uuid, timeout_s=_LONGEST_S)
-            if found is None or found.generation != undo.written.generation:
+            found = self._allocations.read(rollback.written.uuid, timeout_s=LONGEST_S)
+            if found is None or found.generation != rollback.written.generation:
                 return
-            if not found.holds(undo.wanted):
+            if not found.holds(rollback.wanted):
                 return
-            refusal = self._allocations.write([found.without(undo.wanted)], timeout_s=_LONGEST_S)
+            refusal = self._allocations.write([found.without(rollback.wanted)], timeout_s=LONGEST_S)
             if refusal and refusal.why is Why.BUSY:
-                raise _conflict(refusal, [undo.written])
+                raise _conflict(refusal, [rollback.written])
             self._posted("kept" if refusal else "taken back", 1)
         except SchedulerWorkerError as error:
-            self._undo_later(undo, error)
+            self._roll_back_later(rollback, error)
         except Exception:
-            LOG.exception("The claim of %s could not be taken back", undo.written.uuid)
+            LOG.exception("The claim of %s could not be taken back", rollback.written.uuid)
 
-    def _undo_later(self, undo: _Undo, error: SchedulerWorkerError) -> None:
+    def _roll_back_later(self, rollback: Rollback, error: SchedulerWorkerError) -> None:
         now_s = self._clock.monotonic_s()
         with self._changed:
-            is_final = isinstance(error, PlacementRefused) or now_s >= undo.deadline_s
+            is_final = isinstance(error, PlacementRefused) or now_s >= rollback.until_s
             if not (is_final or self._hurrying):
-                undo.pauses.begin(now_s, undo.deadline_s)
-                self._undos.append(undo)
+                rollback.pauses.begin(now_s, rollback.until_s)
+                self._jobs.append(rollback)
                 return
         LOG.warning(
             "The claim of %s in Placement was not taken back: %s; it ends with the server",
-            undo.written.uuid,
+            rollback.written.uuid,
             error,
         )
 

@@ -8,9 +8,8 @@ the one or the other before makes it its own, and then it stays.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Collection, Iterable
-from contextlib import nullcontext
+from functools import partial
 
 import msgspec
 
@@ -20,13 +19,15 @@ from scheduler_worker.model.decisions import Decision
 from scheduler_worker.model.providers import Consumer, consumer_of
 from scheduler_worker.placement import Allocations, NoReader, ProviderReader, Why
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.service.placement.claim_pool import (
+from scheduler_worker.service.placement.claim_batcher import (
+    ClaimBatcher,
     ClaimJob,
-    ClaimPool,
     ClaimRefused,
     ClaimSettings,
+    Rollback,
 )
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
+from scheduler_worker.service.state.waits import SlotYielding
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
 _FOR_THE_ANSWER = 0.1
@@ -49,30 +50,22 @@ class PlacementPorts(msgspec.Struct, frozen=True):
     settings: ClaimSettings = ClaimSettings()
 
 
-class Claiming:
+class PlacementClaims:
     """Claims decisions, and takes claims back."""
 
     def __init__(self, deps: PlacementDependencies, ports: PlacementPorts) -> None:
         self._deps = deps
         self._reader = ports.reader
         self._settings = ports.settings
-        self._guard = threading.Lock()
-        self._yielding = 0
-        """How many requests wait without their slots. Each lets the worker take one more."""
-        self._pool = ClaimPool(ports.allocations, deps.clock, deps.observer, ports.settings)
+        self._slots = SlotYielding(ports.settings.batch * ports.settings.workers)
+        self._batcher = ClaimBatcher(ports.allocations, deps.clock, deps.observer, ports.settings)
 
-    def applies(self, request: Request) -> bool:
-        """Whether the request's hosts are to be claimed.
-
-        Raises RequestError: they are, and nobody would be their owner.
-        """
-        if request.spec.is_rebuild_check:
-            return False
-        if request.owner is None:
+    def check(self, request: Request) -> None:
+        """Raises RequestError: hosts are to be claimed, and nobody would be their owner."""
+        if request.owner is None and not request.spec.is_rebuild_check:
             lacks = "user_id" if request.spec.project_id else "project_id"
             problem = "is missing, and the context has none; a claim in Placement needs it"
             raise RequestError(f"spec_obj.{lacks}", problem)
-        return True
 
     def job(
         self,
@@ -110,46 +103,35 @@ class Claiming:
             PlacementRefused: the operator has to do something.
             WorkerStops: nothing was written.
         """
-        await self._settled(job, yield_slot)
-        observer, count = self._deps.observer, len(job.wanted)
-        if isinstance(job.error, ClaimRefused):
-            refusal = job.error.refusal
-            observer.count(events.CLAIMS, refusal.why.value, by=count)
+        count = partial(self._deps.observer.count, events.CLAIMS, by=len(job.wanted))
+        self._batcher.submit(job)
+        try:
+            await self._slots.wait(job, yield_slot)
+        except ClaimRefused as error:
+            refusal = error.refusal
+            count(refusal.why.value)
             if refusal.why in {Why.FULL, Why.GONE}:
                 self._reader.read_again(refusal.providers or _providers(job))
-            raise HostsRefused(_hosts(decision, refusal.providers), refusal.message)
-        observer.count(
-            events.CLAIMS, type(job.error).__name__ if job.error else "claimed", by=count
-        )
-        if job.error is not None:
-            raise job.error
-
-    async def _settled(self, job: ClaimJob, yield_slot: YieldSlot) -> None:
-        with self._guard:
-            yields = self._yielding < self._settings.batch * self._settings.workers
-            self._yielding += yields
-        try:
-            with yield_slot(blocks=False) if yields else nullcontext():
-                self._pool.submit(job)
-                await job.done
-        finally:
-            with self._guard:
-                self._yielding -= yields
+            raise HostsRefused(_hosts(decision, refusal.providers), refusal.message) from None
+        except Exception as error:
+            count(type(error).__name__)
+            raise
+        count("claimed")
 
     def take_back(self, job: ClaimJob, instances: Collection[str]) -> None:
         """Take back the claims of these instances, whose reservations were taken back."""
         if job.may_be_written:
             for consumer, wanted in zip(job.consumers, job.wanted, strict=True):
                 if consumer.uuid in instances:
-                    self._pool.undo(consumer, wanted)
+                    self._batcher.roll_back(consumer, wanted)
 
     def stop_waiting(self) -> None:
         """Fail requests for which Placement is away, now and from now on."""
-        self._pool.stop_waiting()
+        self._batcher.stop_waiting()
 
     def close(self, timeout_s: float) -> int:
         """Stop; returns how many claims could not be taken back."""
-        return self._pool.close(timeout_s)
+        return sum(isinstance(each, Rollback) for each in self._batcher.close(timeout_s))
 
     def _is_evacuated(self, request: Request, found: Consumer) -> bool:
         """Whether what an instance holds is on hosts that its request leaves behind."""

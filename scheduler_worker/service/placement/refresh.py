@@ -1,8 +1,8 @@
-"""What decisions ask of a feed: that it is complete, and that it looks again before a refusal.
+"""What decisions ask of a feed: that it is complete, and that it refreshes before a refusal.
 
 The records of hosts are some time behind the source, which those who refuse by them must not be: a
 server was deleted, a host came, and the next request is for its place. So a request that no host
-passes waits for a look that began after it, and is decided again, once.
+passes waits for a refresh that began after it, and is decided again, once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 from scheduler_worker.ports import Clock, Store
 from scheduler_worker.service.state.looks import LookRecords
 from scheduler_worker.service.state.replica import Replica
-from scheduler_worker.service.state.state_waiters import StateWaiters
+from scheduler_worker.service.state.waits import ScopeWatch
 from scheduler_worker.waiters import YieldSlot
 
 
@@ -31,7 +31,7 @@ class Feed(Protocol):
         """Whether they may be, by what is known of :attr:`records`."""
 
 
-class Freshness:
+class RefreshBarrier:
     """Waits for the feed, as long as a request may; ``timeouts`` are in seconds, 0: not at all."""
 
     def __init__(
@@ -43,56 +43,57 @@ class Freshness:
         ready_timeout_s: float,
         look_timeout_s: float,
     ) -> None:
-        self._feed = feed
+        self.feed = feed
         self._store = store
         self._clock = clock
         self._ready_timeout_s = ready_timeout_s
-        self._look_timeout_s = look_timeout_s
+        self._refresh_timeout_s = look_timeout_s
         self._records = LookRecords()
-        self._for_hosts = StateWaiters(feed.records, store, clock)
-        self._for_looks = StateWaiters(self._records, store, clock)
+        self._hosts = ScopeWatch(feed.records, store, clock)
+        self._refreshes = ScopeWatch(self._records, store, clock)
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for hosts or for a look."""
-        return self._for_hosts.waiting + self._for_looks.waiting
-
-    def unready(self) -> str | None:
-        """Why requests must not be decided now; None: they may. Raises StateUnavailable."""
-        return self._feed.unready()
+        """How many requests wait for hosts or for a refresh."""
+        return self._hosts.waiting + self._refreshes.waiting
 
     async def until_ready(self, deadline_s: float, yield_slot: YieldSlot) -> str | None:
         """Wait until all hosts are known; returns why requests must not be decided, if they must
         not even then. ``deadline_s`` is the caller's. Raises WorkerStops, StateUnavailable.
         """
-        why = self._feed.unready()
+        why = self.feed.unready()
         until_s = self._until_s(self._ready_timeout_s, deadline_s)
         if why is None or until_s is None:
             return why
-        await self._for_hosts.wait(self._feed.is_ready, until_s=until_s, yield_slot=yield_slot)
-        return self._feed.unready()
+        await self._hosts.until(
+            lambda: self.feed.is_ready() or None, until_s=until_s, yield_slot=yield_slot
+        )
+        return self.feed.unready()
 
-    async def look(
+    async def refresh(
         self, queries: Collection[str], deadline_s: float, yield_slot: YieldSlot
     ) -> bool:
-        """Wait for a look at whatever may have changed for a request; False: it did not come.
+        """Wait until what may have changed for a request is read anew; False: it did not come.
 
         ``queries`` of allocation candidates are what nova-scheduler would ask for it.
 
         Raises Conflict, WorkerStops, StateUnavailable.
         """
-        until_s = self._until_s(self._look_timeout_s, deadline_s)
+        until_s = self._until_s(self._refresh_timeout_s, deadline_s)
         if until_s is None:
             return False
         number = self._records.ask(self._store, queries)
-        return await self._for_looks.wait(
-            lambda: self._records.book.done >= number, until_s=until_s, yield_slot=yield_slot
+        is_done = await self._refreshes.until(
+            lambda: self._records.book.done >= number or None,
+            until_s=until_s,
+            yield_slot=yield_slot,
         )
+        return bool(is_done)
 
     def close(self) -> None:
         """End all waits, present and future: they fail with WorkerStops."""
-        self._for_hosts.close()
-        self._for_looks.close()
+        self._hosts.close()
+        self._refreshes.close()
 
     def _until_s(self, timeout_s: float, deadline_s: float) -> float | None:
         """Until when to wait; half of the caller's time is left for what comes afterwards."""

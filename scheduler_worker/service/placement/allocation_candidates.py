@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import nullcontext
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
@@ -42,7 +41,8 @@ from scheduler_worker.scheduling.prefilters.candidates_query import (
 )
 from scheduler_worker.scheduling.prefilters.needs import Needs, needs_of
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
-from scheduler_worker.service.placement.question_pool import Question, QuestionPool
+from scheduler_worker.service.placement.jobs import Question, Singleflight
+from scheduler_worker.service.state.waits import SlotYielding
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
 _FOR_THE_DECISION = 0.2
@@ -67,7 +67,7 @@ class AskingSettings(msgspec.Struct, frozen=True, kw_only=True):
     sharing providers and are not bound to certain hosts."""
 
 
-class AskingPorts(msgspec.Struct, frozen=True):
+class CandidatesPorts(msgspec.Struct, frozen=True):
     """What asking needs of the outside."""
 
     source: CandidateSource
@@ -77,25 +77,18 @@ class AskingPorts(msgspec.Struct, frozen=True):
     settings: AskingSettings = AskingSettings()
 
 
-class _Reserved(NamedTuple):
-    """Reservations that take from sharing providers, by whether Placement is known to have them."""
-
-    allocated: frozenset[str]
-    others: tuple[ReservedUse, ...]
-
-
-class Asking:
+class AllocationCandidatesClient:
     """Asks about requests; safe for threads."""
 
-    def __init__(self, deps: PlacementDependencies, ports: AskingPorts) -> None:
+    def __init__(self, deps: PlacementDependencies, ports: CandidatesPorts) -> None:
         self._deps = deps
         self._ports = ports
         self._settings = ports.settings
-        self._pool: QuestionPool[AllocationCandidates | None] = QuestionPool(
+        self._questions: Singleflight[AllocationCandidates | None] = Singleflight(
             deps.clock, name="candidates", workers=ports.settings.workers
         )
+        self._slots = SlotYielding(_MOST_YIELDING)
         self._guard = threading.Lock()
-        self._yielding = 0
         self._allocated: set[str] = set()
         """Ids of reservations that Placement is known to have."""
         self._below: frozenset[str] = frozenset()
@@ -136,8 +129,8 @@ class Asking:
             lambda timeout_s, _: self._answer(asked, needs, timeout_s, explains=explains),
             self._deadline_s(caller_deadline_s),
         )
-        await self._settled(question, yield_slot)
-        return _with(request, question.result())
+        self._questions.submit(question)
+        return _with(request, await self._slots.wait(question, yield_slot))
 
     def is_doubtful(self, request: Request) -> bool:
         """Whether something may have been counted twice: as reserved, and as used in the answer."""
@@ -153,25 +146,11 @@ class Asking:
 
     def stop_waiting(self) -> None:
         """Fail requests for which Placement is away, now and from now on."""
-        self._pool.stop_waiting()
+        self._questions.stop_waiting()
 
     def close(self) -> None:
         """Ask nothing any more."""
-        self._pool.close()
-
-    async def _settled(
-        self, question: Question[AllocationCandidates | None], yield_slot: YieldSlot
-    ) -> None:
-        with self._guard:
-            yields = self._yielding < _MOST_YIELDING
-            self._yielding += yields
-        try:
-            with yield_slot(blocks=False) if yields else nullcontext():
-                self._pool.submit(question)
-                await question.done
-        finally:
-            with self._guard:
-                self._yielding -= yields
+        self._questions.close()
 
     def _deadline_s(self, caller_deadline_s: float) -> float:
         now_s = self._deps.clock.monotonic_s()
@@ -206,7 +185,7 @@ class Asking:
             sharing = self._ports.sharing.read()
         if not concerns(needs, sharing, self._below):
             return None
-        reserved = self._reserved(sharing, timeout_s)
+        allocated, reserved = self._reserved(sharing, timeout_s)
         found: dict[str, tuple[AllocationCandidate, ...]] = {}
         known: dict[str, dict[str, ProviderRoom]] = {}
         for query in asked:
@@ -219,8 +198,8 @@ class Asking:
             by_root=found,
             rooms=known,
             sharing=tuple(sharing),
-            allocated=reserved.allocated,
-            reserved=reserved.others,
+            allocated=allocated,
+            reserved=reserved,
         )
 
     def _ask(self, query: Query, timeout_s: float) -> CandidatesAnswer:
@@ -240,8 +219,13 @@ class Asking:
             observer.time(events.CANDIDATES_TIME, clock.monotonic_s() - begun_s)
         return answer
 
-    def _reserved(self, sharing: Sequence[SharingProvider], timeout_s: float) -> _Reserved:
-        """What is reserved of them now. Placement is asked for candidates after this."""
+    def _reserved(
+        self, sharing: Sequence[SharingProvider], timeout_s: float
+    ) -> tuple[frozenset[str], tuple[ReservedUse, ...]]:
+        """The reservations that take from them: those Placement is known to have, and the others.
+
+        Placement is asked for candidates after this.
+        """
         with self._guard:
             before = allocated = frozenset(self._allocated)
         taking = list(self._taking(sharing))
@@ -251,15 +235,12 @@ class Asking:
         with self._guard:  # what ended is forgotten, what was claimed since is not
             self._allocated = set(allocated) | (self._allocated - before)
         providers = {each.uuid for each in sharing}
-        return _Reserved(
-            allocated,
-            tuple(
-                ReservedUse(id=each.id, cluster=cluster, use=use)
-                for cluster, each in taking
-                if each.id not in allocated
-                for use in each.resources.providers
-                if use.provider in providers
-            ),
+        return allocated, tuple(
+            ReservedUse(id=each.id, cluster=cluster, use=use)
+            for cluster, each in taking
+            if each.id not in allocated
+            for use in each.resources.providers
+            if use.provider in providers
         )
 
     def _taking(

@@ -1,8 +1,6 @@
 """Typical durations of the recent past."""
 
-from __future__ import annotations
-
-from scheduler_worker.service.state.recent import RecentDurations
+from scheduler_worker.service.placement.queue import RecentDurations
 
 
 def test_an_outlier_does_not_count() -> None:
