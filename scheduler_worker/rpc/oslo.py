@@ -1,23 +1,29 @@
 """Imports oslo.messaging so that it uses threads; everything else imports it from here.
 
 Importing oslo_messaging selects eventlet unless oslo.service was initialised for threads before.
+Its libraries import eventlet wherever it is installed, a fifth of a worker's start, and 9 MB; they
+find none here.
 """
 
 from __future__ import annotations
 
-import warnings
+import sys
 
 from amqp import AMQPError, IrrecoverableChannelError
 from kombu.exceptions import OperationalError
-from oslo_service import backend
-
-with warnings.catch_warnings():
-    warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")  # it is not used here
-    backend.init_backend(backend.BackendType.THREADING)  # first: oslo_messaging takes eventlet
-
-import oslo_messaging
 
 from scheduler_worker.errors import BusUnavailable, Undeliverable
+
+_is_hidden = "eventlet" not in sys.modules
+if _is_hidden:
+    sys.modules["eventlet"] = None  # type: ignore[assignment]
+from oslo_service import backend  # noqa: E402
+
+backend.init_backend(backend.BackendType.THREADING)  # first: oslo_messaging takes eventlet
+import oslo_messaging  # noqa: E402
+
+if _is_hidden:
+    del sys.modules["eventlet"]
 
 __all__ = ["AWAY", "oslo_messaging", "failed"]
 

@@ -118,9 +118,9 @@ class FilterResults:
         self.valid_until_s = min([self.valid_until_s, *ends_s])
 
     @property
-    def looks_at_rows(self) -> bool:
-        """Whether some filter looks at one host after the other."""
-        return any(unit.looks_at_rows for unit in self._filters)
+    def leaves_limits(self) -> bool:
+        """Whether some filter leaves limits on hosts, which it does one by one."""
+        return any(unit.leaves_limits for unit in self._filters)
 
     @property
     def survivors(self) -> Mask:
@@ -240,6 +240,29 @@ class FilterResults:
             before = after
         return passes
 
+    def update_rows(self, hosts: HostTable, spec: RequestSpec, rows: Rows, facts: Mask) -> Mask:
+        """Ask the filters again about some hosts at once; returns which pass.
+
+        The outcome is that of :meth:`update_host` for each. ``facts``: for which of them more than
+        reservations and instances changed. No filter leaves limits.
+        """
+        view = hosts.take(rows)
+        before = passes = self.masks[0][rows]
+        for at, unit in enumerate(self._filters, 1):
+            after = self.masks[at][rows]
+            left = after & passes
+            asked = passes if unit.reads_use else passes & (facts | ~before)
+            if unit.looks_at_rows:
+                places = np.flatnonzero(asked)
+                if len(places):
+                    left[places] = unit.passes(view.take(places), spec)
+            elif asked.any():
+                left = np.where(asked, unit.passes(view, spec), left)
+            self._counts[at] += int(np.count_nonzero(left)) - int(np.count_nonzero(after))
+            self.masks[at][rows] = left
+            before, passes = after, left
+        return passes
+
     def _still_passes(self, host: HostState, spec: RequestSpec) -> bool:
         """Whether a survivor still passes the filters that look at use."""
         for unit in self._using:  # noqa: SIM110 - all() costs as much as a filter
@@ -270,11 +293,9 @@ def left_by(
     return after
 
 
-_FEW, _ONE_IN, _ONE_IN_ROWS = 8, 500, 20
-"""Up to how many changed hosts are updated one by one: ``_FEW``, and one in so many of all hosts.
-Asking about one host costs much more than its share of a column operation, so with more changes it
-is cheaper to evaluate all hosts afresh. A filter that looks at rows costs as much either way, so
-where there is one the limit is higher."""
+_FEW, _ONE_IN = 8, 20
+"""Up to how many changed hosts are updated one by one, and beyond how many of all hosts they are
+all evaluated afresh. Asking about one host costs a tenth of a column operation on a few hundred."""
 
 
 class Evaluation:
@@ -305,6 +326,13 @@ class Evaluation:
         self.is_of_later_instance = False
         """Whether it continues the evaluation for an earlier instance, without the filters that run
         once per request. Such an evaluation is never cached."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its arrays."""
+        results = sum(mask.nbytes for mask in self.results.masks)
+        rows = 0 if self._rows is None else self._rows.nbytes
+        return results + rows + self._totals.nbytes + sum(each.size for each in self._scales or ())
 
     @property
     def rows(self) -> Rows:
@@ -378,20 +406,23 @@ class Evaluation:
         changed, used = touched
         if not changed and not used:
             return True
-        one_in = _ONE_IN_ROWS if self.results.looks_at_rows else _ONE_IN
-        if len(changed) + len(used) > _FEW + len(hosts) // one_in or not self.results.passed:
+        if len(changed) + len(used) > _FEW + len(hosts) // _ONE_IN or not self.results.passed:
             return False
         if changed:
             # Their heartbeats are new: the results may now expire sooner than before.
             self.results.update_expiry(hosts.take(np.array(list(changed))), spec)
             for row in changed:
                 self.selections.pop(row, None)
-        touched_rows = changed | used
-        concerned = [
-            self._update_host(hosts.state(row), spec, facts=row in changed) for row in touched_rows
-        ]
+        rows = changed | used
+        if len(rows) <= _FEW or self.results.leaves_limits:
+            updated = [
+                self._update_host(hosts.state(row), spec, facts=row in changed) for row in rows
+            ]
+            concerned = any(updated)
+        else:
+            concerned = self._update_hosts(hosts, spec, sorted(rows), changed)
         if self._scales is not None:
-            self._update_totals(touched_rows, self._scales if any(concerned) else self._using)
+            self._update_totals(rows, self._scales if concerned else self._using)
         self._marks = hosts.marks()
         return True
 
@@ -474,16 +505,46 @@ class Evaluation:
             for scale in self._scales if facts else self._using:
                 scale.put(at, host, spec, facts=facts)
         elif counts:
-            self._rows = np.insert(self.rows, at, host.row)
-            self._totals = np.insert(self._totals, at, 0.0)
-            for scale in self._scales:
-                scale.insert(at, host, spec)
+            self._insert(at, host, spec)
         elif counted:
-            self._rows = np.delete(self.rows, at)
-            self._totals = np.delete(self._totals, at)
-            for scale in self._scales:
-                scale.delete(at)
+            self._remove(at)
         return facts or counts != counted
+
+    def _update_hosts(
+        self, hosts: HostTable, spec: RequestSpec, touched: list[int], changed: set[int]
+    ) -> bool:
+        """Update some hosts at once, as :meth:`_update_host` does each."""
+        rows = np.array(touched)
+        facts = np.array([row in changed for row in touched])
+        counted = self.results.survivors[rows]
+        counts = self.results.update_rows(hosts, spec, rows, facts)
+        concerned = bool(changed) or bool((counted != counts).any())
+        if self._scales is None:
+            self._rows = None if concerned else self._rows
+            return True
+        for row in rows[counted & ~counts].tolist():
+            self._remove(int(self.rows.searchsorted(row)))
+        for row in rows[counts & ~counted].tolist():
+            self._insert(int(self.rows.searchsorted(row)), hosts.state(row), spec)
+        for scales, which in ((self._using, counted & counts), (self._scales, facts & counted)):
+            stayed = rows[which & counts]
+            if len(stayed):
+                view, places = hosts.take(stayed), self.rows.searchsorted(stayed)
+                for scale in scales:
+                    scale.put_all(places, view, spec)
+        return concerned
+
+    def _insert(self, at: int, host: HostState, spec: RequestSpec) -> None:
+        self._rows = np.insert(self.rows, at, host.row)
+        self._totals = np.insert(self._totals, at, 0.0)
+        for scale in self._scales or ():
+            scale.insert(at, host, spec)
+
+    def _remove(self, at: int) -> None:
+        self._rows = np.delete(self.rows, at)
+        self._totals = np.delete(self._totals, at)
+        for scale in self._scales or ():
+            scale.delete(at)
 
     def _update_totals(self, touched: set[int], scales: Sequence[Scale]) -> None:
         """Update the totals after some hosts were updated."""
@@ -491,11 +552,13 @@ class Evaluation:
             self._scales = None
             return
         survivors = self.results.survivors
-        places = [int(self.rows.searchsorted(row)) for row in touched if survivors[row]]
+        places = self.rows.searchsorted([row for row in touched if survivors[row]])
         spread_anew = [scale.update_products(places) for scale in scales]
         if any(spread_anew):
             self._add_up()
             return
-        uneven = [scale.products for scale in self._scales or () if not scale.is_constant]
-        for at in places:
-            self._totals[at] = sum([products.item(at) for products in uneven])
+        totals = np.zeros(len(places))
+        for scale in self._scales or ():
+            if not scale.is_constant:
+                totals += scale.products[places]
+        self._totals[places] = totals

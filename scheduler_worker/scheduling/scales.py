@@ -7,7 +7,7 @@ depend on the best or the worst of the hosts that are left, and be stretched bet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -136,16 +136,21 @@ class Stretch:
         self._raw = np.array(raw, dtype=float)
         self._ends = Ends()
 
-    def put(self, at: int, raw: float) -> None:
-        """Replace the raw score of one host."""
-        self._ends.note(self._raw.item(at), raw)
-        self._raw[at] = raw
+    @property
+    def size(self) -> int:
+        """Bytes of its array."""
+        return self._raw.nbytes
+
+    def put(self, places: Rows, raw: Values) -> None:
+        """Replace the raw scores of some hosts."""
+        self._ends.note(*self._raw[places].tolist(), *raw.tolist())
+        self._raw[places] = raw
 
     def insert(self, at: int, raw: float) -> float:
         """Add a host; returns what it scores unless an end moves."""
         self._ends.note(raw)
         self._raw = np.insert(self._raw, at, raw)
-        return float(self.some([at])[0])
+        return float(self.some(np.array([at]))[0])
 
     def delete(self, at: int) -> None:
         """Remove a host."""
@@ -165,7 +170,7 @@ class Stretch:
         self._ends.find(self._raw)
         return self._stretched(self._raw)
 
-    def some(self, places: Sequence[int]) -> Values:
+    def some(self, places: Rows) -> Values:
         """The scores of these positions."""
         return self._stretched(self._raw[places])
 
@@ -211,6 +216,12 @@ class Scale:
         return cls(unit, spec, multiplier, unit.weigh(hosts, spec))
 
     @property
+    def size(self) -> int:
+        """Bytes of its arrays."""
+        raw = self._stretch.size if self._stretch else 0
+        return raw + self._scores.nbytes + self.products.nbytes
+
+    @property
     def is_constant(self) -> bool:
         """Whether every host gets 0."""
         return False
@@ -224,12 +235,29 @@ class Scale:
         if facts and not isinstance(self._multiplier, float):
             self._multiplier[at] = self.unit.weight_multiplier(host)
         if self._stretch is not None:
-            self._stretch.put(at, float(self._weigh_host(host, spec)))
+            self._stretch.put(np.array([at]), np.array([float(self._weigh_host(host, spec))]))
             return
         before, after = self._scores.item(at), self._weighed(host, spec)
         if before != after:
             self._note(before, after)
             self._scores[at] = after
+
+    def put_all(self, places: Rows, hosts: Hosts, spec: RequestSpec) -> None:
+        """Ask for the scores of some hosts again, as :meth:`put` does for each."""
+        if not isinstance(self._multiplier, float):
+            self._multiplier[places] = self.unit.multiplier(hosts)
+        raw = self.unit.weigh(hosts, spec)
+        if self._stretch is not None:
+            self._stretch.put(places, raw)
+        else:
+            self._replace(places, _clamped(self.unit, raw))
+
+    def _replace(self, places: Rows, scores: Values) -> None:
+        before = self._scores[places]
+        differ = before != scores
+        if differ.any():
+            self._note(*before[differ].tolist(), *scores[differ].tolist())
+            self._scores[places] = scores
 
     def insert(self, at: int, host: HostState, spec: RequestSpec) -> None:
         """Add a host that has become a survivor."""
@@ -256,14 +284,15 @@ class Scale:
         if not self.is_constant:
             self.products = np.delete(self.products, at)
 
-    def update_products(self, touched: Sequence[int]) -> bool:
+    def update_products(self, touched: Rows) -> bool:
         """Compute the products of the touched positions; returns whether all products changed."""
         if self._stretch is not None:
             if self._stretch.moved():
                 self._scores = self._stretch.every()
                 self.recompute()
                 return True
-            self._stretch_again(self._stretch, touched)
+            if len(touched):
+                self._replace(touched, self._stretch.some(touched))
         return self._update(touched)
 
     def unchanged_without(self, some: Rows) -> bool:
@@ -277,21 +306,12 @@ class Scale:
         raw = self._stretch.without(some) if self._stretch else np.delete(self._scores, some)
         return type(self)(self.unit, self._spec, many, raw)
 
-    def _update(self, touched: Sequence[int]) -> bool:
+    def _update(self, touched: Rows) -> bool:
         raise NotImplementedError
 
-    def _stretch_again(self, stretch: Stretch, touched: Sequence[int]) -> None:
-        if not touched:
-            return
-        for at, after in zip(touched, stretch.some(touched).tolist(), strict=True):
-            before = self._scores.item(at)
-            if before != after:
-                self._note(before, after)
-                self._scores[at] = after
-
-    def _set_product(self, at: int, score: float) -> None:
+    def _set_products(self, places: Rows, scores: Values) -> None:
         many = self._multiplier
-        self.products[at] = (many if isinstance(many, float) else many.item(at)) * score
+        self.products[places] = (many if isinstance(many, float) else many[places]) * scores
 
     def _weighed(self, host: HostState, spec: RequestSpec) -> float:
         return clamp_one(float(self._weigh_host(host, spec)), self._minval, self._maxval)
@@ -328,14 +348,13 @@ class NormalizedScale(Scale):
         self._ends.find(self._scores)
         self._spread()
 
-    def _update(self, touched: Sequence[int]) -> bool:
+    def _update(self, touched: Rows) -> bool:
         if self._ends.may_have_moved and self._ends.find(self._scores):
             self._spread()
             return True
         if not self.is_constant:
             low, width = self._ends.low, self._ends.high - self._ends.low
-            for at in touched:
-                self._set_product(at, (self._scores.item(at) - low) / width)
+            self._set_products(touched, (self._scores[touched] - low) / width)
         return False
 
     def unchanged_without(self, some: Rows) -> bool:
@@ -367,9 +386,8 @@ class RawScale(Scale):
     def recompute(self) -> None:
         self.products = self._multiplier * self._scores
 
-    def _update(self, touched: Sequence[int]) -> bool:
-        for at in touched:
-            self._set_product(at, self._scores.item(at))
+    def _update(self, touched: Rows) -> bool:
+        self._set_products(touched, self._scores[touched])
         return False
 
     def unchanged_without(self, some: Rows) -> bool:
@@ -406,12 +424,12 @@ class RankScale(Scale):
     def _noted(self, *some: float) -> None:
         self._is_changed = True
 
-    def _update(self, touched: Sequence[int]) -> bool:
+    def _update(self, touched: Rows) -> bool:
         if not self._is_changed and isinstance(self._multiplier, float):
             return False
         self._is_changed = False
-        counted, scores = self._counted, self._scores
-        if counted is not None and all(counted.change(at, scores.item(at)) for at in touched):
+        counted, places = self._counted, touched.tolist()
+        if counted is not None and all(counted.change(at, self._scores.item(at)) for at in places):
             self._look_up(counted)
         else:
             self.recompute()

@@ -12,6 +12,7 @@ from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.model.decisions import Diagnosis
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
+from scheduler_worker.scheduling import evaluation
 from scheduler_worker.scheduling.evaluation import Evaluation, FilterResults
 from scheduler_worker.scheduling.filters.affinity import (
     DifferentHostFilter,
@@ -251,6 +252,14 @@ def differs(seed: int, kind: type[Run] = Run) -> bool:
     return False
 
 
+@pytest.fixture(params=[8, 0], ids=["one by one", "at once"])
+def few(monkeypatch, request) -> None:
+    """Up to how many hosts are updated one by one; others are updated at once."""
+    monkeypatch.setattr(evaluation, "_FEW", request.param)
+    monkeypatch.setattr(evaluation, "_ONE_IN", 1)
+
+
+@pytest.mark.usefixtures("few")
 def test_cached_and_fresh_evaluations_decide_alike():
     assert [seed for seed in range(25) if differs(seed)] == []
 
@@ -305,6 +314,7 @@ def test_requests_of_different_server_groups_share_an_evaluation():
         (RankScale, "update_products", lambda self, touched: False),
     ],
 )
+@pytest.mark.usefixtures("few")
 def test_these_tests_notice_a_wrong_unit(monkeypatch, unit, name, wrong):
     monkeypatch.setattr(unit, name, wrong)
     assert any(differs(seed) for seed in range(25))

@@ -1,5 +1,7 @@
 """Requests of which all units read the same are in one class."""
 
+from collections import OrderedDict
+
 import pytest
 
 from scheduler_worker.scheduling import evaluator
@@ -79,3 +81,32 @@ def test_the_memory_of_classes_is_bounded(monkeypatch):
         known.of(request_spec(vcpus=number, scheduler_hints=HINTS))
     assert len(known._by_content) <= 10
     assert len(known._by_reads) <= 10
+
+
+class Kept:
+    def __init__(self, size):
+        self.size = size
+
+
+@pytest.mark.parametrize(
+    ("sizes", "left"),
+    [
+        ([10] * 6, 6),
+        ([10] * 7, 6),
+        ([17] * 4, 3),
+        ([17] * 3 + [10], 3),
+        ([20] * 3, 3),
+        ([40, 10, 20], 3),
+        ([40, 30, 20], 2),
+        ([30, 90], 1),
+        ([90], 1),
+        ([], 0),
+    ],
+)
+def test_the_cache_of_a_table_is_bounded(monkeypatch, sizes, left):
+    monkeypatch.setattr(evaluator, "_CACHED_BYTES", 60)
+    monkeypatch.setattr(evaluator, "_MANY_CACHED", 4)
+    monkeypatch.setattr(evaluator, "_MOST_BYTES", 70)
+    cache = OrderedDict((number, Kept(size)) for number, size in enumerate(sizes))
+    evaluator._make_room(cache)  # type: ignore[arg-type]
+    assert list(cache) == list(range(len(sizes)))[len(sizes) - left :]
