@@ -321,18 +321,13 @@ class Evaluation:
         self._further: list[Scale] = []
         """The scales of the request's own weights, where it is."""
         self._marks = hosts.marks()
+        self.size = sum([mask.nbytes for mask in results.masks])
+        """Bytes of its arrays, of those of the weights once they are weighed."""
         self.selections: dict[int, Selection] = {}
         """Hosts of this class that were selected, by row; a host that reports is forgotten."""
         self.is_of_later_instance = False
         """Whether it continues the evaluation for an earlier instance, without the filters that run
         once per request. Such an evaluation is never cached."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of its arrays."""
-        results = sum(mask.nbytes for mask in self.results.masks)
-        rows = 0 if self._rows is None else self._rows.nbytes
-        return results + rows + self._totals.nbytes + sum(each.size for each in self._scales or ())
 
     @property
     def rows(self) -> Rows:
@@ -457,6 +452,7 @@ class Evaluation:
         units = (*self._parent._weights, *self._weights) if self._parent else self._weights
         self._scales = self._scales_of(view, spec, units)
         self._using = [scale for scale in self._scales if scale.unit.reads_use]
+        self.size += sum([scale.size for scale in self._scales], 2 * rows.nbytes)
         self._add_up()
 
     def _scales_of(self, view: Hosts, spec: RequestSpec, units: Sequence[Weigher]) -> list[Scale]:

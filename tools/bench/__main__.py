@@ -19,10 +19,12 @@
     .venv/bin/python tools/bench reports --clusters 10 1000
     .venv/bin/python tools/bench nova --sizes 100 1000 10000
     .venv/bin/python tools/bench all
+    .venv/bin/python tools/bench decision --hosts 10000 --against ../other --turns 5
 
 Every figure has its comparison in the same run, measured in turn with it: our lock beside
 redis-py's, a worker beside empty endpoints, one process beside two. RabbitMQ and Redis are started
-privately, on free ports, and stopped again.
+privately, on free ports, and stopped again. With --against the same benchmark runs in another
+checkout of this project, in turn with this one, and the ratios are printed.
 """
 
 import argparse
@@ -34,6 +36,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench import (  # noqa: E402 - the line above makes it importable
+    against,
     balances,
     capacity,
     cells,
@@ -88,6 +91,8 @@ def main() -> int:
         )
         kind.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
         if module is not None:
+            kind.add_argument("--against", type=Path, metavar="CHECKOUT", help="beside another one")
+            kind.add_argument("--turns", type=int, default=5, metavar="N", help="default: 5")
             module.add_arguments(kind)
     words = sys.argv[1:]
     if "--peer" in words and words[0].startswith("-"):
@@ -96,12 +101,27 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and so leave no server behind
     names = UNAIDED if arguments.kind == "all" else [arguments.kind]
     figures = {}
+    if getattr(arguments, "against", None) is not None:
+        figures[arguments.kind] = against.compare(arguments.against, arguments.turns, _plain(words))
+        names = []
     for name in names:
         options = parser.parse_args([name]) if arguments.kind == "all" else arguments
         figures[name] = KINDS[name].run(options)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
     return 0
+
+
+def _plain(words: list[str]) -> list[str]:
+    """The arguments without those that only this run needs."""
+    left = iter(words)
+    found = []
+    for word in left:
+        if word in {"--against", "--turns", "--json"}:
+            next(left)
+        else:
+            found.append(word)
+    return found
 
 
 if __name__ == "__main__":
