@@ -15,8 +15,10 @@ from scheduler_worker.scheduling.ovirt.weights import (
 )
 from scheduler_worker.scheduling.pipeline import Pipeline
 from scheduler_worker.scheduling.scales import CountedRanks, Stretch
-from tests.properties.test_evaluation import MEMBERS, Run, differs
+from tests.properties.test_evaluation import MEMBERS, Run, differs, few
 from tests.support.hosts import request_spec
+
+__all__ = ["few"]
 
 GROUPS = [
     {"vms_rule": "negative", "vms_enforcing": True, "vms": MEMBERS[:3]},
@@ -76,6 +78,7 @@ class OvirtRun(Run):
         }
 
 
+@pytest.mark.usefixtures("few")
 def test_cached_and_fresh_evaluations_decide_alike():
     assert [seed for seed in range(25) if differs(seed, OvirtRun)] == []
 

@@ -28,6 +28,9 @@ class Given(Weigher):
 
     reads_request = False
 
+    def weigh(self, hosts, spec):
+        return np.array([float(self.weigh_host(each, spec)) for each in hosts])
+
     def weigh_host(self, host_state, weight_properties):
         return host_state
 
@@ -73,7 +76,8 @@ scores = st.one_of(
     st.sampled_from([-0.0, 0.5, 1e6, 7e6, math.nan]),
     st.floats(-1e4, 1e4).map(lambda score: round(score, 3)),
 )
-changes = st.tuples(st.sampled_from(["put", "put", "insert", "delete"]), st.integers(0, 99), scores)
+kinds = st.sampled_from(["put", "put", "put all", "insert", "delete"])
+changes = st.tuples(kinds, st.integers(0, 99), scores)
 
 
 def expected(selector: Selector, unit: Weigher, factor: float, raw: list[Any], spec) -> list:
@@ -86,21 +90,28 @@ def products(scale: Scale, count: int) -> list[float]:
     return [0.0] * count if scale.is_constant else scale.products.tolist()
 
 
-def changed(scale: Scale, raw: list[Any], spec, change: tuple[str, int, Any]) -> int | None:
-    """Apply a change; the position that it touched."""
+def changed(scale: Scale, raw: list[Any], spec, change: tuple[str, int, Any]) -> list[int]:
+    """Apply a change; the positions that it touched."""
     kind, at, score = change
     at %= len(raw)
     if kind == "delete" and len(raw) > 2:
         del raw[at]
         scale.delete(at)
-        return None
+        return []
+    if kind == "put all":
+        places = sorted({at, (at + 2) % len(raw)})
+        for number, place in enumerate(places):
+            raw[place] = score + number
+        some: Any = [raw[place] for place in places]
+        scale.put_all(np.array(places), some, spec)
+        return places
     if kind == "insert":
         raw.insert(at, score)
         scale.insert(at, score, spec)
     else:
         raw[at] = score
         scale.put(at, score, spec, facts=False)
-    return at
+    return [at]
 
 
 @pytest.mark.parametrize("is_cost", [False, True])
@@ -126,14 +137,14 @@ def test_updated_scores_are_those_of_weighing_afresh(
         touched: list[int] = []
         for name, at, score in each:
             before = len(raw)
-            place = changed(scale, raw, spec, (name, at, score))
+            places = changed(scale, raw, spec, (name, at, score))
             at %= before
             if len(raw) > before:
                 touched = [other + (other >= at) for other in touched]
             elif len(raw) < before:
                 touched = [other - (other > at) for other in touched if other != at]
-            touched += [] if place is None else [place]
-        scale.update_products(sorted(set(touched)))
+            touched += places
+        scale.update_products(np.array(sorted(set(touched)), dtype=np.intp))
         assert products(scale, len(raw)) == expected(chosen, unit, factor, raw, spec)
     some = data.draw(st.sets(st.integers(0, len(raw) - 1), max_size=len(raw) - 2))
     rest = [score for at, score in enumerate(raw) if at not in some]
