@@ -14,7 +14,7 @@ from scheduler_worker.model.decisions import (
     WeightPart,
 )
 from scheduler_worker.model.host_table import HostTable
-from scheduler_worker.model.hosts import Hosts, HostState
+from scheduler_worker.model.hosts import Hosts, HostState, Rows
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling import sentence
 from scheduler_worker.scheduling.evaluation import Evaluation
@@ -148,30 +148,31 @@ def _weighings(
     wanted: set[int],
 ) -> dict[int, HostVerdict]:
     rows = evaluation.rows
+    places = np.flatnonzero(np.isin(rows, list(wanted)))
     view = hosts.take(rows)
     weighed = pipeline.weights if len(rows) > 1 else ()
-    tables = [_parts(pipeline, unit, view, spec) for unit in weighed]
-    totals = evaluation.totals(hosts, spec)
+    tables = [_parts(pipeline, unit, view, spec, places) for unit in weighed]
+    totals = evaluation.totals(hosts, spec)[places].tolist()
     return {
-        int(row): HostVerdict(
+        row: HostVerdict(
             host=hosts.records[row].host,
             nodename=hosts.records[row].nodename,
-            weight=float(totals[at]),
-            weights=tuple(parts[at] for parts in tables),
+            weight=totals[number],
+            weights=tuple(parts[number] for parts in tables),
         )
-        for at, row in enumerate(rows.tolist())
-        if row in wanted
+        for number, row in enumerate(rows[places].tolist())
     }
 
 
-def _parts(pipeline: Pipeline, unit: Weigher, hosts: Hosts, spec: RequestSpec) -> list[WeightPart]:
+def _parts(
+    pipeline: Pipeline, unit: Weigher, hosts: Hosts, spec: RequestSpec, places: Rows
+) -> list[WeightPart]:
+    """What a weight gives to the hosts at these places, among all that pass."""
     raw = scores = np.zeros(len(hosts))
     if unit.applies(spec):
         raw = unit.compared(unit.weigh(hosts, spec), spec)
         scores = pipeline.selector.scores(unit, raw)
     multipliers = np.broadcast_to(unit.multiplier(hosts), len(hosts))
     columns = (raw, scores, multipliers, multipliers * scores)
-    return [
-        WeightPart(unit.name, *(float(value) for value in values))
-        for values in zip(*columns, strict=True)
-    ]
+    chosen = (each[places].astype(float).tolist() for each in columns)
+    return [WeightPart(unit.name, *values) for values in zip(*chosen, strict=True)]
