@@ -15,6 +15,7 @@ from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.serving import handling
 from scheduler_worker.rpc.serving.settings import DeliveryLimits
 from scheduler_worker.rpc.transport import Bus, Client
+from scheduler_worker.waiters import Waiter
 from tests.support.handlers import Gate, Witness, echo, failing, in_thread
 from tests.support.patience import NEVER_S, SOON_S, eventually
 
@@ -37,9 +38,12 @@ def test_messages_without_a_free_slot_wait_for_any_server(
 
 
 def test_a_yielded_slot_serves_other_messages(serve: Serve, client: Client, gate: Gate) -> None:
-    def yielding(context: Context) -> str:
+    async def yielding(context: Context) -> str:
+        passed = Waiter()
         with context.yield_slot():
-            return gate(context)
+            in_thread(lambda: (gate(context), passed.end()))
+            await passed
+        return "passed"
 
     serve({"yield": yielding, "echo": echo, "wait": gate}, slots=1)
     answers = [in_thread(lambda: client.call("yield", {})) for _ in range(3)]
