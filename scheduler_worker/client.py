@@ -28,6 +28,7 @@ from scheduler_worker.operations import OPERATIONS
 from scheduler_worker.operations.forms import answered
 from scheduler_worker.operations.operation import Operation, Page, PageQuery
 from scheduler_worker.rpc import nova, worker
+from scheduler_worker.rpc.defaults import EXCHANGE, TOPIC
 from scheduler_worker.rpc.transport import Bus, Client
 from scheduler_worker.rpc.wire_errors import from_wire
 
@@ -46,7 +47,7 @@ class SchedulerClient:
         self,
         bus: Bus,
         *,
-        topic: str = "scheduler",
+        topic: str = TOPIC,
         timeout_s: float = 60.0,
         call_monitor_timeout_s: int | None = None,
     ) -> None:
@@ -74,8 +75,8 @@ class SchedulerClient:
         url: str | None = None,
         *,
         config_file: str | Path | None = None,
-        topic: str = "scheduler",
-        exchange: str = "nova",
+        topic: str = TOPIC,
+        exchange: str = EXCHANGE,
         timeout_s: float = 60.0,
         call_monitor_timeout_s: int | None = None,
     ) -> SchedulerClient:

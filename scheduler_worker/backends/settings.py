@@ -11,6 +11,7 @@ from scheduler_worker.options import Opt
 
 _DIRECTORY = "/var/lib/scheduler_worker"
 _FILE = "policies.sqlite"
+PREFIX = "scheduler_worker"
 
 
 class StateSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +21,7 @@ class StateSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where all workers keep hosts, locks and reservations: memory:// for a single process, or
     redis://[user:password@]host:port/db, rediss://... for TLS, or
     redis+sentinel://host:port,host:port/service/db, or redis+cluster://host:port,host:port."""
-    prefix: Annotated[str, Opt(regex=r"^[A-Za-z0-9_.-]{1,64}$")] = "scheduler_worker"
+    prefix: Annotated[str, Opt(regex=r"^[A-Za-z0-9_.-]{1,64}$")] = PREFIX
     """Prefix of every key. Workers with different prefixes share nothing."""
     wait_replicas: Annotated[int, Opt(min=0, max=10)] = 0
     """Redis replicas that must have a reservation before the request is answered. A failover, also

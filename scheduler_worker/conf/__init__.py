@@ -25,6 +25,7 @@ from scheduler_worker.conf import nova_compat, unknown
 from scheduler_worker.conf.configuration import Configuration
 from scheduler_worker.conf.declared import Table
 from scheduler_worker.errors import ConfigError
+from scheduler_worker.model.aggregates import DEFAULT_CLUSTER
 from scheduler_worker.monitoring.settings import MonitoringSettings, TracingSettings
 from scheduler_worker.options import Opt
 from scheduler_worker.rpc.settings import RpcSettings
@@ -88,7 +89,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = socket.gethostname()
     """Name of this worker as an RPC server. It must be unique among the replicas and should stay
     the same over restarts, since it names a queue."""
-    default_cluster: Annotated[str, Opt(regex=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$")] = "default"
+    default_cluster: Annotated[str, Opt(regex=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$")] = (
+        DEFAULT_CLUSTER
+    )
     """The cluster of hosts whose reports do not name one."""
     graceful_shutdown_timeout_s: Annotated[float, Opt(min=0)] = 60.0
     """Seconds a stopping worker has to finish the requests it has taken. Unfinished ones go back to

@@ -11,6 +11,9 @@ from typing import TypeVar
 
 import msgspec
 
+DEFAULT_AVAILABILITY_ZONE, DEFAULT_CLUSTER = "nova", "default"
+"""Where hosts are that name none."""
+
 Number = TypeVar("Number", int, float)
 
 AVAILABILITY_ZONE = "availability_zone"

@@ -33,6 +33,7 @@ COMPUTE = "compute"
 UNNAMED = "unnamed"
 """Reports without a source that do not speak for the compute service."""
 MAX_SOURCES = 8
+SERVICE_DOWN_TIME_S = 60.0
 """Sources remembered of a host: a bound on the record, should a source's name vary."""
 
 SourceName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}\Z")]

@@ -1,12 +1,13 @@
-"""Our defaults for options of oslo.messaging."""
+"""Our defaults for the bus, and for options of oslo.messaging."""
 
 from __future__ import annotations
 
 from oslo_config import cfg
 
+TOPIC, EXCHANGE, SLOTS = "scheduler", "nova", 16
 EMBEDDED_URL = "local:/"
 """The bus inside this process, where no other is configured."""
-DEFAULTS = {"transport_url": EMBEDDED_URL, "control_exchange": "nova"}
+DEFAULTS = {"transport_url": EMBEDDED_URL, "control_exchange": EXCHANGE}
 RABBIT_DEFAULTS = {
     # A broker closes a connection after two missed heartbeats, and redelivers what was in flight.
     "heartbeat_timeout_threshold": 10,

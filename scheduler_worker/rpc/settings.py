@@ -8,17 +8,18 @@ import msgspec
 
 from scheduler_worker.operations.callers import ROLES, Role
 from scheduler_worker.options import Opt
+from scheduler_worker.rpc.defaults import EXCHANGE, SLOTS, TOPIC
 from scheduler_worker.rpc.serving.settings import DeliveryLimits
 
 
 class RpcSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``[rpc]``: what is consumed, and by how many slots."""
 
-    topic: Annotated[str, Opt()] = "scheduler"
+    topic: Annotated[str, Opt()] = TOPIC
     """The topic that requests are sent to. Nova's clients use 'scheduler'."""
-    exchange: Annotated[str, Opt(former="DEFAULT.control_exchange")] = "nova"
+    exchange: Annotated[str, Opt(former="DEFAULT.control_exchange")] = EXCHANGE
     """The control exchange of the topic. Nova's clients use 'nova'."""
-    slots: Annotated[int, Opt(min=1, max=256)] = 16
+    slots: Annotated[int, Opt(min=1, max=256)] = SLOTS
     """Requests that one worker process works on at the same time; further messages stay in the
     queue for other workers. Requests that wait for the same cluster share a lease of its lock. For
     more throughput start more workers."""

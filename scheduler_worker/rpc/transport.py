@@ -38,7 +38,13 @@ from scheduler_worker.rpc.amqp.connection import BrokerConnection
 from scheduler_worker.rpc.amqp.copies import CopyConnection
 from scheduler_worker.rpc.amqp.settings import AmqpSettings, amqp_settings
 from scheduler_worker.rpc.contract import Endpoint, check_names
-from scheduler_worker.rpc.defaults import DEFAULTS, EMBEDDED_URL, RABBIT_DEFAULTS
+from scheduler_worker.rpc.defaults import (
+    DEFAULTS,
+    EMBEDDED_URL,
+    EXCHANGE,
+    RABBIT_DEFAULTS,
+    SLOTS,
+)
 from scheduler_worker.rpc.dispatcher import Dispatcher, Translate
 from scheduler_worker.rpc.oslo import AWAY, failed, oslo_messaging
 from scheduler_worker.rpc.serving.connection import Open
@@ -96,7 +102,7 @@ class Bus:
         *,
         url: str | None = None,
         default_url: str = EMBEDDED_URL,
-        exchange: str = "nova",
+        exchange: str = EXCHANGE,
         allowed_remote_exmods: Sequence[str] = (),
     ) -> None:
         register_opts(conf)
@@ -125,7 +131,7 @@ class Bus:
         endpoints: Sequence[Endpoint],
         *,
         translate: Translate,
-        slots: int = 16,
+        slots: int = SLOTS,
         limits: DeliveryLimits | None = None,
         observer: Observer | None = None,
         stuck_after_s: float = STUCK_S,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from scheduler_worker.model.aggregates import zones
+from scheduler_worker.model.aggregates import DEFAULT_AVAILABILITY_ZONE, zones
 from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.model.decisions import Allocation, Selection
 from scheduler_worker.model.host_table import HostTable
@@ -88,7 +88,7 @@ def _allocation(uses: list[tuple[str, str, dict[str, int]]]) -> Allocation:
 class PlacementOptions(msgspec.Struct, frozen=True):
     """Options of placement that are no unit's, under the names of the configuration."""
 
-    default_availability_zone: str = "nova"
+    default_availability_zone: str = DEFAULT_AVAILABILITY_ZONE
     packing_host_numa_cells_allocation_strategy: Annotated[bool, Opt(mutable=True)] = False
     """Whether NUMA instances fill a host's cells one after the other, instead of spreading evenly
     over them."""

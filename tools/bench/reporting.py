@@ -43,6 +43,7 @@ class _World:
             fleet=Fleet(MemoryState(SystemClock(), hold_timeout_s=3.0), default_cluster="default"),
             ratios=InventorySettings().ratios,
             reservation_ttl_s=600.0,
+            remember_answers_s=120.0,
         )
         self._new = self._messages("new")
         self._known = [next(self._messages(f"c{number}")) for number in range(clusters)]

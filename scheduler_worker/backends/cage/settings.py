@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from scheduler_worker.options import Opt
-from scheduler_worker.scheduling.external.contract import OnFailure
+from scheduler_worker.scheduling.external.contract import ON_FAILURE, OnFailure
 
 
 class CageSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class CageSettings(msgspec.Struct, frozen=True, kw_only=True):
                 "refuse": "no host passes a filter that fails",
             }
         ),
-    ] = "pass"
+    ] = ON_FAILURE
     """What a filter that fails or is too slow does, unless its class declares on_failure. Of a
     weight that fails every score is 0; of a balance nothing moves."""
     rest_s: float = 0.5

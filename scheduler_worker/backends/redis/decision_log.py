@@ -17,6 +17,7 @@ from redis.exceptions import OutOfMemoryError
 
 from scheduler_worker.backends.redis.connection import RedisServer
 from scheduler_worker.backends.redis.engine import MEMO_MS
+from scheduler_worker.backends.settings import PREFIX
 from scheduler_worker.decision_log import Bounds, Logged, LogRecord
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.model.kept_decisions import Position
@@ -41,7 +42,7 @@ class RedisDecisionLog:
         url: str,
         *,
         bounds: Bounds | None = None,
-        prefix: str = "scheduler_worker",
+        prefix: str = PREFIX,
         retry_for_s: float = 1.0,
     ) -> None:
         self._bounds = bounds or Bounds()

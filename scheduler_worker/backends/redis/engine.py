@@ -19,6 +19,7 @@ from scheduler_worker.backends.redis.advice import advice
 from scheduler_worker.backends.redis.connection import RedisServer
 from scheduler_worker.backends.redis.nodes import RedisNode, ScriptReply
 from scheduler_worker.backends.redis.pace import Pace
+from scheduler_worker.backends.settings import PREFIX
 from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken, StateUnavailable
 from scheduler_worker.model.claims import FencingToken
 from scheduler_worker.ports import (
@@ -73,7 +74,7 @@ class RedisState:
         *,
         hold_timeout_s: float,
         offer_s: float = 0.5,
-        prefix: str = "scheduler_worker",
+        prefix: str = PREFIX,
         clock: Clock | None = None,
         max_changes: int = 50_000,
         max_tombstones: int = 20_000,

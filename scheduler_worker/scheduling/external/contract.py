@@ -27,6 +27,7 @@ _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 OnFailure = Literal["pass", "refuse"]
+ON_FAILURE: OnFailure = "pass"
 """Whether all hosts pass a filter that fails, or none."""
 
 

@@ -19,6 +19,7 @@ from scheduler_worker.model.hosts import Hosts, HostState, Mask, Values
 from scheduler_worker.model.requests import RequestSpec, every_field
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.scheduling.external.contract import (
+    ON_FAILURE,
     OnFailure,
     OwnForm,
     PluginClass,
@@ -74,7 +75,7 @@ class PluginCall(msgspec.Struct, frozen=True, kw_only=True):
 class Plugins:
     """Calls classes in cages; this one, for workers without any, has none and fails each call."""
 
-    on_failure: OnFailure = "pass"
+    on_failure: OnFailure = ON_FAILURE
     """What happens to hosts where a filter fails that declares nothing."""
 
     def ask(self, question: PluginCall, read: Callable[[object, Collection[str]], T]) -> T | None:

@@ -6,7 +6,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from scheduler_worker.model.aggregates import listed_values, split_values, zones
+from scheduler_worker.model.aggregates import (
+    DEFAULT_AVAILABILITY_ZONE,
+    listed_values,
+    split_values,
+    zones,
+)
 from scheduler_worker.model.hosts import Aggregates
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.options import Opt
@@ -156,7 +161,7 @@ class AggregateTypeAffinityFilter(AggregateFilter):
 class ZoneParameters(msgspec.Struct, frozen=True):
     """The zone of hosts whose aggregates name none."""
 
-    default_availability_zone: Annotated[str, Opt(mutable=True)] = "nova"
+    default_availability_zone: Annotated[str, Opt(mutable=True)] = DEFAULT_AVAILABILITY_ZONE
     """The availability zone of hosts that are in no aggregate with one."""
 
 

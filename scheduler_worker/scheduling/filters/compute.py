@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from scheduler_worker.model.host_records import COMPUTE, out_of_service
+from scheduler_worker.model.host_records import COMPUTE, SERVICE_DOWN_TIME_S, out_of_service
 from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.filters.facts import FactFilter
@@ -19,7 +19,7 @@ from scheduler_worker.scheduling.weighers.metrics import ratios
 class ComputeParameters(msgspec.Struct, frozen=True):
     """How old a heartbeat may be, in seconds."""
 
-    service_down_time_s: float = 60.0
+    service_down_time_s: float = SERVICE_DOWN_TIME_S
 
 
 class ComputeFilter(Filter):

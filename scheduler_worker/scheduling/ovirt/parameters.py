@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from scheduler_worker.model.host_records import SERVICE_DOWN_TIME_S
 from scheduler_worker.scheduling.catalogue import UNLISTED
 
 High = Annotated[str, Meta(pattern=r"^([5-9][0-9])$")]
@@ -43,7 +44,7 @@ class EngineSpares(msgspec.Struct, frozen=True):
     """On how many hosts there must be room for the management VM; 0: none."""
 
     HeSparesCount: Spares = "0"
-    service_down_time_s: Annotated[float, UNLISTED] = 60.0
+    service_down_time_s: Annotated[float, UNLISTED] = SERVICE_DOWN_TIME_S
 
 
 class CpuRatio(msgspec.Struct, frozen=True):

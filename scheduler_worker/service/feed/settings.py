@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from scheduler_worker.model.aggregates import DEFAULT_CLUSTER
 from scheduler_worker.options import Opt
 
 HOSTS_AT_ONCE = 500
@@ -55,7 +56,7 @@ class FeedSettings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_key: Annotated[str, Opt()] = "cluster"
     """With clusters = aggregate, the metadata key of a cluster's name. Of several aggregates of a
     host, the one with the lowest id decides; hosts without one are in [DEFAULT] default_cluster."""
-    default_cluster: str = "default"
+    default_cluster: str = DEFAULT_CLUSTER
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):

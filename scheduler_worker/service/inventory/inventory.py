@@ -35,7 +35,7 @@ class Inventory:
         fleet: Fleet,
         ratios: DefaultRatios,
         reservation_ttl_s: float,
-        remember_answers_s: float = 120.0,
+        remember_answers_s: float,
         clusters: Sequence[str] = (),
         observer: Observer | None = None,
     ) -> None:

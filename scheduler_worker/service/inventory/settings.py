@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from scheduler_worker.model.host_records import SERVICE_DOWN_TIME_S
 from scheduler_worker.options import Opt
 from scheduler_worker.service.inventory.reports import DefaultRatios
 
@@ -47,7 +48,7 @@ class InventorySettings(msgspec.Struct, frozen=True, kw_only=True):
 class HeartbeatSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often hosts report, and when a silent one is down; times in seconds."""
 
-    service_down_time_s: Annotated[float, Opt(min=1, mutable=True)] = 60.0
+    service_down_time_s: Annotated[float, Opt(min=1, mutable=True)] = SERVICE_DOWN_TIME_S
     """Seconds without a report after which a host counts as down."""
     report_interval_s: Annotated[int, Opt(min=0, mutable=True)] = 10
     """Seconds between two reports of a host. A service_down_time that is not longer than this is

@@ -61,7 +61,11 @@ def test_a_bad_report_is_named_and_none_of_its_message_is_stored(world, report, 
 
 def test_clusters_can_be_a_closed_list(world):
     world.inventory = Inventory(
-        fleet=world.fleet, ratios=DefaultRatios(1, 1, 1), reservation_ttl_s=300.0, clusters=["one"]
+        fleet=world.fleet,
+        ratios=DefaultRatios(1, 1, 1),
+        reservation_ttl_s=300.0,
+        remember_answers_s=120.0,
+        clusters=["one"],
     )
     world.report(host("a", cluster="one"))
     with pytest.raises(RequestError, match=r"hosts\[0\]\.cluster: there is no cluster 'two'"):
