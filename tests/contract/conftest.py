@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -108,6 +109,18 @@ def redis_engine(redis_url) -> Iterator[RedisEngine]:
     engine = RedisEngine(redis_url)
     yield engine
     engine.close()
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., RedisState]]:
+    """Opens the state of any server; it is closed afterwards."""
+    with contextlib.ExitStack() as opened:
+
+        def opening(url: str, **options: Any) -> RedisState:
+            state = RedisState(url, **{"hold_timeout_s": NEVER_S} | options)
+            return opened.enter_context(contextlib.closing(state))
+
+        yield opening
 
 
 @pytest.fixture(params=["memory", "redis"])

@@ -197,10 +197,12 @@ class TestLostReplies:
         state.write(SCOPE, [put("a")])
         assert client.llen(f"{state._base(SCOPE)}wake:me") == 1
 
-    def test_the_holder_is_found_when_the_reply_to_its_acquire_was_lost(self, redis_server, state):
+    def test_the_holder_is_found_when_the_reply_to_its_acquire_was_lost(
+        self, redis_server, state, connect
+    ):
         with Proxy(redis_server.port) as proxy, Threads(1) as pool:
             url = f"redis://{LOOPBACK}:{proxy.port}/0"
-            behind = RedisState(url, hold_timeout_s=NEVER_S, prefix=state._prefix)
+            behind = connect(url, prefix=state._prefix)
             # Afterwards the thread has its connection, and the server has the script.
             behind.release(pool.submit(acquire, behind).result())
             with proxy.stalled("to_client"):
@@ -209,7 +211,6 @@ class TestLostReplies:
                 proxy.cut()
             grant = granting.result()
             assert behind.commit(grant, [put("a")]).applied == (True,)
-            behind.close()
 
 
 class TestAnotherLife:
@@ -254,8 +255,8 @@ class TestAnotherLife:
         assert records(state) == {"a": b""}
 
     @pytest.mark.parametrize("somebody_noticed", [False, True])
-    def test_a_restart_with_its_file_keeps_records(self, own_server, somebody_noticed):
-        state = RedisState(own_server.url, hold_timeout_s=NEVER_S)
+    def test_a_restart_with_its_file_keeps_records(self, own_server, somebody_noticed, connect):
+        state = connect(own_server.url)
         now_s = state.changes(SCOPE, NEVER).now_s
         state.write(SCOPE, [put("h:1", b"host"), put("p:1", b"promise", now_s + 600)])
         version = state.changes(SCOPE, NEVER).version
@@ -272,10 +273,9 @@ class TestAnotherLife:
         assert again.version == version
         assert not state.changes(SCOPE, seen(again)).reset
         assert state.commit(held, [guarded("h:1", version, b"newer")]).applied == (True,)
-        state.close()
 
-    def test_a_waiter_outlives_a_restart(self, own_server):
-        state = RedisState(own_server.url, hold_timeout_s=NEVER_S)
+    def test_a_waiter_outlives_a_restart(self, own_server, connect):
+        state = connect(own_server.url)
         grant = acquire(state)
         queue = f"{state._base(SCOPE)}queue"
         with Threads(1) as pool, redis.Redis.from_url(own_server.url) as client:
@@ -284,7 +284,6 @@ class TestAnotherLife:
             own_server.restart()
             state.release(grant)
             assert waiting.result().token > grant.token
-        state.close()
 
 
 def is_reachable(state: RedisState) -> bool:
@@ -296,21 +295,18 @@ def is_reachable(state: RedisState) -> bool:
 
 
 class TestUnreachable:
-    def test_an_unreachable_server_fails_within_the_bound(self):
+    def test_an_unreachable_server_fails_within_the_bound(self, connect):
         port = free_port()
         url = f"redis://somebody:secret@127.0.0.1:{port}/0"
-        state = RedisState(url, hold_timeout_s=NEVER_S, retry_for_s=0.3)
+        state = connect(url, retry_for_s=0.3)
         with pytest.raises(StateUnavailable, match=f"127.0.0.1:{port}") as caught:
             acquire(state, timeout_s=NEVER_S)
         assert "secret" not in str(caught.value)
         with pytest.raises(StateUnavailable):
             state.ping()
-        state.close()
 
-    def test_a_server_that_hangs_is_given_up_within_the_bound(self, own_server):
-        state = RedisState(
-            own_server.url, hold_timeout_s=NEVER_S, socket_timeout_s=0.3, retry_for_s=0.3
-        )
+    def test_a_server_that_hangs_is_given_up_within_the_bound(self, own_server, connect):
+        state = connect(own_server.url, socket_timeout_s=0.3, retry_for_s=0.3)
         grant = acquire(state)
         with own_server.paused():
             with pytest.raises(StateUnavailable):
@@ -319,27 +315,24 @@ class TestUnreachable:
                 state.await_change(SCOPE, seen(grant.changes), timeout_s=NEVER_S)
         eventually(lambda: is_reachable(state))  # until then callers fail at once
         assert state.commit(grant, [put("a")]).applied == (True,), "the first may have come late"
-        state.close()
 
-    def test_it_recovers_by_itself(self, own_server):
-        state = RedisState(own_server.url, hold_timeout_s=NEVER_S, retry_for_s=0.2)
+    def test_it_recovers_by_itself(self, own_server, connect):
+        state = connect(own_server.url, retry_for_s=0.2)
         state.write(SCOPE, [put("a")])
         own_server.kill()
         with pytest.raises(StateUnavailable):
             state.write(SCOPE, [put("b")])
         own_server.start()
         assert records(state) == {"a": b""}
-        state.close()
 
-    def test_a_short_absence_is_not_noticed(self, own_server):
-        state = RedisState(own_server.url, hold_timeout_s=NEVER_S, retry_for_s=SOON_S)
+    def test_a_short_absence_is_not_noticed(self, own_server, connect):
+        state = connect(own_server.url, retry_for_s=SOON_S)
         state.ping()
         own_server.kill()
         with Threads(1) as pool:
             written = pool.submit(state.write, SCOPE, [put("a")])
             own_server.start()
             assert written.result().applied == (True,)
-        state.close()
 
 
 class TestPages:
@@ -384,18 +377,17 @@ class TestOperators:
     def test_a_server_that_keeps_everything_needs_no_warning(self, state):
         assert state.check() == []
 
-    def test_a_server_that_may_lose_data_has_a_warning(self, own_server):
-        state = RedisState(own_server.url, hold_timeout_s=NEVER_S)
+    def test_a_server_that_may_lose_data_has_a_warning(self, own_server, connect):
+        state = connect(own_server.url)
         with redis.Redis.from_url(own_server.url) as client:
             client.config_set("appendonly", "no")
             client.config_set("maxmemory-policy", "allkeys-lru")
         warnings = " ".join(state.check())
         assert "appendonly yes" in warnings
         assert "maxmemory-policy noeviction" in warnings
-        state.close()
 
-    def test_an_evicting_policy_that_is_set_later_is_logged(self, own_server, caplog):
-        state = RedisState(own_server.url, hold_timeout_s=5.0)
+    def test_an_evicting_policy_that_is_set_later_is_logged(self, own_server, caplog, connect):
+        state = connect(own_server.url, hold_timeout_s=5.0)
         advice = Advice(state.check)
         advice.check()
         with redis.Redis.from_url(own_server.url) as client:
@@ -404,26 +396,24 @@ class TestOperators:
         advice.check()
         [line] = caplog.messages
         assert "set maxmemory-policy noeviction" in line
-        state.close()
 
-    def test_an_account_without_info_is_served(self, redis_url, client):
+    def test_an_account_without_info_is_served(self, redis_url, client, connect):
         client.acl_setuser(
             "modest", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-info"]
         )
-        state = RedisState(redis_url.replace("//", "//modest:any@"), hold_timeout_s=NEVER_S)
+        state = connect(redis_url.replace("//", "//modest:any@"))
         grant = acquire(state)
         state.commit(grant, [put("a")])
         assert values(state.changes(SCOPE, seen(grant.changes))) == {"a": b""}
         assert "INFO" in state.check()[0]
-        state.close()
 
-    def test_the_documented_account_suffices(self, redis_url, client):
+    def test_the_documented_account_suffices(self, redis_url, client, connect):
         commands = re.findall(r"(?<=\s)\+[a-z|]+", (ROOT / "docs/state.md").read_text())
         client.acl_setuser(
             "worker", enabled=True, nopass=True, keys=["scheduler_worker:*"], commands=commands
         )
         url = redis_url.replace("//", "//worker:any@")
-        state = RedisState(url, hold_timeout_s=NEVER_S, max_changes=10, max_tombstones=2)
+        state = connect(url, max_changes=10, max_tombstones=2)
         state.ping()
         assert state.check() == []
         state.write(SCOPE, [put(f"k{n}") for n in range(30)], once="x")
@@ -444,15 +434,13 @@ class TestOperators:
                 watching.result()
         assert [each for each in client.acl_log() if each["username"] == "worker"] == []
 
-    def test_prefixes_share_nothing(self, redis_url):
-        one = RedisState(redis_url, hold_timeout_s=NEVER_S, prefix="one")
-        two = RedisState(redis_url, hold_timeout_s=NEVER_S, prefix="two")
+    def test_prefixes_share_nothing(self, redis_url, connect):
+        one = connect(redis_url, prefix="one")
+        two = connect(redis_url, prefix="two")
         one.write(SCOPE, [put("a")])
         acquire(one)
         acquire(two, timeout_s=0.0)
         assert records(two) == {}
-        one.close()
-        two.close()
 
     def test_every_key_of_a_scope_lies_on_one_shard(self, state, client):
         grant = acquire(state)

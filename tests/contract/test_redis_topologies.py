@@ -97,10 +97,10 @@ class TestReplicas:
         assert state.commit(acquire(state), [put("a", b"1")]).applied == (True,)
         assert ask(replica, "HGETALL", f"{state._base(SCOPE)}records")[b"a"] == b"1"
 
-    def test_a_write_that_only_the_master_has_fails_until_a_retry(self, state, master, replica):
-        hasty = RedisState(
-            master.url, hold_timeout_s=NEVER_S, wait_replicas=1, socket_timeout_s=2.0
-        )
+    def test_a_write_that_only_the_master_has_fails_until_a_retry(
+        self, state, master, replica, connect
+    ):
+        hasty = connect(master.url, wait_replicas=1, socket_timeout_s=2.0)
         grant = acquire(state)
         with replica.paused():
             for _ in range(2):
@@ -108,7 +108,6 @@ class TestReplicas:
                     hasty.commit(grant, [guarded("a", ABSENT)])
             with pytest.raises(StateUnavailable, match="wait_replicas"):
                 hasty.write(SCOPE, [put("b")])
-        hasty.close()
         eventually(lambda: is_followed(master))
         assert state.commit(grant, [guarded("a", ABSENT)]).applied == (True,)
 
@@ -118,9 +117,9 @@ class TestReplicas:
         with replica.paused(), pytest.raises(StaleFencingToken):
             state.commit(grant, [put("a")])
 
-    def test_a_host_name_that_moves_to_another_server_is_followed(self, master, replica):
+    def test_a_host_name_that_moves_to_another_server_is_followed(self, master, replica, connect):
         with Proxy(master.port) as proxy:
-            state = RedisState(f"redis://{LOOPBACK}:{proxy.port}/0", hold_timeout_s=NEVER_S)
+            state = connect(f"redis://{LOOPBACK}:{proxy.port}/0")
             state.write(SCOPE, [put("a", b"1")])
             known = seen(state.changes(SCOPE, NEVER))
             eventually(lambda: is_followed(master))
@@ -130,7 +129,6 @@ class TestReplicas:
             state.write(SCOPE, [put("b", b"2")])
             again = state.changes(SCOPE, known)
             assert (again.reset, values(again)) == (True, {"a": b"1", "b": b"2"})
-            state.close()
 
     def test_settings_that_lose_writes_have_warnings(self, state, master):
         assert "wait_replicas" in " ".join(state.check())
@@ -140,8 +138,10 @@ class TestReplicas:
         ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
         assert state.check() == []
 
-    def test_settings_that_do_not_ask_for_every_replica_have_a_warning(self, state, master, second):
-        both = RedisState(master.url, hold_timeout_s=NEVER_S, wait_replicas=2)
+    def test_settings_that_do_not_ask_for_every_replica_have_a_warning(
+        self, state, master, second, connect
+    ):
+        both = connect(master.url, wait_replicas=2)
         for each, required in ((state, 2), (both, 1)):
             ask(master, "CONFIG", "SET", "min-replicas-to-write", required)
             [warning] = each.check()
@@ -149,17 +149,15 @@ class TestReplicas:
             assert "min-replicas-to-write 2" in warning
         ask(master, "CONFIG", "SET", "min-replicas-to-write", "2")
         assert both.check() == []
-        both.close()
 
-    def test_a_write_waits_for_enough_replicas(self, started, master):
-        state = RedisState(master.url, hold_timeout_s=NEVER_S, retry_for_s=LONG_S)
+    def test_a_write_waits_for_enough_replicas(self, started, master, connect):
+        state = connect(master.url, retry_for_s=LONG_S)
         ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
         with Threads(1) as pool:
             writing = pool.submit(state.write, SCOPE, [put("a")])
             eventually(lambda: "errorstat_NOREPLICAS" in ask(master, "INFO", "errorstats"))
             ask(master, "CONFIG", "SET", "min-replicas-to-write", "0")
             assert writing.result().applied == (True,)
-        state.close()
 
 
 class TestSentinel:
@@ -179,8 +177,8 @@ class TestSentinel:
         )
         return sentinel
 
-    def test_the_state_goes_on_with_the_next_master(self, sentinel, master, replica):
-        state = RedisState(sentinel.url, hold_timeout_s=NEVER_S, retry_for_s=LONG_S)
+    def test_the_state_goes_on_with_the_next_master(self, sentinel, master, replica, connect):
+        state = connect(sentinel.url, retry_for_s=LONG_S)
         ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
         written = state.write(SCOPE, [put("a", b"1")])
         held = acquire(state)
@@ -199,16 +197,13 @@ class TestSentinel:
             assert (again.reset, values(again)) == (True, {"a": b"2"})
             assert again.epoch != known.epoch
             assert values(waiting.result().changes) == {"a": b"2"}
-        state.close()
 
     def test_an_answered_write_is_on_the_next_master_whichever_replica_that_is(
-        self, master, replica, second, sentinel
+        self, master, replica, second, sentinel, connect
     ):
         for each in (master, replica, second):
             ask(each, "CONFIG", "SET", "min-replicas-to-write", "2")
-        state = RedisState(
-            sentinel.url, hold_timeout_s=NEVER_S, retry_for_s=LONG_S, wait_replicas=2
-        )
+        state = connect(sentinel.url, retry_for_s=LONG_S, wait_replicas=2)
         state.write(SCOPE, [put("before", b"1")])
 
         def promoted() -> list[RedisReplica]:
@@ -225,7 +220,6 @@ class TestSentinel:
             assert writing.result().applied == (True,)
         kept = ask(after, "HGETALL", f"{state._base(SCOPE)}records")
         assert (kept[b"before"], kept[b"during"]) == (b"1", b"2")
-        state.close()
 
 
 class TestTls:
@@ -238,23 +232,21 @@ class TestTls:
         certificate, key = authority.issue("redis", f"IP:{LOOPBACK}")
         return started(TlsRedisServer(tmp_path / "tls", certificate=certificate, key=key))
 
-    def test_a_server_with_a_trusted_certificate_is_used(self, server, authority):
+    def test_a_server_with_a_trusted_certificate_is_used(self, server, authority, connect):
         url = f"rediss://{LOOPBACK}:{server.tls_port}/0?ssl_ca_certs={authority.path}"
-        state = RedisState(url, hold_timeout_s=NEVER_S)
+        state = connect(url)
         assert state.commit(acquire(state), [put("a")]).applied == (True,)
         assert state.check() == []
-        state.close()
 
     @pytest.mark.parametrize("host", [LOOPBACK, "localhost"])
-    def test_any_other_is_refused(self, server, authority, tmp_path, host):
+    def test_any_other_is_refused(self, server, authority, tmp_path, host, connect):
         stranger = Authority(tmp_path, "stranger")
         trusted = stranger if host == LOOPBACK else authority  # its certificate names the address
         url = f"rediss://:secret@{host}:{server.tls_port}/0?ssl_ca_certs={trusted.path}"
-        state = RedisState(url, hold_timeout_s=NEVER_S, retry_for_s=0.2)
+        state = connect(url, retry_for_s=0.2)
         with pytest.raises(StateUnavailable, match="certificate verify failed") as caught:
             state.ping()
         assert "secret" not in str(caught.value)
-        state.close()
 
 
 def slot_of(scope: str) -> int:
@@ -351,10 +343,8 @@ class TestCluster:
         assert len({cluster.owner(name) for name in CLUSTERS}) > 1
         keep_moving(lambda: state, 60)
 
-    def test_waiters_are_woken_and_large_scopes_are_read(self, cluster):
-        state = RedisState(
-            cluster.url, hold_timeout_s=NEVER_S, prefix=uuid.uuid4().hex, max_changes=10
-        )
+    def test_waiters_are_woken_and_large_scopes_are_read(self, cluster, connect):
+        state = connect(cluster.url, prefix=uuid.uuid4().hex, max_changes=10)
         state.write(SCOPE, [put(f"k{n}") for n in range(2000)])
         grant = acquire(state)
         assert len(values(grant.changes)) == 2000
@@ -366,7 +356,6 @@ class TestCluster:
             state.commit(grant, [put("k0", b"new")])
             assert waiting.result().token > grant.token
             assert watching.result()
-        state.close()
 
     def test_the_state_goes_on_after_a_failover(self, cluster, state):
         takeover = ("CLUSTER", "FAILOVER", "TAKEOVER")
@@ -424,9 +413,8 @@ class TestCluster:
             assert writing.result().applied == (True,)
         assert records(state, ELSEWHERE) == {"a": b"2"}
 
-    def test_a_server_that_is_no_cluster_is_reported(self, redis_server):
+    def test_a_server_that_is_no_cluster_is_reported(self, redis_server, connect):
         url = f"redis+cluster://{LOOPBACK}:{redis_server.port}"
-        state = RedisState(url, hold_timeout_s=NEVER_S)
+        state = connect(url)
         with pytest.raises(StateUnavailable, match="cluster support disabled"):
             state.ping()
-        state.close()

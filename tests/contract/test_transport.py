@@ -89,13 +89,6 @@ def test_the_context_arrives_without_its_secrets(serve, client):
 # Routing
 
 
-def test_a_cast_reaches_the_server(serve, client):
-    got: queue.SimpleQueue[str] = queue.SimpleQueue()
-    serve({"note": lambda _context, text: got.put(text)})
-    client.cast("note", {}, text="hello")
-    assert got.get(timeout=SOON_S) == "hello"
-
-
 def test_a_cast_to_another_exchange(bus, url, topic):
     got: queue.SimpleQueue[int] = queue.SimpleQueue()
     conf = cfg.ConfigOpts()
