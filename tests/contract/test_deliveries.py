@@ -14,6 +14,7 @@ from scheduler_worker.errors import BusUnavailable
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.serving import handling
 from scheduler_worker.rpc.serving.settings import DeliveryLimits
+from scheduler_worker.waiters import Waiter
 from tests.support.handlers import Witness, echo, failing, in_thread
 from tests.support.patience import NEVER_S, SOON_S, eventually
 
@@ -32,9 +33,12 @@ def test_messages_without_a_free_slot_wait_for_any_server(serve, client, gate):
 
 
 def test_a_yielded_slot_serves_other_messages(serve, client, gate):
-    def yielding(context: Context) -> str:
+    async def yielding(context: Context) -> str:
+        passed = Waiter()
         with context.yield_slot():
-            return gate(context)
+            in_thread(lambda: (gate(context), passed.end()))
+            await passed
+        return "passed"
 
     serve({"yield": yielding, "echo": echo, "wait": gate}, slots=1)
     answers = [in_thread(lambda: client.call("yield", {})) for _ in range(3)]
