@@ -25,7 +25,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def api(tmp_path: Any) -> Iterator[ApiProcess]:
+def api(tmp_path) -> Iterator[ApiProcess]:
     """With six hosts, and a reservation on the first."""
     with api_process.build_embedded(configured(tmp_path)).running() as found:
         fill(found.services.inventory)
@@ -35,7 +35,7 @@ def api(tmp_path: Any) -> Iterator[ApiProcess]:
 
 
 @pytest.fixture
-def make_console(browser: Browser) -> Iterator[Callable[..., Console]]:
+def make_console(browser) -> Iterator[Callable[..., Console]]:
     """Opens the console of an API; afterwards no page may have complained."""
     opened: list[Console] = []
 
@@ -50,5 +50,5 @@ def make_console(browser: Browser) -> Iterator[Callable[..., Console]]:
 
 
 @pytest.fixture
-def console(api: ApiProcess, make_console: Callable[..., Console]) -> Console:
+def console(api, make_console) -> Console:
     return make_console(api)

@@ -24,7 +24,7 @@ FLAVORS = {"small": (1, 2048), "medium": (2, 4096), "large": (8, 16384)}
 
 
 @pytest.fixture
-def config(tmp_path: Path, rabbit_url: str, redis_url: str) -> Path:
+def config(tmp_path, rabbit_url, redis_url) -> Path:
     return write_config(
         tmp_path / "worker.conf",
         DEFAULT={"transport_url": rabbit_url, "host": "w1", "service_down_time": 3600},
@@ -34,7 +34,7 @@ def config(tmp_path: Path, rabbit_url: str, redis_url: str) -> Path:
 
 
 @pytest.fixture
-def cloud(config: Path, rabbit_url: str) -> Iterator[Any]:
+def cloud(config, rabbit_url) -> Iterator[Any]:
     """A worker, and a client of it."""
     with WorkerProcess(config, name="w1") as worker:
         worker.ready()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -104,14 +105,26 @@ class RedisEngine(Engine):
 
 
 @pytest.fixture
-def redis_engine(redis_url: str) -> Iterator[RedisEngine]:
+def redis_engine(redis_url) -> Iterator[RedisEngine]:
     engine = RedisEngine(redis_url)
     yield engine
     engine.close()
 
 
+@pytest.fixture
+def connect() -> Iterator[Callable[..., RedisState]]:
+    """Opens the state of any server; it is closed afterwards."""
+    with contextlib.ExitStack() as opened:
+
+        def opening(url: str, **options: Any) -> RedisState:
+            state = RedisState(url, **{"hold_timeout_s": NEVER_S} | options)
+            return opened.enter_context(contextlib.closing(state))
+
+        yield opening
+
+
 @pytest.fixture(params=["memory", "redis"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+def engine(request) -> Iterator[Engine]:
     if request.param == "redis":
         yield request.getfixturevalue("redis_engine")
         return
@@ -130,7 +143,7 @@ def soon(engine: Engine, waiting: Future[T]) -> T:
 
 
 @pytest.fixture
-def nobody_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def nobody_looks_again(monkeypatch) -> None:
     """Turn off polling, so that a waiter which is not woken waits for ever."""
     monkeypatch.setattr(memory, "POLL_S", NEVER_S)
     monkeypatch.setattr(nodes, "LONGEST_WAIT_S", NEVER_S)
@@ -138,7 +151,7 @@ def nobody_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def state(engine: Engine) -> State:
+def state(engine) -> State:
     return engine.open()
 
 
@@ -150,20 +163,18 @@ def pool() -> Iterator[Threads]:
 
 
 @pytest.fixture(scope="session")
-def databases(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Databases:
+def databases(request, tmp_path_factory) -> Databases:
     return Databases(request, tmp_path_factory.mktemp("sql"))
 
 
 @pytest.fixture(params=DATABASES)
-def database_url(request: pytest.FixtureRequest, databases: Databases) -> str:
+def database_url(request, databases) -> str:
     """A database of each kind, with the newest schema and without rows."""
     return databases.emptied(request.param)
 
 
 @pytest.fixture(params=["memory", *DATABASES])
-def policy_store(request: pytest.FixtureRequest, databases: Databases) -> Iterator[PolicyStore]:
+def policy_store(request, databases) -> Iterator[PolicyStore]:
     """Every policy store, empty."""
     if request.param == "memory":
         yield MemoryPolicyStore()
@@ -181,20 +192,20 @@ def policy_store(request: pytest.FixtureRequest, databases: Databases) -> Iterat
         "rabbit",
     ]
 )
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request) -> str:
     """The embedded bus, or RabbitMQ."""
     return request.param
 
 
 @pytest.fixture
-def url(kind: str, request: pytest.FixtureRequest) -> str:
+def url(kind, request) -> str:
     if kind == "local":
         return f"local://{uuid.uuid4().hex}/"
     return request.getfixturevalue("rabbit_url")
 
 
 @pytest.fixture
-def bus(url: str) -> Iterator[Bus]:
+def bus(url) -> Iterator[Bus]:
     conf = cfg.ConfigOpts()
     conf([])
     with Bus(conf, url=url, exchange="nova") as bus:
@@ -207,7 +218,7 @@ def topic() -> str:
 
 
 @pytest.fixture
-def serve(bus: Bus, topic: str) -> Iterator[Serve]:
+def serve(bus, topic) -> Iterator[Serve]:
     """Start a server with the given methods; stopped afterwards."""
     servers = []
 
@@ -231,7 +242,7 @@ def serve(bus: Bus, topic: str) -> Iterator[Serve]:
 
 
 @pytest.fixture
-def client(bus: Bus, topic: str) -> Client:
+def client(bus, topic) -> Client:
     return bus.client(topic, timeout_s=SOON_S)
 
 

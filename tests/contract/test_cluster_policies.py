@@ -21,8 +21,6 @@ from scheduler_worker.service.state import records
 from tests.support.patience import SOON_S
 from tests.support.services import World, host, request
 
-from .conftest import Engine
-
 HOLD_TIMEOUT_S = SOON_S
 FILTERS = (CoreFilter, RamFilter, IsolatedHostsFilter)
 WEIGHERS = {"east": 1.0, "west": -1.0}
@@ -138,7 +136,7 @@ class Load(threading.Thread):
 
 
 @pytest.fixture
-def replicas(engine: Engine) -> Iterator[list[World]]:
+def replicas(engine) -> Iterator[list[World]]:
     clock = SystemClock()
     worlds = [
         World(
@@ -162,9 +160,7 @@ def replicas(engine: Engine) -> Iterator[list[World]]:
     yield worlds
 
 
-def test_every_decision_that_arrives_after_a_change_is_made_under_the_new_policy(
-    replicas: list[World],
-) -> None:
+def test_every_decision_that_arrives_after_a_change_is_made_under_the_new_policy(replicas):
     in_force = dict.fromkeys(WEIGHERS, 0)
     attached: dict[str, list[int]] = {cluster: [] for cluster in WEIGHERS}
     policies = [ClusterPolicies(each.fleet, lambda each=each: each.pipelines) for each in replicas]
@@ -214,7 +210,7 @@ def test_every_decision_that_arrives_after_a_change_is_made_under_the_new_policy
     assert replicas[0].reserved() == {}
 
 
-def test_a_policy_that_is_detached_decides_no_longer_in_any_replica(replicas: list[World]) -> None:
+def test_a_policy_that_is_detached_decides_no_longer_in_any_replica(replicas):
     east, west = (request(f"i-{name}", **IMAGE, **in_cluster(name)) for name in WEIGHERS)
     policies = ClusterPolicies(replicas[0].fleet, lambda: replicas[0].pipelines)
     for cluster in WEIGHERS:

@@ -25,7 +25,7 @@ Open = Callable[..., DecisionLog]
 
 
 @pytest.fixture(params=["memory", "redis"])
-def opened(request: pytest.FixtureRequest) -> Iterator[Open]:
+def opened(request) -> Iterator[Open]:
     """Opens the engine with bounds; in Redis it is always the same log."""
     logs: list[DecisionLog] = []
     prefix = uuid.uuid4().hex
@@ -45,7 +45,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Open]:
 
 
 @pytest.fixture
-def log(opened: Open) -> DecisionLog:
+def log(opened) -> DecisionLog:
     return opened()
 
 

@@ -14,17 +14,12 @@ from scheduler_worker.errors import BusUnavailable
 from scheduler_worker.rpc.contract import Context
 from scheduler_worker.rpc.serving import handling
 from scheduler_worker.rpc.serving.settings import DeliveryLimits
-from scheduler_worker.rpc.transport import Bus, Client
 from scheduler_worker.waiters import Waiter
-from tests.support.handlers import Gate, Witness, echo, failing, in_thread
+from tests.support.handlers import Witness, echo, failing, in_thread
 from tests.support.patience import NEVER_S, SOON_S, eventually
 
-from .conftest import Serve
 
-
-def test_messages_without_a_free_slot_wait_for_any_server(
-    serve: Serve, client: Client, gate: Gate
-) -> None:
+def test_messages_without_a_free_slot_wait_for_any_server(serve, client, gate):
     serve({"wait": gate}, slots=3)
     for _ in range(10):
         client.cast("wait", {})
@@ -37,7 +32,7 @@ def test_messages_without_a_free_slot_wait_for_any_server(
     gate.wait_for(4)
 
 
-def test_a_yielded_slot_serves_other_messages(serve: Serve, client: Client, gate: Gate) -> None:
+def test_a_yielded_slot_serves_other_messages(serve, client, gate):
     async def yielding(context: Context) -> str:
         passed = Waiter()
         with context.yield_slot():
@@ -59,9 +54,7 @@ def test_a_yielded_slot_serves_other_messages(serve: Serve, client: Client, gate
     gate.wait_for(2)  # afterwards the first consumes no more than before
 
 
-def test_what_is_not_finished_when_the_stop_times_out_goes_to_another_server(
-    serve: Serve, client: Client, gate: Gate
-) -> None:
+def test_what_is_not_finished_when_the_stop_times_out_goes_to_another_server(serve, client, gate):
     begun: list[str] = []
     methods = {"wait": gate, "begin": lambda context: begun.append(context.message_id)}
     server = serve(methods, slots=1)
@@ -87,9 +80,7 @@ def break_down(server: Any) -> None:
     eventually(lambda: server.failure() is not None)
 
 
-def test_what_a_server_had_that_broke_down_goes_to_another(
-    serve: Serve, client: Client, gate: Gate
-) -> None:
+def test_what_a_server_had_that_broke_down_goes_to_another(serve, client, gate):
     first = serve({"wait": gate}, slots=2)
     answers = [in_thread(lambda: client.call("wait", {})) for _ in range(3)]
     gate.wait_for(2)
@@ -106,8 +97,8 @@ def unserved(kind: str) -> str:
 
 
 def test_a_message_that_breaks_its_servers_is_delivered_a_bounded_number_of_times(
-    serve: Serve, client: Client, gate: Gate, witness: Witness, kind: str
-) -> None:
+    serve, client, gate, witness, kind
+):
     limits = DeliveryLimits(max_deliveries=2)
     serve({}, name="declares").stop(SOON_S)
     client.cast("wait", {})
@@ -121,18 +112,14 @@ def test_a_message_that_breaks_its_servers_is_delivered_a_bounded_number_of_time
     assert gate.is_untouched
 
 
-def test_a_cast_that_can_never_be_served_blocks_nothing(
-    serve: Serve, client: Client, witness: Witness, kind: str
-) -> None:
+def test_a_cast_that_can_never_be_served_blocks_nothing(serve, client, witness, kind):
     serve({"echo": echo}, slots=1, observer=witness)
     client.cast("nothing", {})
     witness.wait_for(unserved(kind))
     assert client.call("echo", {}, value="going on") == "going on"
 
 
-def test_a_cast_that_failed_for_a_passing_reason_is_retried(
-    serve: Serve, client: Client, witness: Witness, kind: str
-) -> None:
+def test_a_cast_that_failed_for_a_passing_reason_is_retried(serve, client, witness, kind):
     serve({"do": failing(1)}, observer=witness)
     client.cast("do", {})
     witness.wait_for("served do", 2)
@@ -140,8 +127,8 @@ def test_a_cast_that_failed_for_a_passing_reason_is_retried(
 
 
 def test_a_cast_that_keeps_finding_the_bus_away_is_given_up(
-    serve: Serve, client: Client, witness: Witness, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    serve, client, witness, kind, monkeypatch
+):
     monkeypatch.setattr(handling, "_RETRY_S", 0)
 
     def away(_context: Context) -> None:
@@ -153,9 +140,7 @@ def test_a_cast_that_keeps_finding_the_bus_away_is_given_up(
     assert witness.seen("served do") == 3
 
 
-def test_casts_that_wait_for_a_retry_block_nothing(
-    serve: Serve, client: Client, witness: Witness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_casts_that_wait_for_a_retry_block_nothing(serve, client, witness, monkeypatch):
     monkeypatch.setattr(handling, "_RETRY_S", NEVER_S)
     serve({"do": failing(3), "echo": echo}, slots=1, observer=witness)
     for _ in range(3):
@@ -165,8 +150,8 @@ def test_casts_that_wait_for_a_retry_block_nothing(
 
 
 def test_a_cast_that_waits_for_a_retry_goes_to_another_server_on_stop(
-    serve: Serve, client: Client, witness: Witness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    serve, client, witness, monkeypatch
+):
     monkeypatch.setattr(handling, "_RETRY_S", NEVER_S)
     stopping = serve({"do": failing(1)}, observer=witness)
     client.cast("do", {})
@@ -177,9 +162,7 @@ def test_a_cast_that_waits_for_a_retry_goes_to_another_server_on_stop(
     other.wait_for("served do")
 
 
-def test_a_server_takes_no_requests_while_it_is_not_to(
-    serve: Serve, bus: Bus, client: Client, topic: str
-) -> None:
+def test_a_server_takes_no_requests_while_it_is_not_to(serve, bus, client, topic):
     server = serve({"name": lambda _context: "one"}, name="one")
     server.take_requests(False)
     assert bus.client(topic, server="one", timeout_s=SOON_S).call("name", {}) == "one"

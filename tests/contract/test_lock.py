@@ -19,12 +19,12 @@ from scheduler_worker.ports import (
 from tests.support.patience import NEVER_S, TooSoon, eventually, growing
 from tests.support.threads import Threads
 
-from .conftest import SCOPE, Engine, soon
+from .conftest import SCOPE, soon
 from .test_state import NEVER, PATIENCE_S, acquire, guarded, put, records, seen, values
 
 
 class TestLock:
-    def test_a_grant_includes_the_changes(self, state: State) -> None:
+    def test_a_grant_includes_the_changes(self, state):
         state.write(SCOPE, [put("a", b"1")])
         first = acquire(state)
         assert (first.changes.reset, values(first.changes)) == (True, {"a": b"1"})
@@ -33,7 +33,7 @@ class TestLock:
         second = acquire(state, known=seen(first.changes))
         assert (second.changes.reset, values(second.changes)) == (False, {"b": b"1"})
 
-    def test_tokens_grow(self, state: State) -> None:
+    def test_tokens_grow(self, state):
         tokens = []
         for _ in range(20):
             grant = acquire(state)
@@ -42,13 +42,13 @@ class TestLock:
         assert tokens == sorted(set(tokens))
         assert len({token.epoch for token in tokens}) == 1
 
-    def test_a_grant_has_its_end(self, engine: Engine) -> None:
+    def test_a_grant_has_its_end(self, engine):
         state = engine.open(hold_timeout_s=7.0)
         before_s = time.monotonic()
         grant = acquire(state)
         assert before_s + 7.0 <= grant.ends_at_s <= time.monotonic() + 7.0
 
-    def test_commit_writes_and_hands_on(self, state: State) -> None:
+    def test_commit_writes_and_hands_on(self, state):
         grant = acquire(state)
         written = state.commit(grant, [put("a", b"1"), guarded("a", 99)])
         assert written.applied == (True, False)
@@ -57,14 +57,14 @@ class TestLock:
         assert values(following.changes) == {"a": b"1"}
         assert following.changes.version == written.version
 
-    def test_a_repeated_commit_returns_the_same(self, state: State) -> None:
+    def test_a_repeated_commit_returns_the_same(self, state):
         grant = acquire(state)
         first = state.commit(grant, [guarded("a", ABSENT, b"1")])
         state.write(SCOPE, [put("a", b"2")])
         assert state.commit(grant, [guarded("a", ABSENT, b"1")]) == first
         assert records(state) == {"a": b"2"}
 
-    def test_a_lease_can_be_kept_for_another_commit(self, state: State) -> None:
+    def test_a_lease_can_be_kept_for_another_commit(self, state):
         grant = acquire(state)
         first = state.commit(grant, [put("a")], keep_at=grant.changes.version)
         assert first.kept
@@ -76,13 +76,13 @@ class TestLock:
         with pytest.raises(StaleFencingToken):
             state.commit(msgspec.structs.replace(grant, turn=2), [put("c")])
 
-    def test_a_lease_is_not_kept_after_a_missed_change(self, state: State) -> None:
+    def test_a_lease_is_not_kept_after_a_missed_change(self, state):
         grant = acquire(state)
         state.write(SCOPE, [put("report")])
         assert not state.commit(grant, [put("a")], keep_at=grant.changes.version).kept
         assert acquire(state).token > grant.token
 
-    def test_a_lease_is_not_kept_while_another_waits(self, engine: Engine) -> None:
+    def test_a_lease_is_not_kept_while_another_waits(self, engine):
         state, other = engine.open(), engine.open()
         grant = acquire(state)
         with Threads(1) as pool:
@@ -91,7 +91,7 @@ class TestLock:
             assert not state.commit(grant, [put("a")], keep_at=grant.changes.version).kept
             assert waiting.result(PATIENCE_S).token > grant.token
 
-    def test_a_held_lock_is_not_granted_in_time(self, engine: Engine) -> None:
+    def test_a_held_lock_is_not_granted_in_time(self, engine):
         holder, other = engine.open(), engine.open()
         acquire(holder)
         for timeout_s in (0.0, 0.1):
@@ -99,7 +99,7 @@ class TestLock:
                 acquire(other, timeout_s=timeout_s)
             assert engine.waiters() == 0
 
-    def test_a_timeout_does_not_hold_up_those_behind(self, engine: Engine) -> None:
+    def test_a_timeout_does_not_hold_up_those_behind(self, engine):
         holder, impatient, patient = engine.open(), engine.open(), engine.open()
 
         def scene(timeout_s: float) -> tuple[LockGrant, Future[LockGrant]]:
@@ -121,11 +121,11 @@ class TestLock:
             holder.release(grant)
             assert long.result().token > grant.token
 
-    def test_clusters_do_not_wait_for_each_other(self, state: State) -> None:
+    def test_clusters_do_not_wait_for_each_other(self, state):
         acquire(state)
         assert state.acquire("rack 2", timeout_s=0.0, seen=NEVER).scope == "rack 2"
 
-    def test_waiters_are_served_in_order_of_arrival(self, engine: Engine) -> None:
+    def test_waiters_are_served_in_order_of_arrival(self, engine):
         holder = engine.open()
         grant = acquire(holder)
         served: list[int] = []
@@ -144,7 +144,7 @@ class TestLock:
 
     @pytest.mark.usefixtures("nobody_looks_again")
     @pytest.mark.parametrize("end", ["commit", "release"])
-    def test_the_end_of_a_lease_wakes_a_waiter(self, engine: Engine, end: str) -> None:
+    def test_the_end_of_a_lease_wakes_a_waiter(self, engine, end):
         holder, other = engine.open(), engine.open()
         grant = acquire(holder)
         with Threads(1) as pool:
@@ -155,14 +155,14 @@ class TestLock:
         assert granted.waited_s > 0
         assert values(granted.changes) == ({"a": b""} if end == "commit" else {})
 
-    def test_an_expired_lease_lets_the_next_waiter_in(self, engine: Engine) -> None:
+    def test_an_expired_lease_lets_the_next_waiter_in(self, engine):
         slow = engine.open(hold_timeout_s=0.3)
         stale = acquire(slow)
         fresh = acquire(engine.open())
         assert fresh.token > stale.token
         assert time.monotonic() >= stale.ends_at_s
 
-    def test_a_stale_commit_is_refused_and_nothing_is_written(self, engine: Engine) -> None:
+    def test_a_stale_commit_is_refused_and_nothing_is_written(self, engine):
         slow = engine.open(hold_timeout_s=0.3)
         stale = acquire(slow)
         other = engine.open()
@@ -174,7 +174,7 @@ class TestLock:
         slow.release(stale)  # it has ended already
         assert other.commit(fresh, [put("a", b"fresh")]).applied == (True,)
 
-    def test_an_expired_lease_is_stale_even_without_a_successor(self, engine: Engine) -> None:
+    def test_an_expired_lease_is_stale_even_without_a_successor(self, engine):
         state = engine.open(hold_timeout_s=0.05)
         grant = acquire(state)
         ends_s = grant.changes.now_s + 0.05
@@ -184,7 +184,7 @@ class TestLock:
         assert records(state) == {}
 
     @pytest.mark.parametrize("end", ["commit", "release"])
-    def test_releasing_an_ended_lease_is_harmless(self, engine: Engine, end: str) -> None:
+    def test_releasing_an_ended_lease_is_harmless(self, engine, end):
         state = engine.open()
         first = acquire(state)
         state.commit(first, []) if end == "commit" else state.release(first)
@@ -194,13 +194,13 @@ class TestLock:
             acquire(engine.open(), timeout_s=0.0)
         state.commit(second, [])
 
-    def test_a_released_lease_cannot_commit(self, state: State) -> None:
+    def test_a_released_lease_cannot_commit(self, state):
         grant = acquire(state)
         state.release(grant)
         with pytest.raises(StaleFencingToken):
             state.commit(grant, [put("a")])
 
-    def test_nothing_is_lost_under_contention(self, engine: Engine) -> None:
+    def test_nothing_is_lost_under_contention(self, engine):
         states = [engine.open() for _ in range(4)]
         rounds, threads = 25, 8
         tokens: list[int] = []
@@ -224,7 +224,7 @@ class TestLock:
 
 class TestClosing:
     @pytest.mark.usefixtures("nobody_looks_again")
-    def test_closing_wakes_waiters(self, engine: Engine) -> None:
+    def test_closing_wakes_waiters(self, engine):
         holder, other = engine.open(), engine.open()
         acquire(holder)
         with Threads(1) as pool:
@@ -234,7 +234,7 @@ class TestClosing:
             with pytest.raises(StateUnavailable):
                 soon(engine, waiting)
 
-    def test_a_closed_state_refuses_everything(self, state: State) -> None:
+    def test_a_closed_state_refuses_everything(self, state):
         state.ping()
         state.close()
         calls: list[Callable[[], object]] = [
@@ -256,9 +256,7 @@ def run_all(jobs: list[Callable[[], None]]) -> None:
 
 
 class TestPriorityBoost:
-    def test_a_boosted_request_overtakes_those_that_came_shortly_before(
-        self, state: State, engine: Engine, pool: Threads
-    ) -> None:
+    def test_a_boosted_request_overtakes_those_that_came_shortly_before(self, state, engine, pool):
         grant, served = acquire(state), []
 
         def wait(name: str, priority_boost_s: float) -> None:

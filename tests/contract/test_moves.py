@@ -14,8 +14,6 @@ from scheduler_worker.ports import State
 from tests.support.services import World, host
 from tests.support.threads import Threads
 
-from .conftest import Engine
-
 HOSTS = [f"h{number}" for number in range(10)]
 CLUSTERS = ("one", "two", "three")
 VCPUS = 8
@@ -80,7 +78,7 @@ def place(world: World, books: Books, done: threading.Event, seed: int) -> None:
             books.problems.append(f"{uuid} got another host when it was asked for again")
 
 
-def test_moves_lose_no_reservation_and_overcommit_no_host(engine: Engine) -> None:
+def test_moves_lose_no_reservation_and_overcommit_no_host(engine):
     keep_moving(engine.open, MOVES[type(engine).__name__])
 
 

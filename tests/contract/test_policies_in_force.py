@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from pathlib import Path
 
 import redis
 
@@ -40,7 +39,7 @@ def edit_for_ever(sql_url: str, redis_url: str) -> None:
             print(made.document.version, flush=True)
 
 
-def test_after_a_kill_sql_and_the_shared_state_agree(redis_url, tmp_path: Path):
+def test_after_a_kill_sql_and_the_shared_state_agree(redis_url, tmp_path):
     sql_url = f"sqlite:///{tmp_path / 'policies.sqlite'}"
     with opened(sql_url) as store:
         migrate.upgrade(store.database)

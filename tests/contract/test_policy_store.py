@@ -50,7 +50,7 @@ AT_S = 1763800000.123456
 
 
 @pytest.fixture
-def store(policy_store: PolicyStore) -> PolicyStore:
+def store(policy_store) -> PolicyStore:
     return policy_store
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import sqlite3
 import stat
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +34,7 @@ from tests.support import policy_editors
 from tests.support.databases import DatabaseServer, MariaServer, PostgresServer
 from tests.support.policy_editors import POLICY, document
 
-from .policy_stores import DATABASES, Databases, new_database, opened, settings
+from .policy_stores import DATABASES, new_database, opened, settings
 
 ENTRY = AuditEntry(at_s=1.0, user="anna", action="policy.create", subject=POLICY)
 
@@ -145,7 +144,7 @@ def test_at_most_one_stored_policy_is_the_default(database_url):
 
 
 @pytest.fixture(params=DATABASES)
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+def empty(request, tmp_path) -> Any:
     """A database without a schema."""
     found = Database(settings(new_database(request, request.param, tmp_path)))
     yield found
@@ -257,7 +256,7 @@ def _outage(server: DatabaseServer) -> None:
         policy_editors.edit(store, "again")
 
 
-def test_a_pool_without_a_free_connection_names_its_option(databases: Databases):
+def test_a_pool_without_a_free_connection_names_its_option(databases):
     with opened(databases.emptied("sqlite"), pool_size=1, pool_timeout_s=0.01) as store:
         with store.database.reading():
             with pytest.raises(PolicyStoreUnavailable, match=r"\[policy_store\] pool_size"):
@@ -280,7 +279,7 @@ def test_a_connection_that_breaks_in_a_transaction_changes_nothing(database_url)
         assert (store.policies(), store.audit()) == before
 
 
-def test_a_locked_sqlite_file_is_an_error_that_says_so(databases: Databases):
+def test_a_locked_sqlite_file_is_an_error_that_says_so(databases):
     url = databases.emptied("sqlite")
     with opened(url) as holder, opened(url, lock_timeout_s=0.05) as store:
         fill(holder)

@@ -14,7 +14,7 @@ from scheduler_worker.ports import Seen
 from tests.support.clock import ManualClock
 from tests.support.store_clock import StoreClock
 
-from .conftest import SCOPE, RedisEngine
+from .conftest import SCOPE
 from .test_redis_state import ask
 from .test_state import NEVER, acquire, guarded, put, records, seen
 
@@ -24,20 +24,20 @@ TTL_S = 300.0
 
 
 @pytest.fixture
-def clock(redis_url: str) -> Iterator[StoreClock]:
+def clock(redis_url) -> Iterator[StoreClock]:
     with redis.Redis.from_url(redis_url) as client:
         yield StoreClock(client)
 
 
 @pytest.fixture
-def opened(redis_engine: RedisEngine, clock: StoreClock) -> Callable[[], RedisState]:
+def opened(redis_engine, clock) -> Callable[[], RedisState]:
     return lambda: clock.govern(
         redis_engine.open(hold_timeout_s=LEASE_S, offer_s=OFFER_S, clock=clock.workers)
     )
 
 
 @pytest.fixture
-def state(opened: Callable[[], RedisState]) -> RedisState:
+def state(opened) -> RedisState:
     return opened()
 
 
@@ -48,13 +48,11 @@ def reserve(state: RedisState, key: str = "p:1") -> None:
 
 class TestBack:
     @pytest.fixture(autouse=True)
-    def logged(self, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    def logged(self, caplog) -> pytest.LogCaptureFixture:
         caplog.set_level(logging.WARNING)
         return caplog
 
-    def test_a_dead_holder_delays_others_by_one_lease(
-        self, state: RedisState, clock: StoreClock
-    ) -> None:
+    def test_a_dead_holder_delays_others_by_one_lease(self, state, clock):
         acquire(state)
         clock.jump_s(-HOUR_S)
         with pytest.raises(ClusterLockTimeout):
@@ -65,14 +63,12 @@ class TestBack:
         clock.pass_s(2)
         acquire(state, timeout_s=0.0)
 
-    def test_a_live_holder_still_commits(self, state: RedisState, clock: StoreClock) -> None:
+    def test_a_live_holder_still_commits(self, state, clock):
         grant = acquire(state)
         clock.jump_s(-HOUR_S)
         assert state.commit(grant, [put("a")]).applied == (True,)
 
-    def test_a_dead_waiter_delays_others_by_one_offer(
-        self, state: RedisState, clock: StoreClock
-    ) -> None:
+    def test_a_dead_waiter_delays_others_by_one_offer(self, state, clock):
         grant = acquire(state)
         ask(state, "dies", patience_s=30.0)
         state.release(grant)
@@ -81,7 +77,7 @@ class TestBack:
         clock.pass_s(OFFER_S + 1)
         assert ask(state, "next")[0] == 1
 
-    def test_tokens_grow(self, state: RedisState, clock: StoreClock) -> None:
+    def test_tokens_grow(self, state, clock):
         first = acquire(state)
         state.release(first)
         clock.jump_s(-HOUR_S)
@@ -89,7 +85,7 @@ class TestBack:
         assert second.token.number > first.token.number
         assert second.token.epoch == first.token.epoch
 
-    def test_versions_grow(self, state: RedisState, clock: StoreClock) -> None:
+    def test_versions_grow(self, state, clock):
         before = state.write(SCOPE, [put("a", b"1")]).version
         known = seen(state.changes(SCOPE, NEVER))
         clock.jump_s(-HOUR_S)
@@ -98,9 +94,7 @@ class TestBack:
         assert [each.value for each in state.changes(SCOPE, known).entries] == [b"2"]
         assert state.write(SCOPE, [guarded("a", before)]).applied == (False,)
 
-    def test_waiters_are_served_in_the_order_of_arrival(
-        self, state: RedisState, clock: StoreClock
-    ) -> None:
+    def test_waiters_are_served_in_the_order_of_arrival(self, state, clock):
         grant = acquire(state)
         ask(state, "first", patience_s=7200.0)
         clock.jump_s(-HOUR_S)
@@ -111,9 +105,7 @@ class TestBack:
             assert ask(state, owner)[0] == 0
         assert ask(state, "first")[0] == 1
 
-    def test_records_expire_later_by_the_step_which_is_logged_once(
-        self, state: RedisState, clock: StoreClock, logged: pytest.LogCaptureFixture
-    ) -> None:
+    def test_records_expire_later_by_the_step_which_is_logged_once(self, state, clock, logged):
         reserve(state)
         clock.jump_s(-HOUR_S)
         clock.pass_s(TTL_S + 1)
@@ -127,14 +119,12 @@ class TestBack:
 
 class TestForward:
     @pytest.fixture(autouse=True)
-    def logged(self, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    def logged(self, caplog) -> pytest.LogCaptureFixture:
         caplog.set_level(logging.WARNING)
         return caplog
 
     @pytest.mark.parametrize("first", ["changes", "write", "acquire", "watch"])
-    def test_records_expire_as_if_the_clock_had_not_jumped(
-        self, state: RedisState, clock: StoreClock, first: str
-    ) -> None:
+    def test_records_expire_as_if_the_clock_had_not_jumped(self, state, clock, first):
         reserve(state)
         known = seen(state.changes(SCOPE, NEVER))
         clock.pass_s(100)
@@ -151,9 +141,7 @@ class TestForward:
         clock.pass_s(4)
         assert "p:1" not in records(state)
 
-    def test_a_jump_is_logged_once(
-        self, state: RedisState, clock: StoreClock, logged: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_jump_is_logged_once(self, state, clock, logged):
         for scope in (SCOPE, "other"):
             state.changes(scope, NEVER)
         clock.jump_s(HOUR_S)
@@ -162,9 +150,7 @@ class TestForward:
         [line] = logged.messages
         assert "went forward by 3600 s" in line
 
-    def test_other_workers_do_not_delay_expiry_again(
-        self, opened: Callable[[], RedisState], clock: StoreClock
-    ) -> None:
+    def test_other_workers_do_not_delay_expiry_again(self, opened, clock):
         one, other = opened(), opened()
         reserve(one)
         records(other)
@@ -174,9 +160,7 @@ class TestForward:
         clock.pass_s(TTL_S + 2)
         assert records(other) == {}
 
-    def test_a_worker_that_has_just_started_expires_nothing_early(
-        self, opened: Callable[[], RedisState], clock: StoreClock
-    ) -> None:
+    def test_a_worker_that_has_just_started_expires_nothing_early(self, opened, clock):
         one = opened()
         reserve(one)
         records(one)
@@ -184,9 +168,7 @@ class TestForward:
         assert records(opened()).keys() == {"p:1"}
         assert records(one).keys() == {"p:1"}
 
-    def test_a_record_written_after_the_jump_expires_at_its_time(
-        self, state: RedisState, clock: StoreClock
-    ) -> None:
+    def test_a_record_written_after_the_jump_expires_at_its_time(self, state, clock):
         reserve(state)
         clock.jump_s(HOUR_S)
         clock.pass_s(TTL_S - 50)
@@ -197,7 +179,7 @@ class TestForward:
         clock.pass_s(4)
         assert records(state) == {}
 
-    def test_two_jumps_add_up(self, state: RedisState, clock: StoreClock) -> None:
+    def test_two_jumps_add_up(self, state, clock):
         reserve(state)
         for _ in range(2):
             clock.pass_s(100)
@@ -208,9 +190,7 @@ class TestForward:
         clock.pass_s(4)
         assert records(state) == {}
 
-    def test_a_jump_that_is_undone_has_no_effect(
-        self, state: RedisState, clock: StoreClock
-    ) -> None:
+    def test_a_jump_that_is_undone_has_no_effect(self, state, clock):
         reserve(state)
         clock.jump_s(HOUR_S)
         records(state)
@@ -219,9 +199,7 @@ class TestForward:
         clock.pass_s(TTL_S + 1)
         assert records(state) == {}
 
-    def test_a_worker_that_was_suspended_does_not_delay_expiry(
-        self, redis_engine: RedisEngine, opened: Callable[[], RedisState], clock: StoreClock
-    ) -> None:
+    def test_a_worker_that_was_suspended_does_not_delay_expiry(self, redis_engine, opened, clock):
         """Its clock stood still with its machine; others have confirmed the time meanwhile."""
         awake = opened()
         asleep = clock.govern(redis_engine.open(hold_timeout_s=LEASE_S, clock=ManualClock()))
@@ -235,9 +213,7 @@ class TestForward:
         clock.pass_s(5)
         assert records(awake) == {}
 
-    def test_a_small_step_has_no_effect(
-        self, state: RedisState, clock: StoreClock, logged: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_small_step_has_no_effect(self, state, clock, logged):
         reserve(state)
         clock.jump_s(4)
         clock.pass_s(TTL_S - 3)
@@ -245,9 +221,7 @@ class TestForward:
         assert logged.messages == []
 
 
-def test_versions_grow_though_the_clock_went_back_and_the_last_one_is_lost(
-    state: RedisState, clock: StoreClock, redis_url: str
-) -> None:
+def test_versions_grow_though_the_clock_went_back_and_the_last_one_is_lost(state, clock, redis_url):
     before = state.write(SCOPE, [put("a")]).version
     clock.jump_s(-HOUR_S)
     with redis.Redis.from_url(redis_url) as client:
@@ -258,7 +232,7 @@ def test_versions_grow_though_the_clock_went_back_and_the_last_one_is_lost(
     assert state.write(SCOPE, [guarded("a", before)]).applied == (True,)
 
 
-def test_a_jump_does_not_reset_a_caller(state: RedisState, clock: StoreClock) -> None:
+def test_a_jump_does_not_reset_a_caller(state, clock):
     state.write(SCOPE, [put("a")])
     known = seen(state.changes(SCOPE, NEVER))
     for jump_s in (HOUR_S, -2 * HOUR_S):

@@ -13,7 +13,7 @@ from scheduler_worker.errors import StaleFencingToken
 from scheduler_worker.ports import ABSENT
 from tests.support.services import World, host
 
-from .conftest import SCOPE, RedisEngine
+from .conftest import SCOPE
 from .test_state import NEVER, acquire, guarded, put, seen, values
 
 KEYS = ("meta", "records", "changed")
@@ -21,12 +21,12 @@ LOSSES = [lost for count in (1, 2, 3) for lost in combinations(KEYS, count)]
 
 
 @pytest.fixture
-def state(redis_engine: RedisEngine) -> RedisState:
+def state(redis_engine) -> RedisState:
     return redis_engine.open()
 
 
 @pytest.fixture
-def lose(redis_url: str) -> Iterator[Callable[..., None]]:
+def lose(redis_url) -> Iterator[Callable[..., None]]:
     with redis.Redis.from_url(redis_url) as client:
 
         def lose(state: RedisState, *names: str, scope: str = SCOPE) -> None:
@@ -45,13 +45,7 @@ CALLS: dict[str, Callable[[RedisState], object]] = {
 
 @pytest.mark.parametrize("lost", LOSSES, ids="+".join)
 @pytest.mark.parametrize("noticing", CALLS)
-def test_the_next_call_begins_a_new_epoch(
-    state: RedisState,
-    redis_engine: RedisEngine,
-    lose: Callable[..., None],
-    lost: tuple[str, ...],
-    noticing: str,
-) -> None:
+def test_the_next_call_begins_a_new_epoch(state, redis_engine, lose, lost, noticing):
     first = state.write(SCOPE, [put("a", b"1"), put("b", b"1"), put("gone")])
     state.write(SCOPE, [put("gone", None)])
     known = state.changes(SCOPE, NEVER)
@@ -73,9 +67,7 @@ def test_the_next_call_begins_a_new_epoch(
 
 
 @pytest.mark.parametrize("lost", LOSSES, ids="+".join)
-def test_an_earlier_lease_commits_nothing(
-    state: RedisState, lose: Callable[..., None], lost: tuple[str, ...]
-) -> None:
+def test_an_earlier_lease_commits_nothing(state, lose, lost):
     state.write(SCOPE, [put("a")])
     grant = acquire(state)
     lose(state, *lost)
@@ -86,12 +78,7 @@ def test_an_earlier_lease_commits_nothing(
 
 
 @pytest.mark.parametrize("lost", LOSSES, ids="+".join)
-def test_a_loss_is_logged(
-    state: RedisState,
-    lose: Callable[..., None],
-    lost: tuple[str, ...],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_loss_is_logged(state, lose, lost, caplog):
     state.write(SCOPE, [put("a")])
     known = state.changes(SCOPE, NEVER)
     lose(state, *lost)
@@ -103,7 +90,7 @@ def test_a_loss_is_logged(
     assert named in line
 
 
-def test_records_still_expire(state: RedisState, lose: Callable[..., None]) -> None:
+def test_records_still_expire(state, lose):
     now_s = state.changes(SCOPE, NEVER).now_s
     state.write(SCOPE, [put("p:1", b"", now_s - 1), put("h:1")])
     for name in ("meta", "changed"):
@@ -111,17 +98,13 @@ def test_records_still_expire(state: RedisState, lose: Callable[..., None]) -> N
         assert values(state.changes(SCOPE, NEVER)).keys() == {"h:1"}
 
 
-def test_the_index_of_a_large_scope_is_rebuilt(
-    state: RedisState, lose: Callable[..., None]
-) -> None:
+def test_the_index_of_a_large_scope_is_rebuilt(state, lose):
     state.write(SCOPE, [put(f"k{n}", b"%d" % n) for n in range(5_000)])
     lose(state, "changed")
     assert values(state.changes(SCOPE, NEVER)) == {f"k{n}": b"%d" % n for n in range(5_000)}
 
 
-def test_lost_records_leave_nothing_behind(
-    state: RedisState, lose: Callable[..., None], redis_url: str
-) -> None:
+def test_lost_records_leave_nothing_behind(state, lose, redis_url):
     state.write(SCOPE, [put(f"k{n}", b"", 2e9) for n in range(10)])
     lose(state, "records")
     state.write(SCOPE, [put("a")])
@@ -130,7 +113,7 @@ def test_lost_records_leave_nothing_behind(
         assert not client.exists(f"{state._base(SCOPE)}expiry")
 
 
-def test_a_scope_whose_records_were_all_deleted_has_lost_nothing(state: RedisState) -> None:
+def test_a_scope_whose_records_were_all_deleted_has_lost_nothing(state):
     state.write(SCOPE, [put("a")])
     known = state.changes(SCOPE, NEVER)
     state.write(SCOPE, [put("a", None)])
@@ -138,7 +121,7 @@ def test_a_scope_whose_records_were_all_deleted_has_lost_nothing(state: RedisSta
     assert (after.reset, values(after)) == (False, {"a": None})
 
 
-def test_a_scope_of_the_release_before_has_lost_nothing(state: RedisState, redis_url: str) -> None:
+def test_a_scope_of_the_release_before_has_lost_nothing(state, redis_url):
     """It had no marks yet; with the first write it gets them."""
     state.write(SCOPE, [put("a")])
     known = state.changes(SCOPE, NEVER)
@@ -154,9 +137,7 @@ def test_a_scope_of_the_release_before_has_lost_nothing(state: RedisState, redis
 
 
 @pytest.mark.parametrize("lost", LOSSES, ids="+".join)
-def test_workers_serve_again_after_the_next_reports(
-    redis_engine: RedisEngine, lose: Callable[..., None], lost: tuple[str, ...]
-) -> None:
+def test_workers_serve_again_after_the_next_reports(redis_engine, lose, lost):
     worlds = [World(state=redis_engine.open()) for _ in range(2)]
     for world in worlds:
         world.report(host("a"))

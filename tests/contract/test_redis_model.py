@@ -26,7 +26,7 @@ INDEXES = ("0", "1", "-1", "-2", "5")
 
 
 @pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
+def client(redis_url) -> Iterator[redis.Redis]:
     with redis.Redis.from_url(redis_url, protocol=2) as client:
         client.flushdb()
         client.response_callbacks.clear()

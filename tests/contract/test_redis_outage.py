@@ -14,7 +14,6 @@ from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.ports import Put, Seen, Transaction
 from tests.support.handlers import eventually
 from tests.support.proxy import Proxy
-from tests.support.servers import RedisServer
 from tests.support.threads import Threads
 
 SCOPE = "default"
@@ -23,13 +22,13 @@ NOTHING = [Transaction([Put("a", b"")])]
 
 
 @pytest.fixture
-def proxy(redis_server: RedisServer, redis_url: str) -> Any:
+def proxy(redis_server, redis_url) -> Any:
     with Proxy(redis_server.port) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def state(proxy: Proxy, redis_url: str, redis_server: RedisServer) -> Any:
+def state(proxy, redis_url, redis_server) -> Any:
     url = redis_url.replace(f":{redis_server.port}", f":{proxy.port}")
     state = RedisState(url, hold_timeout_s=60.0, socket_timeout_s=1.0, retry_for_s=1.0)
     yield state
@@ -37,7 +36,7 @@ def state(proxy: Proxy, redis_url: str, redis_server: RedisServer) -> Any:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def asked(monkeypatch) -> list[str]:
     """The threads that asked a server to run a script."""
     found: list[str] = []
     run = RedisNode.run
@@ -50,9 +49,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_callers_fail_at_once_after_one_has_given_up(
-    proxy: Proxy, state: RedisState, asked: list[str]
-) -> None:
+def test_callers_fail_at_once_after_one_has_given_up(proxy, state, asked):
     state.write(SCOPE, NOTHING)
     asked.clear()
     behind = threading.Lock()
@@ -69,7 +66,7 @@ def test_callers_fail_at_once_after_one_has_given_up(
     assert state.write(SCOPE, NOTHING).applied == (True,)
 
 
-def test_a_call_that_failed_has_no_effect_later(proxy: Proxy, state: RedisState) -> None:
+def test_a_call_that_failed_has_no_effect_later(proxy, state):
     state.write(SCOPE, NOTHING)
     with proxy.stalled("to_server"):
         with pytest.raises(StateUnavailable):
@@ -83,9 +80,7 @@ def test_a_call_that_failed_has_no_effect_later(proxy: Proxy, state: RedisState)
     assert [each.key for each in entries] == ["a"]
 
 
-def test_a_lock_that_was_requested_during_an_outage_is_free_afterwards(
-    proxy: Proxy, state: RedisState, redis_url: str
-) -> None:
+def test_a_lock_that_was_requested_during_an_outage_is_free_afterwards(proxy, state, redis_url):
     """The server executes after the outage what was sent before, for a waiter that has given up."""
     state.write(SCOPE, NOTHING)
     with proxy.stalled("to_client"), Threads(CALLERS) as pool:
@@ -98,9 +93,7 @@ def test_a_lock_that_was_requested_during_an_outage_is_free_afterwards(
     other.close()
 
 
-def test_a_closed_state_stops_asking(
-    proxy: Proxy, state: RedisState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closed_state_stops_asking(proxy, state, monkeypatch):
     monkeypatch.setattr(outage, "RETRY_DELAY_S", 0.01)
     others = set(threading.enumerate())
     with proxy.away():

@@ -16,10 +16,10 @@ from scheduler_worker.monitoring.advice import Advice
 from scheduler_worker.ports import ABSENT, LockGrant, Seen
 from tests.support.patience import NEVER_S, SOON_S, eventually
 from tests.support.proxy import Proxy
-from tests.support.servers import LOOPBACK, RedisServer, Server, ServerFailed, free_port
+from tests.support.servers import LOOPBACK, RedisServer, ServerFailed, free_port
 from tests.support.threads import Threads
 
-from .conftest import SCOPE, RedisEngine, soon
+from .conftest import SCOPE, soon
 from .test_state import LONG_AGO_S, NEVER, acquire, guarded, put, records, seen, values
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,18 +27,18 @@ MICRO = 1_000_000
 
 
 @pytest.fixture
-def state(redis_engine: RedisEngine) -> RedisState:
+def state(redis_engine) -> RedisState:
     return redis_engine.open()
 
 
 @pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
+def client(redis_url) -> Iterator[redis.Redis]:
     with redis.Redis.from_url(redis_url) as client:
         yield client
 
 
 @pytest.fixture
-def own_server(redis_server: Server, tmp_path: Path) -> Iterator[RedisServer]:
+def own_server(redis_server, tmp_path) -> Iterator[RedisServer]:
     """A server that the test may kill (``redis_server`` only says whether there can be one)."""
     server = RedisServer(tmp_path, fsync="always")
     server.start()
@@ -69,7 +69,7 @@ def watch(state: RedisState, owner: str, known: Seen, patience_s: float = 10.0) 
 
 
 class TestDeadPeers:
-    def test_a_dead_waiter_costs_an_offer_and_not_a_lease(self, redis_engine: RedisEngine) -> None:
+    def test_a_dead_waiter_costs_an_offer_and_not_a_lease(self, redis_engine):
         state = redis_engine.open(offer_s=0.2)
         grant = acquire(state)
         ask(state, "dead", patience_s=NEVER_S)
@@ -80,7 +80,7 @@ class TestDeadPeers:
             state.release(grant)
             assert waiting.result().changes.now_s >= released_s + 0.2
 
-    def test_an_impatient_waiter_costs_nothing(self, redis_engine: RedisEngine) -> None:
+    def test_an_impatient_waiter_costs_nothing(self, redis_engine):
         state = redis_engine.open()
         grant = acquire(state)
         ask(state, "gave up", patience_s=0.0)
@@ -90,7 +90,7 @@ class TestDeadPeers:
             state.release(grant)
             assert waiting.result().token > grant.token
 
-    def test_a_later_waiter_does_not_take_an_offer(self, redis_engine: RedisEngine) -> None:
+    def test_a_later_waiter_does_not_take_an_offer(self, redis_engine):
         state = redis_engine.open()
         grant = acquire(state)
         ask(state, "first")
@@ -98,7 +98,7 @@ class TestDeadPeers:
         assert ask(state, "second")[0] == 0
         assert ask(state, "first")[0] == 1
 
-    def test_a_waiter_that_leaves_passes_its_offer_on(self, redis_engine: RedisEngine) -> None:
+    def test_a_waiter_that_leaves_passes_its_offer_on(self, redis_engine):
         state = redis_engine.open()
         grant = acquire(state)
         ask(state, "first")
@@ -107,12 +107,12 @@ class TestDeadPeers:
         state._run("leave", SCOPE, ("first",))
         assert ask(state, "second")[0] == 1
 
-    def test_a_waiter_calls_again_after_an_offer(self, redis_engine: RedisEngine) -> None:
+    def test_a_waiter_calls_again_after_an_offer(self, redis_engine):
         state = redis_engine.open(offer_s=0.2)
         acquire(state)
         assert ask(state, "waits") == [0, b"200000"]
 
-    def test_an_unused_nudge_is_deleted(self, state: RedisState, client: redis.Redis) -> None:
+    def test_an_unused_nudge_is_deleted(self, state, client):
         grant = acquire(state)
         ask(state, "waits")
         state.release(grant)
@@ -120,14 +120,12 @@ class TestDeadPeers:
         assert ask(state, "waits")[0] == 1
         assert client.keys("*:wake:*") == []
 
-    def test_a_dead_holder_costs_its_lease(self, state: RedisState) -> None:
+    def test_a_dead_holder_costs_its_lease(self, state):
         before_s = state.changes(SCOPE, NEVER).now_s
         ask(state, "dead", hold_s=0.3)
         assert acquire(state).changes.now_s >= before_s + 0.3
 
-    def test_a_nudge_that_is_lost_costs_a_second_at_most(
-        self, redis_engine: RedisEngine, client: redis.Redis
-    ) -> None:
+    def test_a_nudge_that_is_lost_costs_a_second_at_most(self, redis_engine, client):
         state = redis_engine.open()
         grant = acquire(state)
         with Threads(1) as pool:
@@ -137,25 +135,19 @@ class TestDeadPeers:
                 pipeline.evalsha(*release_script(state, grant)).delete(*state._waiting).execute()
             assert soon(redis_engine, waiting).token > grant.token
 
-    def test_a_dead_watcher_is_removed_at_its_timeout(
-        self, state: RedisState, redis_engine: RedisEngine
-    ) -> None:
+    def test_a_dead_watcher_is_removed_at_its_timeout(self, state, redis_engine):
         known = seen(state.changes(SCOPE, NEVER))
         watch(state, "dead", known, patience_s=0.05)
         assert redis_engine.watchers() == 1
         eventually(lambda: watch(state, "lives", known) and redis_engine.watchers() == 1)
 
-    def test_a_watcher_that_timed_out_leaves_nothing_behind(
-        self, state: RedisState, redis_engine: RedisEngine
-    ) -> None:
+    def test_a_watcher_that_timed_out_leaves_nothing_behind(self, state, redis_engine):
         state.write(SCOPE, [put("a")])
         known = seen(state.changes(SCOPE, NEVER))
         assert not state.await_change(SCOPE, known, timeout_s=0.1)
         assert redis_engine.watchers() == 0
 
-    def test_a_watcher_that_is_closed_leaves_nothing_behind(
-        self, state: RedisState, redis_engine: RedisEngine
-    ) -> None:
+    def test_a_watcher_that_is_closed_leaves_nothing_behind(self, state, redis_engine):
         other = redis_engine.open()
         known = seen(other.changes(SCOPE, NEVER))
         with Threads(1) as pool:
@@ -166,7 +158,7 @@ class TestDeadPeers:
                 watching.result()
         assert redis_engine.watchers() == 0
 
-    def test_watchers_are_nudged_once(self, state: RedisState, client: redis.Redis) -> None:
+    def test_watchers_are_nudged_once(self, state, client):
         known = seen(state.changes(SCOPE, NEVER))
         watch(state, "one", known)
         watch(state, "two", known)
@@ -180,10 +172,10 @@ class TestDeadPeers:
 class TestLostReplies:
     """redis-py may run a script again when its reply was lost."""
 
-    def test_acquire_returns_the_same_token(self, state: RedisState) -> None:
+    def test_acquire_returns_the_same_token(self, state):
         assert ask(state, "me")[:2] == ask(state, "me")[:2]
 
-    def test_a_place_in_the_queue_is_kept(self, state: RedisState) -> None:
+    def test_a_place_in_the_queue_is_kept(self, state):
         grant = acquire(state)
         for owner in ("first", "second", "first"):
             ask(state, owner)
@@ -191,16 +183,14 @@ class TestLostReplies:
         assert ask(state, "second")[0] == 0
         assert ask(state, "first")[0] == 1
 
-    def test_a_write_returns_the_same(self, state: RedisState) -> None:
+    def test_a_write_returns_the_same(self, state):
         transactions = [guarded("a", ABSENT), guarded("b", 99)]
         args = ("call", 60_000, *_packed(transactions))
         first = state._run("write", SCOPE, args, memo="call:call").value
         assert first.endswith(b" 10")
         assert state._run("write", SCOPE, args, memo="call:call").value == first
 
-    def test_a_wait_for_a_change_is_entered_once(
-        self, state: RedisState, redis_engine: RedisEngine, client: redis.Redis
-    ) -> None:
+    def test_a_wait_for_a_change_is_entered_once(self, state, redis_engine, client):
         known = seen(state.changes(SCOPE, NEVER))
         assert watch(state, "me", known)[0] == watch(state, "me", known)[0] == 0
         assert redis_engine.watchers() == 1
@@ -208,11 +198,11 @@ class TestLostReplies:
         assert client.llen(f"{state._base(SCOPE)}wake:me") == 1
 
     def test_the_holder_is_found_when_the_reply_to_its_acquire_was_lost(
-        self, redis_server: RedisServer, state: RedisState
-    ) -> None:
+        self, redis_server, state, connect
+    ):
         with Proxy(redis_server.port) as proxy, Threads(1) as pool:
             url = f"redis://{LOOPBACK}:{proxy.port}/0"
-            behind = RedisState(url, hold_timeout_s=NEVER_S, prefix=state._prefix)
+            behind = connect(url, prefix=state._prefix)
             # Afterwards the thread has its connection, and the server has the script.
             behind.release(pool.submit(acquire, behind).result())
             with proxy.stalled("to_client"):
@@ -221,13 +211,10 @@ class TestLostReplies:
                 proxy.cut()
             grant = granting.result()
             assert behind.commit(grant, [put("a")]).applied == (True,)
-            behind.close()
 
 
 class TestAnotherLife:
-    def test_a_commit_after_all_was_lost_is_refused(
-        self, state: RedisState, client: redis.Redis
-    ) -> None:
+    def test_a_commit_after_all_was_lost_is_refused(self, state, client):
         state.write(SCOPE, [put("a")])
         grant = acquire(state)
         client.flushall()
@@ -235,17 +222,13 @@ class TestAnotherLife:
             state.commit(grant, [put("b")])
         assert records(state) == {}
 
-    def test_a_lease_of_another_epoch_is_refused(
-        self, state: RedisState, client: redis.Redis
-    ) -> None:
+    def test_a_lease_of_another_epoch_is_refused(self, state, client):
         grant = acquire(state)
         client.hset(meta(state), "epoch", "another")
         with pytest.raises(StaleFencingToken):
             state.commit(grant, [put("b")])
 
-    def test_the_same_token_of_another_holder_is_refused(
-        self, state: RedisState, client: redis.Redis
-    ) -> None:
+    def test_the_same_token_of_another_holder_is_refused(self, state, client):
         grant = acquire(state)
         client.hset(meta(state), "holder", "got the same number after a failover")
         with pytest.raises(StaleFencingToken):
@@ -253,9 +236,7 @@ class TestAnotherLife:
         state.release(grant)
         assert client.hget(meta(state), "holder") == b"got the same number after a failover"
 
-    def test_versions_and_tokens_of_the_new_life_are_larger(
-        self, state: RedisState, client: redis.Redis
-    ) -> None:
+    def test_versions_and_tokens_of_the_new_life_are_larger(self, state, client):
         old = state.write(SCOPE, [put("a")]).version
         token = acquire(state).token
         known = seen(state.changes(SCOPE, NEVER))
@@ -268,18 +249,14 @@ class TestAnotherLife:
         assert new.token.epoch != token.epoch
         assert values(state.changes(SCOPE, known)) == {"a": b"", "b": b""}
 
-    def test_scripts_that_were_flushed_are_sent_again(
-        self, state: RedisState, client: redis.Redis
-    ) -> None:
+    def test_scripts_that_were_flushed_are_sent_again(self, state, client):
         state.write(SCOPE, [put("a")])
         client.script_flush()
         assert records(state) == {"a": b""}
 
     @pytest.mark.parametrize("somebody_noticed", [False, True])
-    def test_a_restart_with_its_file_keeps_records(
-        self, own_server: RedisServer, somebody_noticed: bool
-    ) -> None:
-        state = RedisState(own_server.url, hold_timeout_s=NEVER_S)
+    def test_a_restart_with_its_file_keeps_records(self, own_server, somebody_noticed, connect):
+        state = connect(own_server.url)
         now_s = state.changes(SCOPE, NEVER).now_s
         state.write(SCOPE, [put("h:1", b"host"), put("p:1", b"promise", now_s + 600)])
         version = state.changes(SCOPE, NEVER).version
@@ -296,10 +273,9 @@ class TestAnotherLife:
         assert again.version == version
         assert not state.changes(SCOPE, seen(again)).reset
         assert state.commit(held, [guarded("h:1", version, b"newer")]).applied == (True,)
-        state.close()
 
-    def test_a_waiter_outlives_a_restart(self, own_server: RedisServer) -> None:
-        state = RedisState(own_server.url, hold_timeout_s=NEVER_S)
+    def test_a_waiter_outlives_a_restart(self, own_server, connect):
+        state = connect(own_server.url)
         grant = acquire(state)
         queue = f"{state._base(SCOPE)}queue"
         with Threads(1) as pool, redis.Redis.from_url(own_server.url) as client:
@@ -308,7 +284,6 @@ class TestAnotherLife:
             own_server.restart()
             state.release(grant)
             assert waiting.result().token > grant.token
-        state.close()
 
 
 def is_reachable(state: RedisState) -> bool:
@@ -320,23 +295,18 @@ def is_reachable(state: RedisState) -> bool:
 
 
 class TestUnreachable:
-    def test_an_unreachable_server_fails_within_the_bound(self) -> None:
+    def test_an_unreachable_server_fails_within_the_bound(self, connect):
         port = free_port()
         url = f"redis://somebody:secret@127.0.0.1:{port}/0"
-        state = RedisState(url, hold_timeout_s=NEVER_S, retry_for_s=0.3)
+        state = connect(url, retry_for_s=0.3)
         with pytest.raises(StateUnavailable, match=f"127.0.0.1:{port}") as caught:
             acquire(state, timeout_s=NEVER_S)
         assert "secret" not in str(caught.value)
         with pytest.raises(StateUnavailable):
             state.ping()
-        state.close()
 
-    def test_a_server_that_hangs_is_given_up_within_the_bound(
-        self, own_server: RedisServer
-    ) -> None:
-        state = RedisState(
-            own_server.url, hold_timeout_s=NEVER_S, socket_timeout_s=0.3, retry_for_s=0.3
-        )
+    def test_a_server_that_hangs_is_given_up_within_the_bound(self, own_server, connect):
+        state = connect(own_server.url, socket_timeout_s=0.3, retry_for_s=0.3)
         grant = acquire(state)
         with own_server.paused():
             with pytest.raises(StateUnavailable):
@@ -345,31 +315,28 @@ class TestUnreachable:
                 state.await_change(SCOPE, seen(grant.changes), timeout_s=NEVER_S)
         eventually(lambda: is_reachable(state))  # until then callers fail at once
         assert state.commit(grant, [put("a")]).applied == (True,), "the first may have come late"
-        state.close()
 
-    def test_it_recovers_by_itself(self, own_server: RedisServer) -> None:
-        state = RedisState(own_server.url, hold_timeout_s=NEVER_S, retry_for_s=0.2)
+    def test_it_recovers_by_itself(self, own_server, connect):
+        state = connect(own_server.url, retry_for_s=0.2)
         state.write(SCOPE, [put("a")])
         own_server.kill()
         with pytest.raises(StateUnavailable):
             state.write(SCOPE, [put("b")])
         own_server.start()
         assert records(state) == {"a": b""}
-        state.close()
 
-    def test_a_short_absence_is_not_noticed(self, own_server: RedisServer) -> None:
-        state = RedisState(own_server.url, hold_timeout_s=NEVER_S, retry_for_s=SOON_S)
+    def test_a_short_absence_is_not_noticed(self, own_server, connect):
+        state = connect(own_server.url, retry_for_s=SOON_S)
         state.ping()
         own_server.kill()
         with Threads(1) as pool:
             written = pool.submit(state.write, SCOPE, [put("a")])
             own_server.start()
             assert written.result().applied == (True,)
-        state.close()
 
 
 class TestPages:
-    def test_a_large_scope_is_read_in_pages(self, redis_engine: RedisEngine) -> None:
+    def test_a_large_scope_is_read_in_pages(self, redis_engine):
         state = redis_engine.open(max_changes=100)
         state.write(SCOPE, [put(f"k{n}", b"%d" % n) for n in range(3000)])
         state.write(SCOPE, [put(f"k{n}", None) for n in range(50)])
@@ -381,7 +348,7 @@ class TestPages:
         assert len(versions) == 1
         assert versions < {everything.version, *versions}
 
-    def test_the_changes_of_a_grant_are_read_in_pages(self, redis_engine: RedisEngine) -> None:
+    def test_the_changes_of_a_grant_are_read_in_pages(self, redis_engine):
         state = redis_engine.open(max_changes=10)
         known = seen(state.changes(SCOPE, NEVER))
         state.write(SCOPE, [put(f"k{n}") for n in range(11)])
@@ -389,9 +356,7 @@ class TestPages:
         assert grant.changes.reset
         assert len(values(grant.changes)) == 11
 
-    def test_writes_during_a_paged_read_are_not_missed(
-        self, redis_engine: RedisEngine, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_writes_during_a_paged_read_are_not_missed(self, redis_engine, monkeypatch):
         state = redis_engine.open(max_changes=10)
         state.write(SCOPE, [put(f"k{n}", b"old") for n in range(20)])
         page = state._page
@@ -409,23 +374,20 @@ class TestPages:
 
 
 class TestOperators:
-    def test_a_server_that_keeps_everything_needs_no_warning(self, state: RedisState) -> None:
+    def test_a_server_that_keeps_everything_needs_no_warning(self, state):
         assert state.check() == []
 
-    def test_a_server_that_may_lose_data_has_a_warning(self, own_server: RedisServer) -> None:
-        state = RedisState(own_server.url, hold_timeout_s=NEVER_S)
+    def test_a_server_that_may_lose_data_has_a_warning(self, own_server, connect):
+        state = connect(own_server.url)
         with redis.Redis.from_url(own_server.url) as client:
             client.config_set("appendonly", "no")
             client.config_set("maxmemory-policy", "allkeys-lru")
         warnings = " ".join(state.check())
         assert "appendonly yes" in warnings
         assert "maxmemory-policy noeviction" in warnings
-        state.close()
 
-    def test_an_evicting_policy_that_is_set_later_is_logged(
-        self, own_server: RedisServer, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        state = RedisState(own_server.url, hold_timeout_s=5.0)
+    def test_an_evicting_policy_that_is_set_later_is_logged(self, own_server, caplog, connect):
+        state = connect(own_server.url, hold_timeout_s=5.0)
         advice = Advice(state.check)
         advice.check()
         with redis.Redis.from_url(own_server.url) as client:
@@ -434,26 +396,24 @@ class TestOperators:
         advice.check()
         [line] = caplog.messages
         assert "set maxmemory-policy noeviction" in line
-        state.close()
 
-    def test_an_account_without_info_is_served(self, redis_url: str, client: redis.Redis) -> None:
+    def test_an_account_without_info_is_served(self, redis_url, client, connect):
         client.acl_setuser(
             "modest", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-info"]
         )
-        state = RedisState(redis_url.replace("//", "//modest:any@"), hold_timeout_s=NEVER_S)
+        state = connect(redis_url.replace("//", "//modest:any@"))
         grant = acquire(state)
         state.commit(grant, [put("a")])
         assert values(state.changes(SCOPE, seen(grant.changes))) == {"a": b""}
         assert "INFO" in state.check()[0]
-        state.close()
 
-    def test_the_documented_account_suffices(self, redis_url: str, client: redis.Redis) -> None:
+    def test_the_documented_account_suffices(self, redis_url, client, connect):
         commands = re.findall(r"(?<=\s)\+[a-z|]+", (ROOT / "docs/state.md").read_text())
         client.acl_setuser(
             "worker", enabled=True, nopass=True, keys=["scheduler_worker:*"], commands=commands
         )
         url = redis_url.replace("//", "//worker:any@")
-        state = RedisState(url, hold_timeout_s=NEVER_S, max_changes=10, max_tombstones=2)
+        state = connect(url, max_changes=10, max_tombstones=2)
         state.ping()
         assert state.check() == []
         state.write(SCOPE, [put(f"k{n}") for n in range(30)], once="x")
@@ -474,25 +434,21 @@ class TestOperators:
                 watching.result()
         assert [each for each in client.acl_log() if each["username"] == "worker"] == []
 
-    def test_prefixes_share_nothing(self, redis_url: str) -> None:
-        one = RedisState(redis_url, hold_timeout_s=NEVER_S, prefix="one")
-        two = RedisState(redis_url, hold_timeout_s=NEVER_S, prefix="two")
+    def test_prefixes_share_nothing(self, redis_url, connect):
+        one = connect(redis_url, prefix="one")
+        two = connect(redis_url, prefix="two")
         one.write(SCOPE, [put("a")])
         acquire(one)
         acquire(two, timeout_s=0.0)
         assert records(two) == {}
-        one.close()
-        two.close()
 
-    def test_every_key_of_a_scope_lies_on_one_shard(
-        self, state: RedisState, client: redis.Redis
-    ) -> None:
+    def test_every_key_of_a_scope_lies_on_one_shard(self, state, client):
         grant = acquire(state)
         ask(state, "waits")
         state.write(SCOPE, [put("a", b"", 2e9), put("b"), put("b", None)], once="x")
         state.commit(grant, [])
         watch(state, "watches", seen(state.changes(SCOPE, NEVER)))
-        keys: list[bytes] = client.keys("*")  # type: ignore[assignment]
+        keys: list[bytes] = client.keys("*")
         assert {b"{rack%201}"} == {key[key.index(b"{") : key.index(b"}") + 1] for key in keys}
         kinds = {key.rpartition(b"}:")[2].partition(b":")[0] for key in keys}
         assert kinds == {
@@ -500,9 +456,7 @@ class TestOperators:
             *(b"queue", b"patience", b"watchers", b"wake", b"memo"),
         }
 
-    def test_waiters_leave_no_keys_behind(
-        self, redis_engine: RedisEngine, client: redis.Redis
-    ) -> None:
+    def test_waiters_leave_no_keys_behind(self, redis_engine, client):
         state = redis_engine.open()
         known = Seen()
         for _ in range(5):
@@ -516,7 +470,7 @@ class TestOperators:
         assert len(client.keys("*")) == 1  # meta
 
 
-def test_a_server_that_cannot_start_has_a_reason(redis_server: Server, tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_has_a_reason(redis_server, tmp_path):
     twin = RedisServer(tmp_path)
     (tmp_path / "port").write_text(str(redis_server.port))
     with pytest.raises(ServerFailed, match=r"(?s)Redis did not start.*Address already in use"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -27,7 +26,6 @@ from tests.support.servers import (
     RedisReplica,
     RedisSentinel,
     RedisServer,
-    Server,
     TlsRedisServer,
 )
 from tests.support.threads import Threads
@@ -55,7 +53,7 @@ def is_followed(master: RedisServer, by: int = 1) -> bool:
 
 
 @pytest.fixture
-def started(redis_server: Server) -> Iterator[Any]:
+def started(redis_server) -> Iterator[Any]:
     """Starts servers that the test may kill (``redis_server`` says whether there can be any)."""
     running: list[RedisServer] = []
 
@@ -70,19 +68,19 @@ def started(redis_server: Server) -> Iterator[Any]:
 
 
 @pytest.fixture
-def master(started: Any, tmp_path: Path) -> RedisServer:
+def master(started, tmp_path) -> RedisServer:
     return started(RedisServer(tmp_path / "master"))
 
 
 @pytest.fixture
-def replica(started: Any, tmp_path: Path, master: RedisServer) -> RedisReplica:
+def replica(started, tmp_path, master) -> RedisReplica:
     replica = started(RedisReplica(tmp_path / "replica", master))
     eventually(lambda: is_followed(master))
     return replica
 
 
 @pytest.fixture
-def second(started: Any, tmp_path: Path, master: RedisServer, replica: RedisReplica) -> Any:
+def second(started, tmp_path, master, replica) -> Any:
     second = started(RedisReplica(tmp_path / "second", master))
     eventually(lambda: is_followed(master, by=2))
     return second
@@ -90,23 +88,19 @@ def second(started: Any, tmp_path: Path, master: RedisServer, replica: RedisRepl
 
 class TestReplicas:
     @pytest.fixture
-    def state(self, master: RedisServer) -> Iterator[RedisState]:
+    def state(self, master) -> Iterator[RedisState]:
         state = RedisState(master.url, hold_timeout_s=NEVER_S, wait_replicas=1)
         yield state
         state.close()
 
-    def test_a_write_that_returned_is_on_the_replica(
-        self, state: RedisState, replica: RedisReplica
-    ) -> None:
+    def test_a_write_that_returned_is_on_the_replica(self, state, replica):
         assert state.commit(acquire(state), [put("a", b"1")]).applied == (True,)
         assert ask(replica, "HGETALL", f"{state._base(SCOPE)}records")[b"a"] == b"1"
 
     def test_a_write_that_only_the_master_has_fails_until_a_retry(
-        self, state: RedisState, master: RedisServer, replica: RedisReplica
-    ) -> None:
-        hasty = RedisState(
-            master.url, hold_timeout_s=NEVER_S, wait_replicas=1, socket_timeout_s=2.0
-        )
+        self, state, master, replica, connect
+    ):
+        hasty = connect(master.url, wait_replicas=1, socket_timeout_s=2.0)
         grant = acquire(state)
         with replica.paused():
             for _ in range(2):
@@ -114,23 +108,18 @@ class TestReplicas:
                     hasty.commit(grant, [guarded("a", ABSENT)])
             with pytest.raises(StateUnavailable, match="wait_replicas"):
                 hasty.write(SCOPE, [put("b")])
-        hasty.close()
         eventually(lambda: is_followed(master))
         assert state.commit(grant, [guarded("a", ABSENT)]).applied == (True,)
 
-    def test_a_refused_commit_is_refused_without_them(
-        self, state: RedisState, replica: RedisReplica
-    ) -> None:
+    def test_a_refused_commit_is_refused_without_them(self, state, replica):
         grant = acquire(state)
         state.release(grant)
         with replica.paused(), pytest.raises(StaleFencingToken):
             state.commit(grant, [put("a")])
 
-    def test_a_host_name_that_moves_to_another_server_is_followed(
-        self, master: RedisServer, replica: RedisReplica
-    ) -> None:
+    def test_a_host_name_that_moves_to_another_server_is_followed(self, master, replica, connect):
         with Proxy(master.port) as proxy:
-            state = RedisState(f"redis://{LOOPBACK}:{proxy.port}/0", hold_timeout_s=NEVER_S)
+            state = connect(f"redis://{LOOPBACK}:{proxy.port}/0")
             state.write(SCOPE, [put("a", b"1")])
             known = seen(state.changes(SCOPE, NEVER))
             eventually(lambda: is_followed(master))
@@ -140,24 +129,19 @@ class TestReplicas:
             state.write(SCOPE, [put("b", b"2")])
             again = state.changes(SCOPE, known)
             assert (again.reset, values(again)) == (True, {"a": b"1", "b": b"2"})
-            state.close()
 
-    def test_settings_that_lose_writes_have_warnings(
-        self, state: RedisState, master: RedisServer
-    ) -> None:
+    def test_settings_that_lose_writes_have_warnings(self, state, master):
         assert "wait_replicas" in " ".join(state.check())
 
-    def test_a_master_that_writes_without_replicas_has_a_warning(
-        self, state: RedisState, master: RedisServer, replica: RedisReplica
-    ) -> None:
+    def test_a_master_that_writes_without_replicas_has_a_warning(self, state, master, replica):
         eventually(lambda: "min-replicas-to-write" in " ".join(state.check()))
         ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
         assert state.check() == []
 
     def test_settings_that_do_not_ask_for_every_replica_have_a_warning(
-        self, state: RedisState, master: RedisServer, second: RedisReplica
-    ) -> None:
-        both = RedisState(master.url, hold_timeout_s=NEVER_S, wait_replicas=2)
+        self, state, master, second, connect
+    ):
+        both = connect(master.url, wait_replicas=2)
         for each, required in ((state, 2), (both, 1)):
             ask(master, "CONFIG", "SET", "min-replicas-to-write", required)
             [warning] = each.check()
@@ -165,24 +149,20 @@ class TestReplicas:
             assert "min-replicas-to-write 2" in warning
         ask(master, "CONFIG", "SET", "min-replicas-to-write", "2")
         assert both.check() == []
-        both.close()
 
-    def test_a_write_waits_for_enough_replicas(self, started: Any, master: RedisServer) -> None:
-        state = RedisState(master.url, hold_timeout_s=NEVER_S, retry_for_s=LONG_S)
+    def test_a_write_waits_for_enough_replicas(self, started, master, connect):
+        state = connect(master.url, retry_for_s=LONG_S)
         ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
         with Threads(1) as pool:
             writing = pool.submit(state.write, SCOPE, [put("a")])
             eventually(lambda: "errorstat_NOREPLICAS" in ask(master, "INFO", "errorstats"))
             ask(master, "CONFIG", "SET", "min-replicas-to-write", "0")
             assert writing.result().applied == (True,)
-        state.close()
 
 
 class TestSentinel:
     @pytest.fixture
-    def sentinel(
-        self, started: Any, tmp_path: Path, master: RedisServer, replica: RedisReplica
-    ) -> RedisSentinel:
+    def sentinel(self, started, tmp_path, master, replica) -> RedisSentinel:
         sentinel = started(RedisSentinel(tmp_path / "sentinel", master))
         followers = ask(master, "INFO", "replication")["connected_slaves"]
         known = followers * [{b"master-link-status": b"ok"}]
@@ -197,10 +177,8 @@ class TestSentinel:
         )
         return sentinel
 
-    def test_the_state_goes_on_with_the_next_master(
-        self, sentinel: RedisSentinel, master: RedisServer, replica: RedisReplica
-    ) -> None:
-        state = RedisState(sentinel.url, hold_timeout_s=NEVER_S, retry_for_s=LONG_S)
+    def test_the_state_goes_on_with_the_next_master(self, sentinel, master, replica, connect):
+        state = connect(sentinel.url, retry_for_s=LONG_S)
         ask(master, "CONFIG", "SET", "min-replicas-to-write", "1")
         written = state.write(SCOPE, [put("a", b"1")])
         held = acquire(state)
@@ -219,20 +197,13 @@ class TestSentinel:
             assert (again.reset, values(again)) == (True, {"a": b"2"})
             assert again.epoch != known.epoch
             assert values(waiting.result().changes) == {"a": b"2"}
-        state.close()
 
     def test_an_answered_write_is_on_the_next_master_whichever_replica_that_is(
-        self,
-        master: RedisServer,
-        replica: RedisReplica,
-        second: RedisReplica,
-        sentinel: RedisSentinel,
-    ) -> None:
+        self, master, replica, second, sentinel, connect
+    ):
         for each in (master, replica, second):
             ask(each, "CONFIG", "SET", "min-replicas-to-write", "2")
-        state = RedisState(
-            sentinel.url, hold_timeout_s=NEVER_S, retry_for_s=LONG_S, wait_replicas=2
-        )
+        state = connect(sentinel.url, retry_for_s=LONG_S, wait_replicas=2)
         state.write(SCOPE, [put("before", b"1")])
 
         def promoted() -> list[RedisReplica]:
@@ -249,40 +220,33 @@ class TestSentinel:
             assert writing.result().applied == (True,)
         kept = ask(after, "HGETALL", f"{state._base(SCOPE)}records")
         assert (kept[b"before"], kept[b"during"]) == (b"1", b"2")
-        state.close()
 
 
 class TestTls:
     @pytest.fixture
-    def authority(self, tmp_path: Path) -> Authority:
+    def authority(self, tmp_path) -> Authority:
         return Authority(tmp_path)
 
     @pytest.fixture
-    def server(self, started: Any, tmp_path: Path, authority: Authority) -> TlsRedisServer:
+    def server(self, started, tmp_path, authority) -> TlsRedisServer:
         certificate, key = authority.issue("redis", f"IP:{LOOPBACK}")
         return started(TlsRedisServer(tmp_path / "tls", certificate=certificate, key=key))
 
-    def test_a_server_with_a_trusted_certificate_is_used(
-        self, server: TlsRedisServer, authority: Authority
-    ) -> None:
+    def test_a_server_with_a_trusted_certificate_is_used(self, server, authority, connect):
         url = f"rediss://{LOOPBACK}:{server.tls_port}/0?ssl_ca_certs={authority.path}"
-        state = RedisState(url, hold_timeout_s=NEVER_S)
+        state = connect(url)
         assert state.commit(acquire(state), [put("a")]).applied == (True,)
         assert state.check() == []
-        state.close()
 
     @pytest.mark.parametrize("host", [LOOPBACK, "localhost"])
-    def test_any_other_is_refused(
-        self, server: TlsRedisServer, authority: Authority, tmp_path: Path, host: str
-    ) -> None:
+    def test_any_other_is_refused(self, server, authority, tmp_path, host, connect):
         stranger = Authority(tmp_path, "stranger")
         trusted = stranger if host == LOOPBACK else authority  # its certificate names the address
         url = f"rediss://:secret@{host}:{server.tls_port}/0?ssl_ca_certs={trusted.path}"
-        state = RedisState(url, hold_timeout_s=NEVER_S, retry_for_s=0.2)
+        state = connect(url, retry_for_s=0.2)
         with pytest.raises(StateUnavailable, match="certificate verify failed") as caught:
             state.ping()
         assert "secret" not in str(caught.value)
-        state.close()
 
 
 def slot_of(scope: str) -> int:
@@ -334,7 +298,7 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(redis_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(redis_server, tmp_path_factory) -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
         folder = tmp_path_factory.mktemp("cluster")
         servers = [RedisClusterServer(folder / str(n)) for n in range(4)]
@@ -346,14 +310,14 @@ def cluster(redis_server: Server, tmp_path_factory: pytest.TempPathFactory) -> I
 
 class TestCluster:
     @pytest.fixture
-    def state(self, cluster: Cluster) -> Iterator[RedisState]:
+    def state(self, cluster) -> Iterator[RedisState]:
         state = RedisState(
             cluster.url, prefix=uuid.uuid4().hex, hold_timeout_s=NEVER_S, retry_for_s=LONG_S
         )
         yield state
         state.close()
 
-    def test_clusters_spread_over_the_servers(self, cluster: Cluster, state: RedisState) -> None:
+    def test_clusters_spread_over_the_servers(self, cluster, state):
         for n in range(20):
             scope = f"rack {n}"
             grant = state.acquire(scope, timeout_s=1.0, seen=NEVER)
@@ -365,7 +329,7 @@ class TestCluster:
         counts = [ask(server, "DBSIZE") for server in cluster.servers]
         assert len([count for count in counts if count]) >= 3
 
-    def test_logs_of_decisions_spread_over_the_servers(self, cluster: Cluster) -> None:
+    def test_logs_of_decisions_spread_over_the_servers(self, cluster):
         log = RedisDecisionLog(cluster.url, prefix=uuid.uuid4().hex, retry_for_s=LONG_S)
         for n in range(20):
             log.append(f"rack {n}", [LogRecord((f"i{n}",), b"o", b"d")], once=f"{n}")
@@ -375,14 +339,12 @@ class TestCluster:
             assert log.get(f"rack {n}", found.position) == (found, b"d")
         log.close()
 
-    def test_hosts_move_between_servers(self, cluster: Cluster, state: RedisState) -> None:
+    def test_hosts_move_between_servers(self, cluster, state):
         assert len({cluster.owner(name) for name in CLUSTERS}) > 1
         keep_moving(lambda: state, 60)
 
-    def test_waiters_are_woken_and_large_scopes_are_read(self, cluster: Cluster) -> None:
-        state = RedisState(
-            cluster.url, hold_timeout_s=NEVER_S, prefix=uuid.uuid4().hex, max_changes=10
-        )
+    def test_waiters_are_woken_and_large_scopes_are_read(self, cluster, connect):
+        state = connect(cluster.url, prefix=uuid.uuid4().hex, max_changes=10)
         state.write(SCOPE, [put(f"k{n}") for n in range(2000)])
         grant = acquire(state)
         assert len(values(grant.changes)) == 2000
@@ -394,13 +356,12 @@ class TestCluster:
             state.commit(grant, [put("k0", b"new")])
             assert waiting.result().token > grant.token
             assert watching.result()
-        state.close()
 
-    def test_the_state_goes_on_after_a_failover(self, cluster: Cluster, state: RedisState) -> None:
+    def test_the_state_goes_on_after_a_failover(self, cluster, state):
         takeover = ("CLUSTER", "FAILOVER", "TAKEOVER")
-        self.goes_on_after(cluster, state, lambda: ask(cluster.replica(), *takeover))  # type: ignore[arg-type]
+        self.goes_on_after(cluster, state, lambda: ask(cluster.replica(), *takeover))
 
-    def test_the_state_goes_on_after_a_crash(self, cluster: Cluster, state: RedisState) -> None:
+    def test_the_state_goes_on_after_a_crash(self, cluster, state):
         crashed = cluster.owner()
         self.goes_on_after(cluster, state, crashed.kill)
         crashed.start()
@@ -429,7 +390,7 @@ class TestCluster:
             assert committed.applied == (True,)
             assert values(waiting.result().changes) == {"a": b"2"}
 
-    def test_a_call_waits_for_a_slot_that_moves(self, cluster: Cluster, state: RedisState) -> None:
+    def test_a_call_waits_for_a_slot_that_moves(self, cluster, state):
         written = state.write(ELSEWHERE, [put("a", b"1")])
         source, slot = cluster.owner(ELSEWHERE), slot_of(ELSEWHERE)
         target = next(
@@ -452,9 +413,8 @@ class TestCluster:
             assert writing.result().applied == (True,)
         assert records(state, ELSEWHERE) == {"a": b"2"}
 
-    def test_a_server_that_is_no_cluster_is_reported(self, redis_server: RedisServer) -> None:
+    def test_a_server_that_is_no_cluster_is_reported(self, redis_server, connect):
         url = f"redis+cluster://{LOOPBACK}:{redis_server.port}"
-        state = RedisState(url, hold_timeout_s=NEVER_S)
+        state = connect(url)
         with pytest.raises(StateUnavailable, match="cluster support disabled"):
             state.ping()
-        state.close()

@@ -32,13 +32,13 @@ Sample = dict[str, Any]
 
 
 @pytest.fixture(params=SAMPLES, ids=lambda path: path.stem)
-def sample(request: pytest.FixtureRequest) -> Sample:
+def sample(request) -> Sample:
     found: Sample = json.loads(request.param.read_text())
     return found
 
 
 @pytest.fixture
-def world(sample: Sample) -> World:
+def world(sample) -> World:
     """A worker of today on the store of the earlier release."""
     clock = ManualClock()
     state = MemoryState(clock, hold_timeout_s=10.0)
@@ -69,7 +69,7 @@ def keys(sample: Sample, scope: str, kind: str) -> set[str]:
     return {key[2:] for key in sample["records"].get(scope, {}) if key[:2] == kind}
 
 
-def test_the_samples_have_all_kinds_of_records() -> None:
+def test_the_samples_have_all_kinds_of_records():
     found = {
         key[:2]
         for path in SAMPLES
@@ -79,7 +79,7 @@ def test_the_samples_have_all_kinds_of_records() -> None:
     assert found == KINDS
 
 
-def test_every_record_is_read(sample: Sample, world: World) -> None:
+def test_every_record_is_read(sample, world):
     fleet = world.fleet
     assert set(fleet.names()) == keys(sample, "@global", records.CLUSTER)
     assert {str(each) for each in fleet.globals.aggregates} == keys(sample, "@global", "a:")
@@ -97,7 +97,7 @@ def test_every_record_is_read(sample: Sample, world: World) -> None:
             assert replica.table.reported_instances(host) == stored
 
 
-def test_what_is_written_again_has_all_that_was_read(sample: Sample) -> None:
+def test_what_is_written_again_has_all_that_was_read(sample):
     """During an upgrade, workers of the earlier release read it too."""
     readers: dict[str, Any] = {
         records.HOST: (records.read_host, records.put_host),
@@ -126,7 +126,7 @@ def without_new(written: Any, stored: Any) -> Any:
     return written
 
 
-def test_the_same_is_decided(sample: Sample, world: World) -> None:
+def test_the_same_is_decided(sample, world):
     for step in sample["decisions"]:
         if "request" in step:
             asked = dict(step["request"])

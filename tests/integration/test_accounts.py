@@ -18,7 +18,7 @@ from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.amqp import Operator
 from tests.support.patience import SOON_S, eventually
 from tests.support.services import host
-from tests.support.workers import WorkerProcess, write_config
+from tests.support.workers import WorkerProcess
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 512}, "num_instances": 1}
@@ -46,14 +46,8 @@ def account(rabbit_server, rabbit_vhost_url):
 
 
 @pytest.mark.deep
-def test_the_documented_permissions_of_a_worker_suffice(
-    account, rabbit_vhost_url, redis_url, tmp_path
-):
-    config = write_config(
-        tmp_path / "w.conf",
-        DEFAULT={"transport_url": account("scheduler"), "host": "w", "service_down_time": 600},
-        state={"url": redis_url},
-    )
+def test_the_documented_permissions_of_a_worker_suffice(account, rabbit_vhost_url, configure):
+    config = configure("w", DEFAULT={"transport_url": account("scheduler")})
     answers: queue.Queue = queue.Queue()
     endpoint = Endpoint(
         None, "1.0", {"destinations_selected": lambda _context, **answer: answers.put(answer)}

@@ -205,44 +205,34 @@ def test_a_missing_vhost_ends_the_start(stage):
 
 @pytest.mark.deep
 def test_lost_permissions_are_reported_and_waited_for(stage, witness):
-    control, name = stage.rabbit.control, stage.topic
-    control("add_user", name, "secret")
-    control("set_permissions", name, ".*", ".*", ".*")
-    url = stage.rabbit.url.replace("guest:guest", f"{name}:secret")
-    server = stage.serve({"echo": echo}, url=url, observer=witness)
-    control("clear_permissions", name)
-    control("close_all_user_connections", name, "by a test")
-    eventually(lambda: "refuses this worker" in (server.problem() or ""))
-    assert "secret" not in server.problem()
-    control("set_permissions", name, ".*", ".*", ".*")
-    witness.wait_for("connected again")
-    assert stage.client().call("echo", {}, value=1) == 1
-    control("delete_user", name)
+    with stage.account() as account:
+        server = stage.serve({"echo": echo}, url=account.url, observer=witness)
+        stage.rabbit.control("clear_permissions", account.name)
+        stage.rabbit.control("close_all_user_connections", account.name, "by a test")
+        eventually(lambda: "refuses this worker" in (server.problem() or ""))
+        assert "secret" not in server.problem()
+        account.permit()
+        witness.wait_for("connected again")
+        assert stage.client().call("echo", {}, value=1) == 1
+
+
+KNOWN, EXCHANGES = "amq.default|{exchange}|{topic}.*", "{exchange}|{topic}_fanout"
 
 
 @pytest.mark.parametrize(
-    ("without", "complaint"),
+    ("configure", "write", "read", "complaint"),
     [
-        ("configure", "the configure permission on the exchange"),
-        ("write", "the write permission on the queue"),
-        ("read", "write permission on the queue .* and read on the exchange"),
-        ("read of queues", "the read permission on the queue"),
-        ("write to callers", "the write permission on 'amq.default'"),
+        ("", KNOWN, KNOWN, "the configure permission on the exchange"),
+        (KNOWN, "", KNOWN, "the write permission on the queue"),
+        (KNOWN, KNOWN, "", "write permission on the queue .* and read on the exchange"),
+        (KNOWN, KNOWN, EXCHANGES, "the read permission on the queue"),
+        (KNOWN, "{exchange}|{topic}.*", KNOWN, "the write permission on 'amq.default'"),
     ],
 )
-def test_the_start_names_the_missing_permission(stage, without, complaint):
-    known = f"^(amq.default|{stage.exchange}|{stage.topic}.*)$"
-    exchanges = f"^({stage.exchange}|{stage.topic}_fanout)$"
-    nobody = f"^({stage.exchange}|{stage.topic}.*)$"
-    permissions = {
-        "configure": ("^$", known, known),
-        "write": (known, "^$", known),
-        "read": (known, known, "^$"),
-        "read of queues": (known, known, exchanges),
-        "write to callers": (known, nobody, known),
-    }
+def test_the_start_names_the_missing_permission(stage, configure, write, read, complaint):
+    names = {"exchange": stage.exchange, "topic": stage.topic}
     with stage.account() as account:
-        account.set(*permissions[without])
+        account.set(*(f"^({each.format(**names)})$" for each in (configure, write, read)))
         with pytest.raises(BusUnavailable, match=complaint):
             stage.serve({"echo": echo}, url=account.url)
 
@@ -327,21 +317,26 @@ def test_calls_and_large_answers_pass_through_tls(stage, tls_rabbit, tls):
     assert client.call("echo", {}, value=large) == large
 
 
-def test_a_broker_of_another_authority_is_refused(stage, tls_rabbit, tls, tmp_path):
-    tls["ssl_ca_file"] = Authority(tmp_path, "stranger").path
-    with pytest.raises(BusUnavailable, match="certificate verify failed"):
-        stage.serve({"echo": echo}, url=tls_rabbit.tls_url(), **tls)
-
-
-def test_a_broker_is_verified_by_the_systems_authorities_by_default(stage, tls_rabbit, tls):
-    del tls["ssl_ca_file"]
-    with pytest.raises(BusUnavailable, match="certificate verify failed"):
-        stage.serve({"echo": echo}, url=tls_rabbit.tls_url(), **tls)
-
-
-def test_a_certificate_for_another_host_is_refused(stage, tls_rabbit, tls):
-    with pytest.raises(BusUnavailable, match="certificate is not valid for 'localhost'"):
-        stage.serve({"echo": echo}, url=tls_rabbit.tls_url("localhost"), **tls)
+@pytest.mark.parametrize(
+    ("trusted", "host", "error"),
+    [
+        ("stranger", LOOPBACK, (BusUnavailable, "certificate verify failed")),
+        ("the system's", LOOPBACK, (BusUnavailable, "certificate verify failed")),
+        ("missing", LOOPBACK, (ConfigError, "ssl_ca_file")),
+        ("ours", "localhost", (BusUnavailable, "certificate is not valid for 'localhost'")),
+    ],
+)
+def test_a_broker_that_cannot_be_trusted_is_refused(
+    stage, tls_rabbit, tls, tmp_path, trusted, host, error
+):
+    if trusted != "ours":
+        del tls["ssl_ca_file"]
+    if trusted == "missing":
+        tls["ssl_ca_file"] = tmp_path / "missing.pem"
+    elif trusted == "stranger":
+        tls["ssl_ca_file"] = Authority(tmp_path, "stranger").path
+    with pytest.raises(error[0], match=error[1]):
+        stage.serve({"echo": echo}, url=tls_rabbit.tls_url(host), **tls)
 
 
 def test_a_missing_client_certificate_is_hinted_at(stage, tls_rabbit, tls):
@@ -353,29 +348,18 @@ def test_a_missing_client_certificate_is_hinted_at(stage, tls_rabbit, tls):
     assert started.get(timeout=SOON_S) is None
 
 
-def test_files_that_are_no_certificates_are_named(stage, tls_rabbit, tls, tmp_path):
-    tls["ssl_ca_file"] = tmp_path / "missing.pem"
-    with pytest.raises(ConfigError, match="ssl_ca_file"):
-        stage.server({"echo": echo}, url=tls_rabbit.tls_url(), **tls)
-
-
-def a_client(stage, tls_rabbit, tmp_path, timeout_s, **options):
-    """A client that is configured by a file alone, as documented."""
-    url = tls_rabbit.tls_url()
-    path = write_config(
-        tmp_path / "client.conf", DEFAULT={"transport_url": url}, oslo_messaging_rabbit=options
-    )
-    return SchedulerClient.connect(config_file=path, topic=stage.topic, timeout_s=timeout_s)
-
-
-def test_a_client_connects_with_tls_by_a_file(stage, tls_rabbit, tls, tmp_path):
-    with a_client(stage, tls_rabbit, tmp_path, SOON_S, **tls) as client:
-        with pytest.raises(Undeliverable, match="Nobody listens"):
-            client.ping()
-
-
-def test_a_client_refuses_a_broker_of_another_authority(stage, tls_rabbit, tls, tmp_path):
-    tls["ssl_ca_file"] = Authority(tmp_path, "stranger").path
-    with a_client(stage, tls_rabbit, tmp_path, 5.0, **tls) as client:  # it retries for so long
-        with pytest.raises(BusUnavailable):
-            client.ping()
+@pytest.mark.parametrize(
+    ("is_trusted", "error"),
+    [(True, (Undeliverable, "Nobody listens")), (False, (BusUnavailable, "."))],
+)
+def test_a_client_connects_with_tls_by_a_file_alone(
+    stage, tls_rabbit, tls, tmp_path, is_trusted, error
+):
+    if not is_trusted:
+        tls["ssl_ca_file"] = Authority(tmp_path, "stranger").path
+    default = {"transport_url": tls_rabbit.tls_url()}
+    path = write_config(tmp_path / "client.conf", DEFAULT=default, oslo_messaging_rabbit=tls)
+    timeout_s = SOON_S if is_trusted else 5.0  # it retries for so long
+    connected = SchedulerClient.connect(config_file=path, topic=stage.topic, timeout_s=timeout_s)
+    with connected as client, pytest.raises(error[0], match=error[1]):
+        client.ping()

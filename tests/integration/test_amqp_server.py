@@ -77,18 +77,6 @@ def test_a_server_that_comes_last_and_is_alone_gets_all(stage):
     assert stage.client().call("echo", {}, value=1) == 1
 
 
-def test_messages_in_flight_at_a_disconnected_server_go_to_another(stage, gate, proxy):
-    stage.serve({"wait": gate}, slots=2, url=stage.through(proxy))
-    client = stage.client()
-    for _ in range(3):
-        client.cast("wait", {})
-    gate.wait_for(2)
-    stage.serve({"wait": gate}, name="two")
-    gate.wait_for(1)
-    with proxy.away():
-        gate.wait_for(2)
-
-
 def test_a_message_is_not_acknowledged_before_its_answer_is_sent(stage, gate, proxy, witness):
     stage.serve({"wait": gate}, url=stage.through(proxy), observer=witness)
     client = stage.client()

@@ -12,16 +12,14 @@ import pytest
 import redis
 from ovirtsdk4 import types
 
-from scheduler_worker import api_process, conf
-from scheduler_worker.api.users import edited, new_user
+from scheduler_worker import api_process
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.operations.callers import Grant
 from tests.support.patience import PROCESS_S
 from tests.support.servers import free_port
-from tests.support.workers import write_config
+from tests.support.web import PASSWORD, users_file
+from tests.support.workers import load_config, write_config
 
 PROGRAM = Path(sys.executable).with_name("scheduler-worker-api")
-PASSWORD = "correct horse"
 
 
 @contextlib.contextmanager
@@ -50,20 +48,16 @@ def connected(url, **credentials):
 @pytest.fixture
 def settings(tmp_path, redis_url):
     """The options of an API process beside workers, with an administrator."""
-    users_file = tmp_path / "users.yaml"
-    with edited(users_file) as users:
-        users["anna"] = new_user("anna", PASSWORD, (Grant("administrator"),))
     return {
         "DEFAULT": {"use_stderr": "true"},
         "state": {"url": redis_url},
         "policy_store": {"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
-        "api": {"port": free_port(), "users_file": users_file},
+        "api": {"port": free_port(), "users_file": users_file(tmp_path, anna="administrator")},
     }
 
 
 def built(tmp_path, settings):
-    config = write_config(tmp_path / "built.conf", **settings)
-    return api_process.build(conf.load(["--config-file", str(config)]))
+    return api_process.build(load_config(tmp_path / "built.conf", **settings))
 
 
 def test_the_demo_prints_one_line_and_serves(tmp_path):

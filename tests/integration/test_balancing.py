@@ -68,11 +68,11 @@ def balancing_worker(redis_url: str) -> str:
 
 @pytest.mark.deep
 def test_an_overloaded_host_is_relieved_although_the_balancing_worker_is_killed(
-    tmp_path, rabbit_vhost_url, redis_url
+    configure, rabbit_vhost_url, redis_url
 ):
     options = {"interval": INTERVAL_S, "begin_timeout": 600, "max_migrations": 1}
     with (
-        two_workers(tmp_path, rabbit_vhost_url, redis_url, balancing=options) as workers,
+        two_workers(configure, balancing=options) as workers,
         connected(rabbit_vhost_url) as client,
     ):
         datacenter = AgentsDatacenter(client._bus)

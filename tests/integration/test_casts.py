@@ -11,7 +11,7 @@ from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.wire_errors import to_wire
 from tests.support.patience import SOON_S, eventually
 from tests.support.services import host
-from tests.support.workers import write_config
+from tests.support.workers import load_config
 
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 512}, "num_instances": 1}
 
@@ -21,8 +21,8 @@ def worker(request, tmp_path):
     url = f"local://{uuid.uuid4().hex}/"
     if request.param == "rabbit":
         url = request.getfixturevalue("rabbit_vhost_url")
-    config = write_config(tmp_path / "w.conf", DEFAULT={"transport_url": url})
-    with app.build(conf.load(["--config-file", str(config)])).running() as running:
+    config = load_config(tmp_path / "w.conf", DEFAULT={"transport_url": url})
+    with app.build(config).running() as running:
         yield running
 
 
@@ -58,16 +58,9 @@ def test_answers_and_refusals_are_cast(worker, answers):
     eventually(lambda: worker.scheduler.unanswered() == [])
 
 
-def test_a_waiting_cast_is_answered_by_another_worker_when_its_own_stops(
-    tmp_path, rabbit_vhost_url, redis_url
-):
+def test_a_waiting_cast_is_answered_by_another_worker_when_its_own_stops(configure):
     def build(name: str):
-        config = write_config(
-            tmp_path / f"{name}.conf",
-            DEFAULT={"transport_url": rabbit_vhost_url, "host": name},
-            state={"url": redis_url},
-            pending={"wait_timeout": int(SOON_S)},
-        )
+        config = configure(name, pending={"wait_timeout": int(SOON_S)})
         return app.build(conf.load(["--config-file", str(config)]))
 
     received: queue.Queue = queue.Queue()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import uuid
 from collections import Counter
@@ -14,20 +13,17 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.placement.claiming import PlacementAllocations
-from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import AllocationUpdateFailed, NoValidHost
 from scheduler_worker.model.providers import Consumer, Owner
-from scheduler_worker.ports import Seen
-from scheduler_worker.service.state import records
+from tests.support.agents import reserved_in_redis
 from tests.support.patience import SOON_S, eventually
 from tests.support.placement_server import Cloud, PlacementServer
 from tests.support.proxy import Proxy
 from tests.support.services import host
 from tests.support.threads import Threads
-from tests.support.workers import WorkerProcess, connected, write_config
+from tests.support.workers import WorkerProcess, connected
 
 CLIENTS = 16
 SPEC = {
@@ -43,9 +39,14 @@ class Scene:
     """A virtual host of RabbitMQ, an empty Redis, and new providers in the session's Placement."""
 
     def __init__(
-        self, directory: Path, bus: str, redis: str, server: PlacementServer, cloud: Cloud
+        self,
+        configure: Callable[..., Path],
+        bus: str,
+        redis: str,
+        server: PlacementServer,
+        cloud: Cloud,
     ) -> None:
-        self.directory, self.bus, self.redis = directory, bus, redis
+        self.configure, self.bus, self.redis = configure, bus, redis
         self.server, self.cloud = server, cloud
         self.allocations = PlacementAllocations(cloud.session)
         self.client: SchedulerClient
@@ -67,10 +68,8 @@ class Scene:
 
     def worker(self, name: str, *, port: int | None = None, slots: int = 16) -> WorkerProcess:
         url = self.server.url if port is None else f"http://127.0.0.1:{port}"
-        config = write_config(
-            self.directory / f"{name}.conf",
-            DEFAULT={"transport_url": self.bus, "host": name, "service_down_time": 600},
-            state={"url": self.redis},
+        config = self.configure(
+            name,
             cluster_lock={"hold_timeout": 2.0, "max_batch": 32},
             pending={"ttl": 600, "wait_timeout": 0},
             rpc={"slots": slots},
@@ -121,18 +120,7 @@ class Scene:
         return self.allocations.read(instance, timeout_s=SOON_S)
 
     def reserved(self) -> dict[str, str]:
-        """Instance -> the host that is reserved for it, read from Redis."""
-        state = RedisState(self.redis, clock=SystemClock(), hold_timeout_s=2.0)
-        try:
-            changes = state.changes("default", Seen())
-        finally:
-            state.close()
-        found = [
-            records.read_reservation(change.value)
-            for change in changes.entries
-            if change.key.startswith(records.RESERVATION) and change.value is not None
-        ]
-        return {each.instance_uuid: each.host for each in found}
+        return reserved_in_redis(self.redis)
 
     def check(self, answers: dict[str, str | None], room: dict[str, int]) -> None:
         """Placement holds what was answered and nothing else, and ``room`` is what that fills."""
@@ -146,10 +134,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(
-    tmp_path, rabbit_vhost_url, redis_url, placement_server, placement_cloud
-) -> Iterator[Scene]:
-    yield Scene(tmp_path, rabbit_vhost_url, redis_url, placement_server, placement_cloud)
+def scene(configure, rabbit_vhost_url, redis_url, placement_server, placement_cloud) -> Scene:
+    return Scene(configure, rabbit_vhost_url, redis_url, placement_server, placement_cloud)
 
 
 @contextlib.contextmanager
@@ -192,16 +178,9 @@ def test_a_conductor_can_claim_an_alternate_with_what_it_got(scene):
             SPEC, [instance], return_alternates=True
         )
         assert set(scene.held(instance).held) == {scene.providers[chosen.service_host]}
-        scene.cloud.session.request("DELETE", f"/allocations/{instance}")
-        request = {
-            "allocations": alternate.allocation.allocations,
-            "mappings": alternate.allocation.mappings,
-        }
-        owner = {"project_id": "project", "user_id": "user", "consumer_generation": None}
-        answer = scene.cloud.session.request(
-            "PUT", f"/allocations/{instance}", json.loads(json.dumps(request)) | owner
-        )
-        assert answer.status == 204
+        scene.cloud.give_back(instance)
+        offered = alternate.allocation
+        assert scene.cloud.put_allocation(instance, offered.allocations, offered.mappings).is_ok
         assert scene.held(instance).held == {scene.providers[alternate.service_host]: TAKEN}
 
 

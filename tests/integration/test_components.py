@@ -83,7 +83,7 @@ def stopped_in_the_end(process: Process, before: set[threading.Thread]) -> None:
     assert not left, [each.name for each in left]
 
 
-def test_no_thread_is_left_by_a_process_that_ends(build: Build):
+def test_no_thread_is_left_by_a_process_that_ends(build):
     before = set(threading.enumerate())
     process = build()
     with process.running():
@@ -92,7 +92,7 @@ def test_no_thread_is_left_by_a_process_that_ends(build: Build):
 
 
 @pytest.mark.parametrize("calls", ["stop stop start stop", "start start stop stop start stop"])
-def test_a_component_that_was_stopped_stays_so(build: Build, calls: str):
+def test_a_component_that_was_stopped_stays_so(build, calls):
     before = set(threading.enumerate())
     process, at = build(), 0
     while at < len(process.components.all):
@@ -128,7 +128,7 @@ class _Interrupted:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_stop_during_a_start_ends_it_without_errors(tmp_path, caplog, after: bool):
+def test_a_stop_during_a_start_ends_it_without_errors(tmp_path, caplog, after):
     before = set(threading.enumerate())
     process, at = worker(tmp_path), 0
     while at < len(process.components.all):

@@ -10,6 +10,13 @@ import pytest
 from tests.support.servers import LOOPBACK, free_port
 from tests.support.workers import WorkerProcess, run_worker, write_config
 
+DRY_RUN = {
+    "DEFAULT": {"transport_url": "rabbit://nowhere:1/"},
+    "api_database": {"connection": "mysql+pymysql://u:p@nowhere/nova_api"},
+    "nova_feed": {"enabled": True, "placement": False},
+    "dry_run": {"enabled": True},
+}
+
 
 @pytest.mark.parametrize(
     ("groups", "arguments", "complaint"),
@@ -57,6 +64,10 @@ from tests.support.workers import WorkerProcess, run_worker, write_config
         ({}, ["--lifeline", "0"], "transport_url is not set"),
         ({"DEFAULT": {"transport_url": "local:/"}}, ["--embedded"], "leave out one of them"),
         ({}, ["--no-such-option"], "no-such-option"),
+        (DRY_RUN | {"nova_claims": {"enabled": True}}, [], "exclude each other"),
+        (DRY_RUN | {"nova_feed": {"enabled": False}}, [],
+         "[dry_run] enabled needs [nova_feed] enabled"),
+        (DRY_RUN | {"DEFAULT": {"transport_url": "local://x/"}}, [], "[dry_run] enabled needs"),
     ],
 )  # fmt: skip
 def test_a_configuration_that_cannot_work_is_refused_at_the_start(
@@ -163,10 +174,8 @@ def test_a_redis_that_cannot_be_reached_ends_the_start(tmp_path):
 
 def test_a_monitoring_port_in_use_ends_the_start(tmp_path):
     with socket.create_server((LOOPBACK, 0)) as taken:
-        port = taken.getsockname()[1]
-        done = run_worker(
-            write_config(tmp_path / "w.conf", monitoring={"port": port}), "--embedded"
-        )
+        config = write_config(tmp_path / "w.conf", monitoring={"port": taken.getsockname()[1]})
+        done = run_worker(config, "--embedded")
     assert done.returncode == 1
     assert "The worker cannot start: [monitoring] port: cannot listen on" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import io
 import json
 import subprocess
@@ -23,6 +22,7 @@ from scheduler_worker.rpc.transport import Bus
 from tests.support.patience import NEVER_S, PROCESS_S, SOON_S, eventually
 from tests.support.servers import LOOPBACK, free_port
 from tests.support.threads import Threads
+from tests.support.web import ask
 from tests.support.workers import WorkerProcess, write_config
 
 SPEC = {"flavor": {"vcpus": 2, "memory_mb": 4096, "root_gb": 20}, "num_instances": 1}
@@ -79,20 +79,14 @@ class Fleet:
     def states(self) -> dict[str, str]:
         return {each["Worker"]: each["State"] for each in self.plain("worker", "list")}
 
-    def consumers(self) -> int:
-        """How many workers take requests."""
+    def queue(self) -> Any:
+        """How many workers take requests, and how many requests wait."""
         with Bus(conf.load(), url=self.url) as bus:
-            use = bus.queue_use("scheduler")
-        assert use is not None
-        return use.consumers
+            return bus.queue_use("scheduler")
 
     def page(self, worker: str, path: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(LOOPBACK, self.ports[worker], timeout=SOON_S)
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        found = answer.status, answer.read().decode()
-        connection.close()
-        return found
+        status, _, text = ask(self.ports[worker], path)
+        return status, text
 
 
 @contextlib.contextmanager
@@ -112,7 +106,7 @@ def fleet_of_all(tmp_path_factory, rabbit_url, redis_server) -> Iterator[Fleet]:
 
 
 @pytest.fixture
-def fleet(fleet_of_all: Fleet) -> Iterator[Fleet]:
+def fleet(fleet_of_all) -> Iterator[Fleet]:
     """The module's workers, which serve and know no host."""
     yield fleet_of_all
     fleet_of_all.ctl("worker", "resume", "one", "two")
@@ -131,19 +125,17 @@ def mortal_fleet(tmp_path, rabbit_vhost_url, redis_server) -> Iterator[Fleet]:
 
 
 @pytest.fixture
-def client(rabbit_url: str) -> Iterator[SchedulerClient]:
+def client(rabbit_url) -> Iterator[SchedulerClient]:
     with SchedulerClient.connect(rabbit_url, timeout_s=SOON_S) as client:
         yield client
 
 
-def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(
-    fleet: Fleet, client: SchedulerClient
-) -> None:
+def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(fleet, client):
     client.update_hosts(ONE_HOST)
     full, waiting = str(uuid.uuid4()), str(uuid.uuid4())
     client.select_destinations(WHOLE_HOST, [full])
     assert fleet.ctl("worker", "drain", "two")[1] == "two: drained\n"
-    eventually(lambda: fleet.consumers() == 1)
+    eventually(lambda: fleet.queue().consumers == 1)
     status, _, err = fleet.ctl("worker", "drain", "one")
     assert (status, "no other worker would take requests" in err) == (1, True)
     with Threads(1) as pool:
@@ -153,7 +145,7 @@ def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(
         assert fleet.ctl("worker", "drain", "one")[1] == "one: draining\n"
         assert fleet.ctl("worker", "drain", "one")[1] == "one: draining\n"
         # One that waits for resources takes no message more from the queue for it.
-        eventually(lambda: fleet.consumers() == 1)
+        eventually(lambda: fleet.queue().consumers == 1)
         status, _, err = fleet.ctl("worker", "drain", "one", "--wait", "0.001")
         assert (status, "one has 1 requests in hand" in err) == (1, True)
         assert not answer.done()
@@ -168,48 +160,37 @@ def test_a_drained_worker_takes_nothing_finishes_what_it_has_and_is_resumed(
     assert "\nscheduler_drained 1.0\n" in fleet.page("one", "/metrics")[1]
     eventually(lambda: fleet.page("two", "/readyz")[0] == 200)  # it may be a second old
     assert fleet.ctl("worker", "resume", "one")[1] == "one: serving\n"
-    eventually(lambda: fleet.consumers() == 2)
+    eventually(lambda: fleet.queue().consumers == 2)
     eventually(lambda: fleet.page("one", "/readyz")[0] == 200)
 
 
-def test_requests_wait_in_the_queue_until_the_last_worker_is_resumed(
-    fleet: Fleet, client: SchedulerClient
-) -> None:
+def test_requests_wait_in_the_queue_until_the_last_worker_is_resumed(fleet, client):
     client.update_hosts(ONE_HOST)
     assert fleet.ctl("worker", "drain", "one", "two", "--last")[0] == 0
-    eventually(lambda: fleet.consumers() == 0)
+    eventually(lambda: fleet.queue().consumers == 0)
     with Threads(1) as pool:
         answer = pool.submit(client.select_destinations, SPEC, [str(uuid.uuid4())])
-        eventually(lambda: messages(fleet) == 1)
+        eventually(lambda: fleet.queue().messages == 1)
         assert fleet.plain("worker", "show", "two")["State"] == "drained"
         assert fleet.ctl("worker", "resume", "two")[0] == 0
         assert answer.result(SOON_S)[0][0].service_host == "a"
 
 
-def messages(fleet: Fleet) -> int:
-    with Bus(conf.load(), url=fleet.url) as bus:
-        use = bus.queue_use("scheduler")
-    assert use is not None
-    return use.messages
-
-
 @pytest.mark.deep
-def test_a_drain_ends_with_the_process_and_outlasts_the_connection(
-    mortal_fleet: Fleet, rabbit_server: Any
-) -> None:
+def test_a_drain_ends_with_the_process_and_outlasts_the_connection(mortal_fleet, rabbit_server):
     assert mortal_fleet.ctl("worker", "drain", "one")[0] == 0
-    eventually(lambda: mortal_fleet.consumers() == 1)
+    eventually(lambda: mortal_fleet.queue().consumers == 1)
     rabbit_server.control("close_all_connections", "-p", mortal_fleet.vhost, "a test")
     eventually(lambda: mortal_fleet.workers["one"].log.count("Consuming topic") == 2)
     eventually(lambda: mortal_fleet.workers["two"].log.count("Consuming topic") == 2)
-    assert mortal_fleet.consumers() == 1
+    assert mortal_fleet.queue().consumers == 1
     eventually(lambda: mortal_fleet.states()["one"] == "drained")
     mortal_fleet.workers["one"].stop()
     with WorkerProcess(mortal_fleet.configs["one"], name="again").ready():
         eventually(lambda: mortal_fleet.states() == {"one": "serving", "two": "serving"})
 
 
-def test_a_killed_worker_is_told_from_one_that_was_never_there(mortal_fleet: Fleet) -> None:
+def test_a_killed_worker_is_told_from_one_that_was_never_there(mortal_fleet):
     mortal_fleet.workers["one"].kill()
     eventually(lambda: mortal_fleet.states()["one"] == "silent")
     status, _, err = mortal_fleet.ctl("worker", "show", "one", "--timeout", "1")
@@ -221,7 +202,7 @@ def test_a_killed_worker_is_told_from_one_that_was_never_there(mortal_fleet: Fle
 
 
 @pytest.mark.deep
-def test_the_command_as_it_is_installed(fleet: Fleet, rabbit_server: Any) -> None:
+def test_the_command_as_it_is_installed(fleet, rabbit_server):
     ctl = Path(sys.executable).with_name("scheduler-workerctl")
 
     def run(command: str) -> subprocess.CompletedProcess[str]:

@@ -51,15 +51,6 @@ def test_systemd_is_notified_of_the_status(tmp_path, manager):
         manager.until("STOPPING=1")
 
 
-def test_a_paused_worker_sends_no_heartbeats(tmp_path, manager):
-    with WorkerProcess(write_config(tmp_path / "w.conf"), "--embedded") as worker:
-        manager.until("WATCHDOG=1")
-        with worker.paused():
-            while manager.next(timeout_s=3) is not None:
-                pass
-        manager.until("WATCHDOG=1")
-
-
 def test_a_worker_that_the_watchdog_ends_leaves_its_stacks(tmp_path):
     with WorkerProcess(write_config(tmp_path / "w.conf"), "--embedded").ready() as worker:
         worker.process.send_signal(signal.SIGABRT)
@@ -230,15 +221,6 @@ def test_a_worker_whose_server_fails_exits_with_a_status_for_a_restart(fragile, 
 
 
 @pytest.mark.deep
-def test_one_of_several_workers_whose_server_fails_is_restarted(fragile, rabbit_vhost_url):
-    with WorkerProcess(fragile, "--workers", "2") as workers:
-        workers.await_log("All 2 workers are ready")
-        with contextlib.closing(Operator(rabbit_vhost_url)) as operator:
-            operator.put("scheduler", message("break")[0])
-        workers.await_log("ended with 70; starting it again")
-
-
-@pytest.mark.deep
 def test_a_supervisor_exits_with_the_status_of_workers_that_cannot_start(config):
     config.write_text(config.read_text() + "[filter_scheduler]\nenabled_filters = RamFiltre\n")
     done = run_worker(config, "--workers", "2")
@@ -290,14 +272,10 @@ def test_a_ready_worker_has_loaded_the_clusters(tmp_path, config):
 
 
 @pytest.mark.deep
-def test_an_outage_of_redis(tmp_path, rabbit_vhost_url):
+def test_an_outage_of_redis(tmp_path, configure, rabbit_vhost_url):
     redis = RedisServer(tmp_path / "redis")
     with redis:
-        config = write_config(
-            tmp_path / "w.conf",
-            DEFAULT={"transport_url": rabbit_vhost_url, "service_down_time": 600},
-            state={"url": redis.url},
-        )
+        config = configure("w", state={"url": redis.url})
         with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
             client.update_hosts([host("h")])
             assert client.select_destinations(SPEC, ["i1"])[0][0].service_host == "h"

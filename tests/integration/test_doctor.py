@@ -21,24 +21,9 @@ from tests.support.servers import LOOPBACK, free_port
 from tests.support.workers import WorkerProcess, write_config
 
 
-@pytest.fixture(scope="module")
-def placement(tmp_path_factory, nova_installation):
-    directory = Path(tmp_path_factory.mktemp("placement"))
-    database = f"sqlite:///{directory}/placement.sqlite"
-    with PlacementServer(directory, nova_installation.python, database) as server:
-        yield server
-
-
 @pytest.fixture(params=["maria_server", "postgres_server"])
 def nova(request):
     cloud = NovaCloud(request.getfixturevalue(request.param))
-    yield cloud
-    cloud.close()
-
-
-@pytest.fixture
-def maria(maria_server):
-    cloud = NovaCloud(maria_server)
     yield cloud
     cloud.close()
 
@@ -73,8 +58,8 @@ class Doctor:
 
 
 @pytest.fixture
-def examined(tmp_path, rabbit_url, redis_url, placement, capsys) -> Doctor:
-    return Doctor(tmp_path, rabbit_url, redis_url, placement, capsys)
+def examined(tmp_path, rabbit_url, redis_url, own_placement, capsys) -> Doctor:
+    return Doctor(tmp_path, rabbit_url, redis_url, own_placement, capsys)
 
 
 def with_providers(nova: NovaCloud, placement: PlacementServer, *hosts: str) -> None:
@@ -91,8 +76,8 @@ def read_only(nova: NovaCloud) -> str:
 
 
 @pytest.mark.deep
-def test_a_cloud_that_is_well_has_nothing_failed(nova, examined, placement):
-    with_providers(nova, placement, "a", "b")
+def test_a_cloud_that_is_well_has_nothing_failed(nova, examined, own_placement):
+    with_providers(nova, own_placement, "a", "b")
     status, found = examined(examined.written(read_only(nova)))
     assert status == 0
     assert [each for each in found if each[0] == "failed"] == []
@@ -110,8 +95,8 @@ def test_a_cloud_that_is_well_has_nothing_failed(nova, examined, placement):
         assert expected in messages, found
 
 
-def test_an_account_that_may_write_is_worth_a_warning(nova, examined, placement):
-    with_providers(nova, placement, "a")
+def test_an_account_that_may_write_is_worth_a_warning(nova, examined, own_placement):
+    with_providers(nova, own_placement, "a")
     status, found = examined(examined.written(nova.api_url))
     warned = [check for status, check, message in found
               if status == "warning" and "the worker only reads" in message]  # fmt: skip
@@ -122,14 +107,14 @@ def test_an_account_that_may_write_is_worth_a_warning(nova, examined, placement)
     ]
 
 
-def test_what_is_wrong_in_nova_is_named(maria, examined, placement):
-    with_providers(maria, placement, "a", "b", "c")
-    maria.add_hosts("bare")  # no provider
-    maria.change_service("b", last_seen_up=now_utc(300))
-    maria.change_service("c", last_seen_up=now_utc(-30))
-    with maria._api.begin() as connection:
+def test_what_is_wrong_in_nova_is_named(maria_cloud, examined, own_placement):
+    with_providers(maria_cloud, own_placement, "a", "b", "c")
+    maria_cloud.add_hosts("bare")  # no provider
+    maria_cloud.change_service("b", last_seen_up=now_utc(300))
+    maria_cloud.change_service("c", last_seen_up=now_utc(-30))
+    with maria_cloud._api.begin() as connection:
         connection.exec_driver_sql("DELETE FROM host_mappings WHERE host = 'a'")
-    status, found = examined(examined.written(read_only(maria)))
+    status, found = examined(examined.written(read_only(maria_cloud)))
     assert status == 1
     problems = {message for status, _, message in found if status != "ok"}
     assert "1 hosts have no mapping to this cell and get no instances: a" in problems
@@ -140,19 +125,19 @@ def test_what_is_wrong_in_nova_is_named(maria, examined, placement):
                for each in problems)  # fmt: skip
 
 
-def test_a_table_that_is_missing_ends_the_examination(maria, examined, placement):
-    with_providers(maria, placement, "a")
-    maria.drop("services")
-    status, found = examined(examined.written(read_only(maria)))
+def test_a_table_that_is_missing_ends_the_examination(maria_cloud, examined, own_placement):
+    with_providers(maria_cloud, own_placement, "a")
+    maria_cloud.drop("services")
+    status, found = examined(examined.written(read_only(maria_cloud)))
     assert status == 1
     assert any(status == "failed" and "services" in message for status, _, message in found)
     assert found[-1][1] == "the rest"
 
 
 @pytest.mark.deep
-def test_workers_beside_it_are_known_and_must_agree(maria, examined, placement):
-    with_providers(maria, placement, "a")
-    url = read_only(maria)
+def test_workers_beside_it_are_known_and_must_agree(maria_cloud, examined, own_placement):
+    with_providers(maria_cloud, own_placement, "a")
+    url = read_only(maria_cloud)
     config = examined.written(url, "w1", nova_claims={"enabled": False})
     with WorkerProcess(config, name="w1").ready() as worker:
         worker.await_log("This worker feeds now")
@@ -173,10 +158,12 @@ def test_workers_beside_it_are_known_and_must_agree(maria, examined, placement):
 
 
 @pytest.mark.deep
-def test_another_program_on_the_queue_is_found(maria, examined, placement, rabbit_url, monkeypatch):
+def test_another_program_on_the_queue_is_found(
+    maria_cloud, examined, own_placement, rabbit_url, monkeypatch
+):
     monkeypatch.setattr(examination, "_BETWEEN_LOOKS_S", 0.1)
-    with_providers(maria, placement, "a")
-    config = examined.written(read_only(maria))
+    with_providers(maria_cloud, own_placement, "a")
+    config = examined.written(read_only(maria_cloud))
     with Bus(conf.load(), url=rabbit_url) as bus:
         other = ForeignServer(bus, examined.topic, "nova-scheduler", ())
         other.start()
@@ -187,7 +174,7 @@ def test_another_program_on_the_queue_is_found(maria, examined, placement, rabbi
                 status == "warning" and "the others are nova-schedulers" in message
                 for status, _, message in found
             )
-            with WorkerProcess(examined.written(read_only(maria), "w1"), name="w1").ready():
+            with WorkerProcess(examined.written(read_only(maria_cloud), "w1"), name="w1").ready():
                 status, found = examined(config)
                 assert status == 1
                 assert any("another program gets a part" in message for _, _, message in found)
@@ -247,6 +234,7 @@ def test_an_account_of_redis_without_rights_is_told_from_a_redis_that_is_away(
         for each in serverless(state={"url": f"redis://{LOOPBACK}:{free_port()}/0"})
         if each["check"] == "the shared state"
     ]
+    assert "See [state] url" in away["fix"]
     assert "redis-cli -u URL ping" in away["fix"]
 
 

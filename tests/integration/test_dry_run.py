@@ -6,7 +6,6 @@ import json
 import uuid
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 
@@ -17,7 +16,8 @@ from tests.support.foreign import ForeignServer
 from tests.support.nova_databases import NovaCloud
 from tests.support.patience import SOON_S, eventually
 from tests.support.servers import free_port
-from tests.support.workers import WorkerProcess, run_worker, write_config
+from tests.support.web import ask
+from tests.support.workers import WorkerProcess, write_config
 
 MOST = 40
 """Messages that the queue of copies holds."""
@@ -54,12 +54,10 @@ class PlayedScheduler:
 
 
 @pytest.fixture
-def cloud(maria_server):
-    cloud = NovaCloud(maria_server)
-    cloud.add_hosts("a1", memory_mb=32768, free_ram_mb=16384)
-    cloud.add_hosts("a2")
-    yield cloud
-    cloud.close()
+def cloud(maria_cloud):
+    maria_cloud.add_hosts("a1", memory_mb=32768, free_ram_mb=16384)
+    maria_cloud.add_hosts("a2")
+    return maria_cloud
 
 
 class Bed:
@@ -102,8 +100,7 @@ class Bed:
 
     def results(self) -> dict[str, int]:
         """The metric, by result."""
-        with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=SOON_S) as answer:
-            lines = answer.read().decode().splitlines()
+        lines = ask(self.port, "/metrics").text.splitlines()
         name = "scheduler_dry_run_requests_total{"
         return {
             line.partition('result="')[2].partition('"')[0]: int(float(line.rpartition(" ")[2]))
@@ -203,23 +200,3 @@ def test_a_dry_run_waits_for_an_exchange_and_makes_none(tmp_path, cloud, rabbit_
         worker.await_log("Copies of the messages of topic")
         later.close()
         assert worker.stop() == 0
-
-
-@pytest.mark.parametrize(
-    ("groups", "expected"),
-    [
-        ({"nova_claims": {"enabled": True}}, "exclude each other"),
-        ({"nova_feed": {"enabled": False}}, "[dry_run] enabled needs [nova_feed] enabled"),
-        ({"DEFAULT": {"transport_url": "local://x/"}}, "[dry_run] enabled needs"),
-    ],
-)
-def test_what_cannot_be_is_refused(tmp_path, groups, expected):
-    plain: dict[str, Any] = {
-        "DEFAULT": {"transport_url": "rabbit://nowhere:1/"},
-        "api_database": {"connection": "mysql+pymysql://u:p@nowhere/nova_api"},
-        "nova_feed": {"enabled": True, "placement": False},
-        "dry_run": {"enabled": True},
-    }
-    done = run_worker(write_config(tmp_path / "w.conf", **plain | groups), "--check-config")
-    assert done.returncode == 2
-    assert expected in done.stdout

@@ -1,25 +1,21 @@
 """Units from files: from the directory over enabling and a policy to decisions, as an operator."""
 
-import base64
-import json
 import os
 import shutil
-import urllib.request
 import uuid
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from scheduler_worker import api_process, app, conf, events
-from scheduler_worker.api.users import edited, new_user
 from scheduler_worker.backends.cage.pool import Cages
 from scheduler_worker.cli.manage import main
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import ConfigError, RequestError
 from scheduler_worker.observer import Observer
-from scheduler_worker.operations.callers import Grant
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import PluginCall
 from scheduler_worker.service.policies import external_units
@@ -27,6 +23,7 @@ from scheduler_worker.service.policies.audit import Actor
 from tests.support.cages import HOSTS, PYTHON, cages, directory, settings, write
 from tests.support.patience import eventually
 from tests.support.services import host
+from tests.support.web import ask, basic, users_file
 from tests.support.workers import write_config
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "external_units" / "spare_hosts.py"
@@ -46,13 +43,10 @@ def place(tmp_path):
         shutil.copy(EXAMPLE, folder)
         (folder / EXAMPLE.name).chmod(0o644)
         write(folder, "broken.py", "def broken(:")
-        users = tmp_path / "users.yaml"
-        with edited(users) as known:
-            known["anna"] = new_user("anna", "secret word", (Grant("administrator"),))
         config = write_config(
             tmp_path / "worker.conf",
             DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/"},
-            api={"port": 0, "users_file": users},
+            api={"port": 0, "users_file": users_file(tmp_path, anna="administrator")},
             policy_store={"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
             external_units={"directory": folder, "python": PYTHON, "timeout": 9},
         )
@@ -75,13 +69,10 @@ def test_a_directory_that_is_away_is_named(place, caplog):
 
 
 def listed(api):
-    asked = urllib.request.Request(f"{api.url}/schedulingpolicyunits")
-    login = base64.b64encode(b"anna:secret word").decode()
-    asked.add_header("Authorization", f"Basic {login}")
-    asked.add_header("Accept", "application/json")
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked) as answer:
-        found = json.load(answer)["scheduling_policy_unit"]
-    return {each["name"]: each for each in found}
+    url = urlsplit(api.url)
+    headers = basic("anna") | {"Accept": "application/json"}
+    found = ask(url.port, f"{url.path}/schedulingpolicyunits", headers=headers).document
+    return {each["name"]: each for each in found["scheduling_policy_unit"]}
 
 
 def test_from_a_file_to_a_decision(place, tmp_path):
@@ -170,19 +161,15 @@ def test_a_policy_over_rpc_needs_the_switch_too(place, tmp_path, redis_url):
             client.attach_cluster_policy(cluster, policy)
 
 
-def test_files_are_watched_while_the_api_serves(place, monkeypatch):
+@pytest.mark.parametrize("is_embedded", [True, False], ids=["embedded", "beside the workers"])
+def test_files_are_watched_while_the_api_serves(place, monkeypatch, redis_url, is_embedded):
     folder, config = place
     monkeypatch.setattr(external_units, "WATCH_S", 0.05)
-    with api_process.build_embedded(conf.load(["--config-file", str(config)])).running() as api:
-        sees_a_change_of_files(api, folder)
-
-
-def test_files_are_watched_by_an_api_beside_the_workers(place, monkeypatch, redis_url):
-    folder, config = place
-    monkeypatch.setattr(external_units, "WATCH_S", 0.05)
-    with config.open("a") as file:
-        file.write(f"\n[state]\nurl = {redis_url}\n")
-    with api_process.build(conf.load(["--config-file", str(config)])).running() as api:
+    if not is_embedded:
+        with config.open("a") as file:
+            file.write(f"\n[state]\nurl = {redis_url}\n")
+    build = api_process.build_embedded if is_embedded else api_process.build
+    with build(conf.load(["--config-file", str(config)])).running() as api:
         sees_a_change_of_files(api, folder)
 
 

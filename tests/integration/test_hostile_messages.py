@@ -173,14 +173,14 @@ class Worker:
 
 
 @pytest.fixture
-def account(stage: Stage) -> Iterator[Account]:
+def account(stage) -> Iterator[Account]:
     """The permissions that the documentation names, and no more."""
     with stage.account() as account:
         yield account
 
 
 @pytest.fixture(params=["dead letters", "of another kind", "not allowed"])
-def worker(stage: Stage, account: Account, request: pytest.FixtureRequest) -> Worker:
+def worker(stage, account, request) -> Worker:
     """Dead letters can be stored, or exist with other arguments, or may not be declared."""
     if request.param == "of another kind":
         stage.operator.declare(stage.dead_letters, durable=True)
@@ -197,7 +197,7 @@ def worker(stage: Stage, account: Account, request: pytest.FixtureRequest) -> Wo
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )
 @given(burst=st.lists(messages, min_size=1, max_size=12), queue=st.sampled_from(["", ".one"]))
-def test_no_message_breaks_a_server(stage: Stage, worker: Worker, burst: list[Any], queue: str):
+def test_no_message_breaks_a_server(stage, worker, burst, queue):
     stage.operator.put_raw(stage.topic + queue, burst)
     try:
         worker.check()

@@ -8,14 +8,14 @@ import re
 import pytest
 
 from scheduler_worker import api_process, conf
-from scheduler_worker.api.users import edited, new_user
 from scheduler_worker.cli.manage import main
-from scheduler_worker.operations.callers import Grant
 from scheduler_worker.service.policies.audit import Actor
+from tests.support import web
 from tests.support.certificates import Authority
 from tests.support.desk import Desk
-from tests.support.engine import API, PASSWORD, USER, running_engine
+from tests.support.engine import PASSWORD, USER, running_engine
 from tests.support.servers import free_port
+from tests.support.web import users_file
 from tests.support.workers import write_config
 
 PACKING = """\
@@ -109,7 +109,7 @@ def test_unknown_units_are_named_and_left_out_only_when_that_is_asked_for(desk, 
 def test_a_second_run_finds_nothing_to_change_in_whatever_order_the_engine_answers(desk, engine):
     assert import_from(desk, engine.url, SKIP, "--yes", "--cluster-map", "Rack-1")[0] == 0
     name = "schedulingpolicies/3f6a1f54-1f5f-4c8e-9a51-0d6a2a8f7e01/filters"
-    head, *members, tail = engine.answer(API + name)[1].splitlines()[1:]
+    head, *members, tail = engine.stored(name).splitlines()[1:]
     engine.replaced[name] = 200, "\n".join([head, *reversed(members), tail])
     status, output = import_from(desk, engine.url, SKIP, "--cluster-map", "Rack-1")
     assert (status, output.splitlines()[-1]) == (
@@ -121,7 +121,7 @@ def test_a_second_run_finds_nothing_to_change_in_whatever_order_the_engine_answe
 def test_a_change_in_the_engine_is_shown_and_stored(desk, engine):
     import_from(desk, engine.url, SKIP, "--yes")
     name = "schedulingpolicies/3f6a1f54-1f5f-4c8e-9a51-0d6a2a8f7e01/weights"
-    weights = engine.answer(API + name)[1]
+    weights = engine.stored(name)
     engine.replaced[name] = 200, weights.replace("<factor>3</factor>", "<factor>7</factor>")
     status, output = import_from(desk, engine.url, SKIP, "--yes")
     assert status == 0
@@ -143,7 +143,7 @@ def test_clusters_are_attached_with_their_own_properties(desk, engine):
 def test_a_built_in_policy_that_differs_is_compared_and_not_stored(desk, engine):
     _, output = import_from(desk, engine.url, SKIP, "--dry-run")
     assert "comes with the worker, and differs" not in output
-    text = engine.answer(f"{API}schedulingpolicies")[1]
+    text = engine.stored("schedulingpolicies")
     lower = text.replace("<value>80</value>", "<value>75</value>")
     engine.replaced["schedulingpolicies"] = 200, lower
     _, output = import_from(desk, engine.url, SKIP, "--dry-run")
@@ -196,7 +196,7 @@ def test_answers_that_no_engine_gives_change_nothing(
 
 
 def test_a_policy_that_breaks_a_rule_here_changes_nothing(desk, engine, capsys):
-    text = engine.answer(f"{API}schedulingpolicies")[1]
+    text = engine.stored("schedulingpolicies")
     wrong = text.replace("<value>2048</value>", "<value>much</value>")
     engine.replaced["schedulingpolicies"] = 200, wrong
     assert import_from(desk, engine.url, SKIP, "--yes")[0] == 1
@@ -229,13 +229,10 @@ def test_the_certificate_is_verified(desk, tmp_path, capsys):
 
 
 def test_our_own_api_is_an_engine_too(desk, tmp_path):
-    users = tmp_path / "users.yaml"
-    with edited(users) as known:
-        known["anna"] = new_user("anna", PASSWORD, (Grant("reader"),))
     config = write_config(
         tmp_path / "api.conf",
         DEFAULT={"transport_url": "local://import/"},
-        api={"port": free_port(), "users_file": users},
+        api={"port": free_port(), "users_file": users_file(tmp_path, anna="reader")},
         policy_store={"connection": f"sqlite:///{tmp_path / 'theirs.sqlite'}"},
     )
     source = tmp_path / "packing.yaml"
@@ -249,9 +246,10 @@ def test_our_own_api_is_an_engine_too(desk, tmp_path):
             "default", Actor("anna"), policy="packing", is_new=True
         )
         mapped = ["--cluster-map", "default=west"]
-        status, output = import_from(desk, api.url, "--yes", *mapped, user="anna")
+        anna = {"user": "anna", "password": web.PASSWORD}
+        status, output = import_from(desk, api.url, "--yes", *mapped, **anna)
         assert (status, output.splitlines()[-1]) == (0, "attached: west")
         assert desk.stored() == ordered
-        status, output = import_from(desk, api.url, *mapped, user="anna")
+        status, output = import_from(desk, api.url, *mapped, **anna)
         assert status == 0
         assert "nothing to change" in output

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import http.client
-import json
 import sys
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,17 +10,16 @@ from urllib.parse import urlsplit
 import pytest
 from oslo_config import cfg
 
-from scheduler_worker import api_process, conf
-from scheduler_worker.api.users import edited, new_user
+from scheduler_worker import api_process
 from scheduler_worker.errors import ConfigError
-from scheduler_worker.operations.callers import Grant
 from tests.support import keystone as fake
+from tests.support import web
 from tests.support.servers import free_port
-from tests.support.workers import write_config
+from tests.support.web import basic, users_file
+from tests.support.workers import load_config
 
-PASSWORD = "correct horse"
-BASIC = {"Authorization": "Basic " + base64.b64encode(f"bert:{PASSWORD}".encode()).decode()}
-NEW = json.dumps({"name": "mine"})
+BASIC = basic("bert")
+NEW = {"name": "mine"}
 
 
 @pytest.fixture
@@ -38,37 +34,28 @@ def serving(keystone, tmp_path):
 
     @contextmanager
     def made(*, authtoken=(), **api):
-        users = tmp_path / "users.yaml"
-        with edited(users) as known:
-            known["bert"] = new_user("bert", PASSWORD, (Grant("administrator"),))
-        config = write_config(
+        users = users_file(tmp_path, bert="administrator")
+        loaded = load_config(
             tmp_path / "api.conf",
             DEFAULT={"transport_url": "local://keystone/"},
             api={"port": 0, "users_file": users, **api},
             policy_store={"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
             keystone_authtoken={**fake.options(keystone), **dict(authtoken)},
         )
-        loaded = conf.load(["--config-file", str(config)])
         with api_process.build_embedded(loaded).running() as running:
             yield running
 
     return made
 
 
-def ask(api, method="GET", path="/schedulingpolicies", body=None, token=None, **headers):
+def ask(api, method="GET", path="/schedulingpolicies", body=b"", token=None, **headers):
     """Status, headers and document of an answer."""
     url = urlsplit(api.url)
-    sent = {"Accept": "application/json", "Content-Type": "application/json", **headers}
+    sent = {"Accept": "application/json", **headers}
     if token is not None:
         sent["X-Auth-Token"] = token
-    connection = http.client.HTTPConnection(url.hostname, url.port, timeout=30)
-    try:
-        connection.request(method, url.path + path, body, sent)
-        answer = connection.getresponse()
-        text = answer.read()
-    finally:
-        connection.close()
-    return answer.status, answer.headers, json.loads(text) if text else None
+    answer = web.ask(url.port, url.path + path, method, body, sent)
+    return answer.status, answer.headers, answer.document
 
 
 def test_an_administrator_of_the_system_may_change_things_and_is_in_the_audit(serving, keystone):
@@ -119,13 +106,22 @@ def test_expired_unknown_and_revoked_tokens_are_refused(serving, keystone):
             assert f'Keystone uri="{keystone.url}"' in headers.get_all("WWW-Authenticate")
 
 
-def test_a_keystone_that_is_away_is_an_outage_and_not_a_refusal(serving, keystone):
-    token = keystone.token("admin")
-    away = f"http://127.0.0.1:{free_port()}/v3"
-    with serving(auth="both", authtoken={"auth_url": away, "www_authenticate_uri": ""}) as api:
-        status, headers, document = ask(api, token=token)
+@pytest.mark.parametrize(
+    ("account", "why"),
+    [
+        ({"auth_url": f"http://127.0.0.1:{free_port()}/v3", "www_authenticate_uri": ""},
+         "it cannot be reached]"),
+        ({"password": "wrong"}, "refuses the question"),
+    ],
+    ids=["away", "refusing"],
+)  # fmt: skip
+def test_a_keystone_that_cannot_be_asked_is_an_outage_and_no_refusal(
+    serving, keystone, account, why
+):
+    with serving(auth="both", authtoken=account) as api:
+        status, headers, document = ask(api, token=keystone.token("admin"))
         assert (status, headers["Retry-After"]) == (503, "5")
-        assert document["detail"].endswith("it cannot be reached]")
+        assert why in document["detail"]
         assert ask(api, **BASIC)[0] == 200
         assert ask(api)[0] == 401
 
@@ -134,18 +130,9 @@ def test_a_keystone_that_is_away_is_an_outage_and_not_a_refusal(serving, keyston
 def test_a_keystone_that_breaks_is_an_outage_until_it_is_back(serving, keystone, status):
     token = keystone.token("admin")
     with serving(auth="keystone") as api:
-        assert ask(api, token=token)[0] == 200
-        keystone.status = status
-        assert ask(api, token=token)[0] == 503
-        keystone.status = None
-        assert ask(api, token=token)[0] == 200
-
-
-def test_an_account_that_keystone_refuses_is_an_outage_too(serving, keystone):
-    with serving(auth="keystone", authtoken={"password": "wrong"}) as api:
-        status, headers, document = ask(api, token=keystone.token("admin"))
-        assert (status, headers["Retry-After"]) == (503, "5")
-        assert "refuses the question" in document["detail"]
+        for broken, answered in ((None, 200), (status, 503), (None, 200)):
+            keystone.status = broken
+            assert ask(api, token=token)[0] == answered
 
 
 def test_both_kinds_of_users_side_by_side(serving, keystone):
@@ -158,11 +145,9 @@ def test_both_kinds_of_users_side_by_side(serving, keystone):
 def test_with_keystone_alone_there_are_no_local_users(serving, keystone, tmp_path):
     with serving(auth="keystone", users_file=tmp_path / "none.yaml") as api:
         assert ask(api, **BASIC)[0] == 401
-        form = f"grant_type=password&username=bert&password={PASSWORD}"
-        connection = http.client.HTTPConnection(urlsplit(api.url).netloc, timeout=30)
-        connection.request("POST", "/ovirt-engine/sso/oauth/token", form)
-        assert connection.getresponse().status == 400
-        connection.close()
+        form = f"grant_type=password&username=bert&password={web.PASSWORD}".encode()
+        path = "/ovirt-engine/sso/oauth/token"
+        assert web.ask(urlsplit(api.url).port, path, "POST", form).status == 400
 
 
 @pytest.mark.parametrize("auth", ["local", "keystone", "both"])

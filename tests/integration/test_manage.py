@@ -39,7 +39,7 @@ policies:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def desk(tmp_path) -> Desk:
     return Desk(tmp_path)
 
 

@@ -1,6 +1,5 @@
 """Monitoring of a worker: pages over HTTP, a log line for each decision, dumps while it hangs."""
 
-import http.client
 import json
 import logging
 import os
@@ -12,26 +11,22 @@ import pytest
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler_worker import app, conf
+from scheduler_worker import app
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import ConfigError, NoValidHost, StateUnavailable
 from scheduler_worker.monitoring import Load, Monitor
 from scheduler_worker.monitoring.settings import MonitoringSettings
-from tests.support.patience import SOON_S
 from tests.support.servers import LOOPBACK, RedisServer, free_port
 from tests.support.services import host
-from tests.support.workers import WorkerProcess, connected, write_config
+from tests.support.web import ask
+from tests.support.workers import WorkerProcess, connected, load_config
 
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 512}, "num_instances": 1}
 
 
-def get(port, path, *, method="GET", accept="", timeout_s=SOON_S):
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=timeout_s)
-    connection.request(method, path, headers={"Accept": accept} if accept else {})
-    answer = connection.getresponse()
-    body = answer.read().decode()
-    connection.close()
-    return answer.status, body, answer.headers
+def get(port, path, *, method="GET", accept=""):
+    status, headers, text = ask(port, path, method, headers={"Accept": accept} if accept else {})
+    return status, text, headers
 
 
 class Told:
@@ -137,12 +132,12 @@ def test_an_address_of_another_machine_is_refused():
 
 @pytest.fixture
 def worker(tmp_path):
-    config = write_config(
+    config = load_config(
         tmp_path / "w.conf",
         DEFAULT={"transport_url": f"local://{uuid.uuid4().hex}/", "service_down_time": 600},
         monitoring={"port": free_port()},
     )
-    with app.build(conf.load(["--config-file", str(config)])).running() as running:
+    with app.build(config).running() as running:
         yield running
 
 
@@ -189,12 +184,8 @@ def test_a_worker_that_stops_is_not_ready_and_closes_the_port(worker):
 
 def test_a_worker_that_cannot_start_leaves_no_port_open(tmp_path):
     port = free_port()
-    config = write_config(
-        tmp_path / "w.conf",
-        state={"url": f"redis://{LOOPBACK}:{free_port()}"},
-        monitoring={"port": port},
-    )
-    worker = app.build(conf.load(["--config-file", str(config)]))
+    state = {"url": f"redis://{LOOPBACK}:{free_port()}"}
+    worker = app.build(load_config(tmp_path / "w.conf", state=state, monitoring={"port": port}))
     with pytest.raises(Exception, match="cannot be"):
         worker.start()
     worker.stop(0)
@@ -203,18 +194,16 @@ def test_a_worker_that_cannot_start_leaves_no_port_open(tmp_path):
 
 
 @pytest.mark.deep
-def test_a_state_that_hangs_is_reported_in_time_and_can_be_dumped(tmp_path, rabbit_vhost_url):
+def test_a_state_that_hangs_is_reported_in_time_and_can_be_dumped(
+    tmp_path, configure, rabbit_vhost_url
+):
     """Redis takes connections and answers nothing; the requests in hand hang with it."""
     port = free_port()
     dumps = tmp_path / "dumps"
     dumps.mkdir()
     with RedisServer(tmp_path / "redis") as server:
-        config = write_config(
-            tmp_path / "w.conf",
-            DEFAULT={"transport_url": rabbit_vhost_url, "service_down_time": 600},
-            state={"url": server.url},
-            monitoring={"port": port, "dump_dir": dumps},
-        )
+        monitoring = {"port": port, "dump_dir": dumps}
+        config = configure("w", state={"url": server.url}, monitoring=monitoring)
         with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
             client.update_hosts([host("h")])
             assert get(port, "/readyz")[0] == 200
@@ -240,15 +229,12 @@ def test_a_state_that_hangs_is_reported_in_time_and_can_be_dumped(tmp_path, rabb
 
 
 @pytest.mark.deep
-def test_a_redis_that_refuses_writes_is_reported_and_logged_once(tmp_path, rabbit_vhost_url):
+def test_a_redis_that_refuses_writes_is_reported_and_logged_once(
+    tmp_path, configure, rabbit_vhost_url
+):
     port = free_port()
     with RedisServer(tmp_path / "redis") as server, redis.Redis.from_url(server.url) as operator:
-        config = write_config(
-            tmp_path / "w.conf",
-            DEFAULT={"transport_url": rabbit_vhost_url, "service_down_time": 600},
-            state={"url": server.url},
-            monitoring={"port": port},
-        )
+        config = configure("w", state={"url": server.url}, monitoring={"port": port})
         with WorkerProcess(config).ready() as worker, connected(rabbit_vhost_url) as client:
             client.update_hosts([host("h")])
             caster = client._bus.client("scheduler", namespace="scheduler_worker")
@@ -276,7 +262,7 @@ def test_a_redis_that_refuses_writes_is_reported_and_logged_once(tmp_path, rabbi
 
 def until(port, wanted):
     """The first answer of this status; one may be a second old."""
-    status, body, _ = get(port, "/readyz", timeout_s=5)
+    status, body, _ = get(port, "/readyz")
     while status != wanted:
-        status, body, _ = get(port, "/readyz", timeout_s=5)
+        status, body, _ = get(port, "/readyz")
     return status, body

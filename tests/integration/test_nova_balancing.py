@@ -22,7 +22,7 @@ from tests.support.datacenter import (
 )
 from tests.support.nova_api import FakeNova
 from tests.support.patience import SOON_S
-from tests.support.workers import WorkerProcess, connected, write_config
+from tests.support.workers import WorkerProcess, connected
 
 
 class NovasDatacenter(Datacenter):
@@ -73,21 +73,12 @@ class NovasDatacenter(Datacenter):
 
 
 @pytest.mark.deep
-def test_nova_relieves_a_host_although_the_worker_that_asked_is_killed(
-    tmp_path, rabbit_vhost_url, redis_url
-):
+def test_nova_relieves_a_host_although_the_worker_that_asked_is_killed(configure, rabbit_vhost_url):
     def worker(name: str) -> WorkerProcess:
-        config = write_config(
-            tmp_path / f"{name}.conf",
-            DEFAULT={"transport_url": rabbit_vhost_url, "host": name},
-            state={"url": redis_url},
-            balancing={
-                "target": "nova",
-                "mode": "on",
-                "interval": INTERVAL_S,
-                "begin_timeout": 600,
-                "max_migrations": 1,
-            },
+        options = {"target": "nova", "mode": "on", "interval": INTERVAL_S}
+        config = configure(
+            name,
+            balancing=options | {"begin_timeout": 600, "max_migrations": 1},
             nova=nova_api.options(nova, username=name),
         )
         return WorkerProcess(config, name=name)

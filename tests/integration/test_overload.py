@@ -5,40 +5,30 @@ import pytest
 from scheduler_worker.scheduling.options import ALL_FILTERS
 from tests.integration.overload import SLOW_S, Callers, decided
 from tests.support.services import host
-from tests.support.workers import WorkerProcess, connected, reserved, write_config
+from tests.support.workers import WorkerProcess, connected, reserved
 
 PATIENCE_S, LASTS_S = 4.0, 10.0
 CAPACITY_HZ = 1 / SLOW_S
 
 
-@pytest.fixture
-def config(tmp_path, rabbit_vhost_url, redis_url):
-    slow = {
+OPTIONS = {
+    "pending": {"ttl": 600, "wait_timeout": 0},
+    "filter_scheduler": {
         "available_filters": [ALL_FILTERS, "tests.integration.overload.CountingFilter"],
         "enabled_filters": "ComputeFilter,CoreFilter,CountingFilter",
-    }
-
-    def make(name: str):
-        return write_config(
-            tmp_path / f"{name}.conf",
-            DEFAULT={"transport_url": rabbit_vhost_url, "host": name, "service_down_time": 600},
-            state={"url": redis_url},
-            pending={"ttl": 600, "wait_timeout": 0},
-            filter_scheduler=slow,
-        )
-
-    return make
+    },
+}
 
 
 @pytest.mark.deep
 def test_decisions_are_answered_in_time_and_nothing_is_reserved_for_callers_that_left(
-    config, tmp_path, rabbit_vhost_url, capsys
+    configure, tmp_path, rabbit_vhost_url, capsys
 ):
     count = tmp_path / "count"
     callers = Callers(rabbit_vhost_url, patience_s=PATIENCE_S, hints={"count": str(count)})
     with (
-        WorkerProcess(config("one"), name="one") as one,
-        WorkerProcess(config("two"), name="two") as two,
+        WorkerProcess(configure("one", **OPTIONS), name="one") as one,
+        WorkerProcess(configure("two", **OPTIONS), name="two") as two,
     ):
         one.ready(), two.ready()
         with connected(rabbit_vhost_url) as client:

@@ -14,8 +14,9 @@ from scheduler_worker.api.settings import ApiSettings
 from scheduler_worker.errors import ConfigError
 from tests.support.certificates import Authority
 from tests.support.patience import SOON_S
-from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, NONE, PASSWORD, Rest
+from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, NONE, Rest
 from tests.support.servers import LOOPBACK, free_port
+from tests.support.web import PASSWORD
 
 
 @pytest.fixture

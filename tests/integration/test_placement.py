@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -135,7 +134,7 @@ def test_a_new_consumer_has_no_generation_0(scene):
     ],
     ids=["owner", "class", "amount"],
 )
-def test_what_placement_does_not_understand(placement_cloud, wrong: Callable[[Consumer], Consumer]):
+def test_what_placement_does_not_understand(placement_cloud, wrong):
     scene = Scene(placement_cloud)
     with pytest.raises(PlacementRefused, match="400"):
         scene.write(wrong(scene.consumer(0, (0, 1))))

@@ -4,60 +4,44 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from nova_cloud.installation import Installation
 
 from scheduler_worker.backends.placement.reading import PlacementReader
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.model.providers import Inventory, ProviderTraits, Use
 from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.settings import ProviderSettings
-from tests.support.placement_server import Cloud, PlacementServer
+from tests.support.placement_server import Cloud
 from tests.support.services import World, host
 
 SIZE = {"VCPU": 8, "MEMORY_MB": 8192, "DISK_GB": 100}
 
 
 @pytest.fixture(scope="module")
-def cloud(
-    tmp_path_factory: pytest.TempPathFactory, nova_installation: Installation
-) -> Iterator[Cloud]:
-    directory = Path(tmp_path_factory.mktemp("placement"))
-    database = f"sqlite:///{directory}/placement.sqlite"
-    with PlacementServer(directory, nova_installation.python, database) as server:
-        yield Cloud(server)
+def cloud(own_placement) -> Cloud:
+    return Cloud(own_placement)
 
 
 @pytest.fixture
-def reader(cloud: Cloud) -> Iterator[PlacementReader]:
+def reader(cloud) -> Iterator[PlacementReader]:
     found = PlacementReader(cloud.session)
     yield found
     found.close()
 
 
-def generation(cloud: Cloud, provider: str) -> int:
-    return int(cloud.session.request("GET", f"/resource_providers/{provider}").body["generation"])
-
-
 def test_everything_of_a_provider_is_read(cloud, reader):
     root = cloud.add("everything", VCPU=4)
-    child = str(uuid.uuid4())
-    body = {"uuid": child, "name": "everything-gpu", "parent_provider_uuid": root}
-    assert cloud.session.request("POST", "/resource_providers", body).is_ok
-    cloud.resize(child, VGPU=2)
+    child = cloud.add_below(root, "everything-gpu", VGPU=2)
     inventory = {"total": 9, "reserved": 1, "min_unit": 2, "max_unit": 8, "step_size": 2}
     path = f"/resource_providers/{root}"
-    body = {"resource_provider_generation": generation(cloud, root)}
-    body |= {"inventories": {"VCPU": inventory | {"allocation_ratio": 4.0}}}
+    generation = cloud.session.request("GET", path).body["generation"]
+    body = {"inventories": {"VCPU": inventory | {"allocation_ratio": 4.0}}}
+    body |= {"resource_provider_generation": generation}
     assert cloud.session.request("PUT", f"{path}/inventories", body).is_ok
-    body = {"resource_provider_generation": generation(cloud, root)}
-    traits = ["COMPUTE_NODE", "HW_CPU_X86_AVX2"]
-    assert cloud.session.request("PUT", f"{path}/traits", body | {"traits": traits}).is_ok
-    body = {"resource_provider_generation": generation(cloud, root)}
-    aggregate = str(uuid.uuid4())
-    assert cloud.session.request("PUT", f"{path}/aggregates", body | {"aggregates": [aggregate]})
+    traits, aggregate = ["COMPUTE_NODE", "HW_CPU_X86_AVX2"], str(uuid.uuid4())
+    cloud.put(root, "traits", traits)
+    cloud.put(root, "aggregates", [aggregate])
     first, second = cloud.claim(root, VCPU=2), cloud.claim(root, VCPU=4)
 
     listed = {each.uuid: each for each in reader.trees([child])[child]}
@@ -89,7 +73,7 @@ def test_a_deletion_leaves_the_generation(cloud, reader):
     provider = cloud.add("deletion", VCPU=4)
     consumer = cloud.claim(provider, VCPU=1)
     [before] = reader.trees([provider])[provider]
-    assert cloud.session.request("DELETE", f"/allocations/{consumer}").is_ok
+    cloud.give_back(consumer)
     assert reader.trees([provider]) == {provider: [before]}
     use = Use(generation=before.generation, taken={})
     assert reader.uses([provider]) == {provider: use}
@@ -115,19 +99,13 @@ def test_what_is_decided_from_a_reading_placement_accepts_until_it_is_full(cloud
     refused, placed = 0, 0
     for number in range(10):
         world.clock.advance(1)
+        instance = f"00000000-0000-4000-8000-{number:012}"
         try:
-            [name] = world.place(f"00000000-0000-4000-8000-{number:012}", flavor=flavor)
+            [name] = world.place(instance, flavor=flavor)
         except NoValidHost:
             break
-        wanted = {"VCPU": 3, "MEMORY_MB": 1024, "DISK_GB": 10}
-        instance = f"00000000-0000-4000-8000-{number:012}"
-        body = {
-            "allocations": {names[name]: {"resources": wanted}},
-            "project_id": "p",
-            "user_id": "u",
-            "consumer_generation": None,
-        }
-        if cloud.session.request("PUT", f"/allocations/{instance}", body).status == 204:
+        taken = {"VCPU": 3, "MEMORY_MB": 1024, "DISK_GB": 10}
+        if cloud.put_allocation(instance, {names[name]: {"resources": taken}}).status == 204:
             placed += 1
             continue
         refused += 1

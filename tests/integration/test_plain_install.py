@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import http.client
-import json
 import os
 import shutil
 import subprocess
 import uuid
 import venv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +33,7 @@ from tests.support.patience import PROCESS_S, eventually
 from tests.support.servers import free_port
 from tests.support.services import host
 from tests.support.threads import Threads
+from tests.support.web import ask, basic
 from tests.support.workers import WorkerProcess, connected, write_config
 
 CTL, MANAGE = "scheduler-workerctl", "scheduler-worker-manage"
@@ -84,12 +83,12 @@ MISSED = [
 """Extras, and lines that need them."""
 
 
-def test_every_command_has_an_example() -> None:
+def test_every_command_has_an_example():
     assert set(commands.CTL) == commands.of(Ctl())
     assert set(commands.MANAGE) == commands.of(Manage())
 
 
-def test_every_extra_of_operators_has_an_example() -> None:
+def test_every_extra_of_operators_has_an_example():
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
     assert {extra for extra, _ in MISSED} == set(setup["options.extras_require"]) - OF_DEVELOPERS
@@ -143,7 +142,7 @@ class Installation:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def programs(tmp_path_factory) -> Iterator[Path]:
     """The programs of a fresh environment with the wheel, and nothing but what it requires."""
     folder = tmp_path_factory.mktemp("plain")
     wheel = build("wheel", checkout(folder / "source"), folder)
@@ -158,12 +157,12 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def installation(programs: Path, tmp_path: Path) -> Installation:
+def installation(programs, tmp_path) -> Installation:
     return Installation(programs, tmp_path)
 
 
 @pytest.mark.deep
-def test_every_program_and_command_has_help(installation: Installation, programs: Path) -> None:
+def test_every_program_and_command_has_help(installation, programs):
     (site,) = programs.parent.glob("lib/python*/site-packages")
     scripts = {
         each.name
@@ -181,10 +180,7 @@ def test_every_program_and_command_has_help(installation: Installation, programs
 
 @pytest.fixture
 def client(
-    installation: Installation,
-    rabbit_vhost_url: str,
-    redis_url: str,
-    make_open_directory: Callable[[], Path],
+    installation, rabbit_vhost_url, redis_url, make_open_directory
 ) -> Iterator[SchedulerClient]:
     """Of a worker that knows hosts, and has tuned one."""
     units = make_open_directory()
@@ -225,7 +221,7 @@ def placed(client: SchedulerClient) -> str:
 
 
 @pytest.mark.deep
-def test_every_command_works(installation: Installation, client: SchedulerClient) -> None:
+def test_every_command_works(installation, client):
     with running_engine() as engine:
         values = {
             "root": ROOT,
@@ -246,51 +242,38 @@ MADE: Mapping[AnyOperation, str] = {create_policy: "packing", begin_rehearsal: "
 """Operations that make what others need, and how those call it."""
 
 
-class Rest:
-    """Requests to the API process as it is installed."""
-
-    def __init__(self, port: int) -> None:
-        pair = base64.b64encode(f"anna:{PASSWORD}".encode()).decode()
-        self._headers = {
-            "Authorization": f"Basic {pair}", "Content-Type": "application/json", "If-Match": "*",
-        }  # fmt: skip
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PROCESS_S)
-
-    def ask(self, operation: AnyOperation, given: Mapping[str, Any]) -> Any:
-        """The plain answer; None: there is none."""
-        path = f"/v1{operation.path}".format(**given)
-        rest = {name: given[name] for name in given if f"{{{name}}}" not in str(operation.path)}
-        body = json.dumps(rest) if operation.method in {"POST", "PUT"} else None
-        self._connection.request(operation.method, path, body, self._headers)
-        answer = self._connection.getresponse()
-        text = answer.read()
-        assert 200 <= answer.status < 300, (operation.name, text)
-        return json.loads(text) if text else None
+def ask_rest(port: int, operation: AnyOperation, given: Mapping[str, Any]) -> Any:
+    """The plain answer of the API process as it is installed; None: there is none."""
+    path = f"/v1{operation.path}".format(**given)
+    rest = {name: given[name] for name in given if f"{{{name}}}" not in str(operation.path)}
+    body = rest if operation.method in {"POST", "PUT"} else b""
+    headers = basic("anna", PASSWORD) | {"If-Match": "*"}
+    answer = ask(port, path, str(operation.method), body, headers)
+    assert 200 <= answer.status < 300, (operation.name, answer.text)
+    return answer.document
 
 
 @pytest.mark.deep
-def test_every_operation_works_over_rpc_and_rest(
-    installation: Installation, client: SchedulerClient
-) -> None:
+def test_every_operation_works_over_rpc_and_rest(installation, client):
     manage = f"{MANAGE} user add anna --role administrator < password", f"{MANAGE} db upgrade"
     assert installation.failures(manage) == ""
     order = ["POST", "PUT", "GET", "DELETE"]
     with installation.start("scheduler-worker-api") as api:
         api.await_log(DAEMONS["scheduler-worker-api"])
-        rest = Rest(installation.port)
-        units = rest.ask(list_units, {})["items"]
+        rest = partial(ask_rest, installation.port)
+        units = rest(list_units, {})["items"]
         unit = next(each["id"] for each in units if each["can_be_switched"])
         for edge in "REST", "RPC":
             ids = {"one": placed(client), "host-east": "tuned", "w1": "one"}
             for each in sorted(OPERATIONS, key=lambda each: order.index(each.method)):
                 if each is remove_policy:  # the other one is attached now
-                    ids["packing"] = rest.ask(create_policy, {"name": "spare"})["id"]
+                    ids["packing"] = rest(create_policy, {"name": "spare"})["id"]
                 given = right(each, unit, TUNING)
                 given = {name: ids.get(str(value), value) for name, value in given.items()}
                 if edge == "RPC" and each.home != "store":
                     client.call(each, msgspec.convert(given, each.parameters))
                 elif edge == "REST" and each.path is not None:
-                    answer = rest.ask(each, given)
+                    answer = rest(each, given)
                     if each in MADE:
                         ids[MADE[each]] = answer["id"]
         assert api.stop() == 0
@@ -298,7 +281,7 @@ def test_every_operation_works_over_rpc_and_rest(
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("extra", "line"), MISSED)
-def test_what_needs_an_extra_names_it(installation: Installation, extra: str, line: str) -> None:
+def test_what_needs_an_extra_names_it(installation, extra, line):
     for name, groups in FILES.items():
         write_config(installation.folder / f"{name}.conf", **groups)
     done = installation.run(line.format(root=ROOT))

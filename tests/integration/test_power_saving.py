@@ -129,11 +129,11 @@ class SleepyDatacenter:
 
 @pytest.mark.deep
 def test_a_host_is_emptied_and_sleeps_and_wakes_up_although_the_balancing_worker_is_killed(
-    tmp_path, rabbit_vhost_url, redis_url
+    configure, rabbit_vhost_url, redis_url
 ):
     options = {"interval": INTERVAL_S, "begin_timeout": 600}
     with (
-        two_workers(tmp_path, rabbit_vhost_url, redis_url, balancing=options) as workers,
+        two_workers(configure, balancing=options) as workers,
         connected(rabbit_vhost_url) as client,
     ):
         datacenter = SleepyDatacenter(client._bus)

@@ -68,12 +68,13 @@ def test_a_busy_server_measures_the_delay_of_its_queue(stage, gate, delays):
 
 
 def test_a_server_without_permission_for_the_ping_queue_serves_without_it(stage, gate, caplog):
-    name = "worker-" + stage.topic
-    url = stage.rabbit.add_user(name, configure=rf"^(?!.*\.pings-).*{stage.topic}.*$")
-    serve(stage, {"wait": gate, "echo": lambda _context, value: value}, slots=1, url=url)
-    waiting(stage, gate)
-    gate.opened.set()
-    assert stage.client().call("echo", {}, value=1) == 1
+    methods = {"wait": gate, "echo": lambda _context, value: value}
+    with stage.account() as account:
+        account.set(rf"^(?!.*\.pings-).*{stage.topic}.*$", ".*", ".*")
+        serve(stage, methods, slots=1, url=account.url)
+        waiting(stage, gate)
+        gate.opened.set()
+        assert stage.client().call("echo", {}, value=1) == 1
     assert "does not permit a queue for answers to pings" in caplog.text
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ STRICT = ClusterPolicy(
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[ApiProcess]:
+def api(tmp_path) -> Iterator[ApiProcess]:
     """Three instances on the hosts of a cluster, a fourth was refused."""
     with api_process.build_embedded(configured(tmp_path)).running() as found:
         fill(found.services.inventory)
@@ -47,12 +46,12 @@ def api(tmp_path: Path) -> Iterator[ApiProcess]:
 
 
 @pytest.fixture
-def rehearsals(api: ApiProcess) -> Rehearsals:
+def rehearsals(api) -> Rehearsals:
     return api._rehearsals
 
 
 @pytest.fixture
-def begin(rehearsals: Rehearsals) -> Callable[..., RehearsalRecord]:
+def begin(rehearsals) -> Callable[..., RehearsalRecord]:
     def begun(policy: ClusterPolicy | None = None, **asked: Any) -> RehearsalRecord:
         until_s = datetime.now(UTC).timestamp() + 60
         return rehearsals.begin(Asked(since_s=0.0, until_s=until_s, **asked), policy, (), "anna")

@@ -1,7 +1,6 @@
 """No secret leaves a worker: not by its log, an answer, a page or a dump, whatever it is sent."""
 
 import contextlib
-import http.client
 import signal
 import uuid
 from typing import Any
@@ -12,9 +11,10 @@ import redis
 from scheduler_worker import conf
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.rpc.transport import Bus
+from tests.support import web
 from tests.support.amqp import Operator, message
 from tests.support.patience import PROCESS_S, SOON_S
-from tests.support.servers import LOOPBACK, RedisServer, free_port
+from tests.support.servers import RedisServer, free_port
 from tests.support.services import host
 from tests.support.workers import WorkerProcess, connected, write_config
 
@@ -132,12 +132,6 @@ def ask(rabbit_vhost_url):
         yield ask
 
 
-def page(port, path):
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=SOON_S)
-    connection.request("GET", path)
-    return connection.getresponse().read().decode()
-
-
 def test_no_secret_leaves_the_worker(config, tmp_path, redis_server, rabbit_vhost_url, ask):
     port = conf.load(["--config-file", str(config)]).monitoring.port
     outputs: dict[str, str] = {}
@@ -166,7 +160,7 @@ def test_no_secret_leaves_the_worker(config, tmp_path, redis_server, rabbit_vhos
             None, "select_destinations", spec_obj=GOOD, instance_uuids=["none"]
         )
         for path in ("/metrics", "/readyz", "/livez"):
-            outputs[path] = page(port, path)
+            outputs[path] = web.ask(port, path).text
         worker.stop()
         outputs["log"] = worker.log
     (dump,) = (tmp_path / "dumps").iterdir()

@@ -12,7 +12,7 @@ import pytest
 from scheduler_worker.errors import NoValidHost
 from tests.support.nova_databases import NovaCloud
 from tests.support.patience import SOON_S, eventually
-from tests.support.placement_server import Cloud, PlacementServer
+from tests.support.placement_server import Cloud
 from tests.support.proxy import Proxy
 from tests.support.threads import Threads
 from tests.support.workers import WorkerProcess, connected, write_config
@@ -58,8 +58,8 @@ class Scene:
 
 @pytest.fixture
 def scene(
-    tmp_path, maria_server, placement_server: PlacementServer, placement_cloud, rabbit_vhost_url,
-    redis_url,
+    tmp_path, maria_server, placement_server, placement_cloud, rabbit_vhost_url,
+    redis_url
 ) -> Iterator[Scene]:  # fmt: skip
     nova = NovaCloud(maria_server)
     yield Scene(

@@ -7,11 +7,9 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from nova_cloud.installation import Installation
 
 from scheduler_worker.backends.placement.candidates import AllocationCandidatesSource
 from scheduler_worker.backends.placement.claiming import PlacementAllocations
@@ -26,7 +24,7 @@ from scheduler_worker.service.placement.allocation_candidates import CandidatesP
 from scheduler_worker.service.placement.claims import PlacementPorts
 from scheduler_worker.service.state.replica import Fleet
 from tests.support.clock import ManualClock
-from tests.support.placement_server import Cloud, PlacementServer
+from tests.support.placement_server import Cloud
 from tests.support.services import World, host, request
 from tests.support.threads import Threads
 
@@ -36,13 +34,8 @@ TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def cloud(
-    tmp_path_factory: pytest.TempPathFactory, nova_installation: Installation
-) -> Iterator[Cloud]:
-    directory = Path(tmp_path_factory.mktemp("placement"))
-    database = f"sqlite:///{directory}/placement.sqlite"
-    with PlacementServer(directory, nova_installation.python, database) as server:
-        yield Cloud(server)
+def cloud(own_placement) -> Cloud:
+    return Cloud(own_placement)
 
 
 class Scene:
@@ -118,7 +111,7 @@ class Scene:
         self.reader.close()
         for provider in reversed(self.all):
             for consumer in self.cloud.consumers(provider):
-                self.cloud.session.request("DELETE", f"/allocations/{consumer}")
+                self.cloud.give_back(consumer)
             self.cloud.remove(provider)
 
     # What is asked
@@ -152,7 +145,7 @@ class Scene:
 
 
 @pytest.fixture
-def scene(cloud: Cloud) -> Iterator[Scene]:
+def scene(cloud) -> Iterator[Scene]:
     found = Scene(cloud)
     yield found
     found.close()
@@ -230,15 +223,9 @@ def test_an_alternate_can_be_claimed_as_it_is_offered(scene):
     world = scene.start()
     instance = new()
     [[chosen, alternate]] = world.ask(instance, flavor=flavor(), alternates=1).selections
-    scene.cloud.session.request("DELETE", f"/allocations/{instance}")
-    body = {
-        "allocations": alternate.allocation.allocations,
-        "mappings": alternate.allocation.mappings,
-        "project_id": "p",
-        "user_id": "u",
-        "consumer_generation": None,
-    }
-    answer = scene.cloud.session.request("PUT", f"/allocations/{instance}", body)
+    scene.cloud.give_back(instance)
+    offered = alternate.allocation
+    answer = scene.cloud.put_allocation(instance, offered.allocations, offered.mappings)
     assert answer.status == 204, answer
     assert scene.held(instance)[pool] == {"DISK_GB": 20}
     assert alternate.service_host != chosen.service_host

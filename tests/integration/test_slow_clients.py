@@ -8,7 +8,6 @@ import itertools
 import socket
 import ssl
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,7 +65,7 @@ def answer_to_a_trickle(client: socket.socket) -> bytes:
     [HEADERS[:20], HEADERS + b"x", HEADERS.replace(b"100", b"99999999") + b"x"],
     ids=["headers", "body", "huge body"],
 )
-def test_slow_clients_cost_ordinary_requests_nothing(begun: bytes) -> None:
+def test_slow_clients_cost_ordinary_requests_nothing(begun):
     with serving(read_timeout_s=600.0) as server, contextlib.ExitStack() as clients:
         for _ in range(SLOW):
             clients.enter_context(connected(server.port)).sendall(begun)
@@ -74,19 +73,19 @@ def test_slow_clients_cost_ordinary_requests_nothing(begun: bytes) -> None:
 
 
 @pytest.mark.parametrize("begun", [HEADERS[:20], HEADERS], ids=["headers", "body"])
-def test_a_request_has_a_time_in_all(begun: bytes) -> None:
+def test_a_request_has_a_time_in_all(begun):
     with serving(read_timeout_s=1.0) as server, connected(server.port) as client:
         client.sendall(begun)
         assert answer_to_a_trickle(client).startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_length_that_is_none_is_refused_at_once() -> None:
+def test_a_length_that_is_none_is_refused_at_once():
     with serving(read_timeout_s=600.0) as server, connected(server.port) as client:
         client.sendall(HEADERS.replace(b"100", b"-1"))
         assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
 
 
-def test_slow_handshakes_cost_ordinary_requests_nothing(tmp_path: Path) -> None:
+def test_slow_handshakes_cost_ordinary_requests_nothing(tmp_path):
     authority = Authority(tmp_path)
     certificate, key = authority.issue("api")
     settings = {"certificate_file": str(certificate), "key_file": str(key)}

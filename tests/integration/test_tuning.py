@@ -76,11 +76,11 @@ def tuner_of(redis_url: str) -> str:
 
 @pytest.mark.deep
 def test_a_balloon_reaches_its_target_although_its_tuner_is_killed(
-    tmp_path, rabbit_vhost_url, redis_url, clusters_file
+    configure, rabbit_vhost_url, redis_url, clusters_file
 ):
     options = {"enabled": True, "interval": INTERVAL_S, "clusters_file": clusters_file}
     with (
-        two_workers(tmp_path, rabbit_vhost_url, redis_url, tuning=options) as workers,
+        two_workers(configure, tuning=options) as workers,
         connected(rabbit_vhost_url) as client,
     ):
         simulated = Host(client._bus)

@@ -1,5 +1,6 @@
 """Two workers, one RabbitMQ, one Redis, sixteen clients: exactly the capacity is used."""
 
+import contextlib
 import threading
 import time
 import uuid
@@ -8,17 +9,18 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler_worker.backends.clock import SystemClock
-from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.errors import NoValidHost, SchedulerWorkerError
-from scheduler_worker.ports import Seen
-from scheduler_worker.service.state import records
+from tests.support.agents import reserved_in_redis
 from tests.support.patience import SOON_S
 from tests.support.services import host
 from tests.support.threads import Threads
-from tests.support.workers import WorkerProcess, connected, write_config
+from tests.support.workers import WorkerProcess, connected
 
 HOSTS, ROOM, REQUESTS, CLIENTS = 100, 1500, 2000, 16
+OPTIONS = {
+    "cluster_lock": {"hold_timeout": 2.0, "max_batch": 32},
+    "pending": {"ttl": 600, "wait_timeout": 0},
+}
 SPEC = {"flavor": {"vcpus": 1, "memory_mb": 512, "root_gb": 1}, "num_instances": 1}
 
 
@@ -32,33 +34,23 @@ def fleet() -> list[dict]:
 
 
 @pytest.fixture
-def shared_config(tmp_path, rabbit_vhost_url, redis_url):
-    def make(name: str):
-        return write_config(
-            tmp_path / f"{name}.conf",
-            DEFAULT={"transport_url": rabbit_vhost_url, "host": name, "service_down_time": 600},
-            state={"url": redis_url},
-            cluster_lock={"hold_timeout": 2.0, "max_batch": 32},
-            pending={"ttl": 600, "wait_timeout": 0},
-        )
+def serving(configure, rabbit_vhost_url):
+    """Workers that are ready, and a client of them."""
 
-    return make
+    @contextlib.contextmanager
+    def begun(*names: str):
+        with contextlib.ExitStack() as stack:
+            workers = [
+                stack.enter_context(WorkerProcess(configure(name, **OPTIONS), name=name))
+                for name in names
+            ]
+            for each in workers:
+                each.ready()
+            client = stack.enter_context(connected(rabbit_vhost_url, timeout_s=SOON_S))
+            client.update_hosts(fleet())
+            yield client, workers
 
-
-def reserved_in_redis(url: str) -> dict[str, str]:
-    """Instance -> the host that is reserved for it, read from Redis."""
-    state = RedisState(url, clock=SystemClock(), hold_timeout_s=2.0)
-    try:
-        changes = state.changes("default", Seen())
-    finally:
-        state.close()
-    found: dict[str, str] = {}
-    for change in changes.entries:
-        if change.key.startswith(records.RESERVATION) and change.value is not None:
-            reservation = records.read_reservation(change.value)
-            assert reservation.resources.vcpus == 1
-            assert found.setdefault(reservation.instance_uuid, reservation.host) == reservation.host
-    return found
+    return begun
 
 
 def ask_all(client, after: Callable[[int], object] = lambda done: None) -> dict[str, str | None]:
@@ -93,39 +85,21 @@ def check(answers: dict[str, str | None], redis_url: str) -> None:
     assert reserved_in_redis(redis_url) == placed
 
 
-def test_exactly_the_capacity_is_used(shared_config, rabbit_vhost_url, redis_url, capsys):
-    with WorkerProcess(shared_config("one"), name="one") as one:
-        with WorkerProcess(shared_config("two"), name="two") as two:
-            one.ready(), two.ready()
-            with connected(rabbit_vhost_url, timeout_s=SOON_S) as client:
-                client.update_hosts(fleet())
-                started_s = time.monotonic()
-                answers = ask_all(client)
-                took_s = time.monotonic() - started_s
-            assert one.stop() == 0
-            assert two.stop() == 0
+def test_exactly_the_capacity_is_used(serving, redis_url, capsys):
+    with serving("one", "two") as (client, workers):
+        with pytest.raises(SchedulerWorkerError, match=r"spec_obj\.flavor"):
+            client.select_destinations({"num_instances": 1}, [str(uuid.uuid4())])
+        started_s = time.monotonic()
+        answers = ask_all(client)
+        took_s = time.monotonic() - started_s
+        assert [each.stop() for each in workers] == [0, 0]
     check(answers, redis_url)
     with capsys.disabled():
         print(f"\n  two workers: {REQUESTS} requests in {took_s:.1f} s")
 
 
 @pytest.mark.deep
-def test_after_a_kill_every_request_is_answered_and_nothing_reserved_twice(
-    shared_config, rabbit_vhost_url, redis_url
-):
-    with WorkerProcess(shared_config("one"), name="one") as one:
-        with WorkerProcess(shared_config("two"), name="two") as two:
-            one.ready(), two.ready()
-            with connected(rabbit_vhost_url, timeout_s=SOON_S) as client:
-                client.update_hosts(fleet())
-                answers = ask_all(client, lambda done: done == REQUESTS // 4 and two.kill())
+def test_after_a_kill_every_request_is_answered_and_nothing_reserved_twice(serving, redis_url):
+    with serving("one", "two") as (client, [_, two]):
+        answers = ask_all(client, lambda done: done == REQUESTS // 4 and two.kill())
     check(answers, redis_url)
-
-
-def test_errors_are_ours(shared_config, rabbit_vhost_url):
-    with WorkerProcess(shared_config("one"), name="one") as one:
-        one.ready()
-        with connected(rabbit_vhost_url) as client:
-            with pytest.raises(SchedulerWorkerError, match=r"spec_obj\.flavor"):
-                client.select_destinations({"num_instances": 1}, [str(uuid.uuid4())])
-            assert one.process.poll() is None

@@ -1,46 +1,37 @@
 """``/v1`` over HTTP: an API process beside a worker, on one Redis and one policy store."""
 
-import base64
-import json
 import socket
-import urllib.error
-import urllib.request
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
 
-from scheduler_worker import api_process, app, conf
-from scheduler_worker.api.users import edited, new_user
+from scheduler_worker import api_process, app
 from scheduler_worker.errors import PolicyStoreUnavailable
 from scheduler_worker.model.host_records import HostReport
-from scheduler_worker.operations.callers import Grant
+from tests.support import web
 from tests.support.servers import free_port
 from tests.support.services import host, request, reservations_of
 from tests.support.tuners import BALLOON
-from tests.support.workers import write_config
-
-PASSWORD = "correct horse"
-BASIC = base64.b64encode(f"anna:{PASSWORD}".encode()).decode()
+from tests.support.web import basic, users_file
+from tests.support.workers import load_config
 
 
 @pytest.fixture
 def settings(tmp_path, redis_url):
-    users_file = tmp_path / "users.yaml"
-    with edited(users_file) as users:
-        users["anna"] = new_user("anna", PASSWORD, (Grant("administrator"),))
     (tmp_path / "ksm.yaml").write_text(BALLOON)
     return {
         "state": {"url": redis_url},
         "policy_store": {"connection": f"sqlite:///{tmp_path / 'policies.sqlite'}"},
         "tuning": {"policy_files": tmp_path / "ksm.yaml"},
-        "api": {"port": 0, "users_file": users_file},
+        "api": {"port": 0, "users_file": users_file(tmp_path, anna="administrator")},
         "monitoring": {"api_port": free_port()},
         "filter_scheduler": {"enabled_filters": "ComputeFilter,RamFilter"},
     }
 
 
 def configured(tmp_path, settings):
-    return conf.load(["--config-file", str(write_config(tmp_path / "v1.conf", **settings))])
+    return load_config(tmp_path / "v1.conf", **settings)
 
 
 @pytest.fixture
@@ -57,28 +48,11 @@ def api(tmp_path, settings, worker):
         yield found
 
 
-def ask(api, method, path, body=None, **headers):
+def ask(api, method, path, body=b"", **headers):
     """Status, headers and JSON of an answer."""
-    root = api.url.removesuffix("/ovirt-engine/api")
-    data = None if body is None else json.dumps(body).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    asked = urllib.request.Request(
-        root + path,
-        data=data,
-        method=method,
-        headers={
-            "Authorization": f"Basic {BASIC}",
-            **({"Content-Type": "application/json"} if data else {}),
-            **named,
-        },
-    )
-    try:
-        with urllib.request.urlopen(asked) as response:
-            text = response.read()
-            return response.status, response.headers, json.loads(text) if text else None
-    except urllib.error.HTTPError as error:
-        text = error.read()
-        return error.code, error.headers, json.loads(text) if text else None
+    answer = web.ask(urlsplit(api.url).port, path, method, body, basic("anna") | named)
+    return answer.status, answer.headers, answer.document
 
 
 def report(worker, *hosts):
@@ -131,11 +105,8 @@ def test_a_worker_inside_shares_its_services(tmp_path, settings):
 
 def page(api, path):
     """Status and text of a page for monitoring, which needs no log-in."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{api.monitor.port}{path}") as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+    status, _, text = web.ask(api.monitor.port, path)
+    return status, text
 
 
 def test_health_and_metrics_need_no_log_in(api):

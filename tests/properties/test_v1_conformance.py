@@ -19,10 +19,11 @@ from scheduler_worker.model.worker_reports import (
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.service.state.presence import Presence
 from tests.support.edges import filled
+from tests.support.web import basic
 
 load_all_checks()
 REST = filled()
-REST.files.texts |= {"broken": "scope: VM\nrules: {a: {}}"}
+REST.world.tuning_files.texts |= {"broken": "scope: VM\nrules: {a: {}}"}
 REPORT = WorkerReport(
     clusters=(ClusterReport(name="east", times=LockTimes(wait=Spread({3: 1}))),),
     feed={"cell1": PartReport(lag_s=300.0)},
@@ -32,9 +33,8 @@ FACTS = WorkerFacts(name="w1", version="1", topic="scheduler")
 Presence(REST.world.state, FACTS, REST.world.observed, lambda: REPORT).renew()
 REST.add_user("reader", Grant("reader"))
 REST.add_user("nobody")
-SCHEMA = schemathesis.openapi.from_wsgi(
-    "/v1/openapi.json", REST.parts.application, headers=REST.basic("admin@internal")
-)
+ADMIN = basic("admin@internal")
+SCHEMA = schemathesis.openapi.from_wsgi("/v1/openapi.json", REST.parts.application, headers=ADMIN)
 SCHEMA.config.seed = 1
 SCHEMA.config.generation.update(
     modes=[GenerationMode.POSITIVE, GenerationMode.NEGATIVE], deterministic=True, max_examples=20
@@ -53,6 +53,6 @@ CHECKED = [check for check in CHECKS.get_all() if check.__name__ not in SEMANTIC
 def test_every_operation_keeps_to_its_description(case):
     REST.sessions._throttle = Throttle()  # generated log-ins fail more often than it allows
     before = REST.state()
-    response = case.call_and_validate(headers=REST.basic("admin@internal"), checks=CHECKED)
+    response = case.call_and_validate(headers=ADMIN, checks=CHECKED)
     if response.status_code >= 400:
         assert REST.state() == before

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from scheduler_worker.backends.clock import SystemClock
 from scheduler_worker.backends.redis.engine import RedisState
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.ports import Seen
 from scheduler_worker.rpc.contract import Endpoint
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.rpc.wire_errors import to_wire
+from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import Replica
-from tests.support.workers import WorkerProcess, write_config
+from tests.support.workers import WorkerProcess
 
 AnyReplica = TypeVar("AnyReplica", bound=Replica)
 
@@ -35,29 +35,35 @@ class Agent:
 
 @contextlib.contextmanager
 def two_workers(
-    folder: Path, transport_url: str, redis_url: str, **groups: Mapping[str, Any]
+    configure: Callable[..., Path], **groups: Mapping[str, Any]
 ) -> Iterator[dict[str, WorkerProcess]]:
     """Two workers that are ready, by name; ``groups`` are further options of both."""
     with contextlib.ExitStack() as opened:
-        found = {}
-        for name in ("w1", "w2"):
-            config = write_config(
-                folder / f"{name}.conf",
-                DEFAULT={"transport_url": transport_url, "host": name},
-                state={"url": redis_url},
-                **groups,
-            )
-            found[name] = opened.enter_context(WorkerProcess(config, name=name))
+        found = {
+            name: opened.enter_context(WorkerProcess(configure(name, **groups), name=name))
+            for name in ("w1", "w2")
+        }
         for each in found.values():
             each.ready()
         yield found
 
 
-def read(redis_url: str, records: AnyReplica) -> AnyReplica:
+def read(redis_url: str, replica: AnyReplica) -> AnyReplica:
     """Bring a replica up to date with the state."""
-    state = RedisState(redis_url, clock=SystemClock(), hold_timeout_s=2.0)
-    try:
-        records.apply(state.changes(records.scope, Seen()))
-    finally:
-        state.close()
-    return records
+    with contextlib.closing(RedisState(redis_url, hold_timeout_s=2.0)) as state:
+        replica.apply(state.changes(replica.scope, Seen()))
+    return replica
+
+
+def reserved_in_redis(redis_url: str) -> dict[str, str]:
+    """Instance -> the host that is reserved for it in the default cluster, once."""
+    with contextlib.closing(RedisState(redis_url, hold_timeout_s=2.0)) as state:
+        entries = state.changes("default", Seen()).entries
+    reservations = [
+        records.read_reservation(each.value)
+        for each in entries
+        if each.key.startswith(records.RESERVATION) and each.value is not None
+    ]
+    found = {each.instance_uuid: each.host for each in reservations}
+    assert len(found) == len(reservations)
+    return found

@@ -13,20 +13,19 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright
 
 from scheduler_worker import conf
-from scheduler_worker.api.users import edited, new_user
 from scheduler_worker.api_process import ApiProcess
 from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostReport
-from scheduler_worker.operations.callers import Grant
 from scheduler_worker.service.inventory.inventory import Inventory
 from tests.support.patience import SOON_S
 from tests.support.servers import program
 from tests.support.services import host
-from tests.support.workers import write_config
+from tests.support.web import PASSWORD as PASSWORD
+from tests.support.web import users_file
+from tests.support.workers import load_config
 
 AXE = Path(__file__).resolve().parents[1] / "console" / "axe" / "axe.min.js"
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
-PASSWORD = "correct horse"
 ADMINISTRATOR, READER = "anna", "rita"
 CELLS = {
     "cells": [
@@ -49,19 +48,16 @@ POOLS = [{"vendor_id": "10de", "product_id": "2235", "numa_node": 1, "count": 3}
 
 def configured(directory: Path, **groups: Any) -> conf.Configuration:
     """The configuration of an API with an administrator and a reader, on a free port."""
-    users_file = directory / "users.yaml"
-    with edited(users_file) as users:
-        users[ADMINISTRATOR] = new_user(ADMINISTRATOR, PASSWORD, (Grant("administrator"),))
-        users[READER] = new_user(READER, PASSWORD, (Grant("reader"),))
+    users = users_file(directory, anna="administrator", rita="reader")
     settings: dict[str, Any] = {
         "DEFAULT": {"service_down_time": 3600, "host": "w1"},
         "policy_store": {"connection": f"sqlite:///{directory / 'policies.sqlite'}"},
-        "api": {"port": 0, "users_file": users_file},
+        "api": {"port": 0, "users_file": users},
         "filter_scheduler": {"enabled_filters": "ComputeFilter,CoreFilter,RamFilter"},
     }
     for name, options in groups.items():
         settings[name] = settings.get(name, {}) | options
-    return conf.load(["--config-file", str(write_config(directory / "console.conf", **settings))])
+    return load_config(directory / "console.conf", **settings)
 
 
 def report(inventory: Inventory, *hosts: dict[str, Any]) -> None:

@@ -170,13 +170,8 @@ def freshness(
     world: World, fed: Feeder, *, ready_timeout_s: float = 0.0, look_timeout_s: float = 0.0
 ) -> RefreshBarrier:
     """What the decisions of this world ask of a feeder; they wait for nothing unless told to."""
-    return RefreshBarrier(
-        fed,
-        world.state,
-        world.clock,
-        ready_timeout_s=ready_timeout_s,
-        look_timeout_s=look_timeout_s,
-    )
+    timeouts = {"ready_timeout_s": ready_timeout_s, "look_timeout_s": look_timeout_s}
+    return RefreshBarrier(fed, world.state, world.clock, **timeouts)
 
 
 def feeder(

@@ -1,13 +1,15 @@
-"""An HTTP server on the loopback whose answers are documents that a fake service makes."""
+"""An HTTP server on the loopback whose answers a fake service makes, as documents or as texts."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
@@ -15,7 +17,7 @@ from tests.support.servers import LOOPBACK
 
 
 class Asked(NamedTuple):
-    """A request."""
+    """A request; its body is a document if it is JSON, and else a text."""
 
     method: str
     path: str
@@ -43,12 +45,20 @@ Made = TypeVar("Made", bound=Service)
 
 
 @contextmanager
-def serving(make: Callable[[str], Made]) -> Iterator[Made]:
-    """The service that ``make`` makes for its URL; it listens."""
+def serving(
+    make: Callable[[str], Made], certificate: tuple[Path, Path] | None = None
+) -> Iterator[Made]:
+    """The service that ``make`` makes for its URL; it listens; with a certificate by TLS."""
     server = ThreadingHTTPServer((LOOPBACK, 0), BaseHTTPRequestHandler)
-    service = make(f"http://{LOOPBACK}:{server.server_address[1]}")
+    scheme, name = "http", LOOPBACK
+    if certificate is not None:
+        scheme, name = "https", "localhost"
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    service = make(f"{scheme}://{name}:{server.server_address[1]}")
     server.RequestHandlerClass = _handler(service)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield service
@@ -61,17 +71,9 @@ def serving(make: Callable[[str], Made]) -> Iterator[Made]:
 def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._serve()
-
-        def do_POST(self) -> None:
-            self._serve()
-
-        def do_DELETE(self) -> None:
-            self._serve()
-
-        def _serve(self) -> None:
-            length = int(self.headers["Content-Length"] or 0)
-            body = json.loads(self.rfile.read(length)) if length else None
+            text = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
+            is_json = "json" in self.headers.get("Content-Type", "")
+            body = json.loads(text) if text and is_json else text
             url = urlsplit(self.path)
             query = dict(parse_qsl(url.query))
             answer = service.answer(
@@ -82,6 +84,8 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
                 return
             with contextlib.suppress(ConnectionError):  # who asked is gone
                 self._send(answer)
+
+        do_POST = do_DELETE = do_GET  # noqa: N815 - the library's names
 
         def _send(self, answer: Answer) -> None:
             document = b"" if answer.document is None else answer.document

@@ -294,12 +294,6 @@ class NovaCloud:
                   for key, value in metadata.items()]  # fmt: skip
         self._on(cell_name, insert(instance_system_metadata).values(values))
 
-    def boot_many(self, hosts: Iterable[str], *, cell_name: str = "cell1") -> None:
-        """An instance for each of the host names, booted an hour ago."""
-        self._on(cell_name, insert(instances).values([
-            instance_values(host) | {"updated_at": now_utc(3600)} for host in hosts
-        ]))  # fmt: skip
-
     def change_instance(self, instance: str, *, cell_name: str = "cell1", **fields: Any) -> None:
         where = instances.c.uuid == instance
         values = {"updated_at": now_utc()} | fields

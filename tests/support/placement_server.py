@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Mapping
@@ -67,35 +68,35 @@ class Cloud:
         conf([], default_config_files=[str(file)], default_config_dirs=[])
         self.session = open_session(conf, connections=4)
 
-    def add(self, name: str, provider: str | None = None, /, **inventories: int) -> str:
-        """A provider with these inventories; returns its uuid."""
-        provider = provider or str(uuid.uuid4())
-        self._do("POST", "/resource_providers", {"name": name, "uuid": provider})
-        self.resize(provider, **inventories)
-        return provider
+    def add(
+        self, name: str, provider: str | None = None, parent: str = "", /, **inventories: int
+    ) -> str:
+        """A provider with these inventories, alone or below another; returns its uuid."""
+        body = {"name": name, "uuid": provider or str(uuid.uuid4())}
+        below = {"parent_provider_uuid": parent} if parent else {}
+        self._do("POST", "/resource_providers", body | below)
+        self.resize(body["uuid"], **inventories)
+        return body["uuid"]
 
     def claim(self, provider: str, **amounts: int) -> str:
         """A new consumer of a provider; returns its uuid."""
         consumer = str(uuid.uuid4())
-        body = {
-            "allocations": {provider: {"resources": amounts}},
-            "project_id": "p",
-            "user_id": "u",
-            "consumer_generation": None,
-        }
-        self._do("PUT", f"/allocations/{consumer}", body)
+        assert self.put_allocation(consumer, {provider: {"resources": amounts}}).is_ok
         return consumer
+
+    def put_allocation(self, consumer: str, allocations: Any, mappings: Any = None) -> Any:
+        """The answer to a claim of a new consumer."""
+        body = {"allocations": allocations, "project_id": "project", "user_id": "user"}
+        body |= {"consumer_generation": None} | ({"mappings": mappings} if mappings else {})
+        plain = json.loads(json.dumps(body))
+        return self.session.request("PUT", f"/allocations/{consumer}", plain)
 
     def give_back(self, consumer: str) -> None:
         self._do("DELETE", f"/allocations/{consumer}")
 
     def add_below(self, parent: str, name: str, **inventories: int) -> str:
         """A provider below another."""
-        provider = str(uuid.uuid4())
-        body = {"name": name, "uuid": provider, "parent_provider_uuid": parent}
-        self._do("POST", "/resource_providers", body)
-        self.resize(provider, **inventories)
-        return provider
+        return self.add(name, None, parent, **inventories)
 
     def put(self, provider: str, what: str, values: list[str]) -> None:
         """Replace ``traits`` or ``aggregates`` of a provider."""

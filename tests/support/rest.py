@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -32,6 +31,7 @@ from scheduler_worker.service.simulation.records import RehearsalRecords
 from tests.support.decisions import Records
 from tests.support.policy_store import MemoryPolicyStore
 from tests.support.services import Answer, World, host
+from tests.support.web import PASSWORD, basic
 
 CPU = "6d636bf6-a35c-4f9d-b68d-0731f720cddc"
 MEMORY = "c9ddbb34-0e1d-4061-a8d7-b0893fa80932"
@@ -39,7 +39,6 @@ CPU_WEIGHT = "7db4ab05-81ab-42e8-868a-aee2df483edb"
 BALANCE = "7db4ab05-81ab-42e8-868a-aee2df483ed2"
 NONE = "b4ed2332-a7ac-4d5f-9596-99a439cb2812"
 API = "/ovirt-engine/api"
-PASSWORD = "correct horse"
 HASH = hashed(PASSWORD)
 IDLE_S, TTL_S = 600.0, 3600.0
 """Of sessions of the console."""
@@ -173,14 +172,9 @@ class Rest:
             clusters=self.administration.attachments.clusters,
             store=StoreUseCases(self.administration, self.rehearsals, lambda: self.problems),
         )
-        settings = ApiSettings(
-            console_idle_timeout_s=IDLE_S,
-            console_session_ttl_s=TTL_S,
-            max_body=100_000,
-            token_ttl_s=3600,
-        )
+        limits = {"console_idle_timeout_s": IDLE_S, "console_session_ttl_s": TTL_S}
         self.parts = Api(
-            structs.replace(settings, **options),
+            ApiSettings(**{"max_body": 100_000, "token_ttl_s": 3600} | limits | options),
             self.services,
             users=lambda: self.users,
             clock=self.clock,
@@ -188,18 +182,12 @@ class Rest:
         )
         self.v1 = self.parts.v1
         self.sessions, self.console = self.parts.sessions, self.parts.console
-        self.files, self.tuning = self.world.tuning_files, services.tuning
-        self.balancing = services.balancing
+        self.tuning, self.balancing = services.tuning, services.balancing
         self.client = Client(self.parts.application)
 
     def add_user(self, name: str, *grants: Grant) -> None:
         """A user with the common password."""
         self.users[name] = User(HASH, grants)
-
-    def basic(self, user: str) -> dict[str, str]:
-        """The header with a user's name and the common password."""
-        pair = base64.b64encode(f"{user}:{PASSWORD}".encode()).decode()
-        return {"Authorization": f"Basic {pair}"}
 
     def request(
         self,
@@ -214,7 +202,7 @@ class Rest:
         """The answer to a request below the API's root, or to one with a full path."""
         found = dict(headers or {})
         if user is not None:
-            found = self.basic(user) | found
+            found = basic(user) | found
         if body:
             found.setdefault("Content-Type", "application/xml")
         full = path if path.startswith(("/ovirt", "/v1", "/console")) else API + path

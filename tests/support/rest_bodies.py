@@ -47,6 +47,10 @@ def properties(**values):
     return f"<properties>{listed}</properties>"
 
 
+def own_properties(**values):
+    return properties(**values).replace("properties>", "custom_scheduling_policy_properties>")
+
+
 def attach(rest, cluster, policy, more="", **options):
     text = f'<cluster>{more}<scheduling_policy id="{policy}"/></cluster>'
     return rest.request("PUT", f"/clusters/{cluster_id(cluster)}", text, **options)

@@ -333,15 +333,6 @@ class RabbitServer(Server):
             self.control("eval", _ADD_VHOSTS % json.dumps(self._spare_vhosts))
         return self.url_of(self._spare_vhosts.pop())
 
-    def add_user(self, name: str, *, configure: str) -> str:
-        """Add a user who may configure what matches the pattern, and read and write everything.
-
-        Returns the user's URL of ``/``.
-        """
-        self.control("add_user", name, "secret")
-        self.control("set_permissions", "-p", "/", name, configure, ".*", ".*")
-        return self.url.replace("guest:guest", f"{name}:secret")
-
     def control(self, *arguments: str) -> str:
         """The output of ``rabbitmqctl``, which takes some two seconds to start."""
         command = [program("rabbitmqctl", RABBIT_PROGRAMS), "-q", *arguments]

@@ -35,6 +35,11 @@ def write_config(path: Path, **groups: Mapping[str, Any]) -> Path:
     return path
 
 
+def load_config(path: Path, **groups: Mapping[str, Any]) -> conf.Configuration:
+    """The configuration of such a file."""
+    return conf.load(["--config-file", str(write_config(path, **groups))])
+
+
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(["scheduler_worker.app", "scheduler_worker.cli.check"])
 

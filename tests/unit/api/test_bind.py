@@ -233,11 +233,3 @@ def test_nothing_changes_that_the_audit_cannot_record(rest, monkeypatch):
     monkeypatch.setattr(rest.store, "record", fail)
     assert problem(put(rest), 503)["detail"] == "no database"
     assert rest.tuning.texts() == {}
-
-
-def test_the_access_log_names_the_user_and_the_status(rest, caplog):
-    caplog.set_level("INFO", "scheduler_worker.operations.access")
-    response = rest.request("GET", "/v1/hosts/none")
-    line = caplog.messages[-1]
-    assert line.startswith('127.0.0.1 admin@internal "GET /v1/hosts/none" 404 ')
-    assert line.endswith(response.headers["Correlation-Id"])

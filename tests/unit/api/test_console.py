@@ -9,7 +9,8 @@ from scheduler_worker.api.console.assets import load_assets
 from scheduler_worker.api.sessions import token_digest
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.service.policies.api_tokens import SharedApiTokens
-from tests.support.rest import IDLE_S, PASSWORD, TTL_S, Rest
+from tests.support.rest import IDLE_S, TTL_S, Rest
+from tests.support.web import PASSWORD
 
 COOKIE = "scheduler_console"
 USER, REFRESH = {"Console-Activity": "user"}, {"Console-Activity": "refresh"}

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.support.rest import PASSWORD, Rest
+from tests.support.rest import Rest
 from tests.support.rest_bodies import fault
+from tests.support.web import PASSWORD
 
 POLICIES = "/ovirt-engine/api/schedulingpolicies"
 NAMED_XML = "<scheduling_policy><name>forged</name></scheduling_policy>"

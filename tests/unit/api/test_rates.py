@@ -4,7 +4,8 @@ import pytest
 
 from scheduler_worker.api.rates import MAX_REMEMBERED, RateLimits, TooManyRequests
 from tests.support.clock import ManualClock
-from tests.support.rest import PASSWORD, Rest
+from tests.support.rest import Rest
+from tests.support.web import PASSWORD, basic
 
 
 def test_a_burst_passes_and_then_the_rate():
@@ -77,7 +78,7 @@ def test_an_address_is_limited_before_its_password_is_checked():
 def test_a_user_is_limited_over_all_addresses():
     rest, _ = limited()
     client = rest.client
-    credentials = rest.basic("admin@internal")
+    credentials = basic("admin@internal")
     found = [
         client.get(
             "/v1", headers=credentials, environ_base={"REMOTE_ADDR": f"192.0.2.{number}"}

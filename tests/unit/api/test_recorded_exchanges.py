@@ -14,7 +14,8 @@ import pytest
 
 from scheduler_worker.api.presentation import cluster_id
 from scheduler_worker.service.policies.audit import Actor
-from tests.support.rest import PASSWORD, Rest
+from tests.support.rest import Rest
+from tests.support.web import PASSWORD
 
 SAMPLES = sorted((Path(__file__).parents[2] / "samples" / "ovirt_sdk").glob("*.txt"))
 CLUSTER = "00000001-0001-0001-0001-000000000086"

@@ -15,7 +15,7 @@ from scheduler_worker.api.presentation import cluster_id
 from scheduler_worker.errors import PolicyStoreUnavailable
 from scheduler_worker.model.policies import FilterUse
 from scheduler_worker.operations.callers import Grant
-from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, MEMORY, NONE, PASSWORD, Rest
+from tests.support.rest import API, BALANCE, CPU, CPU_WEIGHT, MEMORY, NONE, Rest
 from tests.support.rest_bodies import (
     JSON,
     add,
@@ -27,6 +27,7 @@ from tests.support.rest_bodies import (
     update,
     xml,
 )
+from tests.support.web import PASSWORD
 
 
 @pytest.fixture
@@ -69,17 +70,6 @@ def test_units_in_use_and_internal_ones_cannot_be_removed(rest):
     unit = next(u for u in rest.administration.library.units() if u.name == "RankSum")
     detail = fault(rest.request("DELETE", f"/schedulingpolicyunits/{unit.id}"), 400)
     assert "comes with the worker" in detail
-
-
-def test_a_policy_is_created_with_its_location(rest):
-    response = rest.request(
-        "POST", "/schedulingpolicies", "<scheduling_policy><name>a</name></scheduling_policy>"
-    )
-    policy = xml(response, 201)
-    assert response.headers["Location"] == f"http://localhost{policy.get('href')}"
-    assert (
-        xml(rest.request("GET", f"/schedulingpolicies/{policy.get('id')}")).findtext("name") == "a"
-    )
 
 
 def test_a_mandatory_field_that_is_missing(rest):

@@ -10,6 +10,7 @@ from tests.support.rest_bodies import (
     balanced,
     fault,
     made,
+    own_properties,
     properties,
     update,
     xml,
@@ -27,9 +28,7 @@ def test_a_cluster_has_the_policy_of_the_options_until_one_is_attached(rest):
     assert east.find("scheduling_policy").get("id") == "nova"
     policy = balanced(rest)
     xml(update(rest, policy, properties(HighUtilization="70", CpuOverCommitDurationMinutes="4")))
-    given = properties(HighUtilization="75").replace(
-        "properties", "custom_scheduling_policy_properties"
-    )
+    given = own_properties(HighUtilization="75")
     attached = xml(attach(rest, "east", policy, given))
     own = attached.find("custom_scheduling_policy_properties")
     assert {p.findtext("name"): p.findtext("value") for p in own} == {
@@ -45,9 +44,7 @@ def test_a_cluster_has_the_policy_of_the_options_until_one_is_attached(rest):
 
 def test_a_cluster_keeps_its_values_under_the_next_policy(rest):
     first, second = balanced(rest, "first"), balanced(rest, "second")
-    given = properties(HighUtilization="75").replace(
-        "properties", "custom_scheduling_policy_properties"
-    )
+    given = own_properties(HighUtilization="75")
     xml(attach(rest, "east", first, given))
     attached = xml(attach(rest, "east", second))
     assert attached.findtext("custom_scheduling_policy_properties/property/value") == "75"
@@ -67,9 +64,7 @@ def test_an_attachment_that_is_refused_changes_nothing(rest):
     policy = balanced(rest)
     before = rest.state()
     assert "there is no policy" in fault(attach(rest, "east", "unknown"), 400)
-    given = properties(HighUtilization="7").replace(
-        "properties", "custom_scheduling_policy_properties"
-    )
+    given = own_properties(HighUtilization="7")
     assert "HighUtilization" in fault(attach(rest, "east", policy, given), 400)
     assert fault(attach(rest, "north", policy), 404)
     assert rest.state() == before
@@ -77,9 +72,7 @@ def test_an_attachment_that_is_refused_changes_nothing(rest):
 
 def test_what_a_cluster_cannot_be_given_is_refused(rest):
     policy = balanced(rest)
-    given = properties(HighUtilization="75").replace(
-        "properties", "custom_scheduling_policy_properties"
-    )
+    given = own_properties(HighUtilization="75")
     xml(attach(rest, "east", policy, given))
     before = rest.state()
     wrong = given.replace("HighUtilization", "HighVmCnt")

@@ -23,7 +23,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def state(clock: ManualClock) -> MemoryState:
+def state(clock) -> MemoryState:
     return MemoryState(clock, hold_timeout_s=10.0)
 
 
@@ -35,7 +35,7 @@ def keys(state: MemoryState) -> set[str]:
     return {entry.key for entry in state.changes(SCOPE, NEVER).entries}
 
 
-def test_a_record_expires_at_its_time(state: MemoryState, clock: ManualClock) -> None:
+def test_a_record_expires_at_its_time(state, clock):
     now_s = clock.time_s()
     state.write(SCOPE, [put("1", now_s + 1), put("2", now_s + 2), put("3", now_s + 3)])
     clock.advance(0.999)
@@ -46,7 +46,7 @@ def test_a_record_expires_at_its_time(state: MemoryState, clock: ManualClock) ->
     assert keys(state) == set()
 
 
-def test_a_renewed_record_expires_at_its_new_time(state: MemoryState, clock: ManualClock) -> None:
+def test_a_renewed_record_expires_at_its_new_time(state, clock):
     state.write(SCOPE, [put("p", clock.time_s() + 1)])
     state.write(SCOPE, [put("p", clock.time_s() + 5)])
     clock.advance(4)
@@ -55,9 +55,7 @@ def test_a_renewed_record_expires_at_its_new_time(state: MemoryState, clock: Man
     assert keys(state) == set()
 
 
-def test_a_jump_of_the_clock_expires_no_record_early(
-    state: MemoryState, clock: ManualClock
-) -> None:
+def test_a_jump_of_the_clock_expires_no_record_early(state, clock):
     state.write(SCOPE, [put("p", clock.time_s() + 300)])
     for _ in range(2):
         clock.advance(100)
@@ -72,7 +70,7 @@ def test_a_jump_of_the_clock_expires_no_record_early(
     assert keys(state) == set()
 
 
-def test_a_jump_that_is_undone_has_no_effect(state: MemoryState, clock: ManualClock) -> None:
+def test_a_jump_that_is_undone_has_no_effect(state, clock):
     state.write(SCOPE, [put("p", clock.time_s() + 300)])
     clock.jump(3600)
     assert keys(state) == {"p"}
@@ -82,7 +80,7 @@ def test_a_jump_that_is_undone_has_no_effect(state: MemoryState, clock: ManualCl
     assert keys(state) == set()
 
 
-def test_a_lease_ends_at_its_time(state: MemoryState, clock: ManualClock) -> None:
+def test_a_lease_ends_at_its_time(state, clock):
     lease = state.acquire(SCOPE, timeout_s=0, seen=NEVER)
     assert lease.ends_at_s == clock.monotonic_s() + 10
     clock.advance(9.99)
@@ -93,7 +91,7 @@ def test_a_lease_ends_at_its_time(state: MemoryState, clock: ManualClock) -> Non
         state.commit(again, [put("late")])
 
 
-def test_a_waiter_notices_that_the_clock_was_moved(state: MemoryState, clock: ManualClock) -> None:
+def test_a_waiter_notices_that_the_clock_was_moved(state, clock):
     first = state.acquire(SCOPE, timeout_s=0, seen=NEVER)
     with Threads(1) as pool:
         waiting = pool.submit(state.acquire, SCOPE, timeout_s=60, seen=NEVER)
@@ -102,7 +100,7 @@ def test_a_waiter_notices_that_the_clock_was_moved(state: MemoryState, clock: Ma
         assert waiting.result().token > first.token
 
 
-def test_once_is_recognised_for_ten_minutes(state: MemoryState, clock: ManualClock) -> None:
+def test_once_is_recognised_for_ten_minutes(state, clock):
     guarded = Transaction([Put("a", b"")], [Guard("a", ABSENT)])
     state.write(SCOPE, [guarded], once="x")
     clock.advance(MEMO_S - 1)
@@ -111,7 +109,7 @@ def test_once_is_recognised_for_ten_minutes(state: MemoryState, clock: ManualClo
     assert state.write(SCOPE, [guarded], once="x").applied == (False,)
 
 
-def test_the_clocks() -> None:
+def test_the_clocks():
     clock = SystemClock()
     assert time.time() <= clock.time_s() <= time.time()
     assert time.monotonic() <= clock.monotonic_s() <= time.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,11 +33,11 @@ def pools(node: RedisNode) -> list[ConnectionPool]:
         ("redis+cluster://:secret@a:1,b:2", "a:1,b:2"),
     ],
 )
-def test_an_address_has_no_password(url: str, address: str) -> None:
+def test_an_address_has_no_password(url, address):
     assert without_account(url) == address
 
 
-def test_a_sentinel_url_names_service_database_and_account() -> None:
+def test_a_sentinel_url_names_service_database_and_account():
     (node,) = nodes("redis+sentinel://me:p%40ss@a:1,b/blue/3").all().values()
     for pool in pools(node):
         assert pool.service_name == "blue"  # type: ignore[attr-defined]
@@ -53,13 +52,13 @@ def test_a_sentinel_url_names_service_database_and_account() -> None:
 
 
 @pytest.fixture
-def ca_certs(tmp_path: Path) -> str:
+def ca_certs(tmp_path) -> str:
     path = tmp_path / "ca.pem"
     path.write_text(SOME)
     return str(path)
 
 
-def test_tls_is_used_for_servers_and_sentinels(ca_certs: str) -> None:
+def test_tls_is_used_for_servers_and_sentinels(ca_certs):
     (node,) = nodes(f"rediss+sentinel://a/blue?ssl_ca_certs={ca_certs}").all().values()
     pool = pools(node)[0]
     (sentinel,) = pool.sentinel_manager.sentinels  # type: ignore[attr-defined]
@@ -69,7 +68,7 @@ def test_tls_is_used_for_servers_and_sentinels(ca_certs: str) -> None:
         assert each.connection_kwargs["ssl_ca_certs"] == ca_certs
 
 
-def test_a_cluster_url_names_some_of_its_servers(ca_certs: str) -> None:
+def test_a_cluster_url_names_some_of_its_servers(ca_certs):
     cluster = nodes(f"rediss+cluster://me:p%40ss@a:1,b?ssl_ca_certs={ca_certs}")
     assert isinstance(cluster, ClusterNodes)
     assert cluster._seeds == [("a", 1), ("b", 6379)]
@@ -82,7 +81,7 @@ def test_a_cluster_url_names_some_of_its_servers(ca_certs: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["redis://a", "redis+sentinel://a/blue", "redis+cluster://a"])
-def test_redis_py_does_not_retry_and_its_timeout_is_longer_than_a_wait(url: str) -> None:
+def test_redis_py_does_not_retry_and_its_timeout_is_longer_than_a_wait(url):
     found = nodes(url)
     node = found._node(Address("a", 1)) if isinstance(found, ClusterNodes) else found.of("key")
     commands, waits = pools(node)
@@ -110,7 +109,7 @@ def test_redis_py_does_not_retry_and_its_timeout_is_longer_than_a_wait(url: str)
         "redis+cluster://:secret@a:1?nonsense=1",
     ],
 )
-def test_a_bad_url_is_refused_without_its_password(url: str) -> None:
+def test_a_bad_url_is_refused_without_its_password(url):
     with pytest.raises(ConfigError, match=r"\[state\] url") as caught:
         RedisState(url, hold_timeout_s=5.0)
     assert "secret" not in str(caught.value)

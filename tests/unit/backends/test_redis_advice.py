@@ -16,7 +16,7 @@ GOOD = {
 }
 
 
-def test_a_good_server_has_no_warning() -> None:
+def test_a_good_server_has_no_warning():
     assert list(advice("Redis", GOOD, 1)) == []
     alone = {"connected_slaves": "0", "redis_version": "6.2.0", "aof_enabled": "1"}
     assert list(advice("Redis", alone, 0)) == []
@@ -31,7 +31,7 @@ def test_a_good_server_has_no_warning() -> None:
         ({"connected_slaves": "0"}, "wait_replicas"),
     ],
 )
-def test_a_bad_setting_has_one_warning(setting: dict[str, str], advised: str) -> None:
+def test_a_bad_setting_has_one_warning(setting, advised):
     (warning,) = advice("Redis at host:1", GOOD | setting, 1)
     assert advised in warning
     assert warning.startswith("Redis at host:1 ")
@@ -48,9 +48,7 @@ def test_a_bad_setting_has_one_warning(setting: dict[str, str], advised: str) ->
         (2, "2", 2, True),
     ],
 )
-def test_every_replica_must_have_what_is_answered(
-    replicas: int, required: str | None, waited_for: int, is_safe: bool
-) -> None:
+def test_every_replica_must_have_what_is_answered(replicas, required, waited_for, is_safe):
     info = GOOD | {"connected_slaves": str(replicas)}
     if required is None:
         del info["min_slaves_good_slaves"]
@@ -65,12 +63,12 @@ def test_every_replica_must_have_what_is_answered(
         )
 
 
-def test_a_server_that_refuses_info_has_a_warning() -> None:
+def test_a_server_that_refuses_info_has_a_warning():
     (warning,) = advice("Redis", None, 0)
     assert "+info" in warning
 
 
-def test_info_is_parsed_by_name() -> None:
+def test_info_is_parsed_by_name():
     text = b"# Server\r\nredis_version:7.0.15\r\nrun_id:ab\r\n\r\nconfig_file:\r\nos:a:b\r\n"
     assert parsed_info(text) == {
         "redis_version": "7.0.15",

@@ -46,16 +46,16 @@ class Stage:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+def stage(monkeypatch) -> Stage:
     stage = Stage()
     monkeypatch.setattr(admission, "time", stage)
     return stage
 
 
 @pytest.fixture
-def admitting(stage: Stage) -> Admission:
-    made = Admission(stage, "topic", in_flight=lambda: stage.in_flight, limit=LIMIT)  # type: ignore[arg-type]
-    made.use(stage)  # type: ignore[arg-type]
+def admitting(stage) -> Admission:
+    made = Admission(stage, "topic", in_flight=lambda: stage.in_flight, limit=LIMIT)
+    made.use(stage)
     return made
 
 
@@ -69,7 +69,7 @@ def fill(stage: Stage, admitting: Admission) -> None:
         stage.in_flight += 1
 
 
-def test_nothing_is_measured_while_slots_are_free(stage: Stage, admitting: Admission) -> None:
+def test_nothing_is_measured_while_slots_are_free(stage, admitting):
     for _ in range(LIMIT - 1):
         assert admitting.admits(call())
         stage.in_flight += 1
@@ -77,9 +77,7 @@ def test_nothing_is_measured_while_slots_are_free(stage: Stage, admitting: Admis
     assert stage.pings == []
 
 
-def test_nothing_is_measured_without_calls_that_time_out(
-    stage: Stage, admitting: Admission
-) -> None:
+def test_nothing_is_measured_without_calls_that_time_out(stage, admitting):
     stage.in_flight = LIMIT - 1
     assert admitting.admits(admitting.received(call(float("inf")), "topic"))
     stage.in_flight = LIMIT
@@ -87,7 +85,7 @@ def test_nothing_is_measured_without_calls_that_time_out(
     assert stage.pings == []
 
 
-def test_the_delay_is_measured_while_no_slot_is_free(stage: Stage, admitting: Admission) -> None:
+def test_the_delay_is_measured_while_no_slot_is_free(stage, admitting):
     fill(stage, admitting)
     stage.pass_s(0.5)
     pinged = len(stage.pings)
@@ -98,9 +96,7 @@ def test_the_delay_is_measured_while_no_slot_is_free(stage: Stage, admitting: Ad
     assert len(stage.pings) <= pinged + 2
 
 
-def test_the_queue_delay_is_subtracted_from_the_callers_patience(
-    stage: Stage, admitting: Admission
-) -> None:
+def test_the_queue_delay_is_subtracted_from_the_callers_patience(stage, admitting):
     fill(stage, admitting)
     admitting.ping_confirmed(stage.pings[0])
     stage.pass_s(3.0)
@@ -110,9 +106,7 @@ def test_the_queue_delay_is_subtracted_from_the_callers_patience(
     assert admitting.received(call(float("inf")), "topic").patience_s == float("inf")
 
 
-def test_a_ping_delivered_to_its_sender_counts_as_received(
-    stage: Stage, admitting: Admission
-) -> None:
+def test_a_ping_delivered_to_its_sender_counts_as_received(stage, admitting):
     fill(stage, admitting)
     stage.pass_s(3.0)
     for ping in stage.pings:
@@ -121,7 +115,7 @@ def test_a_ping_delivered_to_its_sender_counts_as_received(
     assert admitting.received(call(10.0), "topic").patience_s == pytest.approx(9.5)
 
 
-def test_an_answered_ping_counts_as_received(stage: Stage, admitting: Admission) -> None:
+def test_an_answered_ping_counts_as_received(stage, admitting):
     fill(stage, admitting)
     stage.pass_s(3.0)
     for ping in stage.pings:
@@ -131,21 +125,21 @@ def test_an_answered_ping_counts_as_received(stage: Stage, admitting: Admission)
     assert admitting.received(call(10.0), "topic").patience_s == pytest.approx(9.5)
 
 
-def test_a_new_connection_starts_a_new_measurement(stage: Stage, admitting: Admission) -> None:
+def test_a_new_connection_starts_a_new_measurement(stage, admitting):
     fill(stage, admitting)
     admitting.ping_confirmed(stage.pings[0])
     admitting.use(None)
     stage.pass_s(3.0)
     assert len(stage.pings) == 1
-    admitting.use(stage)  # type: ignore[arg-type]
+    admitting.use(stage)
     assert admitting.received(call(10.0), "topic").patience_s == pytest.approx(9.5)
     stage.pass_s(0.2)
     assert len(stage.pings) > 1
 
 
 def test_a_call_that_cannot_be_finished_in_time_is_dropped_and_starts_the_measurement(
-    stage: Stage, admitting: Admission
-) -> None:
+    stage, admitting
+):
     assert admitting.admits(admitting.received(call(), "topic"))
     stage.in_flight = 1
     for _ in range(4):

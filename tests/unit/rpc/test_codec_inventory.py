@@ -178,6 +178,10 @@ def test_unknown_fields_are_logged_once_with_the_nearest_name(caplog):
         ({"instances": {}}, "instances: expected a list, got an object"),
         ({"cluster": "a b"}, "cluster: expected text matching regex"),
         ({"uuid": None}, "uuid: expected text, got null"),
+        ({"virt": {"vms": [{"id": "v", "vcpus": "two"}]}}, "virt.vms[0].vcpus: expected an int"),
+        ({"power": {"state": "asleep"}}, "power.state: "),
+        ({"power": {"is_managed": "yes"}}, "power.is_managed: "),
+        ({"power": "down"}, "power: "),
         ({"load": {"a": "\ud800"}}, " holds a name or a text that JSON cannot hold"),
     ],
 )
@@ -287,14 +291,6 @@ def test_recorded_instances(message):
     }
 
 
-def test_recorded_instance_names():
-    gone = recorded("wire/ok_14_delete_instance_info")
-    assert codec.decode_name(gone["host_name"], "host_name") == "host1"
-    assert codec.decode_name(gone["instance_uuid"], "instance_uuid") == VM
-    listed = recorded("wire/ok_15_sync_instance_info")
-    assert codec.decode_instance_uuids(listed["instance_uuids"]) == (VM,)
-
-
 def test_no_instances():
     assert codec.decode_instances(sample("instance_list_empty")) == {}
     assert codec.decode_instances([]) == {}
@@ -329,21 +325,3 @@ def test_what_is_not_read_of_an_instance_costs_nothing():
 )
 def test_bad_instances(value, problem):
     assert refused(codec.decode_instances, value).startswith(problem)
-
-
-def test_a_wrong_figure_of_a_virtualisation_host_is_named():
-    report = {"host": "a", "virt": {"vms": [{"id": "v", "vcpus": "two"}]}}
-    with pytest.raises(RequestError, match=r"hosts\[0\]\.virt\.vms\[0\]\.vcpus: expected an int"):
-        codec.decode_host_reports([report])
-
-
-@pytest.mark.parametrize(
-    ("power", "problem"),
-    [
-        ({"state": "asleep"}, "hosts[0].power.state: "),
-        ({"is_managed": "yes"}, "hosts[0].power.is_managed: "),
-        ("down", "hosts[0].power: "),
-    ],
-)
-def test_a_wrong_power_state_is_named(power, problem):
-    assert refused(codec.decode_host_reports, [{"host": "a", "power": power}]).startswith(problem)

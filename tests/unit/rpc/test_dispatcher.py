@@ -42,21 +42,21 @@ def raising(error: Exception) -> Any:
     return handler
 
 
-def test_the_handlers_result_is_returned_and_observed() -> None:
+def test_the_handlers_result_is_returned_and_observed():
     recorder = CountingObserver()
     result = do(dispatcher_of(lambda _context, a: a + 1, recorder), args={"a": 1})
     assert (result.value, result.failure) == (2, None)
     assert recorder.of(events.REQUESTS) == {("do", "ok"): 1}
 
 
-def test_a_request_whose_caller_is_gone_is_dropped() -> None:
+def test_a_request_whose_caller_is_gone_is_dropped():
     recorder, begun = CountingObserver(), []
     result = do(dispatcher_of(lambda _context: begun.append(1), recorder), patience_s=0.0)
     assert result.is_dropped
     assert (begun, recorder.of(events.DROPPED)) == ([], {"expired": 1})
 
 
-def test_the_context_has_no_secrets_and_survives_odd_values() -> None:
+def test_the_context_has_no_secrets_and_survives_odd_values():
     contexts: list[Context] = []
 
     def yielding() -> contextlib.nullcontext[None]:
@@ -84,17 +84,13 @@ def test_the_context_has_no_secrets_and_survives_odd_values() -> None:
         (Undeliverable("nobody"), "InternalError", False),
     ],
 )
-def test_errors_are_translated_and_classified_as_retryable(
-    error: Exception, name: str, is_retryable: bool
-) -> None:
+def test_errors_are_translated_and_classified_as_retryable(error, name, is_retryable):
     result = do(dispatcher_of(raising(error)))
     assert result.failure is not None
     assert (result.failure.class_name, result.is_retryable) == (name, is_retryable)
 
 
-def test_defects_are_logged_with_traceback_and_failed_casts_in_one_line(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_defects_are_logged_with_traceback_and_failed_casts_in_one_line(caplog):
     do(dispatcher_of(raising(KeyError("inner"))), context={"request_id": "req-1"})
     assert "KeyError" in caplog.text
     assert "req-1" in caplog.text
@@ -110,7 +106,7 @@ def test_defects_are_logged_with_traceback_and_failed_casts_in_one_line(
 
 
 @pytest.mark.parametrize("method", ["nothing", "_do", "__class__", None, ["do"], {}])
-def test_a_method_that_is_not_served(method: object) -> None:
+def test_a_method_that_is_not_served(method):
     failure = do(dispatcher_of(lambda _context: None), method=method).failure
     assert failure is not None
     assert (failure.module, failure.class_name) == ("oslo_messaging.rpc.dispatcher", "NoSuchMethod")
@@ -120,7 +116,7 @@ def test_a_method_that_is_not_served(method: object) -> None:
 @pytest.mark.parametrize(
     "target", [{"version": "4.6"}, {"version": "5.0"}, {"version": "3.9"}, {"namespace": "ours"}]
 )
-def test_a_version_or_namespace_that_is_not_served(target: dict[str, str]) -> None:
+def test_a_version_or_namespace_that_is_not_served(target):
     failure = do(dispatcher_of(lambda _context: None), **target).failure
     assert failure is not None
     assert failure.class_name == "UnsupportedVersion"
@@ -128,7 +124,7 @@ def test_a_version_or_namespace_that_is_not_served(target: dict[str, str]) -> No
     assert failure.message.startswith(f"{expected}Attempted method: do")
 
 
-def test_an_endpoint_serves_its_namespace() -> None:
+def test_an_endpoint_serves_its_namespace():
     endpoint = Endpoint("ours", "1.0", {"do": lambda _context, **arguments: arguments})
     found = do(Dispatcher([endpoint], to_wire), namespace="ours", version="1.0", args={"a": 1})
     assert found.value == {"a": 1}
@@ -143,7 +139,7 @@ def handler(context: Context, needed: int, optional: int = 0, *, named: int = 0)
 @pytest.mark.parametrize(
     "arguments", [{"needed": 1}, {"needed": 1, "optional": 2}, {"needed": 1, "named": 3}]
 )
-def test_arguments_that_fit(arguments: dict[str, int]) -> None:
+def test_arguments_that_fit(arguments):
     assert _Method(handler).check(arguments) == arguments
 
 
@@ -151,7 +147,7 @@ def test_arguments_that_fit(arguments: dict[str, int]) -> None:
     ("arguments", "field"),
     [({}, "needed"), ({"needed": 1, "context": 2}, "context"), (None, "args"), ([1], "args")],
 )
-def test_arguments_that_do_not_fit(arguments: object, field: str) -> None:
+def test_arguments_that_do_not_fit(arguments, field):
     with pytest.raises(RequestError) as raised:
         _Method(handler).check(arguments)
     assert raised.value.field == field
@@ -162,12 +158,12 @@ def test_arguments_that_do_not_fit(arguments: object, field: str) -> None:
     [("4.5", True), ("4.0", True), ("4.6", False), ("5.0", False)]
     + [(odd, False) for odd in ("4", "", "four", None, 4.5, ["4", "5"])],
 )
-def test_versions(theirs: object, is_served: bool) -> None:
+def test_versions(theirs, is_served):
     assert supports("4.5", theirs) is is_served
 
 
 @pytest.mark.parametrize("odd", [["a", "list"], {"a": "mapping"}, 7])
 @pytest.mark.parametrize("name", ["method", "namespace"])
-def test_a_name_that_is_no_text_is_no_non_blocking_method(name: str, odd: object) -> None:
+def test_a_name_that_is_no_text_is_no_non_blocking_method(name, odd):
     fields: dict[str, Any] = {"method": "ping", "namespace": None, name: odd}
     assert Dispatcher([], to_wire).is_non_blocking(Message(**fields)) is False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import math
@@ -28,7 +27,7 @@ def body(content: Any, version: str = "2.0") -> bytes:
 
 
 @pytest.mark.parametrize("path", sorted(WIRE.glob("*.json")), ids=lambda path: path.stem)
-def test_recorded_messages_are_read(path: Path) -> None:
+def test_recorded_messages_are_read(path):
     recorded = json.loads(path.read_text())
     sent = recorded["oslo.message"]
     request = decode(body(sent), recorded["properties"].get("expiration"), LIMIT)
@@ -42,19 +41,19 @@ def test_recorded_messages_are_read(path: Path) -> None:
     assert request.call_monitor_s == sent.get("_timeout")
 
 
-def test_the_callers_patience_is_the_expiration() -> None:
+def test_the_callers_patience_is_the_expiration():
     assert decode(body({}), "20000", LIMIT).patience_s == 20.0
     assert decode(body({}), None, LIMIT).patience_s == math.inf
     assert decode(body({}), "soon", LIMIT).patience_s == math.inf
 
 
 @pytest.mark.parametrize("value", [0, -1, True, "soon", None])
-def test_an_invalid_call_monitor_timeout_is_none(value: object) -> None:
+def test_an_invalid_call_monitor_timeout_is_none(value):
     sent = {"_msg_id": "1", "_reply_q": "q", "_timeout": value}
     assert decode(body(sent), None, LIMIT).call_monitor_s is None
 
 
-def test_a_message_without_an_id_gets_one_of_its_own() -> None:
+def test_a_message_without_an_id_gets_one_of_its_own():
     first, second = decode(body({}), None, LIMIT), decode(body({}), None, LIMIT)
     assert first.id and second.id and first.id != second.id
 
@@ -74,23 +73,17 @@ def test_a_message_without_an_id_gets_one_of_its_own() -> None:
         gzip.compress(b"{}"),
     ],
 )
-def test_what_is_not_a_message_is_malformed(raw: bytes) -> None:
+def test_what_is_not_a_message_is_malformed(raw):
     with pytest.raises(MalformedError):
         decode(raw, None, LIMIT)
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes_are_read_or_malformed(raw: bytes) -> None:
-    with contextlib.suppress(MalformedError):
-        decode(raw, None, LIMIT)
-
-
-def test_numbers_beyond_json_are_read_as_oslo_messaging_reads_them() -> None:
+def test_numbers_beyond_json_are_read_as_oslo_messaging_reads_them():
     raw = b'{"oslo.version": "2.0", "oslo.message": "{\\"args\\": {\\"a\\": Infinity}}"}'
     assert decode(raw, None, LIMIT).message.args == {"a": math.inf}
 
 
-def test_a_large_message_is_refused_with_an_answer() -> None:
+def test_a_large_message_is_refused_with_an_answer():
     sent = {"_msg_id": "1", "_reply_q": "q", "_unique_id": "u", "args": {"a": "x" * 200}}
     request = decode(body(sent), None, 100)
     assert request.refusal is not None
@@ -106,19 +99,19 @@ def theirs(raw: bytes) -> Any:
 
 
 @pytest.mark.parametrize("value", [None, [], {"a": [1, 2.5, "ü", None]}, (1, 2)])
-def test_oslo_messaging_reads_our_answers(value: object) -> None:
+def test_oslo_messaging_reads_our_answers(value):
     answer = theirs(envelope.encode_answer("call", value))
     assert answer.pop("_unique_id")
     expected = json.loads(json.dumps(value))
     assert answer == {"result": expected, "failure": None, "ending": True, "_msg_id": "call"}
 
 
-def test_a_heartbeat_does_not_end_the_call() -> None:
+def test_a_heartbeat_does_not_end_the_call():
     heartbeat = theirs(envelope.encode_heartbeat("call"))
     assert (heartbeat["ending"], heartbeat["result"], heartbeat["failure"]) == (False, None, None)
 
 
-def test_oslo_messaging_rebuilds_our_failures() -> None:
+def test_oslo_messaging_rebuilds_our_failures():
     from oslo_messaging._drivers import common
 
     raw = envelope.encode_failure(
@@ -136,14 +129,14 @@ UNANSWERABLE = ["\ud800", "n" * 256, "ä" * 128]
 
 @pytest.mark.parametrize("name", ["_msg_id", "_reply_q"])
 @pytest.mark.parametrize("value", UNANSWERABLE, ids=["lone surrogate", "long", "long in bytes"])
-def test_an_unusable_reply_address_is_malformed(name: str, value: str) -> None:
+def test_an_unusable_reply_address_is_malformed(name, value):
     sent = {"_msg_id": "1", "_reply_q": "q", name: value}
     found = envelope.read(body(sent), None, LIMIT)
     assert isinstance(found, MalformedError)
     assert f"its {name} is not" in str(found)
 
 
-def test_a_call_with_half_a_surrogate_pair_in_it_is_refused() -> None:
+def test_a_call_with_half_a_surrogate_pair_in_it_is_refused():
     sent = {"_msg_id": "1", "_reply_q": "q", "method": "say", "args": {"name": "\ud800"}}
     request = decode(body(sent), None, LIMIT)
     assert request.refusal is not None
@@ -152,29 +145,29 @@ def test_a_call_with_half_a_surrogate_pair_in_it_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [10**400, float("inf"), 1e300])
-def test_a_call_monitor_timeout_is_bounded(value: float) -> None:
+def test_a_call_monitor_timeout_is_bounded(value):
     sent = {"_msg_id": "1", "_reply_q": "q", "_timeout": value}
     assert decode(body(sent), None, LIMIT).call_monitor_s == 1e9
 
 
 @pytest.mark.parametrize("expiration", ["nan", "inf", "1e9", "-5", "", "٣"])
-def test_an_expiration_that_no_broker_accepts_is_none(expiration: str) -> None:
+def test_an_expiration_that_no_broker_accepts_is_none(expiration):
     assert decode(body({}), expiration, LIMIT).patience_s == math.inf
 
 
 @given(st.binary(max_size=200) | st.text(max_size=50).map(lambda inner: body(inner)))
-def test_any_bytes_give_a_request_or_a_reason(raw: bytes) -> None:
+def test_any_bytes_give_a_request_or_a_reason(raw):
     assert isinstance(envelope.read(raw, None, LIMIT), envelope.WireRequest | MalformedError)
     assert isinstance(envelope.peek_id(raw), str)
 
 
-def test_the_id_is_found_without_decoding_the_rest() -> None:
+def test_the_id_is_found_without_decoding_the_rest():
     assert envelope.peek_id(body({"_unique_id": "u", "args": {"x": [1]}})) == "u"
     assert envelope.peek_id(b"{") == ""
 
 
 @pytest.mark.parametrize("value", [object(), "\ud800", {"x": "\ud800"}])
-def test_an_answer_that_cannot_be_encoded_becomes_a_failure(value: Any) -> None:
+def test_an_answer_that_cannot_be_encoded_becomes_a_failure(value):
     request = decode(body({"_msg_id": "1", "_reply_q": "q"}), None, LIMIT)
     answer = envelope.encode_result(request, envelope.Result(value))  # type: ignore[attr-defined]
     assert answer is not None
@@ -183,7 +176,7 @@ def test_an_answer_that_cannot_be_encoded_becomes_a_failure(value: Any) -> None:
     assert b"InternalError" in (envelope.encode_result(request, not_encodable) or b"")
 
 
-def test_an_answer_too_large_for_the_broker_is_replaced_by_a_failure() -> None:
+def test_an_answer_too_large_for_the_broker_is_replaced_by_a_failure():
     large = envelope.encode_answer("call", "x" * 100)
     instead = envelope.failure_instead_of(large, "406: message size 100 is larger")
     assert instead is not None

@@ -26,7 +26,7 @@ def theirs(method: Any, signature: str, arguments: tuple[Any, ...], content: Any
 
 
 @pytest.mark.parametrize("size", [1, 100, FRAME_MAX - 8, FRAME_MAX - 7, 3 * FRAME_MAX])
-def test_publishing_an_answer(size: int) -> None:
+def test_publishing_an_answer(size):
     body = b"x" * size
     message = amqp.Message(
         body,
@@ -41,12 +41,12 @@ def test_publishing_an_answer(size: int) -> None:
 
 
 @pytest.mark.parametrize("multiple", [True, False])
-def test_an_acknowledgement(multiple: bool) -> None:
+def test_an_acknowledgement(multiple):
     expected = theirs(spec.Basic.Ack, "Lb", (2**40, multiple))
     assert frames.ack(7, 2**40, multiple=multiple) == expected
 
 
-def test_the_first_frame_of_what_arrived() -> None:
+def test_the_first_frame_of_what_arrived():
     inbox = bytearray(
         frames.ack(7, 99, multiple=True) + frames.publish(1, "q", frames.ANSWER, b"x", 99)
     )
@@ -57,7 +57,7 @@ def test_the_first_frame_of_what_arrived() -> None:
     assert all(frames.first_frame(inbox[:end]) is None for end in range(whole))
 
 
-def test_bytes_that_are_no_frame_are_an_error() -> None:
+def test_bytes_that_are_no_frame_are_an_error():
     inbox = bytearray(frames.ack(7, 99, multiple=True))
     inbox[-1] = 0
     with pytest.raises(OSError, match="no frame"):
@@ -65,6 +65,6 @@ def test_bytes_that_are_no_frame_are_an_error() -> None:
 
 
 @pytest.mark.parametrize("name", ["n" * 256, "ä" * 128, "\ud800"])
-def test_names_that_amqp_cannot_carry_are_refused(name: str) -> None:
+def test_names_that_amqp_cannot_carry_are_refused(name):
     with pytest.raises(ValueError):
         frames.publish(7, name, frames.ANSWER, b"", FRAME_MAX)

@@ -25,7 +25,7 @@ FRAME_MAX = 4096
 
 
 @given(st.binary(max_size=200))
-def test_properties_of_any_bytes_can_be_copied(raw: bytes) -> None:
+def test_properties_of_any_bytes_can_be_copied(raw):
     read = properties.read(raw)
     copy = properties.read(properties.of_copy(read, {DELIVERIES: 1}, 500, FRAME_MAX))
     assert copy.headers[DELIVERIES] == 1
@@ -45,25 +45,25 @@ def test_properties_of_any_bytes_can_be_copied(raw: bytes) -> None:
     ],
 )
 def test_delivery_counts_are_believed_only_where_the_broker_counts(
-    headers: dict[str, Any], broker_counts: bool, expected: tuple[int, bool]
-) -> None:
+    headers, broker_counts, expected
+):
     assert Properties({}, headers).deliveries(broker_counts=broker_counts) == expected
 
 
-def test_a_copy_omits_headers_that_the_broker_would_act_on() -> None:
+def test_a_copy_omits_headers_that_the_broker_would_act_on():
     headers = {"CC": ["elsewhere"], "BCC": ["elsewhere"], "x-delivery-count": 3, "mine": "kept"}
     values = {"user_id": "sender", "expiration": "60000", "correlation_id": "kept"}
     copy = properties.read(properties.of_copy(Properties(values, headers), {}, None, FRAME_MAX))
     assert copy == Properties({"correlation_id": "kept"}, {"mine": "kept"})
 
 
-def test_a_copy_omits_headers_that_do_not_fit_into_a_frame() -> None:
+def test_a_copy_omits_headers_that_do_not_fit_into_a_frame():
     large = Properties({"correlation_id": "kept"}, {"large": "x" * FRAME_MAX})
     copy = properties.read(properties.of_copy(large, {DELIVERIES: 1}, None, FRAME_MAX))
     assert copy == Properties({"correlation_id": "kept"}, {DELIVERIES: 1})
 
 
-def test_properties_that_cannot_be_decoded_count_as_none() -> None:
+def test_properties_that_cannot_be_decoded_count_as_none():
     content_type = pack(">HB", 0x8000, 1) + b"\xff"
     a_time_that_no_calendar_has = pack(">HI", 0x2000, 11) + b"\x01tT" + pack(">Q", 2**62)
     assert properties.read(content_type) == properties.read(a_time_that_no_calendar_has) == NOTHING
@@ -86,7 +86,7 @@ def deliver(tag: int, exchange: bytes, key: bytes) -> bytes:
     return method + pack(">B", len(exchange)) + exchange + pack(">B", len(key)) + key
 
 
-def test_a_message_is_assembled_whatever_its_names_and_properties_are() -> None:
+def test_a_message_is_assembled_whatever_its_names_and_properties_are():
     received: list[frames.Content] = []
     take = assembler(received)
     assert not take((frames.METHOD, 1, deliver(7, b"\xff", b"\xfe\xfd")))
@@ -99,7 +99,7 @@ def test_a_message_is_assembled_whatever_its_names_and_properties_are() -> None:
     assert (content.body, content.properties) == (b"abcd", b"\x80\x00\x01\xff")
 
 
-def test_a_message_without_a_body_is_complete_with_its_header() -> None:
+def test_a_message_without_a_body_is_complete_with_its_header():
     received: list[frames.Content] = []
     take = assembler(received)
     take((frames.METHOD, 1, deliver(1, b"", b"q")))
@@ -107,7 +107,7 @@ def test_a_message_without_a_body_is_complete_with_its_header() -> None:
     assert received[0].body == b""
 
 
-def test_input_that_breaks_py_amqp_is_an_error_of_the_connection() -> None:
+def test_input_that_breaks_py_amqp_is_an_error_of_the_connection():
     def fallback(*_: Any) -> None:
         raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "cut in the middle")
 
@@ -117,7 +117,7 @@ def test_input_that_breaks_py_amqp_is_an_error_of_the_connection() -> None:
         assembler([])((frames.BODY, 1, b"x"))
 
 
-def test_a_reason_cut_within_a_character_is_decoded() -> None:
+def test_a_reason_cut_within_a_character_is_decoded():
     arguments = pack(">HB", 406, 3) + "aé".encode()[:2] + b"!" + pack(">HH", 60, 40)
     assert frames.channel_closed(arguments) == (406, "a\ufffd!", frames.BASIC_PUBLISH)
 
@@ -136,7 +136,7 @@ PLAIN = b"x" * 10_000
         ("application/x-lzma", lzma.compress),
     ],
 )
-def test_bodies_are_decompressed_up_to_a_bound(name: str, compress: Any) -> None:
+def test_bodies_are_decompressed_up_to_a_bound(name, compress):
     assert decompressed(compress(PLAIN), name, len(PLAIN)) == PLAIN
     with pytest.raises(DecompressionError, match="more than 9999 bytes"):
         decompressed(compress(PLAIN), name, len(PLAIN) - 1)
@@ -145,16 +145,16 @@ def test_bodies_are_decompressed_up_to_a_bound(name: str, compress: Any) -> None
 
 
 @pytest.mark.parametrize("compression", ["zstd", 5, ["gzip"], {"a": 1}, b"gzip", True])
-def test_an_unknown_compression_is_named(compression: object) -> None:
+def test_an_unknown_compression_is_named(compression):
     with pytest.raises(DecompressionError, match="header compression"):
         decompressed(PLAIN, compression, 10)
 
 
 @given(st.binary(max_size=100), st.sampled_from(["gzip", "bzip2", "lzma"]))
-def test_a_body_that_is_not_compressed_is_an_error(body: bytes, name: str) -> None:
+def test_a_body_that_is_not_compressed_is_an_error(body, name):
     with pytest.raises(DecompressionError):
         decompressed(body, name, 10)
 
 
-def test_a_body_without_a_compression_header_is_left_as_it_is() -> None:
+def test_a_body_without_a_compression_header_is_left_as_it_is():
     assert decompressed(gzip.compress(b"x"), None, 5) == gzip.compress(b"x")

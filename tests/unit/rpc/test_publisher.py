@@ -71,7 +71,7 @@ class Broker:
                 return
 
 
-def test_a_nack_is_a_refusal_and_an_ack_a_confirmation() -> None:
+def test_a_nack_is_a_refusal_and_an_ack_a_confirmation():
     broker = Broker(set())
     broker.put(b"1", b"2", b"3")
     broker.confirm(2, multiple=True)
@@ -81,7 +81,7 @@ def test_a_nack_is_a_refusal_and_an_ack_a_confirmation() -> None:
     assert broker.outcomes[b"3"][0] is PublishOutcome.REFUSED
 
 
-def test_a_message_returned_before_its_confirmation_is_unroutable() -> None:
+def test_a_message_returned_before_its_confirmation_is_unroutable():
     broker = Broker(set())
     broker.put(b"same", queue="one")
     broker.put(b"other", queue="two")
@@ -92,9 +92,7 @@ def test_a_message_returned_before_its_confirmation_is_unroutable() -> None:
 
 
 @pytest.mark.parametrize("bad", [{b"3"}, {b"1", b"2"}, {b"1", b"4", b"5"}, set()])
-def test_the_message_that_closes_the_channel_is_found_and_the_others_arrive(
-    bad: set[bytes],
-) -> None:
+def test_the_message_that_closes_the_channel_is_found_and_the_others_arrive(bad):
     broker = Broker(bad)
     broker.put(b"1", b"2", b"3", b"4", b"5")
     broker.work()
@@ -107,7 +105,7 @@ def test_the_message_that_closes_the_channel_is_found_and_the_others_arrive(
     assert broker.reopened >= len(bad)
 
 
-def test_messages_published_during_the_search_wait() -> None:
+def test_messages_published_during_the_search_wait():
     broker = Broker({b"bad"})
     broker.put(b"1", b"bad")
     broker.publisher.received(frames.CHANNEL_CLOSE, REFUSAL)
@@ -118,7 +116,7 @@ def test_messages_published_during_the_search_wait() -> None:
     assert broker.outcomes[b"bad"][0] is PublishOutcome.REFUSED
 
 
-def test_a_channel_closed_for_another_reason_loses_no_message() -> None:
+def test_a_channel_closed_for_another_reason_loses_no_message():
     broker = Broker(set())
     broker.put(b"1")
     broker.publisher.received(frames.CHANNEL_CLOSE, NOT_FOUND)
@@ -126,7 +124,7 @@ def test_a_channel_closed_for_another_reason_loses_no_message() -> None:
     assert broker.outcomes[b"1"][0] is PublishOutcome.CONFIRMED
 
 
-def test_a_name_that_amqp_cannot_carry_is_refused_at_once() -> None:
+def test_a_name_that_amqp_cannot_carry_is_refused_at_once():
     broker = Broker(set())
     broker.put(b"1", queue="n" * 300)
     assert broker.outcomes[b"1"][0] is PublishOutcome.REFUSED

@@ -134,7 +134,7 @@ def await_rounds(server: QueueServer) -> None:
         assert went.wait(10)
 
 
-def test_nothing_is_sent_to_a_blocked_broker(connections: list[ScriptedConnection]) -> None:
+def test_nothing_is_sent_to_a_blocked_broker(connections):
     witness = Witness()
     server = make(witness, echo=echo)
     server.start()
@@ -153,7 +153,7 @@ def test_nothing_is_sent_to_a_blocked_broker(connections: list[ScriptedConnectio
     server.stop(5)
 
 
-def test_a_server_that_breaks_down_reports_the_error(connections: list[ScriptedConnection]) -> None:
+def test_a_server_that_breaks_down_reports_the_error(connections):
     server = make(echo=echo)
     server.start()
     assert server.failure() is None
@@ -164,14 +164,14 @@ def test_a_server_that_breaks_down_reports_the_error(connections: list[ScriptedC
     assert server.problem() == server.failure()
 
 
-def test_a_server_that_was_stopped_has_not_failed(connections: list[ScriptedConnection]) -> None:
+def test_a_server_that_was_stopped_has_not_failed(connections):
     server = make(echo=echo)
     server.start()
     server.stop(5)
     assert server.failure() is None
 
 
-def test_a_redelivered_call_gets_a_heartbeat_at_once(connections: list[ScriptedConnection]) -> None:
+def test_a_redelivered_call_gets_a_heartbeat_at_once(connections):
     """Its caller may not have heard of it since the worker that had it was killed."""
     gate = Gate()
     server = make(wait=gate)
@@ -190,9 +190,7 @@ def test_a_redelivered_call_gets_a_heartbeat_at_once(connections: list[ScriptedC
 # Taking no more requests
 
 
-def test_a_server_leaves_the_shared_queue_finishes_what_it_has_and_comes_back(
-    connections: list[ScriptedConnection],
-) -> None:
+def test_a_server_leaves_the_shared_queue_finishes_what_it_has_and_comes_back(connections):
     gate = Gate()
     server = make(wait=gate, echo=echo)
     server.start()
@@ -213,8 +211,8 @@ def test_a_server_leaves_the_shared_queue_finishes_what_it_has_and_comes_back(
 
 
 def test_a_server_that_takes_no_requests_takes_none_on_its_next_connection(
-    connections: list[ScriptedConnection], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    connections, monkeypatch
+):
     monkeypatch.setattr(QueueServer, "_back_off", lambda _: None)
     server = make(echo=echo)
     server.start()
@@ -245,7 +243,7 @@ class Consumers:
         self.open.remove(number)
 
 
-def test_extra_consumers_leave_the_shared_queue_and_come_back_once() -> None:
+def test_extra_consumers_leave_the_shared_queue_and_come_back_once():
     extra, connection = ExtraConsumers(), Consumers()
     link: Any = connection
     extra.use(link)
@@ -278,7 +276,7 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(queue_server, "time", clock)
     monkeypatch.setattr(Loop, "wait", lambda _self, *args, **options: clock.wait(*args, **options))
@@ -286,9 +284,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_the_backoff_grows_with_every_connection_that_did_not_last(
-    connections: list[ScriptedConnection], clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_backoff_grows_with_every_connection_that_did_not_last(connections, clock, monkeypatch):
     server = make(echo=echo)
     connected_s: list[float] = []
     lifetimes = [0.0, 0.0, 0.0, 0.0, 0.0, 11.0, 0.0]
@@ -326,7 +322,7 @@ class Sender:
 
 
 @pytest.fixture
-def timers(monkeypatch: pytest.MonkeyPatch) -> Any:
+def timers(monkeypatch) -> Any:
     """A loop with timers only, and a clock for it."""
 
     clock = Clock()
@@ -350,9 +346,7 @@ def undelivered_answers(timers: Any, sender: Sender) -> UndeliveredAnswers:
     return UndeliveredAnswers(timers, sender.send, patience_s=60.0, observer=Observer())
 
 
-def test_a_returned_answer_is_retried_at_growing_intervals_and_dropped_in_the_end(
-    timers: Any,
-) -> None:
+def test_a_returned_answer_is_retried_at_growing_intervals_and_dropped_in_the_end(timers):
     sender = Sender()
     answers = undelivered_answers(timers, sender)
     answer = Publish("gone", b"body")
@@ -371,7 +365,7 @@ def test_a_returned_answer_is_retried_at_growing_intervals_and_dropped_in_the_en
     assert second in range(60, 64)
 
 
-def test_kept_answers_are_bounded_by_bytes_and_the_oldest_are_dropped_first(timers: Any) -> None:
+def test_kept_answers_are_bounded_by_bytes_and_the_oldest_are_dropped_first(timers):
     sender = Sender()
     answers = undelivered_answers(timers, sender)
     size = 900_000
@@ -382,14 +376,14 @@ def test_kept_answers_are_bounded_by_bytes_and_the_oldest_are_dropped_first(time
     assert [body[:4] for body in sender.sent][-1] == (1_499).to_bytes(4, "big")
 
 
-def test_a_delivered_answer_is_not_kept(timers: Any) -> None:
+def test_a_delivered_answer_is_not_kept(timers):
     answers = undelivered_answers(timers, Sender())
     answers.returned(Publish("gone", b"body"))
     answers.delivered(Publish("gone", b"body"))
     assert (len(answers), answers.size) == (0, 0)
 
 
-def test_unconfirmed_answers_are_sent_on_the_next_connection(timers: Any) -> None:
+def test_unconfirmed_answers_are_sent_on_the_next_connection(timers):
     sender = Sender()
     sender.is_away = True
     answers = undelivered_answers(timers, sender)

@@ -37,8 +37,8 @@ def stage() -> Stage:
 
 
 @pytest.fixture
-def watch(stage: Stage) -> SlotWatch:
-    return SlotWatch(stage, stage)  # type: ignore[arg-type]
+def watch(stage) -> SlotWatch:
+    return SlotWatch(stage, stage)
 
 
 def test_checks_become_rarer_while_nothing_waits_and_end_with_the_work(stage, watch):

@@ -8,11 +8,7 @@ import pytest
 from oslo_config import cfg
 
 from scheduler_worker.errors import (
-    BackendError,
-    BusUnavailable,
-    CallTimeout,
     ConfigError,
-    RemoteFailure,
 )
 from scheduler_worker.rpc import transport
 from scheduler_worker.rpc.transport import Bus
@@ -30,19 +26,19 @@ def conf() -> cfg.ConfigOpts:
 # URLs
 
 
-def test_options_get_our_defaults_and_may_be_registered_twice(conf: cfg.ConfigOpts) -> None:
+def test_options_get_our_defaults_and_may_be_registered_twice(conf):
     transport.register_opts(conf)
     transport.register_opts(conf)
     assert (conf.transport_url, conf.control_exchange) == ("local:/", "nova")
 
 
-def test_the_configured_url_is_used(conf: cfg.ConfigOpts) -> None:
+def test_the_configured_url_is_used(conf):
     transport.register_opts(conf)
     conf.set_override("transport_url", "local://configured/")
     assert Bus(conf, default_url="local://default/").url == "local://configured/"
 
 
-def test_the_default_url_applies_where_none_is_configured(conf: cfg.ConfigOpts) -> None:
+def test_the_default_url_applies_where_none_is_configured(conf):
     assert Bus(conf, default_url="local://default/").url == "local://default/"
 
 
@@ -56,30 +52,25 @@ def test_the_default_url_applies_where_none_is_configured(conf: cfg.ConfigOpts) 
         ),
     ],
 )
-def test_a_bus_hides_its_credentials(conf: cfg.ConfigOpts, url: str, shown: str) -> None:
+def test_a_bus_hides_its_credentials(conf, url, shown):
     bus = Bus(conf, url=url)
     assert bus.url == shown
     assert "SECRET" not in repr(vars(bus).values()) + repr(bus)
 
 
 @pytest.mark.parametrize("url", ["nosuch://host/", "no-scheme", "rabbit://host:port/"])
-def test_a_url_that_cannot_work_is_a_config_error(conf: cfg.ConfigOpts, url: str) -> None:
+def test_a_url_that_cannot_work_is_a_config_error(conf, url):
     with pytest.raises(ConfigError, match="transport_url"):
         Bus(conf, url=url)
 
 
-def test_a_bus_closes_twice(conf: cfg.ConfigOpts) -> None:
+def test_a_bus_closes_twice(conf):
     with Bus(conf) as bus:
         pass
     bus.close()
 
 
-def test_errors_of_the_bus_are_backend_errors() -> None:
-    for kind in (RemoteFailure, CallTimeout, BusUnavailable):
-        assert issubclass(kind, BackendError)
-
-
-def test_oslo_messagings_ping_is_answered_where_it_is_enabled(conf: cfg.ConfigOpts) -> None:
+def test_oslo_messagings_ping_is_answered_where_it_is_enabled(conf):
     transport.register_opts(conf)
     conf.set_override("rpc_ping_enabled", True)
     with Bus(conf, url=f"local://{uuid.uuid4().hex}/") as bus:
