@@ -1,4 +1,4 @@
-"""Statistics as rules see them: samples of hosts, and their entities grouped by scope."""
+"""Statistics as rules see them, their entities by scope, and what an evaluation hands on."""
 
 from __future__ import annotations
 
@@ -91,3 +91,20 @@ def _add_disks(group: EntityGroup, _host: str, sample: Sample) -> None:
 
 
 _ADD = {Scope.HOST: _add_host, Scope.VM: _add_vms, Scope.DISK: _add_disks}
+
+
+class HeldChange(NamedTuple):
+    """A change that is still too small to emit: how long it has accumulated, and its direction."""
+
+    elapsed_s: float
+    direction: float
+
+
+class EvaluatorState(msgspec.Struct, frozen=True):
+    """State of the entities of the last evaluation; entities that are gone have none."""
+
+    evaluated_at_s: dict[Entity, float] = {}
+    emitted: dict[str, dict[Entity, float]] = {}
+    """By output: the last value that was emitted."""
+    held: dict[str, dict[Entity, HeldChange]] = {}
+    """By the id of a rule."""

@@ -10,6 +10,7 @@ import msgspec
 
 from scheduler_worker.model.cluster_load import Round
 from scheduler_worker.ports import Put, Store, Transaction
+from scheduler_worker.service.state.replica import RecordKind
 from scheduler_worker.service.state.turns import Turn, TurnRecords
 
 SCOPE = "@balancing"
@@ -25,18 +26,9 @@ class BalancingRecords(TurnRecords[Turn]):
     """A replica of the records."""
 
     def __init__(self) -> None:
-        super().__init__(SCOPE, Turn)
-        self._rounds: dict[str, bytes] = {}
+        self._rounds = RecordKind(_ROUND, bytes)
         """Decoded on demand: most workers need none of them."""
-
-    def take(self, key: str, version: int, value: bytes | None) -> None:
-        super().take(key, version, value)
-        if key.startswith(_ROUND):
-            cluster = key.removeprefix(_ROUND)
-            if value is None:
-                self._rounds.pop(cluster, None)
-            else:
-                self._rounds[cluster] = value
+        super().__init__(SCOPE, Turn, self._rounds)
 
     def last_round(self, cluster: str) -> Round | None:
         """The last round of a cluster; None: there was none within a day."""

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from scheduler_worker.mends import DRAINED
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport, WorkerState
 from scheduler_worker.ports import Store
-from scheduler_worker.service.state.presence import RENEW_S, WorkerRecords
-from scheduler_worker.service.state.reports import ReportRecords
+from scheduler_worker.service.state.presence import RENEW_S, ReportRecords, WorkerRecords
 
 SILENT_S = 2 * RENEW_S
 """A worker that has reported nothing for so long counts as silent."""

@@ -16,7 +16,7 @@ from scheduler_worker.policy_store import AuditEntry
 from scheduler_worker.ports import Clock, Guard, Put, Seen, Store, Transaction
 from scheduler_worker.service.policies.audit import Audit
 from scheduler_worker.service.state.records import gone
-from scheduler_worker.service.state.replica import Replica
+from scheduler_worker.service.state.replica import RecordKind, Replica
 from scheduler_worker.unique import unique_hex
 
 LOG = logging.getLogger(__name__)
@@ -40,15 +40,9 @@ class SharedEntries(Replica):
     """The entries that wait. Methods raise StateUnavailable."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(SCOPE)
+        self._entries = RecordKind("", msgspec.json.Decoder(AuditEntry).decode)
+        super().__init__(SCOPE, self._entries)
         self._store = store
-        self._entries: dict[str, AuditEntry] = {}
-
-    def take(self, key: str, version: int, value: bytes | None) -> None:
-        if value is None:
-            self._entries.pop(key, None)
-        else:
-            self._entries[key] = msgspec.json.decode(value, type=AuditEntry)
 
     def write(self, entry: AuditEntry) -> None:
         """Add an entry, and log it."""

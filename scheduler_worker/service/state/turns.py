@@ -12,7 +12,7 @@ import logging
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.events import Count
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Guard, Put, Store, Transaction
-from scheduler_worker.service.state.replica import Replica
+from scheduler_worker.service.state.replica import RecordKind, Replica
 
 LOG = logging.getLogger(__name__)
 
@@ -66,20 +66,11 @@ Found = TypeVar("Found")
 class TurnRecords(Replica, Generic[AnyTurn]):
     """A replica of a scope with turns: ``u:`` and a cluster's name is its turn."""
 
-    def __init__(self, scope: str, form: type[AnyTurn]) -> None:
-        super().__init__(scope)
-        self.turns: dict[str, AnyTurn] = {}
+    def __init__(self, scope: str, form: type[AnyTurn], *kinds: RecordKind[Any]) -> None:
+        self.turns = RecordKind(_TURN, msgspec.json.Decoder(form).decode)
         """By cluster."""
+        super().__init__(scope, self.turns, *kinds)
         self._form = form
-
-    def take(self, key: str, version: int, value: bytes | None) -> None:
-        if not key.startswith(_TURN):
-            return
-        cluster = key.removeprefix(_TURN)
-        if value is None:
-            self.turns.pop(cluster, None)
-        else:
-            self.turns[cluster] = msgspec.json.decode(value, type=self._form)
 
     def held_by(self, worker: str) -> list[str]:
         """The clusters whose turn is the worker's, by name; takes no lock."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from scheduler_worker.ports import ABSENT, Clock, Guard, Store, Transaction
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.records import Verdict
-from scheduler_worker.service.state.replica import Replica
+from scheduler_worker.service.state.replica import RecordKind, Replica
 
 SCOPE = "@verdicts"
 
@@ -21,19 +21,13 @@ class Verdicts(Replica):
     """The verdicts of all workers in the last ``remember_s`` seconds; safe for threads."""
 
     def __init__(self, store: Store, clock: Clock, *, remember_s: float) -> None:
-        super().__init__(SCOPE)
+        self._verdicts = RecordKind("", records.read_verdict)
+        super().__init__(SCOPE, self._verdicts)
         self._store = store
         self._clock = clock
         self._remember_s = remember_s
-        self._verdicts: dict[str, Verdict] = {}
         self._offset_s: float | None = None
         """The store's clock less the monotonic clock of this process; None until it was read."""
-
-    def take(self, key: str, version: int, value: bytes | None) -> None:
-        if value is None:
-            self._verdicts.pop(key, None)
-        else:
-            self._verdicts[key] = records.read_verdict(value)
 
     def record(self, digest: str, verdict: Verdict) -> Verdict:
         """Record a verdict unless there is one; returns the one that stands.

@@ -14,11 +14,10 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from scheduler_worker.ports import Guard, Put, Seen, Store, Transaction
-from scheduler_worker.service.state.replica import Replica
+from scheduler_worker.ports import Guard, Put, Store, Transaction
+from scheduler_worker.service.state.replica import RecordKind, Replica
 from scheduler_worker.tuning.averages import Windows
-from scheduler_worker.tuning.samples import Entity
-from scheduler_worker.tuning.state import EvaluatorState, HeldChange
+from scheduler_worker.tuning.samples import Entity, EvaluatorState, HeldChange
 
 HOST_KEY = "m:"
 KEEP_S = 86_400.0
@@ -69,41 +68,23 @@ class StoredHostStates(Replica):
     """A replica that reads the state of a host when it is asked for: for a few hosts of many."""
 
     def __init__(self, cluster: str) -> None:
-        super().__init__(_scope(cluster))
-        self._stored: dict[str, bytes] = {}
+        self.stored = RecordKind(HOST_KEY, bytes)
         """By the uuid of the host."""
-
-    def __contains__(self, uuid: str) -> bool:
-        """Whether the host has a state."""
-        return uuid in self._stored
+        super().__init__(_scope(cluster), self.stored)
 
     def get(self, uuid: str) -> TunedHostState | None:
         """The state of a host."""
-        stored = self._stored.get(uuid)
+        stored = self.stored.get(uuid)
         return None if stored is None else _decode(stored)
-
-    def take(self, key: str, version: int, value: bytes | None) -> None:
-        uuid = key.removeprefix(HOST_KEY)
-        if value is None:
-            self._stored.pop(uuid, None)
-        else:
-            self._stored[uuid] = value
 
 
 class HostStates(Replica):
     """A replica of the states of a cluster's hosts, of which a cycle reads all and writes all."""
 
     def __init__(self, cluster: str) -> None:
-        super().__init__(_scope(cluster))
-        self.hosts: dict[str, TunedHostState] = {}
+        self.hosts = RecordKind(HOST_KEY, _decode)
         """By the uuid of the host."""
-
-    def take(self, key: str, version: int, value: bytes | None) -> None:
-        uuid = key.removeprefix(HOST_KEY)
-        if value is None:
-            self.hosts.pop(uuid, None)
-        else:
-            self.hosts[uuid] = _decode(value)
+        super().__init__(_scope(cluster), self.hosts)
 
     def write(self, store: Store, hosts: Mapping[str, TunedHostState | None], now_s: float) -> None:
         """Write states, or delete those that are None; skips those that another worker changed.
@@ -114,26 +95,12 @@ class HostStates(Replica):
         while chunk := dict(islice(remaining, _CHUNK)):
             with self.lock:
                 transactions = [self._transaction(*each, now_s) for each in chunk.items()]
-                written = store.write(self.scope, transactions)
-                for (uuid, state), applied in zip(chunk.items(), written.applied, strict=True):
-                    if applied:
-                        self._keep(uuid, state, written.version)
-                if all(written.applied) and written.before == self.seen.version:
-                    # Nothing else was written in between, so this need not be read back.
-                    self.seen = Seen(self.seen.epoch, written.version)
+                self.apply_written(transactions, store.write(self.scope, transactions), now_s)
 
     def _transaction(self, uuid: str, state: TunedHostState | None, now_s: float) -> Transaction:
         key = HOST_KEY + uuid
         put = Put(key, None) if state is None else Put(key, _encode(state), now_s + KEEP_S)
         return Transaction([put], [Guard(key, self.version(key))])
-
-    def _keep(self, uuid: str, state: TunedHostState | None, version: int) -> None:
-        if state is None:
-            self.hosts.pop(uuid, None)
-            self.versions.pop(HOST_KEY + uuid, None)
-        else:
-            self.hosts[uuid] = state
-            self.versions[HOST_KEY + uuid] = version
 
 
 def _scope(cluster: str) -> str:

@@ -10,6 +10,7 @@ from typing import Self
 import msgspec
 
 from scheduler_worker.ports import Guard, Put
+from scheduler_worker.service.state.replica import RecordKind
 from scheduler_worker.service.state.turns import Turn, TurnRecords
 
 SCOPE = "@tuning"
@@ -30,25 +31,15 @@ class TuningTurn(Turn, frozen=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_text = msgspec.json.Decoder(str).decode
 
 
 class TuningRecords(TurnRecords[TuningTurn]):
     """A replica of the records."""
 
     def __init__(self) -> None:
-        super().__init__(SCOPE, TuningTurn)
-        self.texts: dict[str, str] = {}
+        self.texts = RecordKind(_POLICY, msgspec.json.Decoder(str).decode)
         """Policies set by RPC, by name."""
-
-    def take(self, key: str, version: int, value: bytes | None) -> None:
-        super().take(key, version, value)
-        if key.startswith(_POLICY):
-            name = key.removeprefix(_POLICY)
-            if value is None:
-                self.texts.pop(name, None)
-            else:
-                self.texts[name] = _text(value)
+        super().__init__(SCOPE, TuningTurn, self.texts)
 
     def policy_version(self, name: str) -> int:
         """The version of the record of a policy; ``ABSENT`` if none was set."""

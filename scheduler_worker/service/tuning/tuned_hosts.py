@@ -56,8 +56,8 @@ class TunedHosts:
         }
 
         def tuned(replica: ClusterReplica) -> Iterable[str]:
-            states = known.get(replica.scope, ())
-            return (uuid for uuid in hosts_of(replica) if uuid in states)
+            states = known.get(replica.scope)
+            return (uuid for uuid in hosts_of(replica) if states and uuid in states.stored)
 
         found, following = listing.page(
             self._fleet,
