@@ -20,8 +20,7 @@ from scheduler_worker.model.ledgers import (
 )
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.observer import Observer
-from scheduler_worker.service.balancing.ledgers import Ledgers
-from scheduler_worker.service.balancing.records import BalancingRecords
+from scheduler_worker.service.balancing.ledgers import BalancingRecords, Ledgers
 from scheduler_worker.service.balancing.situation import mode_of
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 

@@ -14,15 +14,14 @@ from msgspec import structs
 from scheduler_worker import events
 from scheduler_worker.model.cluster_load import Round
 from scheduler_worker.model.host_records import HostCounts
-from scheduler_worker.model.ledgers import PowerLedger, Progress
+from scheduler_worker.model.ledgers import MigrationLedger, PowerLedger, Progress
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, ClusterLock, MigrationTarget, PowerTarget
-from scheduler_worker.service.balancing.dependencies import BalancingDependencies
-from scheduler_worker.service.balancing.ledgers import Ledgers
-from scheduler_worker.service.balancing.power import report_power_end, states_of
-from scheduler_worker.service.balancing.records import BalancingRecords
-from scheduler_worker.service.balancing.rounds import ClusterRounds, report_end
+from scheduler_worker.service.balancing.ledgers import BalancingRecords, Ledgers
+from scheduler_worker.service.balancing.power import states_of
+from scheduler_worker.service.balancing.rounds import ClusterRounds
 from scheduler_worker.service.balancing.settings import BalancingSettings
+from scheduler_worker.service.balancing.situation import BalancingDependencies
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.state.turns import ClusterTurns, Turn
@@ -129,16 +128,14 @@ class Balancer(ClusterTurns[Turn, tuple[Round | None, Round | None]]):
             Conflict, StateUnavailable: try again.
         """
         self._fleet.known_cluster(cluster)
-        before, after = self._ledgers.change(
+        limits = self._settings.limits
+        before, _ = self._ledgers.change(
             cluster,
-            lambda replica, now_s: replica.ledger.advance(
-                migration_id, progress, now_s, self._settings.limits
-            ),
+            MigrationLedger,
+            lambda ledger, _, now_s: ledger.advance(migration_id, progress, now_s, limits),
+            {migration_id: progress},
         )
-        asked = before.find(migration_id)
-        if asked is not None and after.find(migration_id) is None:
-            report_end(self._observer, cluster, asked, progress)
-        return asked is not None
+        return before.find(migration_id) is not None
 
     def report_power(self, cluster: str, action_id: str, progress: Progress) -> bool:
         """Take in how far a power action is; False if it is not under way.
@@ -149,12 +146,11 @@ class Balancer(ClusterTurns[Turn, tuple[Round | None, Round | None]]):
         self._fleet.known_cluster(cluster)
         limits = self._settings.limits
 
-        def changed(replica: ClusterReplica, now_s: float) -> PowerLedger:
-            ledger = replica.power.advance(action_id, progress, now_s, limits)
+        def changed(ledger: PowerLedger, replica: ClusterReplica, now_s: float) -> PowerLedger:
+            ledger = ledger.advance(action_id, progress, now_s, limits)
             return ledger.settle(states_of(replica), now_s, limits)
 
-        before, after = self._ledgers.change_power(cluster, changed)
-        report_power_end(self._observer, cluster, before, after, progress)
+        before, _ = self._ledgers.change(cluster, PowerLedger, changed, {action_id: progress})
         return before.find(action_id) is not None
 
     def hosts(self) -> Mapping[str, HostCounts] | None:

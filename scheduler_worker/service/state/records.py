@@ -99,14 +99,9 @@ def put_policy(policy: ClusterPolicy) -> Put:
     return Put(POLICY_IN_FORCE, write_policy(policy))
 
 
-def put_ledger(ledger: MigrationLedger) -> Put:
-    """The migrations that the cluster's balance has asked for."""
-    return Put(LEDGER, _encode(ledger))
-
-
-def put_power(ledger: PowerLedger) -> Put:
-    """The power actions that the cluster's balance has asked for."""
-    return Put(POWER, _encode(ledger))
+def put_ledger(ledger: MigrationLedger | PowerLedger) -> Put:
+    """The migrations, or the power actions, that the cluster's balance has asked for."""
+    return Put(LEDGER if isinstance(ledger, MigrationLedger) else POWER, _encode(ledger))
 
 
 def put_switch(switch: BalancingSwitch | None) -> Put:
