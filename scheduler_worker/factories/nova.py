@@ -13,8 +13,7 @@ from scheduler_worker.extras import needing_extra
 from scheduler_worker.observer import Observer
 from scheduler_worker.placement import NoReader, ProviderReader
 from scheduler_worker.ports import Clock, MigrationTarget
-from scheduler_worker.service.feed.feeder import Feeder
-from scheduler_worker.service.feed.look import Looker
+from scheduler_worker.service.feed.feeder import Feeder, Looker
 from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.services import LONGEST_S, ServiceCheck
 from scheduler_worker.service.inventory.inventory import Inventory

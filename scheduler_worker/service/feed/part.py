@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import UNSET, structs
 
 from scheduler_worker import events
@@ -23,6 +24,7 @@ from scheduler_worker.errors import (
     SourceUnavailable,
     StateUnavailable,
 )
+from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.feed import (
     Census,
     ChangedRow,
@@ -31,11 +33,10 @@ from scheduler_worker.model.feed import (
     ServiceStates,
     Tail,
 )
-from scheduler_worker.model.host_records import HostRecord, HostReport
+from scheduler_worker.model.host_records import ClusterName, HostRecord, HostReport
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, HostSource, ProviderSource
 from scheduler_worker.scheduling.absorption import is_under_way
-from scheduler_worker.service.feed.clusters import ClusterNames
 from scheduler_worker.service.feed.records import PartProgress
 from scheduler_worker.service.feed.services import differing, facts_of, watched
 from scheduler_worker.service.feed.settings import HOSTS_AT_ONCE, FeedSettings
@@ -45,6 +46,50 @@ from scheduler_worker.service.state.replica import Fleet
 from scheduler_worker.wording import listed
 
 LOG = logging.getLogger(__name__)
+
+
+class ClusterNames:
+    """The clusters of hosts, by the setting and one outline of the source.
+
+    A name that is none for a cluster is logged once for each outline. Instead of a cell's, its id
+    is used; instead of an aggregate's value, the default cluster.
+    """
+
+    def __init__(self, settings: FeedSettings, outline: Outline) -> None:
+        self._settings = settings
+        self._aggregates = by_host(outline.aggregates) if settings.clusters == "aggregate" else {}
+        self._refused: set[str] = set()
+
+    def of(self, host: str, part: Part) -> str:
+        """The cluster of a host name."""
+        if self._settings.clusters == "cell":
+            return self._checked(part.name, f"cell {part.id}", part.id)
+        for aggregate in self._aggregates.get(host, ()):
+            name = self._named_by(aggregate)
+            if name is not None:
+                return name
+        return self._settings.default_cluster
+
+    def _named_by(self, aggregate: Aggregate) -> str | None:
+        """The cluster that an aggregate names; the first such aggregate of a host decides."""
+        key, default = self._settings.cluster_key, self._settings.default_cluster
+        if key not in aggregate.metadata:
+            return None
+        where = f"aggregate {aggregate.name or aggregate.id}, metadata {key}"
+        return self._checked(aggregate.metadata[key], where, default)
+
+    def _checked(self, name: str, where: str, instead: str) -> str:
+        try:
+            return msgspec.convert(name, ClusterName)
+        except msgspec.ValidationError:
+            if where not in self._refused:
+                self._refused.add(where)
+                LOG.warning(
+                    "%s: %r cannot be the name of a cluster, which begins with a letter or digit "
+                    "and has only these and _.:- in it; cluster %s is used", where, name, instead,
+                )  # fmt: skip
+            return instead
+
 
 _ASKED_S = 1.0
 """What is reserved so shortly before a look may be for a move that the look does not show."""
@@ -107,13 +152,16 @@ class PartFeed:
         with self._running:
             if anew:
                 self._services_due_s = float("-inf")
-            self._run()
+            self._run(self._deps.observer, self._deps.clock.monotonic_s())
 
-    def _run(self) -> None:
-        observer = self._deps.observer
-        began_s = self._deps.clock.monotonic_s()
+    def _run(self, observer: Observer, began_s: float) -> None:
         try:
-            self._attempt(began_s)
+            try:
+                self._round(began_s)
+            except SourceUnavailable as error:
+                self._unreadable(str(error))
+            else:
+                self._succeeded()
         except _TurnLostError:
             LOG.debug("Another worker feeds %s", self.part.name)
         except (StateUnavailable, Conflict) as error:
@@ -126,14 +174,6 @@ class PartFeed:
             observer.time(
                 events.FEED_TIME, self._deps.clock.monotonic_s() - began_s, self.part.name
             )
-
-    def _attempt(self, now_s: float) -> None:
-        try:
-            self._round(now_s)
-        except SourceUnavailable as error:
-            self._unreadable(str(error))
-        else:
-            self._succeeded()
 
     def _round(self, now_s: float) -> None:
         settings = self._deps.settings

@@ -31,7 +31,7 @@ class KnownHosts:
     def refresh(self) -> set[str]:
         """Read what changed in all clusters; returns their names. Raises StateUnavailable."""
         self._read_all_s = self._fleet.refresh_globals()
-        return self._fleet.refresh(self._fleet.clusters())
+        return self._fleet.refresh()
 
     def look(self, reports: Sequence[HostReport]) -> set[str]:
         """Read the clusters that reports are about: where their hosts are, and which they name.

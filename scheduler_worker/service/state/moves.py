@@ -201,7 +201,7 @@ class Moves:
     def _advance(self, moves: _OpenMoves, new_hosts: NewHosts) -> None:
         """Take every step that can be taken now."""
         self._fleet.refresh_globals()
-        self._fleet.refresh(self._fleet.clusters())
+        self._fleet.refresh()
         targets = {move.to for move, _ in moves.values()}
         # The targets first: a host that has arrived must not leave again.
         scopes = sorted(

@@ -386,8 +386,12 @@ class Fleet:
         with self.globals.lock:
             return self.globals.refresh(self.store).now_s
 
-    def refresh(self, replicas: Collection[ClusterReplica]) -> set[str]:
-        """Read what changed in these clusters; returns their names. Raises StateUnavailable."""
+    def refresh(self, replicas: Collection[ClusterReplica] | None = None) -> set[str]:
+        """Read what changed in these clusters, None: in all that are known; returns their names.
+
+        Raises StateUnavailable.
+        """
+        replicas = self.clusters() if replicas is None else replicas
         for replica in replicas:
             with replica.lock:
                 replica.refresh(self.store)
