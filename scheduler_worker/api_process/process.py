@@ -28,11 +28,11 @@ from scheduler_worker.operations.workers import POLICY_STORE, STATE
 from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.catalogue import Catalogue
-from scheduler_worker.service.policies.external_units import watch
+from scheduler_worker.service.policies.audit import SharedEntries
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.reconciler import Reconciler
-from scheduler_worker.service.policies.shared_audit import SharedEntries
 from scheduler_worker.service.policies.trust import Trust
+from scheduler_worker.service.policies.units import watch
 
 if TYPE_CHECKING:
     from scheduler_worker.api.keystone import KeystoneTokens

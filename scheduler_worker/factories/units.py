@@ -15,10 +15,14 @@ from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.external.units import Plugins
 from scheduler_worker.scheduling.filters.compute import TrustSource
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.service.policies.external_units import with_external
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.trust import Trust
-from scheduler_worker.service.policies.units import Registered, load_units, why_not_loaded
+from scheduler_worker.service.policies.units import (
+    Registered,
+    load_units,
+    why_not_loaded,
+    with_external,
+)
 from scheduler_worker.service.state.replica import Fleet
 
 LOG = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.operations.callers import Grant
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import PluginCall
-from scheduler_worker.service.policies import external_units
+from scheduler_worker.service.policies import units
 from scheduler_worker.service.policies.audit import Actor
 from tests.support.cages import HOSTS, PYTHON, cages, directory, settings, write
 from tests.support.patience import eventually
@@ -172,14 +172,14 @@ def test_a_policy_over_rpc_needs_the_switch_too(place, tmp_path, redis_url):
 
 def test_files_are_watched_while_the_api_serves(place, monkeypatch):
     folder, config = place
-    monkeypatch.setattr(external_units, "WATCH_S", 0.05)
+    monkeypatch.setattr(units, "WATCH_S", 0.05)
     with api_process.build_embedded(conf.load(["--config-file", str(config)])).running() as api:
         sees_a_change_of_files(api, folder)
 
 
 def test_files_are_watched_by_an_api_beside_the_workers(place, monkeypatch, redis_url):
     folder, config = place
-    monkeypatch.setattr(external_units, "WATCH_S", 0.05)
+    monkeypatch.setattr(units, "WATCH_S", 0.05)
     with config.open("a") as file:
         file.write(f"\n[state]\nurl = {redis_url}\n")
     with api_process.build(conf.load(["--config-file", str(config)])).running() as api:

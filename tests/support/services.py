@@ -40,8 +40,8 @@ from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.refresh import RefreshBarrier
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.placement.verifying import VerifyingPorts
+from scheduler_worker.service.policies.audit import SharedAudit, SharedEntries
 from scheduler_worker.service.policies.pipelines import Pipelines
-from scheduler_worker.service.policies.shared_audit import SharedAudit, SharedEntries
 from scheduler_worker.service.policies.units import unit_catalogue
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.tuning.policies import TuningPolicies

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from scheduler_worker.components import Periodic
 from scheduler_worker.errors import AdministrationError, BackendError, Conflict, RequestError
 from scheduler_worker.service.policies.administration import PolicyAdministration
-from scheduler_worker.service.policies.shared_audit import SharedEntries
+from scheduler_worker.service.policies.audit import SharedEntries
 
 INTERVAL_S = 60.0
 

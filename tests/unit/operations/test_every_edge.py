@@ -15,7 +15,7 @@ from scheduler_worker.operations.forms import answered, choices, is_document, is
 from scheduler_worker.operations.operation import PageQuery
 from scheduler_worker.operations.policies import put_policy
 from scheduler_worker.scheduling.catalogue import UnitKind
-from scheduler_worker.service.policies.shared_audit import SharedEntries
+from scheduler_worker.service.policies.audit import SharedEntries
 from scheduler_worker.service.state.presence import Presence
 from tests.support.edges import UNIT, Edges, filled, right
 from tests.support.services import host
