@@ -63,15 +63,6 @@ Instances = dict[str, dict[str, Any]]
 """Instance uuid -> its facts."""
 
 _encode = msgspec.json.Encoder().encode
-_host = msgspec.json.Decoder(HostRecord)
-_instances = msgspec.json.Decoder(Instances)
-_reservation = msgspec.json.Decoder(Reservation)
-_aggregate = msgspec.json.Decoder(Aggregate)
-_move = msgspec.json.Decoder(Move)
-_departure = msgspec.json.Decoder(Departure)
-_ledger = msgspec.json.Decoder(MigrationLedger)
-_power = msgspec.json.Decoder(PowerLedger)
-_switch = msgspec.json.Decoder(BalancingSwitch)
 
 
 def put_host(record: HostRecord) -> Put:
@@ -171,14 +162,14 @@ def gone(key: str) -> Put:
     return Put(key, None)
 
 
-read_host = _host.decode
-read_instances = _instances.decode
-read_reservation = _reservation.decode
-read_aggregate = _aggregate.decode
-read_move = _move.decode
-read_departure = _departure.decode
-read_ledger = _ledger.decode
-read_power = _power.decode
-read_switch = _switch.decode
+read_host = msgspec.json.Decoder(HostRecord).decode
+read_instances = msgspec.json.Decoder(Instances).decode
+read_reservation = msgspec.json.Decoder(Reservation).decode
+read_aggregate = msgspec.json.Decoder(Aggregate).decode
+read_move = msgspec.json.Decoder(Move).decode
+read_departure = msgspec.json.Decoder(Departure).decode
+read_ledger = msgspec.json.Decoder(MigrationLedger).decode
+read_power = msgspec.json.Decoder(PowerLedger).decode
+read_switch = msgspec.json.Decoder(BalancingSwitch).decode
 read_verdict = msgspec.json.Decoder(Verdict).decode
 read_policy = policies.read_policy

@@ -21,19 +21,18 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.options import Opt
 from scheduler_worker.ports import Clock, Publisher
 from scheduler_worker.service.state.replica import Fleet
-from scheduler_worker.service.tuning.host_states import (
+from scheduler_worker.service.tuning.inputs import HostOutputs, cluster_inputs
+from scheduler_worker.service.tuning.records import (
     HostStates,
     SetBy,
     TunedHostState,
+    TuningTurn,
     evaluator_state,
     set_by_of,
 )
-from scheduler_worker.service.tuning.inputs import HostOutputs, cluster_inputs
-from scheduler_worker.service.tuning.records import TuningTurn
-from scheduler_worker.tuning.averages import MovingAverages
 from scheduler_worker.tuning.evaluate import Cycle, Diagnostic, ElapsedOptions, evaluate
 from scheduler_worker.tuning.program import Program
-from scheduler_worker.tuning.samples import Entity, Sample, Value, entity_groups
+from scheduler_worker.tuning.samples import Entity, MovingAverages, Sample, Value, entity_groups
 
 LOG = logging.getLogger(__name__)
 

@@ -13,14 +13,21 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.service.tuning.host_states import (
+from scheduler_worker.service.tuning.records import (
     SetBy,
     TunedHostState,
     entity_states,
     windows_of,
 )
-from scheduler_worker.tuning.averages import MovingAverages, Windows
-from scheduler_worker.tuning.samples import HOST, Entity, EvaluatorState, Sample, Value
+from scheduler_worker.tuning.samples import (
+    HOST,
+    Entity,
+    EvaluatorState,
+    MovingAverages,
+    Sample,
+    Value,
+    Windows,
+)
 from scheduler_worker.tuning.tuning_policy import Scope
 
 VM, DISK, DISKS, POLICY = "vm", "disk", "disks", "policy"

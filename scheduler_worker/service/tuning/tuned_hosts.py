@@ -13,9 +13,8 @@ from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.listing import hosts_of, record_of
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-from scheduler_worker.service.tuning.host_states import StoredHostStates, TunedHostState
 from scheduler_worker.service.tuning.policies import TuningPolicies
-from scheduler_worker.service.tuning.records import TuningTurn
+from scheduler_worker.service.tuning.records import StoredHostStates, TunedHostState, TuningTurn
 
 
 class TunedHost(NamedTuple):

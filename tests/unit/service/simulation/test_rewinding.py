@@ -12,7 +12,7 @@ from scheduler_worker.service.simulation.copies import (
     reservations_in,
     snapshot_of,
 )
-from scheduler_worker.service.simulation.rewinding import InstanceUse, rewound
+from scheduler_worker.service.simulation.deciding import InstanceUse, rewound
 from scheduler_worker.service.simulation.summary import packing_of
 from tests.support.services import World, host
 

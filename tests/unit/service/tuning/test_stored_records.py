@@ -5,9 +5,8 @@ import json
 import msgspec
 
 from scheduler_worker.ports import Put, Seen, Transaction
-from scheduler_worker.service.tuning.host_states import EntityState, SetBy
-from scheduler_worker.tuning.averages import Windows
-from scheduler_worker.tuning.samples import Entity, HeldChange
+from scheduler_worker.service.tuning.records import EntityState, SetBy
+from scheduler_worker.tuning.samples import Entity, HeldChange, Windows
 from tests.support.tuners import Scenario
 
 STORED_AT_S = 1_700_000_030.0
