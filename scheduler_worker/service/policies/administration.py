@@ -31,7 +31,13 @@ from scheduler_worker.model.policies import (
     WeightUse,
     write_policy,
 )
-from scheduler_worker.policy_store import Attachment, PolicyStore, StoredPolicy, StoredUnit
+from scheduler_worker.policy_store import (
+    Attachment,
+    AuditEntry,
+    PolicyStore,
+    StoredPolicy,
+    StoredUnit,
+)
 from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind
 from scheduler_worker.service.policies.attachments import (
@@ -118,10 +124,7 @@ class PolicyAdministration:
         """
         made = self._stored(structs.replace(document, version=1), actor)
         self.check(made.document)
-        self._store.add(
-            made,
-            self.audit_log.entry(actor, "policy.create", document.id, None, _json(made.document)),
-        )
+        self._store.add(made, self._entry(actor, "policy.create", None, made.document))
         return made
 
     def update(
@@ -182,14 +185,8 @@ class PolicyAdministration:
             NotFound, Invalid, EditConflict: as :meth:`update`.
             InUse: clusters are attached to it; names them.
         """
-        before = self.library.editable(policy_id)
-        self._store.remove(
-            policy_id,
-            expected_version=expected_version,
-            audit=self.audit_log.entry(
-                actor, "policy.remove", policy_id, _json(before.document), None
-            ),
-        )
+        entry = self._entry(actor, "policy.remove", self.library.editable(policy_id).document, None)
+        self._store.remove(policy_id, expected_version=expected_version, audit=entry)
 
     # Units of a policy
 
@@ -329,11 +326,7 @@ class PolicyAdministration:
         check_unused(units, {f"cluster {name}": self._in_force.in_force(name) for name in clusters})
 
     def _edit(
-        self,
-        policy_id: str,
-        change: Change,
-        actor: Actor,
-        expected_version: int | None = None,
+        self, policy_id: str, change: Change, actor: Actor, expected_version: int | None = None
     ) -> StoredPolicy:
         def edit() -> StoredPolicy:
             before = self.library.editable(policy_id)
@@ -353,13 +346,8 @@ class PolicyAdministration:
             return before
         after = self._stored(structs.replace(document, version=now.version + 1), actor)
         self._check(after.document, attached)
-        self._store.replace(
-            after,
-            expected_version=now.version,
-            audit=self.audit_log.entry(
-                actor, "policy.update", now.id, _json(now), _json(after.document)
-            ),
-        )
+        entry = self._entry(actor, "policy.update", now, after.document)
+        self._store.replace(after, expected_version=now.version, audit=entry)
         # Read again: a cluster that was attached meanwhile may have the document of before.
         self.attachments.settle(each.cluster for each in self.attachments.of(now.id))
         return after
@@ -375,6 +363,16 @@ class PolicyAdministration:
             except Invalid as error:
                 raise Invalid(f"cluster {each.cluster}: {error.field}", error.problem) from None
 
+    def _entry(
+        self,
+        actor: Actor,
+        action: str,
+        before: ClusterPolicy | None,
+        after: ClusterPolicy | None,
+    ) -> AuditEntry:
+        [subject, *_] = {each.id for each in (before, after) if each is not None}
+        return self.audit_log.entry(actor, action, subject, _json(before), _json(after))
+
     def _stored(self, document: ClusterPolicy, actor: Actor) -> StoredPolicy:
         return StoredPolicy(
             document=document, changed_by=actor.user, changed_at_s=self._clock.time_s()
@@ -386,5 +384,5 @@ def _with_fields(policy: ClusterPolicy, fields: PolicyFields) -> ClusterPolicy:
     return structs.replace(policy, **given)
 
 
-def _json(document: ClusterPolicy) -> str:
-    return write_policy(document).decode()
+def _json(document: ClusterPolicy | None) -> str | None:
+    return None if document is None else write_policy(document).decode()

@@ -20,7 +20,11 @@ from scheduler_worker.service.state.records import gone
 from scheduler_worker.service.state.replica import RecordKind, Replica
 from scheduler_worker.unique import unique_hex
 
+LOG = logging.getLogger(__name__)
+
+SCOPE = "@audit"
 _DAY_S = 86_400.0
+KEEP_S = 30 * _DAY_S
 PURGED_AT_ONCE = 1000
 """Upper bound of the entries that one transaction deletes."""
 _MAX_BATCHES = 50
@@ -113,32 +117,22 @@ class AuditLog(Audit):
         return deleted
 
 
-LOG = logging.getLogger(__name__)
-
-SCOPE = "@audit"
-KEEP_S = 30 * 86_400.0
-
-
 class SharedAudit(Audit):
-    """The audit of a process without the SQL store. Every method raises StateUnavailable."""
+    """Entries in the shared state, scope ``@audit``, until an API process moves them.
+
+    Workers have no SQL store, so what is changed over RPC is recorded here, and in the log. Each
+    process that has the store copies the entries into it, and then deletes them: a process that
+    ends in between leaves an entry that is copied twice, and none is lost. Without such a process
+    they expire. Methods raise StateUnavailable.
+    """
 
     def __init__(self, store: Store, clock: Clock) -> None:
         super().__init__(clock)
-        self._entries = SharedEntries(store)
+        self._store = store
+        self._entries = RecordKind("", msgspec.json.Decoder(AuditEntry).decode)
+        self._replica = Replica(SCOPE, self._entries)
 
     def record(self, entry: AuditEntry) -> None:
-        self._entries.write(entry)
-
-
-class SharedEntries(Replica):
-    """The entries that wait. Methods raise StateUnavailable."""
-
-    def __init__(self, store: Store) -> None:
-        self._entries = RecordKind("", msgspec.json.Decoder(AuditEntry).decode)
-        super().__init__(SCOPE, self._entries)
-        self._store = store
-
-    def write(self, entry: AuditEntry) -> None:
         """Add an entry, and log it."""
         LOG.info(
             "%s of %r by %s from %s: %s%s",
@@ -155,11 +149,11 @@ class SharedEntries(Replica):
 
         Raises what ``record`` raises; the entries from there on stay.
         """
-        with self.lock:
-            self.refresh(self._store)
-            found = sorted(self._entries.items())
-            versions = {key: self.version(key) for key, _ in found}
-        for key, entry in found:
+        with self._replica.lock:
+            self._replica.refresh(self._store)
+            entries = sorted(self._entries.items())
+            versions = dict(self._replica.versions)
+        for key, entry in entries:
             record(entry)
             self._store.write(SCOPE, [Transaction([gone(key)], [Guard(key, versions[key])])])
-        return len(found)
+        return len(entries)

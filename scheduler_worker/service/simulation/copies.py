@@ -142,23 +142,21 @@ def _put(replica: ClusterReplica, key: str) -> Put | None:
 
 def hosts_in(found: Mapping[str, str]) -> Iterator[HostRecord]:
     """The hosts."""
-    for key, value in found.items():
-        if key.startswith(records.HOST):
-            yield records.read_host(value)
+    return (records.read_host(value) for _, value in _of_kind(found, records.HOST))
 
 
 def instances_in(found: Mapping[str, str]) -> Iterator[tuple[str, records.Instances]]:
     """The host names with the instances that they report."""
-    for key, value in found.items():
-        if key.startswith(records.INSTANCES):
-            yield key.removeprefix(records.INSTANCES), records.read_instances(value)
+    return ((n, records.read_instances(value)) for n, value in _of_kind(found, records.INSTANCES))
 
 
 def reservations_in(found: Mapping[str, str]) -> Iterator[Reservation]:
     """The reservations."""
-    for key, value in found.items():
-        if key.startswith(records.RESERVATION):
-            yield records.read_reservation(value)
+    return (records.read_reservation(value) for _, value in _of_kind(found, records.RESERVATION))
+
+
+def _of_kind(found: Mapping[str, str], kind: str) -> Iterator[tuple[str, str]]:
+    return ((key[len(kind) :], value) for key, value in found.items() if key.startswith(kind))
 
 
 # As lines of JSON: a snapshot, then decisions
