@@ -425,9 +425,9 @@ class Worker:
             "missing": self._last_missing(),
             "holds": {
                 "leases": leases,
-                "feed": self.feeder is not None and self.feeder.has_turn(),
-                "tuning": self.tuner.turns(),
-                "balancing": self.balancer.turns(),
+                "feed": self.feeder is not None and self.feeder.is_leader(),
+                "tuning": self.tuner.led(),
+                "balancing": self.balancer.led(),
             },
             "bus": self._server.describe(),
             "clusters": clusters,

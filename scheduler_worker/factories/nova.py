@@ -146,7 +146,7 @@ def build_feed(
             inventory.update_hosts,
             clock,
             settings=nova.providers,
-            has_turn=lambda: feeder.has_turn(),  # noqa: PLW0108 - there is none yet
+            is_leader=lambda: feeder.is_leader(),  # noqa: PLW0108 - there is none yet
             verifying=verifying,
             observer=observer,
         )

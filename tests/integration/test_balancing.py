@@ -63,7 +63,7 @@ class AgentsDatacenter(Datacenter):
 
 def balancing_worker(redis_url: str) -> str:
     """The worker that has the cluster's turn."""
-    return read(redis_url, BalancingRecords()).turns["default"].worker.partition("/")[0]
+    return read(redis_url, BalancingRecords()).leaders["default"].worker.partition("/")[0]
 
 
 @pytest.mark.deep

@@ -136,11 +136,11 @@ class BalancingAdministration:
             power: PowerLedger = replica.power
         with self._records.lock:
             found = self._records.last_round(replica.scope)
-            turn = self._records.turns.get(replica.scope)
+            lead = self._records.leaders.get(replica.scope)
         return BalancingStatus(
             **msgspec.structs.asdict(mode),
             balance=balance.label if balance else None,
-            worker=turn.worker.partition("/")[0] if turn else None,
+            worker=lead.worker.partition("/")[0] if lead else None,
             last_round=found,
             under_way=list(ledger.under_way.values()),
             waiting=ledger.setbacks,

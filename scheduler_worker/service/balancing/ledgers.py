@@ -40,8 +40,8 @@ from scheduler_worker.model.ledgers import (
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import ClusterLock, Guard, Put, Store, Transaction
 from scheduler_worker.service.state import records
+from scheduler_worker.service.state.leadership import Leadership, LeadershipRecords
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet, RecordKind
-from scheduler_worker.service.state.turns import Turn, TurnRecords
 from scheduler_worker.service.state.writing import WritePlan, Writer
 
 LOG = logging.getLogger(__name__)
@@ -70,12 +70,12 @@ class Ledgers:
         cluster: str,
         form: type[AnyLedger],
         change: Change[AnyLedger],
-        told: Mapping[str, Progress] = {},
+        answers: Mapping[str, Progress] = {},
     ) -> tuple[AnyLedger, AnyLedger]:
         """Put the next ledger of a cluster in force; returns the one before, and it.
 
         The write of migrations counts only under the policy and the mode on which ``change`` was
-        made. ``told`` is what was heard of actions, by their ids, for the report of those that end.
+        made. ``answers`` are what was heard of actions, by their ids, for the report of those that end.
 
         Raises:
             Conflict: others changed it during each of several attempts.
@@ -98,7 +98,7 @@ class Ledgers:
         for asked in before.actions:
             if after.find(asked.id) is None:
                 setback = after.setbacks.get(asked.subject)
-                self._report_end(cluster, asked, setback, told.get(asked.id))
+                self._report_end(cluster, asked, setback, answers.get(asked.id))
         return before, after
 
     def change_power_alone(
@@ -224,13 +224,13 @@ _ROUND = "r:"
 _KEEP_S = 86_400.0
 
 
-class BalancingRecords(TurnRecords[Turn]):
+class BalancingRecords(LeadershipRecords[Leadership]):
     """A replica of the turns and the last rounds."""
 
     def __init__(self) -> None:
         self._rounds = RecordKind(_ROUND, bytes)
         """Decoded on demand: most workers need none of them."""
-        super().__init__(SCOPE, Turn, self._rounds)
+        super().__init__(SCOPE, Leadership, self._rounds)
 
     def last_round(self, cluster: str) -> Round | None:
         """The last round of a cluster; None: there was none within a day."""

@@ -1,9 +1,9 @@
 """The feeder: keeps the hosts of the shared state as a source of hosts has them.
 
-Of several workers one feeds, which has the feed's *turn* (``service/state/turns.py``); it renews
-that at each round, and when it has missed a few another worker goes on from the hosts' records and
-the places in the source that are stored with the turn. The outline and each part of the source are
-read by threads of their own, so that one that hangs delays no other, and not the turn.
+Of several workers the leader feeds (``service/state/leadership.py``); it renews its leadership at
+each round, and when it has missed a few another worker goes on from the hosts' records and the
+places in the source that are stored with it. The outline and each part of the source are read by
+threads of their own, so that one that hangs delays no other, and not the leadership.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from scheduler_worker.service.feed.records import FeedRecords, FeedState, PartPr
 from scheduler_worker.service.feed.services import watched
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.inventory.inventory import Inventory
+from scheduler_worker.service.state.leadership import Leadership, lapse_s
 from scheduler_worker.service.state.looks import LookRecords
 from scheduler_worker.service.state.replica import Fleet
-from scheduler_worker.service.state.turns import Turn, lapse_s
 from scheduler_worker.unique import unique_hex
 
 LOG = logging.getLogger(__name__)
@@ -51,11 +51,11 @@ _STOP_S = 5.0
 _OUTLINE = "@outline"
 """Beside the ids of parts."""
 _NOBODY = ""
-"""The worker of a turn that was given up."""
+"""The worker of a leadership that was given up."""
 
 
 class Feeder(Periodic):
-    """Feeds, if it is this worker's turn; ``name`` identifies it."""
+    """Feeds, if this worker leads; ``name`` identifies it."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Feeder(Periodic):
             settings=settings,
             observer=self._observer,
             providers=providers,
-            has_turn=self.has_turn,
+            is_leader=self.is_leader,
             now_s=self._now_s,
             keep=self._keep,
         )
@@ -116,14 +116,14 @@ class Feeder(Periodic):
     def look(self) -> None:
         """Look at everything that may have changed, now; what was found is stored on return.
 
-        Called while this worker has the turn. What cannot be read is left out.
+        Called while this worker leads. What cannot be read is left out.
 
         Raises Conflict, StateUnavailable.
         """
         with contextlib.suppress(SourceUnavailable):
             found = self._outline_now()
             with self._guard:
-                if self.has_turn():
+                if self.is_leader():
                     self._take_outline(found, self._clock.monotonic_s())
         with self._guard:
             parts = [each for each in self._parts.values() if not each.progress.problem]
@@ -181,12 +181,12 @@ class Feeder(Periodic):
         ]
 
     def stop(self) -> None:
-        """End the rounds, and give the turn to another worker."""
-        had_turn = self.has_turn()
+        """End the rounds, and give the lead to another worker."""
+        was_leader = self.is_leader()
         super().stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
         wait(self._running.values(), timeout=_STOP_S)
-        if had_turn:
+        if was_leader:
             try:
                 self._write(worker=_NOBODY)
             except StateUnavailable:
@@ -196,13 +196,13 @@ class Feeder(Periodic):
     # Rounds
 
     def run_due(self) -> float:
-        """Feed, if it is this worker's turn; returns the seconds until it is to be called again."""
+        """Feed, if this worker leads; returns the seconds until it is to be called again."""
         now_s, interval_s = self._clock.monotonic_s(), self._settings.interval_s
         if now_s < self._looked_at_s + _SHORTEST_S:
             return self._looked_at_s + _SHORTEST_S - now_s
         try:
             with self._guard:
-                wait_s = self._take_turn()
+                wait_s = self._take_lead()
                 if wait_s > 0:
                     return min(wait_s, interval_s)
                 self._looked_at_s = now_s
@@ -328,30 +328,30 @@ class Feeder(Periodic):
         if gone:
             remove(self._deps.inventory, gone)
 
-    # The turn
+    # Leadership
 
-    def _take_turn(self) -> float:
-        """Renew the turn or take it; returns the seconds until it may be taken, 0 if it is ours."""
+    def _take_lead(self) -> float:
+        """Renew the lead or take it; returns the seconds until it may be taken, 0 if it is ours."""
         began_s = self._clock.monotonic_s()
         with self.records.lock:
             now_s = self._refresh()
             before = self.records.state
             is_ours = before is not None and before.worker == self._name
             if before is not None and not is_ours and before.worker != _NOBODY:
-                turn = Turn(before.worker, before.at_s)
-                wait_s = turn.due_in_s(self._name, now_s, self._settings.interval_s)
+                lead = Leadership(before.worker, before.at_s)
+                wait_s = lead.due_in_s(self._name, now_s, self._settings.interval_s)
                 if wait_s > 0:
                     self._warn_of_lapse(before.worker)
-                    self._lose_turn()
+                    self._lose_lead()
                     return wait_s
             if is_ours and began_s >= self._held_until_s:
                 self._warn_of_lapse("nobody")
             if not is_ours:
-                self._lose_turn()
+                self._lose_lead()
             is_known = before is not None and now_s - before.at_s <= self._settings.silent_after_s
             is_complete = is_known and before is not None and before.is_complete
             if not self._write(is_complete=is_complete):
-                self._lose_turn()
+                self._lose_lead()
                 return self._settings.interval_s
         if not is_ours:
             LOG.info("This worker feeds now; it was %s", before.worker if before else "nobody")
@@ -359,7 +359,7 @@ class Feeder(Periodic):
         return 0.0
 
     def _write(self, *, worker: str | None = None, is_complete: bool | None = None) -> bool:
-        """Write the turn with the parts' progress; False if another worker was first."""
+        """Write the leadership with the parts' progress; False if another worker was first."""
         with self.records.lock:
             before = self.records.state
             parts = {key: each.progress for key, each in self._parts.items()}
@@ -377,7 +377,7 @@ class Feeder(Periodic):
             return self.records.write(self._deps.fleet.store, state)
 
     def _warn_of_lapse(self, successor: str) -> None:
-        """Say that the turn was lost, if it was, and what may be done."""
+        """Say that the lead was lost, if it was, and what may be done."""
         if self._held_until_s == float("-inf"):
             return
         parts = [each.progress for each in self._parts.values()]
@@ -393,18 +393,18 @@ class Feeder(Periodic):
     def _keep(self) -> None:
         with self.records.lock:
             began_s = self._clock.monotonic_s()
-            if self.has_turn() and self._write():
+            if self.is_leader() and self._write():
                 self._held_until_s = began_s + lapse_s(self._settings.interval_s)
 
-    def _lose_turn(self) -> None:
+    def _lose_lead(self) -> None:
         """Forget what was read: another worker goes on with it."""
         self._held_until_s = float("-inf")
         self._outline_due_s = float("-inf")
         self._outline, self._found, self._problem = None, None, ""
         self._parts = {}
 
-    def has_turn(self) -> bool:
-        """Whether this worker feeds now: its turn has not lapsed, by its own clock."""
+    def is_leader(self) -> bool:
+        """Whether this worker feeds now: its lead has not lapsed, by its own clock."""
         return self._clock.monotonic_s() < self._held_until_s and not self.is_stopping
 
     def _refresh(self) -> float:
@@ -454,7 +454,7 @@ class Looker(Periodic):
 
     def run_due(self) -> float:
         """Look, if that is asked for here; returns the seconds until the next call."""
-        if not self._feeder.has_turn():
+        if not self._feeder.is_leader():
             return _STEP_S
         try:
             if not self.look_if_asked():
@@ -477,7 +477,7 @@ class Looker(Periodic):
         began_s = self._clock.monotonic_s()
         self._feeder.look()
         self._look_at_placement(queries)
-        if self._feeder.has_turn():  # else another worker begins one anew
+        if self._feeder.is_leader():  # else another worker begins one anew
             self._records.finish(self._store, number)
             self._observer.time(events.LOOK_TIME, self._clock.monotonic_s() - began_s)
         return True

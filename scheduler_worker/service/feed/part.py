@@ -105,7 +105,7 @@ class FeedDependencies(NamedTuple):
     settings: FeedSettings
     observer: Observer
     providers: ProviderSource | None
-    has_turn: Callable[[], bool]
+    is_leader: Callable[[], bool]
     """Whether this worker still is the one that feeds."""
     now_s: Callable[[], float]
     """The store's clock."""
@@ -113,7 +113,7 @@ class FeedDependencies(NamedTuple):
     """Stores the progress of all parts, if this worker still feeds. Raises StateUnavailable."""
 
 
-class _TurnLostError(SchedulerWorkerError):
+class _LeadLostError(SchedulerWorkerError):
     """Raised when another worker feeds now."""
 
 
@@ -162,7 +162,7 @@ class PartFeed:
                 self._unreadable(str(error))
             else:
                 self._succeeded()
-        except _TurnLostError:
+        except _LeadLostError:
             LOG.debug("Another worker feeds %s", self.part.name)
         except (StateUnavailable, Conflict) as error:
             LOG.warning("Hosts of %s were not stored; they will be: %s", self.part.name, error)
@@ -273,7 +273,7 @@ class PartFeed:
         settled = {each.uuid: each.host for each in found.instances if each.is_settled}
         if settled:
             self._known_hosts.refresh()
-            self._check_turn()
+            self._check_lead()
             end_unexpected(self._deps, settled, before_s=began_s - _ASKED_S)
 
     def _read_pending(self) -> None:
@@ -281,7 +281,7 @@ class PartFeed:
         if hosts:
             self._known_hosts.refresh()
         for number, chunk in enumerate(_chunks(hosts)):
-            self._check_turn()
+            self._check_lead()
             readings = self._deps.source.read(self.part.id, chunk)
             self._observe("hosts", len(readings))
             fed = self._fed()
@@ -327,7 +327,7 @@ class PartFeed:
         present = {each.uuid for each in census.nodes if each.host and self._owns(each.host)}
         gone = [each for uuid, each in self._fed().items() if uuid not in present]
         if gone:
-            self._check_turn()
+            self._check_lead()
             remove(self._deps.inventory, gone)
 
     # Storing
@@ -336,7 +336,7 @@ class PartFeed:
         """Store reports; one that is refused is named, and does not keep back the others."""
         if not reports:
             return
-        self._check_turn()
+        self._check_lead()
         try:
             self._deps.inventory.update_hosts(reports)
         except RequestError as error:
@@ -349,9 +349,9 @@ class PartFeed:
         else:
             self._deps.observer.count(events.FEED_REPORTS, self.part.name, by=len(reports))
 
-    def _check_turn(self) -> None:
-        if not self._deps.has_turn():
-            raise _TurnLostError
+    def _check_lead(self) -> None:
+        if not self._deps.is_leader():
+            raise _LeadLostError
 
     # Results
 

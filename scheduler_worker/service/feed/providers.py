@@ -84,7 +84,7 @@ class ProviderFeed(Periodic):
         clock: Clock,
         *,
         settings: ProviderSettings,
-        has_turn: Callable[[], bool],
+        is_leader: Callable[[], bool],
         verifying: Providers | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -101,7 +101,7 @@ class ProviderFeed(Periodic):
         """Implements ``ProviderTrees``."""
         self._clock = clock
         self._settings = settings
-        self._has_turn = has_turn
+        self._is_leader = is_leader
         self.sharing = SharingProviders(self._reader, clock, interval_s=settings.list_interval_s)
         """What is shared between trees, in every worker."""
         self._books = ProviderBooks()
@@ -144,7 +144,7 @@ class ProviderFeed(Periodic):
         instances have left a short while ago. Raises BackendError, Conflict, RequestError.
         """
         with self._running:
-            if self._has_turn() and self.is_begun:
+            if self._is_leader() and self.is_begun:
                 self._look(queries)
 
     def run_due(self) -> float:
@@ -162,7 +162,7 @@ class ProviderFeed(Periodic):
 
     def _read_what_is_due(self) -> None:
         with self._running:
-            if self._has_turn():
+            if self._is_leader():
                 self._read_all()
             elif self.is_begun:
                 self.is_begun, self._shown = False, {}

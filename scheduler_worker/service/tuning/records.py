@@ -14,15 +14,15 @@ from typing import NamedTuple, Self, TypeVar
 import msgspec
 
 from scheduler_worker.ports import Guard, Put, Store, Transaction
+from scheduler_worker.service.state.leadership import Leadership, LeadershipRecords
 from scheduler_worker.service.state.replica import RecordKind, Replica
-from scheduler_worker.service.state.turns import Turn, TurnRecords
 from scheduler_worker.tuning.samples import Entity, EvaluatorState, HeldChange, Windows
 
 SCOPE = "@tuning"
 _POLICY = "t:"
 
 
-class TuningTurn(Turn, frozen=True):
+class TuningLeadership(Leadership, frozen=True):
     """The right to tune a cluster, which is good for one cycle."""
 
     worker: str = msgspec.field(name="tuner")
@@ -38,13 +38,13 @@ class TuningTurn(Turn, frozen=True):
 _encode = msgspec.json.Encoder().encode
 
 
-class TuningRecords(TurnRecords[TuningTurn]):
+class TuningRecords(LeadershipRecords[TuningLeadership]):
     """A replica of the records."""
 
     def __init__(self) -> None:
         self.texts = RecordKind(_POLICY, msgspec.json.Decoder(str).decode)
         """Policies set by RPC, by name."""
-        super().__init__(SCOPE, TuningTurn, self.texts)
+        super().__init__(SCOPE, TuningLeadership, self.texts)
 
     def policy_version(self, name: str) -> int:
         """The version of the record of a policy; ``ABSENT`` if none was set."""

@@ -14,7 +14,11 @@ from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.listing import hosts_of, record_of
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.tuning.policies import TuningPolicies
-from scheduler_worker.service.tuning.records import StoredHostStates, TunedHostState, TuningTurn
+from scheduler_worker.service.tuning.records import (
+    StoredHostStates,
+    TunedHostState,
+    TuningLeadership,
+)
 
 
 class TunedHost(NamedTuple):
@@ -22,7 +26,7 @@ class TunedHost(NamedTuple):
 
     record: HostRecord
     state: TunedHostState
-    turn: TuningTurn | None
+    lead: TuningLeadership | None
     """The last cycle of its cluster; None: there was none within a day."""
 
 
@@ -69,8 +73,10 @@ class TunedHosts:
         )
         # Only here, where the locks of the clusters are no longer held.
         states = ((each, known[each.cluster].get(each.uuid)) for each in found)
-        turns = self._policies.records.turns
-        hosts = [TunedHost(each, state, turns.get(each.cluster)) for each, state in states if state]
+        leaders = self._policies.records.leaders
+        hosts = [
+            TunedHost(each, state, leaders.get(each.cluster)) for each, state in states if state
+        ]
         return hosts, following
 
     def outputs_of_rules(self, cluster: str) -> dict[str, str]:

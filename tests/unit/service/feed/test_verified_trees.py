@@ -156,9 +156,9 @@ def test_the_worker_that_feeds_does_not_write_back_what_it_knew_before(reading):
 
 
 def test_a_turn_begins_with_what_the_records_have(reading):
-    reading.has_turn = False
+    reading.is_leader = False
     reading.run(2)
-    reading.has_turn = True
+    reading.is_leader = True
     reading.placement.allocate("b", "i1", 1)
     reading.placement.read.clear()
     versions = reading.versions()
