@@ -16,7 +16,7 @@ import yaml
 
 from scheduler_worker.errors import ConfigError
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.service.tuning.inputs import sample_of
+from scheduler_worker.service.tuning.statistics import sample_of
 from scheduler_worker.tuning.samples import Sample, Value
 
 HOST = "host"

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
+from scheduler_worker.tuning.averages import MovingAverages, Windows
 from scheduler_worker.tuning.evaluate import Cycle, evaluate
 from scheduler_worker.tuning.program import Program
 from scheduler_worker.tuning.samples import (
     HOST,
     Entity,
     EvaluatorState,
-    MovingAverages,
     Sample,
     Value,
-    Windows,
     entity_groups,
 )
 from scheduler_worker.tuning.tuning_policy import Scope

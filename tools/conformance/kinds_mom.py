@@ -11,16 +11,10 @@ import msgspec
 
 from conformance.reading import Malformed
 from scheduler_worker.tuning import loader
+from scheduler_worker.tuning.averages import MovingAverages, Windows
 from scheduler_worker.tuning.evaluate import Cycle, ElapsedOptions, evaluate
 from scheduler_worker.tuning.program import Program
-from scheduler_worker.tuning.samples import (
-    Entity,
-    EvaluatorState,
-    MovingAverages,
-    Sample,
-    Windows,
-    entity_groups,
-)
+from scheduler_worker.tuning.samples import Entity, EvaluatorState, Sample, entity_groups
 from scheduler_worker.tuning.yaml_subset import Source
 
 STOCK = Path(__file__).resolve().parents[2] / "etc" / "scheduler_worker" / "tuning"

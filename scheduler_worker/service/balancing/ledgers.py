@@ -75,7 +75,7 @@ class Ledgers:
         """Put the next ledger of a cluster in force; returns the one before, and it.
 
         The write of migrations counts only under the policy and the mode on which ``change`` was
-        made. ``answers`` are what was heard of actions, by their ids, for the report of those that end.
+        made. ``answers`` were given about actions, by their ids; the report of their ends has them.
 
         Raises:
             Conflict: others changed it during each of several attempts.

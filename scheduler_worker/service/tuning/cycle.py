@@ -30,9 +30,10 @@ from scheduler_worker.service.tuning.records import (
     evaluator_state,
     set_by_of,
 )
+from scheduler_worker.tuning.averages import MovingAverages
 from scheduler_worker.tuning.evaluate import Cycle, Diagnostic, ElapsedOptions, evaluate
 from scheduler_worker.tuning.program import Program
-from scheduler_worker.tuning.samples import Entity, MovingAverages, Sample, Value, entity_groups
+from scheduler_worker.tuning.samples import Entity, Sample, Value, entity_groups
 
 LOG = logging.getLogger(__name__)
 

@@ -16,7 +16,8 @@ import msgspec
 from scheduler_worker.ports import Guard, Put, Store, Transaction
 from scheduler_worker.service.state.leadership import Leadership, LeadershipRecords
 from scheduler_worker.service.state.replica import RecordKind, Replica
-from scheduler_worker.tuning.samples import Entity, EvaluatorState, HeldChange, Windows
+from scheduler_worker.tuning.averages import Windows
+from scheduler_worker.tuning.samples import Entity, EvaluatorState, HeldChange
 
 SCOPE = "@tuning"
 _POLICY = "t:"

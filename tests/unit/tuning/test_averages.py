@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from scheduler_worker.tuning.samples import Entity, MovingAverages, Sample
+from scheduler_worker.tuning.averages import MovingAverages
+from scheduler_worker.tuning.samples import Entity, Sample
 from tests.support.tuning import load
 
 HOST, VM = Entity("Host", "h"), Entity("VM", "v")

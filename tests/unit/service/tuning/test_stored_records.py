@@ -6,7 +6,8 @@ import msgspec
 
 from scheduler_worker.ports import Put, Seen, Transaction
 from scheduler_worker.service.tuning.records import EntityState, SetBy
-from scheduler_worker.tuning.samples import Entity, HeldChange, Windows
+from scheduler_worker.tuning.averages import Windows
+from scheduler_worker.tuning.samples import Entity, HeldChange
 from tests.support.tuners import Scenario
 
 STORED_AT_S = 1_700_000_030.0

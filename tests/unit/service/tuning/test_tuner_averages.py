@@ -1,6 +1,6 @@
 """A tuner and a dry run compute the same outputs from the averages of the same reports."""
 
-from scheduler_worker.service.tuning.inputs import sample_of
+from scheduler_worker.service.tuning.statistics import sample_of
 from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.dry_run import dry_run
 from scheduler_worker.tuning.yaml_subset import Source
