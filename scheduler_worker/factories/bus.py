@@ -59,14 +59,13 @@ def build_balancer(
 ) -> Balancer:
     """The balancer with its targets, ``nova`` for migrations if that is given; not started."""
     found = settings.balancing
-    agent = AgentTarget(publisher, found.agent_topic)
     return Balancer(
         fleet,
         pipelines,
-        agent if nova is None else nova_target(nova),
+        AgentTarget(publisher, found.agent_topic) if nova is None else nova_target(nova),
         clock,
         lock=lock,
-        power_target=agent,
+        power_target=AgentTarget(publisher, found.agent_topic),
         settings=found,
         observer=observer,
         name=settings.host,

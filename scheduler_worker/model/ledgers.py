@@ -250,7 +250,8 @@ class MigrationLedger(Ledger[AskedMigration], frozen=True, kw_only=True, omit_de
         found = self.find(migration_id)
         if found is None:
             return self
-        ended = structs.replace(self._without(found), setbacks=_less(self.setbacks, found.vm))
+        under_way, setbacks = _less(self.under_way, found.vm), _less(self.setbacks, found.vm)
+        ended = structs.replace(self, under_way=under_way, setbacks=setbacks)
         return ended._moved(found, destination or found.destination, now_s)
 
     def fail(
@@ -261,7 +262,8 @@ class MigrationLedger(Ledger[AskedMigration], frozen=True, kw_only=True, omit_de
         if found is None:
             return self
         return structs.replace(
-            self._without(found),
+            self,
+            under_way=_less(self.under_way, found.vm),
             setbacks=self._set_back(found.vm, why, now_s, limits),
             # A VM that did not move does not rest; only what was done before counts.
             moves=self.moves if found.begun_at_s is None else _less(self.moves, found.vm),
@@ -284,9 +286,6 @@ class MigrationLedger(Ledger[AskedMigration], frozen=True, kw_only=True, omit_de
 
     def _with(self, asked: AskedMigration) -> MigrationLedger:
         return structs.replace(self, under_way={**self.under_way, asked.vm: asked})
-
-    def _without(self, asked: AskedMigration) -> MigrationLedger:
-        return structs.replace(self, under_way=_less(self.under_way, asked.vm))
 
     def _moved(
         self, asked: AskedMigration, destination: str | None, now_s: float

@@ -52,16 +52,17 @@ class Token(NamedTuple):
     at: int
 
 
-class Unreadable(Exception):
-    """Raised where no token can be read; ``at`` is the offset."""
+class _Refused(Exception):
+    """Raised when the text is not an expression."""
 
-    def __init__(self, message: str, at: int) -> None:
+    def __init__(self, kind: Kind, message: str, at: int) -> None:
         super().__init__(message)
+        self.kind = kind
         self.at = at
 
 
 def tokens(text: str) -> list[Token]:
-    """Return the tokens of a text, with END as the last one. Raises Unreadable."""
+    """Return the tokens of a text, with END as the last one. Raises _Refused."""
     found: list[Token] = []
     reached = 0
     while not found or found[-1].kind != END:
@@ -73,21 +74,21 @@ def tokens(text: str) -> list[Token]:
         if kind == "sign" or word in KEYWORDS:
             kind = word
         elif kind == "number" and math.isinf(float(word)):
-            raise Unreadable("the number is too large", match.start("number"))
+            raise _Refused(Kind.SYNTAX, "the number is too large", match.start("number"))
         found.append(Token(kind, word, match.end() - len(word)))
         reached = match.end()
     return found
 
 
-def _unreadable(text: str, reached: int) -> Unreadable:
+def _unreadable(text: str, reached: int) -> _Refused:
     at = reached + len(text[reached:]) - len(text[reached:].lstrip(" \t\r\n"))
     letter = text[at]
     if number := _NUMBER_LIKE.match(text, at):
-        return Unreadable(f"{number[0][:20]!r} is not a decimal number", at)
+        return _Refused(Kind.SYNTAX, f"{number[0][:20]!r} is not a decimal number", at)
     if letter in "'\"":
-        return Unreadable("a text must end on its line and have no backslash in it", at)
+        return _Refused(Kind.SYNTAX, "a text must end on its line and have no backslash in it", at)
     hint = {"&": "; use and", "|": "; use or", "!": "; use not", "=": "; compare with =="}
-    return Unreadable(f"unexpected {letter!r}{hint.get(letter, '')}", at)
+    return _Refused(Kind.SYNTAX, f"unexpected {letter!r}{hint.get(letter, '')}", at)
 
 
 UNKNOWN = "unknown.unknown"
@@ -151,25 +152,13 @@ def parse(scalar: Scalar, path: str, issues: Issues) -> Expr:
     return Expr(scalar, path, steps)
 
 
-class _Refused(Exception):
-    """Raised when the text is not an expression."""
-
-    def __init__(self, kind: Kind, message: str, at: int) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.at = at
-
-
 class _Parser:
     """A precedence-climbing parser; each method reads the rule it names and returns its step."""
 
     def __init__(self, text: str) -> None:
         if len(text) > MAX_LENGTH:
             raise _Refused(Kind.LIMIT, f"is longer than {MAX_LENGTH} characters", 0)
-        try:
-            self._tokens = tokens(text)
-        except Unreadable as error:
-            raise _Refused(Kind.SYNTAX, str(error), error.at) from None
+        self._tokens = tokens(text)
         nodes = [token for token in self._tokens if token.kind not in _BETWEEN]
         if len(nodes) > MAX_NODES:
             message = f"has more than {MAX_NODES} operations and values"

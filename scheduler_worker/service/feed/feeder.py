@@ -30,8 +30,15 @@ from scheduler_worker.errors import (
 from scheduler_worker.model.feed import Outline
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, HostSource, ProviderSource, Store
-from scheduler_worker.service.feed.part import ClusterNames, FeedDependencies, PartFeed, remove
-from scheduler_worker.service.feed.records import FeedRecords, FeedState, PartProgress
+from scheduler_worker.service.feed.part import (
+    ClusterNames,
+    FeedDependencies,
+    FeedRecords,
+    FeedState,
+    PartFeed,
+    PartProgress,
+    remove,
+)
 from scheduler_worker.service.feed.services import watched
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.inventory.inventory import Inventory

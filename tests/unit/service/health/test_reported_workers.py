@@ -18,7 +18,7 @@ from scheduler_worker.model.worker_reports import (
     WorkerReport,
 )
 from scheduler_worker.ports import Put, Seen, Transaction
-from scheduler_worker.service.health.reported import SILENT_S, Reported, ReportedWorkers
+from scheduler_worker.service.health.rules import SILENT_S, Reported, ReportedWorkers
 from scheduler_worker.service.state import presence
 from scheduler_worker.service.state.presence import LASTS_S, Presence
 from tests.support.services import World
