@@ -25,7 +25,6 @@ from scheduler_worker.model.worker_reports import (
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Put, Seen, Transaction
 from scheduler_worker.service.state import presence
-from scheduler_worker.service.state.presence import Presence
 from tests.support.consoles import READER, take_picture
 from tests.support.services import request
 
@@ -45,7 +44,7 @@ def add(api: Any, name: str, facts: dict[str, Any] | None = None, **report: Any)
     ours = api.worker.facts
     plain = {"name": name, "version": ours.version, "topic": ours.topic}
     known = WorkerFacts(**plain | (facts or {}))
-    Presence(api.worker.state, known, Observer(), lambda: made).renew()
+    presence.Presence(api.worker.state, known, Observer(), lambda: made).renew()
 
 
 @pytest.fixture

@@ -111,7 +111,8 @@ class ClusterTuning:
         records = self._records()
         self.refresh()
         states = dict(self._states.hosts)
-        alive = (each for each in records if not self._is_silent(each, lead.at_s))
+        silent_after_s = settings.silent_after_s
+        alive = (each for each in records if not is_silent(each, lead.at_s, silent_after_s))
         inputs = cluster_inputs(alive, states, self._averages(program), parameters)
         before, set_before = evaluator_state(states.values()), set_by_of(states.values())
         options = ElapsedOptions(max_elapsed_s=_MAX_INTERVALS * settings.interval_s)
@@ -143,9 +144,6 @@ class ClusterTuning:
         replica.catch_up(fleet.store, clock, clock.monotonic_s())
         with replica.lock:
             return list(replica.table.records)
-
-    def _is_silent(self, record: HostRecord, now_s: float) -> bool:
-        return is_silent(record, now_s, self._deps.settings.silent_after_s)
 
     # Agents
 

@@ -27,7 +27,6 @@ from scheduler_worker.operations.workers import (
 )
 from scheduler_worker.ports import Put, Transaction
 from scheduler_worker.service.state import presence
-from scheduler_worker.service.state.presence import Presence
 from tests.support.edges import OneWorker
 from tests.support.rest import Rest
 from tests.support.services import World
@@ -78,7 +77,7 @@ def add(rest: Rest, name: str, facts: dict[str, Any] | None = None, **report: An
     """A worker that reports this once."""
     known = WorkerFacts(**{"name": name, "version": "1", "topic": "t"} | (facts or {}))
     made = WorkerReport(**report)
-    Presence(rest.world.state, known, rest.world.observed, lambda: made).renew()
+    presence.Presence(rest.world.state, known, rest.world.observed, lambda: made).renew()
 
 
 def durations(*found_s: float) -> Spread:
@@ -118,8 +117,7 @@ def test_workers_are_listed_with_what_they_reported(rest):
 
 
 def test_a_worker_without_a_report_has_none(rest):
-    plain = {"name": "a", "version": "0", "topic": "t"}
-    put = Put("w:a", msgspec.json.encode(plain))
+    put = Put("w:a", b'{"name": "a", "version": "0", "topic": "t"}')
     rest.world.state.write(presence.SCOPE, [Transaction([put])])
     [found] = rest.call(list_workers).items
     assert (found.state, found.age_s, found.report) == ("no report", None, None)
