@@ -198,51 +198,44 @@ class Attachments:
         """
 
         def attach() -> Attachment:
-            return self._attach(cluster, actor, policy, parameters, expected_version, is_new=is_new)
+            now = self._store.attachment(cluster)
+            if now is None and not is_new and cluster not in self._in_force.clusters():
+                raise NotFound("cluster", cluster)
+            _check_cluster(cluster)
+            version = now.version if now else NEW
+            if expected_version not in {None, version}:
+                raise EditConflict(
+                    f"The policy of cluster {cluster}", now.changed_by if now else "", version
+                )
+            chosen = self._library.policy_called(policy or (now.policy_id if now else NOVA))
+            document, units = chosen.document, self._library.units()
+            own = parameters
+            if own is None:
+                own = now.parameters if now and now.policy_id == document.id else {}
+            self._check_known(document, own, now, units)
+            if document.id == NOVA:  # its parameters are the workers' options
+                own = {}
+            else:
+                own = self._library.for_cluster(document, own, units).parameters
+            attachment = Attachment(
+                cluster=cluster,
+                policy_id=document.id,
+                is_built_in=chosen.is_locked,
+                parameters=own,
+                version=version + 1,
+                changed_by=actor.user,
+                changed_at_s=self._clock.time_s(),
+            )
+            if now is not None and _says_the_same(now, attachment):
+                attachment = now
+            else:
+                texts = _text(now), _text(attachment)
+                audit = self._audit_log.entry(actor, "cluster.attach", cluster, *texts)
+                self._store.attach(attachment, expected_version=version, audit=audit)
+            self.settle([cluster])
+            return attachment
 
         return retried(attach, expected_version)
-
-    def _attach(
-        self,
-        cluster: str,
-        actor: Actor,
-        policy: str | None,
-        parameters: Mapping[str, str] | None,
-        expected_version: int | None,
-        *,
-        is_new: bool,
-    ) -> Attachment:
-        now = self._store.attachment(cluster)
-        if now is None and not is_new and cluster not in self._in_force.clusters():
-            raise NotFound("cluster", cluster)
-        _check_cluster(cluster)
-        version = now.version if now else NEW
-        if expected_version not in {None, version}:
-            raise EditConflict(
-                f"The policy of cluster {cluster}", now.changed_by if now else "", version
-            )
-        found = self._library.policy_called(policy or (now.policy_id if now else NOVA))
-        is_same = now is not None and now.policy_id == found.document.id
-        own = parameters if parameters is not None else (now.parameters if now and is_same else {})
-        self._check_known(found.document, own, now)
-        attachment = Attachment(
-            cluster=cluster,
-            policy_id=found.document.id,
-            is_built_in=found.is_locked,
-            parameters=self._parameters(found.document, own),
-            version=version + 1,
-            changed_by=actor.user,
-            changed_at_s=self._clock.time_s(),
-        )
-        if now is None or not _says_the_same(now, attachment):
-            audit = self._audit_log.entry(
-                actor, "cluster.attach", cluster, _text(now), _text(attachment)
-            )
-            self._store.attach(attachment, expected_version=version, audit=audit)
-        else:
-            attachment = now
-        self.settle([cluster])
-        return attachment
 
     def detach(self, cluster: str, actor: Actor) -> Attachment:
         """Return a cluster to the policy of the workers' options. Raises as :meth:`attach`."""
@@ -294,10 +287,13 @@ class Attachments:
             raise failed
 
     def _check_known(
-        self, document: ClusterPolicy, own: Mapping[str, str], now: Attachment | None
+        self,
+        document: ClusterPolicy,
+        own: Mapping[str, str],
+        now: Attachment | None,
+        units: PolicyUnits,
     ) -> None:
         """Raises Invalid for a parameter that neither the policy nor the one before knows."""
-        units = self._library.units()
         known = {*document.parameters, *(now.parameters if now else ())}
         if now is not None and now.policy_id != document.id:
             with contextlib.suppress(NotFound):
@@ -310,12 +306,6 @@ class Attachments:
             name = cut(min(unknown))
             raise Invalid(f"properties.{name}", "the parameters of nova are the workers' options")
         check_parameters(document, unknown, units)
-
-    def _parameters(self, document: ClusterPolicy, own: Mapping[str, str]) -> Mapping[str, str]:
-        """The parameters of a cluster under a policy, checked."""
-        if document.id == NOVA:  # its parameters are the workers' options
-            return {}
-        return self._library.for_cluster(document, own, self._library.units()).parameters
 
 
 def retried(change: Callable[[], Changed], expected_version: int | None) -> Changed:
