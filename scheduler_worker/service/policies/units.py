@@ -202,7 +202,10 @@ def watch(has_changed: Callable[[], bool], read_again: Callable[[], object]) -> 
 
 
 def with_external(catalogue: Catalogue, files: Iterable[PluginFile]) -> Catalogue:
-    """The catalogue with the units of files. A name that is taken stays with who has it."""
+    """The catalogue with the units of files. A name that is taken stays with who has it.
+
+    Those that cannot be used are there too, and say why.
+    """
     return Catalogue([*catalogue, *_entries(catalogue, files)])
 
 
