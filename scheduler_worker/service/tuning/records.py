@@ -13,7 +13,7 @@ from typing import NamedTuple, Self, TypeVar
 
 import msgspec
 
-from scheduler_worker.ports import Guard, Put, Store, Transaction
+from scheduler_worker.ports import Guard, Put, Seen, Store, Transaction
 from scheduler_worker.service.state.leadership import Leadership, LeadershipRecords
 from scheduler_worker.service.state.replica import RecordKind, Replica
 from scheduler_worker.tuning.averages import Windows
@@ -137,12 +137,27 @@ class HostStates(Replica):
         while chunk := dict(islice(remaining, _CHUNK)):
             with self.lock:
                 transactions = [self._transaction(*each, now_s) for each in chunk.items()]
-                self.apply_written(transactions, store.write(self.scope, transactions), now_s)
+                written = store.write(self.scope, transactions)
+                for (uuid, state), is_applied in zip(chunk.items(), written.applied, strict=True):
+                    if is_applied:
+                        self._keep(uuid, state, written.version)
+                if all(written.applied) and written.before == self.seen.version:
+                    # Nothing else was written in between, so this need not be read back.
+                    self.seen = Seen(self.seen.epoch, written.version)
 
     def _transaction(self, uuid: str, state: TunedHostState | None, now_s: float) -> Transaction:
         key = HOST_KEY + uuid
         put = Put(key, None) if state is None else Put(key, _encode(state), now_s + KEEP_S)
         return Transaction([put], [Guard(key, self.version(key))])
+
+    def _keep(self, uuid: str, state: TunedHostState | None, version: int) -> None:
+        """Know what was written as it is: to decode it would take as long as to write it."""
+        if state is None:
+            self.hosts.pop(uuid, None)
+            self.versions.pop(HOST_KEY + uuid, None)
+        else:
+            self.hosts[uuid] = state
+            self.versions[HOST_KEY + uuid] = version
 
 
 def _scope(cluster: str) -> str:
