@@ -50,9 +50,9 @@ from scheduler_worker.service.balancing.balancer import Balancer
 from scheduler_worker.service.placement.capacity import Capacity
 from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.scheduler import Scheduler
-from scheduler_worker.service.policies.external_units import watch
+from scheduler_worker.service.policies.audit import SharedAudit
 from scheduler_worker.service.policies.pipelines import Pipelines
-from scheduler_worker.service.policies.shared_audit import SharedAudit
+from scheduler_worker.service.policies.units import watch
 from scheduler_worker.service.simulation.dry_run import DryRun
 from scheduler_worker.service.state.presence import Presence
 from scheduler_worker.service.state.replica import Fleet
@@ -425,9 +425,9 @@ class Worker:
             "missing": self._last_missing(),
             "holds": {
                 "leases": leases,
-                "feed": self.feeder is not None and self.feeder.has_turn(),
-                "tuning": self.tuner.turns(),
-                "balancing": self.balancer.turns(),
+                "feed": self.feeder is not None and self.feeder.is_leader(),
+                "tuning": self.tuner.led(),
+                "balancing": self.balancer.led(),
             },
             "bus": self._server.describe(),
             "clusters": clusters,

@@ -29,8 +29,8 @@ from scheduler_worker.service.simulation.deciding import (
     alterations,
     decided,
     planned,
+    summarized,
 )
-from scheduler_worker.service.simulation.summary import summarized
 from scheduler_worker.service.state.replica import Fleet
 
 Item = TypeVar("Item")

@@ -28,11 +28,11 @@ from scheduler_worker.operations.workers import POLICY_STORE, STATE
 from scheduler_worker.policy_store import PolicyStore
 from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.catalogue import Catalogue
-from scheduler_worker.service.policies.external_units import watch
+from scheduler_worker.service.policies.audit import SharedAudit
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.reconciler import Reconciler
-from scheduler_worker.service.policies.shared_audit import SharedEntries
 from scheduler_worker.service.policies.trust import Trust
+from scheduler_worker.service.policies.units import watch
 
 if TYPE_CHECKING:
     from scheduler_worker.api.keystone import KeystoneTokens
@@ -100,7 +100,7 @@ class ApiProcess:
             trust,
             Hook(self._register_units),
             watch(self._units_changed, self._register_units),
-            self._build_reconciler(),
+            self._build_reconciler(clock),
             Hook(stop=self._rehearsals.stop),
             Hook(server.start, lambda: server.stop(self._stop_timeout_s)),
             self.monitor,
@@ -109,12 +109,12 @@ class ApiProcess:
     def _build_monitor(self) -> ApiMonitor:
         return ApiMonitor(self._needed, failure=self.failure, settings=self._settings.monitoring)
 
-    def _build_reconciler(self) -> Reconciler:
+    def _build_reconciler(self, clock: Clock) -> Reconciler:
         return Reconciler(
             self.administration,
             report=LOG.warning,
             audit_retention_days=self._settings.policy_store.audit_retention_days,
-            shared_entries=SharedEntries(self._fleet.store),
+            shared_entries=SharedAudit(self._fleet.store, clock),
         )
 
     def _store_problem(self) -> str | None:

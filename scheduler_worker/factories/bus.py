@@ -14,7 +14,7 @@ from scheduler_worker.ports import Clock, ClusterLock, Publisher
 from scheduler_worker.rpc.settings import RpcSettings
 from scheduler_worker.rpc.transport import Bus
 from scheduler_worker.service.balancing.administration import BalancingAdministration
-from scheduler_worker.service.balancing.agent import AgentTarget, PowerAgent
+from scheduler_worker.service.balancing.agent import AgentTarget
 from scheduler_worker.service.balancing.balancer import Balancer
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.state.replica import Fleet
@@ -65,7 +65,7 @@ def build_balancer(
         AgentTarget(publisher, found.agent_topic) if nova is None else nova_target(nova),
         clock,
         lock=lock,
-        power_target=PowerAgent(publisher, found.agent_topic),
+        power_target=AgentTarget(publisher, found.agent_topic),
         settings=found,
         observer=observer,
         name=settings.host,

@@ -13,8 +13,7 @@ from scheduler_worker.extras import needing_extra
 from scheduler_worker.observer import Observer
 from scheduler_worker.placement import NoReader, ProviderReader
 from scheduler_worker.ports import Clock, MigrationTarget
-from scheduler_worker.service.feed.feeder import Feeder
-from scheduler_worker.service.feed.look import Looker
+from scheduler_worker.service.feed.feeder import Feeder, Looker
 from scheduler_worker.service.feed.providers import ProviderFeed
 from scheduler_worker.service.feed.services import LONGEST_S, ServiceCheck
 from scheduler_worker.service.inventory.inventory import Inventory
@@ -147,7 +146,7 @@ def build_feed(
             inventory.update_hosts,
             clock,
             settings=nova.providers,
-            has_turn=lambda: feeder.has_turn(),  # noqa: PLW0108 - there is none yet
+            is_leader=lambda: feeder.is_leader(),  # noqa: PLW0108 - there is none yet
             verifying=verifying,
             observer=observer,
         )

@@ -8,7 +8,7 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.operations.services import OneWorker, UseCases
 from scheduler_worker.service.balancing.administration import BalancingAdministration
 from scheduler_worker.service.decisions.kept import KeptDecisions
-from scheduler_worker.service.health.reported import ReportedWorkers
+from scheduler_worker.service.health.rules import ReportedWorkers
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.placement.capacity import Capacity
 from scheduler_worker.service.placement.scheduler import Scheduler

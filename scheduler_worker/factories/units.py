@@ -15,10 +15,9 @@ from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.external.units import Plugins
 from scheduler_worker.scheduling.filters.compute import TrustSource
 from scheduler_worker.scheduling.options import Options
-from scheduler_worker.service.policies.external_units import with_external
+from scheduler_worker.service.policies import units
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.trust import Trust
-from scheduler_worker.service.policies.units import Registered, load_units, why_not_loaded
 from scheduler_worker.service.state.replica import Fleet
 
 LOG = logging.getLogger(__name__)
@@ -54,8 +53,8 @@ def build_cages(settings: Settings, observer: Observer | None = None) -> Cages |
 
 def compile_pipelines(
     options: Options,
-    filters: Registered,
-    weighers: Registered,
+    filters: units.Registered,
+    weighers: units.Registered,
     trust: Trust | None = None,
     cages: Cages | None = None,
 ) -> Pipelines:
@@ -66,21 +65,21 @@ def compile_pipelines(
 
     Raises ConfigError, or ClusterPolicyError for the policy that the options describe.
     """
-    catalogue, nova = load_units(options, filters, weighers, *map(registered, POLICY_UNITS))
+    catalogue, nova = units.load_units(options, filters, weighers, *map(registered, POLICY_UNITS))
     collaborators: dict[type, Any] = {TrustSource: trust} if trust else {}
     if cages is not None:
-        catalogue = with_external(catalogue, cages.refresh())
+        catalogue = units.with_external(catalogue, cages.refresh())
         collaborators[Plugins] = cages
     return Pipelines(catalogue, nova, options, collaborators)
 
 
-def registered(group: str, report: Callable[[str], None] = LOG.error) -> Registered:
+def registered(group: str, report: Callable[[str], None] = LOG.error) -> units.Registered:
     """Load the units that installed packages register; report broken ones and leave them out."""
     found = {}
     for entry in entry_points(group=group):
         try:
             found[entry.name] = entry.load()
         except (Exception, SystemExit) as error:  # whatever a package does when it is imported
-            why = why_not_loaded(error)
+            why = units.why_not_loaded(error)
             report(f"{group} {entry.name} = {entry.value} cannot be loaded: {why}")
     return found

@@ -383,10 +383,8 @@ def is_outdated(record: HostRecord | None, fields: dict[str, Any]) -> bool:
     if record is None or updated_at is None:
         return False
     source = source_of(fields)
-    if source == COMPUTE:
-        latest = record.updated_at
-    else:
-        latest = record.sources.get(source, SourceRecord()).updated_at
+    of_source = record if source == COMPUTE else record.sources.get(source, SourceRecord())
+    latest = of_source.updated_at
     return latest is not None and bool(updated_at < latest)
 
 
@@ -399,11 +397,8 @@ def compute_reported_at_s(record: HostRecord) -> float:
 
     Records of a release that knew no sources have :attr:`HostRecord.reported_at_s` alone.
     """
-    return (
-        record.reported_at_s
-        if record.compute_reported_at_s is None
-        else record.compute_reported_at_s
-    )
+    own_s = record.compute_reported_at_s
+    return record.reported_at_s if own_s is None else own_s
 
 
 def is_watched(record: HostRecord) -> bool:

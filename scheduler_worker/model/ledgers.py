@@ -10,8 +10,8 @@ host's reports show it: an answer alone tells nobody which hosts may take VMs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta, structs
@@ -70,6 +70,11 @@ class AskedAction(msgspec.Struct, frozen=True, kw_only=True):
     """When it counts as failed unless it goes on before."""
     begun_at_s: float | None = None
 
+    def begun(self, now_s: float, limits: MigrationLimits) -> Self:
+        """As it is once it has begun."""
+        overdue_at_s = now_s + limits.end_within_s
+        return structs.replace(self, begun_at_s=now_s, overdue_at_s=overdue_at_s)
+
 
 class AskedMigration(AskedAction, frozen=True, kw_only=True):
     """A migration that was asked for and has not ended."""
@@ -81,9 +86,33 @@ class AskedMigration(AskedAction, frozen=True, kw_only=True):
     destination: str | None = None
     """Where it goes, once it has begun."""
 
+    @property
+    def subject(self) -> str:
+        """What the setbacks of the ledger are by."""
+        return self.vm
+
+
+class AskedPower(AskedAction, frozen=True, kw_only=True):
+    """A power action that was asked for and has not ended."""
+
+    host: str
+    to: PowerState
+    is_said_done: bool = False
+    """Whether it was answered that it is done; then it waits for a report that shows it."""
+
+    @property
+    def subject(self) -> str:
+        """What the setbacks of the ledger are by."""
+        return self.host
+
+    @property
+    def closes(self) -> bool:
+        """Whether the host takes no VM any more."""
+        return self.to != "up"
+
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a migration is, as whoever carries it out says."""
+    """How far an action is, as whoever carries it out says."""
 
     state: State
     destination: str | None = None
@@ -99,35 +128,59 @@ class Setback(msgspec.Struct, frozen=True):
     waits_until_s: float
     why: str
 
-    @classmethod
-    def after(
-        cls, before: Setback | None, why: str, now_s: float, limits: MigrationLimits
-    ) -> Setback:
-        """With one more failure than before."""
-        failures = 1 + (before.failures if before else 0)
-        return cls(failures, now_s + limits.wait_s(failures), why)
 
-    def why_wait(self, now_s: float) -> str | None:
-        """Why nothing new is to be tried yet; None: it may be."""
-        if self.waits_until_s <= now_s:
+Asked = TypeVar("Asked", bound=AskedAction)
+
+
+class Ledger(msgspec.Struct, Generic[Asked], frozen=True, kw_only=True, omit_defaults=True):
+    """The actions of one kind in a cluster. Each method returns the ledger as it is afterwards."""
+
+    setbacks: Mapping[str, Setback] = {}
+    """By VM, or by host."""
+
+    @property
+    def actions(self) -> Collection[Asked]:
+        """Those that are under way."""
+        raise NotImplementedError
+
+    def find(self, action_id: str) -> Asked | None:
+        """The action under way with this id."""
+        return next((each for each in self.actions if each.id == action_id), None)
+
+    def why_wait(self, subject: str, now_s: float) -> str | None:
+        """Why nothing new is to be tried with a VM or host yet; None: it may be."""
+        setback = self.setbacks.get(subject)
+        if setback is None or setback.waits_until_s <= now_s:
             return None
-        left_s = self.waits_until_s - now_s
-        return f"failed {self.failures} times, waits for {left_s:.0f} s: {self.why}"
+        wait_s = setback.waits_until_s - now_s
+        return f"failed {setback.failures} times, waits for {wait_s:.0f} s: {setback.why}"
+
+    def _set_back(
+        self, subject: str, why: str, now_s: float, limits: MigrationLimits
+    ) -> dict[str, Setback]:
+        """The setbacks with one more failure."""
+        before = self.setbacks.get(subject)
+        failures = 1 + (before.failures if before else 0)
+        setback = Setback(failures, now_s + limits.wait_s(failures), why)
+        return {**self.setbacks, subject: setback}
+
+    def _recent(self, now_s: float, limits: MigrationLimits) -> dict[str, Setback]:
+        """The setbacks without failures that nothing came after."""
+        since_s = now_s - limits.longest_wait_s
+        return {key: each for key, each in self.setbacks.items() if each.waits_until_s > since_s}
 
 
-class MigrationLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The migrations of one cluster. Each method returns the ledger as it is afterwards."""
+class MigrationLedger(Ledger[AskedMigration], frozen=True, kw_only=True, omit_defaults=True):
+    """The migrations of one cluster."""
 
     under_way: Mapping[str, AskedMigration] = {}
-    """By VM."""
-    setbacks: Mapping[str, Setback] = {}
     """By VM."""
     moves: Mapping[str, BegunMigration] = {}
     """The last begun migration of each VM, as far back as the balance remembers."""
 
-    def find(self, migration_id: str) -> AskedMigration | None:
-        """The migration under way with this id."""
-        return next((each for each in self.under_way.values() if each.id == migration_id), None)
+    @property
+    def actions(self) -> Collection[AskedMigration]:
+        return self.under_way.values()
 
     def travellers(self, host: str) -> list[str]:
         """The VMs under way from a host, or to it as far as destinations are known."""
@@ -143,21 +196,20 @@ class MigrationLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             return "there is no host to move it to"
         if len(self.under_way) >= limits.most:
             return f"{len(self.under_way)} migrations are under way, the most at a time"
-        setback = self.setbacks.get(proposed.vm)
-        return setback.why_wait(now_s) if setback is not None else None
+        return self.why_wait(proposed.vm, now_s)
 
     def ask(
         self,
         proposed: Migration,
         *,
-        migration_id: str,
+        action_id: str,
         policy: str,
         now_s: float,
         limits: MigrationLimits,
     ) -> MigrationLedger:
         """With a migration that is being asked for, which :meth:`why_not` must permit."""
         asked = AskedMigration(
-            id=migration_id,
+            id=action_id,
             vm=proposed.vm,
             source=proposed.source,
             candidates=proposed.candidates,
@@ -187,12 +239,7 @@ class MigrationLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         found = self.find(migration_id)
         if found is None or found.begun_at_s is not None:
             return self
-        begun = structs.replace(
-            found,
-            begun_at_s=now_s,
-            destination=destination,
-            overdue_at_s=now_s + limits.end_within_s,
-        )
+        begun = structs.replace(found.begun(now_s, limits), destination=destination)
         return self._with(begun)._moved(begun, destination, now_s)
 
     def end(self, migration_id: str, destination: str | None, now_s: float) -> MigrationLedger:
@@ -203,7 +250,8 @@ class MigrationLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         found = self.find(migration_id)
         if found is None:
             return self
-        ended = structs.replace(self._without(found), setbacks=_less(self.setbacks, found.vm))
+        under_way, setbacks = _less(self.under_way, found.vm), _less(self.setbacks, found.vm)
+        ended = structs.replace(self, under_way=under_way, setbacks=setbacks)
         return ended._moved(found, destination or found.destination, now_s)
 
     def fail(
@@ -213,10 +261,10 @@ class MigrationLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         found = self.find(migration_id)
         if found is None:
             return self
-        setback = Setback.after(self.setbacks.get(found.vm), why, now_s, limits)
         return structs.replace(
-            self._without(found),
-            setbacks={**self.setbacks, found.vm: setback},
+            self,
+            under_way=_less(self.under_way, found.vm),
+            setbacks=self._set_back(found.vm, why, now_s, limits),
             # A VM that did not move does not rest; only what was done before counts.
             moves=self.moves if found.begun_at_s is None else _less(self.moves, found.vm),
         )
@@ -229,26 +277,15 @@ class MigrationLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         self, memory: BalanceMemory, now_s: float, limits: MigrationLimits
     ) -> MigrationLedger:
         """Without moves that the balance has forgotten, and failures that nothing came after."""
-        forget_before_s = now_s - limits.longest_wait_s
-        return structs.replace(
-            self,
-            moves={
-                vm: move
-                for vm, move in self.moves.items()
-                if vm in memory.moves or vm in self.under_way
-            },
-            setbacks={
-                vm: each
-                for vm, each in self.setbacks.items()
-                if each.waits_until_s > forget_before_s
-            },
-        )
+        moves = {
+            vm: move
+            for vm, move in self.moves.items()
+            if vm in memory.moves or vm in self.under_way
+        }
+        return structs.replace(self, moves=moves, setbacks=self._recent(now_s, limits))
 
     def _with(self, asked: AskedMigration) -> MigrationLedger:
         return structs.replace(self, under_way={**self.under_way, asked.vm: asked})
-
-    def _without(self, asked: AskedMigration) -> MigrationLedger:
-        return structs.replace(self, under_way=_less(self.under_way, asked.vm))
 
     def _moved(
         self, asked: AskedMigration, destination: str | None, now_s: float
@@ -262,42 +299,24 @@ def _less(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 _NOT_SHOWN = "it is said to be done, and no report shows it"
-_SILENCE = "nothing was heard of it in time"
+SILENCE = "nothing was heard of it in time"
 
 
-class AskedPower(AskedAction, frozen=True, kw_only=True):
-    """A power action that was asked for and has not ended."""
-
-    host: str
-    to: PowerState
-    is_said_done: bool = False
-    """Whether it was answered that it is done; then it waits for a report that shows it."""
-
-    @property
-    def closes(self) -> bool:
-        """Whether the host takes no VM any more."""
-        return self.to != "up"
-
-
-class PowerLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The power actions of one cluster. Each method returns the ledger as it is afterwards."""
+class PowerLedger(Ledger[AskedPower], frozen=True, kw_only=True, omit_defaults=True):
+    """The power actions of one cluster."""
 
     under_way: AskedPower | None = None
-    setbacks: Mapping[str, Setback] = {}
-    """By host: its failed actions since the last one that was done."""
 
-    def find(self, action_id: str) -> AskedPower | None:
-        """The action under way, if it has this id."""
-        asked = self.under_way
-        return asked if asked is not None and asked.id == action_id else None
+    @property
+    def actions(self) -> Collection[AskedPower]:
+        return () if self.under_way is None else (self.under_way,)
 
     def why_not(self, proposed: PowerAction, now_s: float) -> str | None:
         """Why a proposed action may not be asked for now; None: it may."""
         asked = self.under_way
         if asked is not None:
             return f"{asked.host} is being brought {phrase(asked.to)}"
-        setback = self.setbacks.get(proposed.host)
-        return setback.why_wait(now_s) if setback is not None else None
+        return self.why_wait(proposed.host, now_s)
 
     def waiting(self, now_s: float) -> set[str]:
         """The hosts that are left alone for now, since their last action failed."""
@@ -313,7 +332,6 @@ class PowerLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         limits: MigrationLimits,
     ) -> PowerLedger:
         """With an action that is being asked for, which :meth:`why_not` must permit."""
-        forget_before_s = now_s - limits.longest_wait_s
         return PowerLedger(
             under_way=AskedPower(
                 id=action_id,
@@ -324,11 +342,7 @@ class PowerLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
                 asked_at_s=now_s,
                 overdue_at_s=now_s + limits.begin_within_s,
             ),
-            setbacks={
-                host: each
-                for host, each in self.setbacks.items()
-                if each.waits_until_s > forget_before_s
-            },
+            setbacks=self._recent(now_s, limits),
         )
 
     def advance(
@@ -340,18 +354,9 @@ class PowerLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             return self
         if progress.state not in {"started", "done"}:
             return self.fail(progress.why, now_s, limits)
+        begun = asked if asked.begun_at_s is not None else asked.begun(now_s, limits)
         is_said_done = asked.is_said_done or progress.state == "done"
-        if asked.begun_at_s is not None:
-            return structs.replace(
-                self, under_way=structs.replace(asked, is_said_done=is_said_done)
-            )
-        begun = structs.replace(
-            asked,
-            begun_at_s=now_s,
-            overdue_at_s=now_s + limits.end_within_s,
-            is_said_done=is_said_done,
-        )
-        return structs.replace(self, under_way=begun)
+        return structs.replace(self, under_way=structs.replace(begun, is_said_done=is_said_done))
 
     def settle(
         self, states: Mapping[str, PowerState], now_s: float, limits: MigrationLimits
@@ -361,10 +366,9 @@ class PowerLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         if asked is None:
             return self
         if states.get(asked.host) == asked.to:
-            setbacks = {host: each for host, each in self.setbacks.items() if host != asked.host}
-            return PowerLedger(setbacks=setbacks)
+            return PowerLedger(setbacks=_less(self.setbacks, asked.host))
         if asked.overdue_at_s <= now_s:
-            return self.fail(_NOT_SHOWN if asked.is_said_done else _SILENCE, now_s, limits)
+            return self.fail(_NOT_SHOWN if asked.is_said_done else SILENCE, now_s, limits)
         return self
 
     def fail(self, why: str, now_s: float, limits: MigrationLimits) -> PowerLedger:
@@ -372,5 +376,4 @@ class PowerLedger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         asked = self.under_way
         if asked is None:
             return self
-        failed = Setback.after(self.setbacks.get(asked.host), why, now_s, limits)
-        return PowerLedger(setbacks={**self.setbacks, asked.host: failed})
+        return PowerLedger(setbacks=self._set_back(asked.host, why, now_s, limits))

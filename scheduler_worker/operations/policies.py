@@ -135,7 +135,8 @@ def list_policies(call: Call, query: PageQuery) -> Page[PolicyView]:
 @operation("GET", "/policies/{id}", home="store")
 def get_policy(call: Call, wanted: OnePolicy) -> PolicyView:
     """Show a cluster policy."""
-    return _shown(call, wanted.id)
+    administration = call.store.administration
+    return _policy(administration.library.policy(wanted.id), administration.attachments.all())
 
 
 @operation("POST", "/policies", home="store", right=Right.CREATE, status=HTTPStatus.CREATED)
@@ -148,17 +149,16 @@ def create_policy(call: Call, text: PolicyText) -> PolicyView:
 @operation("PUT", "/policies/{id}", home="store", right=Right.EDIT, has_condition=True)
 def put_policy(call: Call, text: ChangedText) -> PolicyView:
     """Replace a cluster policy; its clusters get it in the same call."""
-    now = _checked(call, text.id)
-    policy = text.document(now.version)
-    call.store.administration.put(policy, call.actor, expected_version=now.version)
-    return _shown(call, text.id)
+    known = _checked(call, text.id)
+    after = call.store.administration.put(text.document(), call.actor, known=known)
+    return _policy(after, known[1])
 
 
 @operation("DELETE", "/policies/{id}", home="store", right=Right.DELETE, has_condition=True)
 def remove_policy(call: Call, wanted: OnePolicy) -> None:
     """Remove a cluster policy that no cluster has."""
-    now = _checked(call, wanted.id)
-    call.store.administration.remove(wanted.id, call.actor, expected_version=now.version)
+    version = _checked(call, wanted.id)[0].document.version
+    call.store.administration.remove(wanted.id, call.actor, expected_version=version)
 
 
 @operation("POST", "/policies/{id}/check", home="store")
@@ -213,18 +213,14 @@ def attach_cluster(call: Call, asked: NewAttachment) -> ClusterAttachment:
     return _attachment(asked.name, made)
 
 
-def _shown(call: Call, id: str) -> PolicyView:
+def _checked(call: Call, id: str) -> tuple[StoredPolicy, Sequence[Attachment]]:
+    """The policy as it is now, which the caller may change, and its clusters. Raises Forbidden."""
     administration = call.store.administration
-    return _policy(administration.library.policy(id), administration.attachments.all())
-
-
-def _checked(call: Call, id: str) -> PolicyView:
-    """The policy as it is now, which the caller may change. Raises Forbidden."""
-    attachments = call.store.administration.attachments
-    call.allow(*(each.cluster for each in attachments.of(id)))
-    now = _shown(call, id)
-    call.check_match(now)
-    return now
+    attached = administration.attachments.of(id)
+    call.allow(*(each.cluster for each in attached))
+    stored = administration.library.policy(id)
+    call.check_match(_policy(stored, attached))
+    return stored, attached
 
 
 def _attached(call: Call, cluster: str) -> Attachment | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from scheduler_worker.model.host_records import HostRecord
     from scheduler_worker.service.tuning import tuned_hosts
-    from scheduler_worker.service.tuning.host_states import EntityState
+    from scheduler_worker.service.tuning.records import EntityState
 
 
 class TunedHostView(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ from scheduler_worker.operations.operation import (
 from scheduler_worker.redaction import redacted
 
 if TYPE_CHECKING:
-    from scheduler_worker.service.health.reported import Reported
+    from scheduler_worker.service.health.rules import Reported
 
 STATE, POLICY_STORE = "state", "policy store"
 """What an API process needs, by name."""
@@ -217,7 +217,7 @@ def _check_named(call: Call, wanted: NamedWorker) -> None:
 
 def _status(call: Call, wanted: NamedWorker) -> WorkerStatus:
     _check_named(call, wanted)
-    from scheduler_worker.service.health.reported import state_of
+    from scheduler_worker.service.health.rules import state_of
 
     facts, status = call.worker.facts, call.worker.status()
     in_hand = status["bus"]["running"] + status["bus"]["waiting"]

@@ -2,18 +2,21 @@
 
 All expressions of one scope become one list of steps with common subexpressions merged: a var that
 many rules use, or the same quotient in two files, is computed once. Constants are folded here.
+
+A condition that is a comparison, or uses ``and``, ``or``, ``not`` or ``valid``, is 1 or 0 and may
+be used as a number. A condition that is a number, such as a lone property, is only tested for
+being non-zero: whether a numeric use of its name means the number or 1 is ambiguous, and refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
 from scheduler_worker.tuning import program
-from scheduler_worker.tuning.booleans import is_boolean, numeric_uses
 from scheduler_worker.tuning.columns import OPERATIONS, Column, constant
-from scheduler_worker.tuning.expressions import Expr, Step
+from scheduler_worker.tuning.expressions import UNKNOWN, Expr, Step
 from scheduler_worker.tuning.issues import Issues, Kind, closest, hinted, quoted
 from scheduler_worker.tuning.program import (
     Limit,
@@ -38,6 +41,53 @@ from scheduler_worker.tuning.tuning_policy import (
     TuningPolicy,
 )
 from scheduler_worker.tuning.yaml_subset import Scalar
+
+_BOOLEAN_RESULTS = frozenset({"<", "<=", ">", ">=", "==", "!=", "and", "or", "not", "valid"})
+_BOOLEAN_ARGUMENTS = frozenset({"and", "or", "not", "valid"})
+"""Operations that test whether their arguments are true, or present."""
+_SELECTED_FROM = {"if": 1, "default": 0, "positive": 0}
+"""Operations whose result is one of their arguments -> the index of the first such argument.
+
+The arguments before it are tested: ``if`` has its condition first.
+"""
+
+
+def is_boolean(expr: Expr, numbers: Collection[str]) -> bool:
+    """Whether an expression is always true or false; ``numbers`` are the names that may not be."""
+    found: list[bool] = []
+    for step in expr.steps:
+        if step.op == "name":
+            found.append(step.value not in numbers)
+        elif step.op == "constant":
+            found.append(step.value in {0.0, 1.0})
+        elif step.op == "property":
+            # UNKNOWN stands for an expression with an issue, which should not cause a second one.
+            found.append(step.value == UNKNOWN)
+        elif step.op in _SELECTED_FROM:
+            found.append(all(found[each] for each in step.args[_SELECTED_FROM[step.op] :]))
+        else:
+            found.append(step.op in _BOOLEAN_RESULTS)
+    return found[-1]
+
+
+def numeric_uses(expr: Expr, *, is_numeric: bool) -> Iterator[int]:
+    """Return the steps that are names used as numbers.
+
+    ``is_numeric``: whether the value of the whole expression is used as a number.
+    """
+    numeric = [False] * len(expr.steps)
+    numeric[-1] = is_numeric
+    # From the result back to the arguments, which always come before the step that takes them.
+    for number in reversed(range(len(expr.steps))):
+        step = expr.steps[number]
+        for index, each in enumerate(step.args):
+            if step.op in _SELECTED_FROM:
+                numeric[each] = numeric[number] and index >= _SELECTED_FROM[step.op]
+            else:
+                numeric[each] = step.op not in _BOOLEAN_ARGUMENTS
+    names = (number for number, step in enumerate(expr.steps) if step.op == "name")
+    return (number for number in names if numeric[number])
+
 
 _MOST_SHOWN = 10
 """Names of a cycle that its message lists."""

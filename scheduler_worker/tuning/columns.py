@@ -147,33 +147,17 @@ def _unary(operate: Callable[[Floats], Floats]) -> Operation:
     return run
 
 
-def _binary(operate: Callable[[Floats, Floats], Floats]) -> Operation:
-    def run(step: int, left: Column, right: Column) -> Column:
-        left, right = numbers(left, step), numbers(right, step)
-        values = operate(left.values, right.values)
-        return _checked(values, step, left.faults, right.faults)
-
-    return run
-
-
-def _division(operate: Callable[[Floats, Floats], Floats]) -> Operation:
+def _binary(
+    operate: Callable[[Floats, Floats], Floats | Bools], *, divides: bool = False
+) -> Operation:
     def run(step: int, left: Column, right: Column) -> Column:
         left, right = numbers(left, step), numbers(right, step)
         by_zero: FaultCodes | None = None
-        if not right.values.all():
+        if divides and not right.values.all():
             code = ValueFault.DIVISION_BY_ZERO.at(step)
             by_zero = np.where(right.values == 0, code, 0).astype(np.int32)
-        values = operate(left.values, right.values)
+        values = np.asarray(operate(left.values, right.values), np.float64)
         return _checked(values, step, left.faults, right.faults, by_zero)
-
-    return run
-
-
-def _comparison(operate: Callable[[Floats, Floats], Bools]) -> Operation:
-    def run(step: int, left: Column, right: Column) -> Column:
-        left, right = numbers(left, step), numbers(right, step)
-        values = operate(left.values, right.values).astype(np.float64)
-        return Column(values, first(left.faults, right.faults))
 
     return run
 
@@ -265,12 +249,12 @@ OPERATIONS: dict[str, Operation] = {
     "*": _binary(np.multiply),
     "max": _binary(np.maximum),
     "min": _binary(np.minimum),
-    "/": _division(np.divide),
-    "%": _division(np.mod),
-    "<": _comparison(np.less),
-    "<=": _comparison(np.less_equal),
-    ">": _comparison(np.greater),
-    ">=": _comparison(np.greater_equal),
+    "/": _binary(np.divide, divides=True),
+    "%": _binary(np.mod, divides=True),
+    "<": _binary(np.less),
+    "<=": _binary(np.less_equal),
+    ">": _binary(np.greater),
+    ">=": _binary(np.greater_equal),
     "==": _equality(expected=True),
     "!=": _equality(expected=False),
     "and": _and,

@@ -8,8 +8,14 @@ from itertools import islice
 from scheduler_worker.tuning.averages import MovingAverages, Windows
 from scheduler_worker.tuning.evaluate import Cycle, evaluate
 from scheduler_worker.tuning.program import Program
-from scheduler_worker.tuning.samples import HOST, Entity, Sample, Value, entity_groups
-from scheduler_worker.tuning.state import EvaluatorState
+from scheduler_worker.tuning.samples import (
+    HOST,
+    Entity,
+    EvaluatorState,
+    Sample,
+    Value,
+    entity_groups,
+)
 from scheduler_worker.tuning.tuning_policy import Scope
 
 HISTORY = 10

@@ -15,8 +15,7 @@ import numpy as np
 from scheduler_worker.tuning.columns import OPERATIONS, Column, column, fault_of
 from scheduler_worker.tuning.program import Name, Program, TuningPlan
 from scheduler_worker.tuning.rules import EvaluationContext, OutputResult, evaluate_output
-from scheduler_worker.tuning.samples import Entity, EntityGroup, Value
-from scheduler_worker.tuning.state import EvaluatorState, HeldChange
+from scheduler_worker.tuning.samples import Entity, EntityGroup, EvaluatorState, HeldChange, Value
 from scheduler_worker.tuning.tuning_policy import Scope
 
 

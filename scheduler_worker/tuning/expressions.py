@@ -16,13 +16,80 @@ last one is the result. So nothing after the parser recurses, however the text i
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
 from scheduler_worker.tuning.issues import Issues, Kind, Place, quoted
-from scheduler_worker.tuning.tokens import END, KEYWORDS, Token, Unreadable, tokens
 from scheduler_worker.tuning.yaml_subset import Scalar
+
+NUMBER = r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+KEYWORDS = frozenset({"and", "else", "false", "if", "not", "or", "true"})
+END = "end"
+
+_TOKEN = re.compile(
+    rf"""[ \t\r\n]*(?:
+        (?P<number>{NUMBER})(?![A-Za-z0-9_.])
+      | (?P<name>{NAME}(?:\.{NAME})*)
+      | (?P<text>'[^'\\\n]*'|"[^"\\\n]*")
+      | (?P<sign><=|>=|==|!=|[-+*/%<>(),])
+      | (?P<end>\Z)
+    )""",
+    re.VERBOSE,
+)
+_NUMBER_LIKE = re.compile(r"[0-9.][0-9A-Za-z_.]*")
+
+
+class Token(NamedTuple):
+    """``kind`` is number, name, text, end, or the token itself for keywords and signs."""
+
+    kind: str
+    text: str
+    at: int
+
+
+class _Refused(Exception):
+    """Raised when the text is not an expression."""
+
+    def __init__(self, kind: Kind, message: str, at: int) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.at = at
+
+
+def tokens(text: str) -> list[Token]:
+    """Return the tokens of a text, with END as the last one. Raises _Refused."""
+    found: list[Token] = []
+    reached = 0
+    while not found or found[-1].kind != END:
+        match = _TOKEN.match(text, reached)
+        if match is None:
+            raise _unreadable(text, reached)
+        kind = str(match.lastgroup)
+        word = match[kind]
+        if kind == "sign" or word in KEYWORDS:
+            kind = word
+        elif kind == "number" and math.isinf(float(word)):
+            raise _Refused(Kind.SYNTAX, "the number is too large", match.start("number"))
+        found.append(Token(kind, word, match.end() - len(word)))
+        reached = match.end()
+    return found
+
+
+def _unreadable(text: str, reached: int) -> _Refused:
+    at = reached + len(text[reached:]) - len(text[reached:].lstrip(" \t\r\n"))
+    letter = text[at]
+    if number := _NUMBER_LIKE.match(text, at):
+        return _Refused(Kind.SYNTAX, f"{number[0][:20]!r} is not a decimal number", at)
+    if letter in "'\"":
+        return _Refused(Kind.SYNTAX, "a text must end on its line and have no backslash in it", at)
+    hint = {"&": "; use and", "|": "; use or", "!": "; use not", "=": "; compare with =="}
+    return _Refused(Kind.SYNTAX, f"unexpected {letter!r}{hint.get(letter, '')}", at)
+
 
 UNKNOWN = "unknown.unknown"
 """A property that stands for an expression with an issue."""
@@ -85,25 +152,13 @@ def parse(scalar: Scalar, path: str, issues: Issues) -> Expr:
     return Expr(scalar, path, steps)
 
 
-class _Refused(Exception):
-    """Raised when the text is not an expression."""
-
-    def __init__(self, kind: Kind, message: str, at: int) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.at = at
-
-
 class _Parser:
     """A precedence-climbing parser; each method reads the rule it names and returns its step."""
 
     def __init__(self, text: str) -> None:
         if len(text) > MAX_LENGTH:
             raise _Refused(Kind.LIMIT, f"is longer than {MAX_LENGTH} characters", 0)
-        try:
-            self._tokens = tokens(text)
-        except Unreadable as error:
-            raise _Refused(Kind.SYNTAX, str(error), error.at) from None
+        self._tokens = tokens(text)
         nodes = [token for token in self._tokens if token.kind not in _BETWEEN]
         if len(nodes) > MAX_NODES:
             message = f"has more than {MAX_NODES} operations and values"

@@ -11,9 +11,16 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from scheduler_worker.tuning import yaml_subset
-from scheduler_worker.tuning.expressions import FUNCTIONS, UNKNOWN, Expr, parse
+from scheduler_worker.tuning.expressions import (
+    FUNCTIONS,
+    KEYWORDS,
+    NAME,
+    NUMBER,
+    UNKNOWN,
+    Expr,
+    parse,
+)
 from scheduler_worker.tuning.issues import Issues, Kind, below, closest, hinted, quoted
-from scheduler_worker.tuning.tokens import KEYWORDS, NAME, NUMBER
 from scheduler_worker.tuning.tuning_policy import (
     All,
     Any,

@@ -15,8 +15,7 @@ import numpy as np
 from scheduler_worker.tuning import movement
 from scheduler_worker.tuning.columns import Bools, Column, FaultCodes, Floats, ValueFault, numbers
 from scheduler_worker.tuning.program import Limit, OutputPlan, RulePlan
-from scheduler_worker.tuning.samples import Entity, EntityGroup
-from scheduler_worker.tuning.state import EvaluatorState
+from scheduler_worker.tuning.samples import Entity, EntityGroup, EvaluatorState
 
 BOUNDS_CONFLICT = "bounds_conflict"
 STUCK_AT_ZERO = "stuck_at_zero"

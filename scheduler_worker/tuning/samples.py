@@ -1,9 +1,8 @@
-"""Statistics as rules see them: samples of hosts, and their entities grouped by scope."""
+"""Statistics as rules see them, their entities by scope, and what an evaluation hands on."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from itertools import repeat
 from typing import NamedTuple
 
 import msgspec
@@ -64,30 +63,31 @@ def entity_groups(
     Every entity sees the flat statistics of its host. A disk also sees the objects of its VM that
     it lacks itself, so that a threshold can be given for a VM.
     """
-    found = {scope: EntityGroup([], []) for scope in scopes}
+    groups = {scope: EntityGroup([], []) for scope in scopes}
+    by_name = {scope.value: group for scope, group in groups.items()}
     for host, sample in samples.items():
-        for scope, group in found.items():
-            _ADD[scope](group, host, sample)
-    return found
+        shared = {HOST: sample.host.get(HOST)}
+        for entity, objects in sample.entities(host):
+            if group := by_name.get(entity.scope):
+                of_vm = sample.vms.get(entity.name, {}) if entity.scope == Scope.DISK else {}
+                is_host = entity.scope == Scope.HOST
+                group.entities.append(entity)
+                group.objects.append(objects if is_host else of_vm | objects | shared)
+    return groups
 
 
-def _add_host(group: EntityGroup, host: str, sample: Sample) -> None:
-    group.entities.append(Entity(Scope.HOST.value, host))
-    group.objects.append(sample.host)
+class HeldChange(NamedTuple):
+    """A change that is still too small to emit: how long it has accumulated, and its direction."""
+
+    elapsed_s: float
+    direction: float
 
 
-def _add_vms(group: EntityGroup, _host: str, sample: Sample) -> None:
-    shared = {HOST: sample.host.get(HOST)}
-    group.entities.extend(map(Entity, repeat(Scope.VM.value), sample.vms))
-    group.objects.extend([vm | shared for vm in sample.vms.values()])
+class EvaluatorState(msgspec.Struct, frozen=True):
+    """State of the entities of the last evaluation; entities that are gone have none."""
 
-
-def _add_disks(group: EntityGroup, _host: str, sample: Sample) -> None:
-    shared = {HOST: sample.host.get(HOST)}
-    for name, disks in sample.disks.items():
-        inherited = sample.vms.get(name, {})
-        group.entities.extend(map(Entity, repeat(Scope.DISK.value), repeat(name), disks))
-        group.objects.extend([inherited | disk | shared for disk in disks.values()])
-
-
-_ADD = {Scope.HOST: _add_host, Scope.VM: _add_vms, Scope.DISK: _add_disks}
+    evaluated_at_s: dict[Entity, float] = {}
+    emitted: dict[str, dict[Entity, float]] = {}
+    """By output: the last value that was emitted."""
+    held: dict[str, dict[Entity, HeldChange]] = {}
+    """By the id of a rule."""

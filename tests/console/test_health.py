@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -22,9 +23,8 @@ from scheduler_worker.model.worker_reports import (
     bucket_of,
 )
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import Seen
-from scheduler_worker.service.state import presence, reports
-from scheduler_worker.service.state.presence import Presence
+from scheduler_worker.ports import Put, Seen, Transaction
+from scheduler_worker.service.state import presence
 from tests.support.consoles import READER, take_picture
 from tests.support.services import request
 
@@ -44,7 +44,7 @@ def add(api: Any, name: str, facts: dict[str, Any] | None = None, **report: Any)
     ours = api.worker.facts
     plain = {"name": name, "version": ours.version, "topic": ours.topic}
     known = WorkerFacts(**plain | (facts or {}))
-    Presence(api.worker.state, known, Observer(), lambda: made).renew()
+    presence.Presence(api.worker.state, known, Observer(), lambda: made).renew()
 
 
 @pytest.fixture
@@ -148,9 +148,10 @@ def test_the_page_follows_what_the_workers_report(reported, console):
 @pytest.mark.deep
 def test_a_worker_without_news_is_shown_as_such(reported, console):
     add(reported, "w2")
-    now_s = reported.worker.state.changes(reports.SCOPE, Seen()).now_s
+    now_s = reported.worker.state.changes(presence.REPORTS_SCOPE, Seen()).now_s
     old = WorkerReport(at_s=now_s - 25.0)
-    reports.write(reported.worker.state, "w2", old, now_s + 600.0)
+    put = Put("w:w2", msgspec.json.encode(old), now_s + 600.0)
+    reported.worker.state.write(presence.REPORTS_SCOPE, [Transaction([put])])
     page = console.entered("/health")
     expect(page.locator("#workers")).to_contain_text("silent")
     assert rows(page, "As each reported last")["w2"][3].startswith("no news for 2")

@@ -11,7 +11,7 @@ import pytest
 from scheduler_worker.client import SchedulerClient
 from scheduler_worker.errors import NoValidHost
 from scheduler_worker.rpc.transport import Bus
-from scheduler_worker.service.balancing.records import BalancingRecords
+from scheduler_worker.service.balancing.ledgers import BalancingRecords
 from tests.support.agents import Agent, read, two_workers
 from tests.support.datacenter import (
     INTERVAL_S,
@@ -63,7 +63,7 @@ class AgentsDatacenter(Datacenter):
 
 def balancing_worker(redis_url: str) -> str:
     """The worker that has the cluster's turn."""
-    return read(redis_url, BalancingRecords()).turns["default"].worker.partition("/")[0]
+    return read(redis_url, BalancingRecords()).leaders["default"].worker.partition("/")[0]
 
 
 @pytest.mark.deep

@@ -18,7 +18,7 @@ from scheduler_worker.errors import ConfigError, RequestError
 from scheduler_worker.observer import Observer
 from scheduler_worker.scheduling.external.contract import read_filter
 from scheduler_worker.scheduling.external.units import PluginCall
-from scheduler_worker.service.policies import external_units
+from scheduler_worker.service.policies import units
 from scheduler_worker.service.policies.audit import Actor
 from tests.support.cages import HOSTS, PYTHON, cages, directory, settings, write
 from tests.support.patience import eventually
@@ -164,7 +164,7 @@ def test_a_policy_over_rpc_needs_the_switch_too(place, tmp_path, redis_url):
 @pytest.mark.parametrize("is_embedded", [True, False], ids=["embedded", "beside the workers"])
 def test_files_are_watched_while_the_api_serves(place, monkeypatch, redis_url, is_embedded):
     folder, config = place
-    monkeypatch.setattr(external_units, "WATCH_S", 0.05)
+    monkeypatch.setattr(units, "WATCH_S", 0.05)
     if not is_embedded:
         with config.open("a") as file:
             file.write(f"\n[state]\nurl = {redis_url}\n")

@@ -13,7 +13,7 @@ from scheduler_worker.errors import ConfigError, SourceUnavailable
 from scheduler_worker.model.feed import Part, ServiceState
 from scheduler_worker.model.topology import count_devices, read_numa_topology, read_pci_pools
 from scheduler_worker.ports import Put, Transaction
-from scheduler_worker.service.feed.records import SCOPE
+from scheduler_worker.service.feed.part import SCOPE
 from tests.support.feeds import feeder
 from tests.support.nova_databases import (
     CPU_INFO,

@@ -91,7 +91,7 @@ def test_what_is_decided_from_a_reading_placement_accepts_until_it_is_full(cloud
         world.inventory.update_hosts,
         world.clock,
         settings=ProviderSettings(),
-        has_turn=lambda: True,
+        is_leader=lambda: True,
     )
     feed.run_due()
     flavor = {"vcpus": 3, "memory_mb": 1024, "root_gb": 9, "swap": 1}

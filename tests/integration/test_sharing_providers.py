@@ -90,7 +90,7 @@ class Scene:
             world.inventory.update_hosts,
             self.clock,
             settings=ProviderSettings(),
-            has_turn=lambda: beside is None,
+            is_leader=lambda: beside is None,
         )
         self.feeds.append((feed, world.fleet))
         return World(

@@ -71,7 +71,7 @@ class Host:
 
 def tuner_of(redis_url: str) -> str:
     """Return the worker that has the turn."""
-    return read(redis_url, TuningRecords()).turns["default"].worker.partition("/")[0]
+    return read(redis_url, TuningRecords()).leaders["default"].worker.partition("/")[0]
 
 
 @pytest.mark.deep

@@ -17,8 +17,7 @@ from scheduler_worker.tuning.dry_run import dry_run
 from scheduler_worker.tuning.evaluate import evaluate
 from scheduler_worker.tuning.expressions import parse
 from scheduler_worker.tuning.issues import Issues, Kind
-from scheduler_worker.tuning.samples import Entity, Sample, entity_groups
-from scheduler_worker.tuning.state import EvaluatorState
+from scheduler_worker.tuning.samples import Entity, EvaluatorState, Sample, entity_groups
 from scheduler_worker.tuning.yaml_subset import Scalar, Source
 from tests.support.trials import examples
 from tests.support.tuning import cycle_of, load, one_vm, outputs, rule, value_of

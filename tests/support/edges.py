@@ -30,8 +30,7 @@ from scheduler_worker.rpc.dispatcher import Dispatcher, Message
 from scheduler_worker.rpc.wire_errors import to_wire
 from scheduler_worker.scheduling.catalogue import Catalogue, entry
 from scheduler_worker.scheduling.plugin import Filter
-from scheduler_worker.service.policies.audit import Actor
-from scheduler_worker.service.policies.shared_audit import SharedAudit
+from scheduler_worker.service.policies.audit import Actor, SharedAudit
 from scheduler_worker.waiters import complete
 from tests.support.rest import Rest
 from tests.support.tuners import BALLOON, Scenario, tuned

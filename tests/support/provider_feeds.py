@@ -194,7 +194,7 @@ class Reading:
     def __init__(
         self,
         *names: str,
-        has_turn: bool = True,
+        is_leader: bool = True,
         settings: ProviderSettings | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -203,14 +203,14 @@ class Reading:
         figures = {"vcpus_used": 0, "memory_mb_used": 0}
         for name in names:
             self.world.report(host(name, **figures))
-        self.has_turn = has_turn
+        self.is_leader = is_leader
         self.feed = ProviderFeed(
             self.placement,
             self.world.fleet,
             self.world.inventory.update_hosts,
             self.world.clock,
             settings=settings or ProviderSettings(),
-            has_turn=lambda: self.has_turn,
+            is_leader=lambda: self.is_leader,
             observer=observer,
         )
 
@@ -229,7 +229,7 @@ class Reading:
             self.world.inventory.update_hosts,
             self.world.clock,
             settings=ProviderSettings(),
-            has_turn=lambda: False,
+            is_leader=lambda: False,
         )
 
     def run_for(self, seconds: float) -> None:

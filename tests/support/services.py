@@ -40,8 +40,8 @@ from scheduler_worker.service.placement.dependencies import PlacementLimits
 from scheduler_worker.service.placement.refresh import RefreshBarrier
 from scheduler_worker.service.placement.scheduler import Scheduler
 from scheduler_worker.service.placement.verifying import VerifyingPorts
+from scheduler_worker.service.policies.audit import SharedAudit
 from scheduler_worker.service.policies.pipelines import Pipelines
-from scheduler_worker.service.policies.shared_audit import SharedAudit, SharedEntries
 from scheduler_worker.service.policies.units import unit_catalogue
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 from scheduler_worker.service.tuning.policies import TuningPolicies
@@ -174,7 +174,7 @@ class World:
     def audited(self) -> list[AuditEntry]:
         """The entries of the audit that were written by :meth:`call` since the last time."""
         found: list[AuditEntry] = []
-        SharedEntries(self.fleet.store).move(found.append)
+        SharedAudit(self.fleet.store, self.clock).move(found.append)
         return found
 
     def report(self, *hosts: dict[str, Any]) -> dict[str, int]:

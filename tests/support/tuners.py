@@ -7,7 +7,7 @@ from typing import Any
 from scheduler_worker.errors import SchedulerWorkerError
 from scheduler_worker.ports import Store
 from scheduler_worker.service.tuning.cycle import TuningSettings
-from scheduler_worker.service.tuning.host_states import (
+from scheduler_worker.service.tuning.records import (
     EntityState,
     HostStates,
     SetBy,

@@ -12,8 +12,7 @@ from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.evaluate import DEFAULTS, Cycle, ElapsedOptions, evaluate
 from scheduler_worker.tuning.issues import Issue
 from scheduler_worker.tuning.program import Program
-from scheduler_worker.tuning.samples import Sample, entity_groups
-from scheduler_worker.tuning.state import EvaluatorState
+from scheduler_worker.tuning.samples import EvaluatorState, Sample, entity_groups
 from scheduler_worker.tuning.yaml_subset import Source
 
 

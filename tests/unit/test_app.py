@@ -14,7 +14,7 @@ from scheduler_worker.errors import ConfigError
 from scheduler_worker.monitoring import advice
 from scheduler_worker.scheduling.options import ALL_FILTERS
 from scheduler_worker.service.decisions.kept import DecisionQuery
-from scheduler_worker.service.health.reported import ReportedWorkers
+from scheduler_worker.service.health.rules import ReportedWorkers
 from tests.support.clock import ManualClock
 from tests.support.services import host, request, reservations_of
 from tests.support.workers import write_config

@@ -12,8 +12,7 @@ from bench.table import percentile, show
 from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.evaluate import Cycle, evaluate
 from scheduler_worker.tuning.program import Program
-from scheduler_worker.tuning.samples import Sample, entity_groups
-from scheduler_worker.tuning.state import EvaluatorState
+from scheduler_worker.tuning.samples import EvaluatorState, Sample, entity_groups
 from scheduler_worker.tuning.yaml_subset import Source
 
 STOCK = Path(__file__).resolve().parents[2] / "etc" / "scheduler_worker" / "tuning"

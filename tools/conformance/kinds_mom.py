@@ -14,8 +14,7 @@ from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.averages import MovingAverages, Windows
 from scheduler_worker.tuning.evaluate import Cycle, ElapsedOptions, evaluate
 from scheduler_worker.tuning.program import Program
-from scheduler_worker.tuning.samples import Entity, Sample, entity_groups
-from scheduler_worker.tuning.state import EvaluatorState
+from scheduler_worker.tuning.samples import Entity, EvaluatorState, Sample, entity_groups
 from scheduler_worker.tuning.yaml_subset import Source
 
 STOCK = Path(__file__).resolve().parents[2] / "etc" / "scheduler_worker" / "tuning"

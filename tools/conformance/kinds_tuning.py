@@ -11,8 +11,7 @@ import msgspec
 from scheduler_worker.errors import TuningPolicyError
 from scheduler_worker.tuning import loader
 from scheduler_worker.tuning.evaluate import Cycle, ElapsedOptions, evaluate
-from scheduler_worker.tuning.samples import Entity, Sample, Value, entity_groups
-from scheduler_worker.tuning.state import EvaluatorState
+from scheduler_worker.tuning.samples import Entity, EvaluatorState, Sample, Value, entity_groups
 from scheduler_worker.tuning.yaml_subset import Source
 
 EXACT = 1e-9

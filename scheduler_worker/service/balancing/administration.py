@@ -20,8 +20,7 @@ from scheduler_worker.model.ledgers import (
 )
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.observer import Observer
-from scheduler_worker.service.balancing.ledgers import Ledgers
-from scheduler_worker.service.balancing.records import BalancingRecords
+from scheduler_worker.service.balancing.ledgers import BalancingRecords, Ledgers
 from scheduler_worker.service.balancing.situation import mode_of
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 
@@ -137,11 +136,11 @@ class BalancingAdministration:
             power: PowerLedger = replica.power
         with self._records.lock:
             found = self._records.last_round(replica.scope)
-            turn = self._records.turns.get(replica.scope)
+            lead = self._records.leaders.get(replica.scope)
         return BalancingStatus(
             **msgspec.structs.asdict(mode),
             balance=balance.label if balance else None,
-            worker=turn.worker.partition("/")[0] if turn else None,
+            worker=lead.worker.partition("/")[0] if lead else None,
             last_round=found,
             under_way=list(ledger.under_way.values()),
             waiting=ledger.setbacks,

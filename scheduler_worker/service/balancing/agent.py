@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from scheduler_worker.errors import MigrationRefused, PowerRefused, Undeliverable
-from scheduler_worker.model.ledgers import AskedMigration, AskedPower, Progress
+from scheduler_worker.model.ledgers import AskedAction, AskedMigration, AskedPower, Progress
 from scheduler_worker.ports import Publisher
-
-METHOD = "migrate"
-POWER_METHOD = "set_host_power"
 
 
 class AgentTarget:
-    """Casts ``migrate`` to a topic. The agent answers with ``report_migration``."""
+    """Casts ``migrate`` and ``set_host_power`` to a topic.
+
+    The agent answers with ``report_migration`` and ``report_power``.
+    """
 
     def __init__(self, publisher: Publisher, topic: str) -> None:
         self._publisher = publisher
@@ -21,19 +21,14 @@ class AgentTarget:
 
     def migrate(self, cluster: str, migration: AskedMigration) -> None:
         try:
-            self._publisher.cast(
-                topic=self._topic,
-                method=METHOD,
-                arguments={
-                    "migration": migration.id,
-                    "cluster": cluster,
-                    "vm": migration.vm,
-                    "source": migration.source,
-                    "candidates": list(migration.candidates),
-                    "reason": migration.reason,
-                    "policy": migration.policy,
-                    "begin_by_s": migration.overdue_at_s,
-                },
+            self._cast(
+                "migrate",
+                cluster,
+                migration,
+                migration=migration.id,
+                vm=migration.vm,
+                source=migration.source,
+                candidates=list(migration.candidates),
             )
         except Undeliverable as error:
             raise MigrationRefused(str(error)) from None
@@ -44,28 +39,16 @@ class AgentTarget:
     def withdraw(self, migration: AskedMigration) -> None:
         """``begin_by_s`` has told the agent already."""
 
-
-class PowerAgent:
-    """Casts ``set_host_power`` to the same topic. The agent answers with ``report_power``."""
-
-    def __init__(self, publisher: Publisher, topic: str) -> None:
-        self._publisher = publisher
-        self._topic = topic
-
     def set_power(self, cluster: str, action: AskedPower) -> None:
         try:
-            self._publisher.cast(
-                topic=self._topic,
-                method=POWER_METHOD,
-                arguments={
-                    "action": action.id,
-                    "cluster": cluster,
-                    "host": action.host,
-                    "to": action.to,
-                    "reason": action.reason,
-                    "policy": action.policy,
-                    "begin_by_s": action.overdue_at_s,
-                },
+            self._cast(
+                "set_host_power", cluster, action, action=action.id, host=action.host, to=action.to
             )
         except Undeliverable as error:
             raise PowerRefused(str(error)) from None
+
+    def _cast(self, method: str, cluster: str, asked: AskedAction, **arguments: object) -> None:
+        common = {"reason": asked.reason, "policy": asked.policy, "begin_by_s": asked.overdue_at_s}
+        self._publisher.cast(
+            topic=self._topic, method=method, arguments={"cluster": cluster, **arguments, **common}
+        )

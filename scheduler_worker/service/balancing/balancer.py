@@ -1,6 +1,6 @@
 """The balancer: runs the rounds of all clusters, each on one worker at a time.
 
-The worker that has a cluster's turn (``service/state/turns.py``) runs its rounds. What is
+The worker that leads a cluster (``service/state/leadership.py``) runs its rounds. What is
 under way is in the cluster's ledger, so a worker that takes over continues where the other was.
 """
 
@@ -14,25 +14,24 @@ from msgspec import structs
 from scheduler_worker import events
 from scheduler_worker.model.cluster_load import Round
 from scheduler_worker.model.host_records import HostCounts
-from scheduler_worker.model.ledgers import PowerLedger, Progress
+from scheduler_worker.model.ledgers import MigrationLedger, PowerLedger, Progress
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, ClusterLock, MigrationTarget, PowerTarget
-from scheduler_worker.service.balancing.dependencies import BalancingDependencies
-from scheduler_worker.service.balancing.ledgers import Ledgers
-from scheduler_worker.service.balancing.power import report_power_end, states_of
-from scheduler_worker.service.balancing.records import BalancingRecords
-from scheduler_worker.service.balancing.rounds import ClusterRounds, report_end
+from scheduler_worker.service.balancing.ledgers import BalancingRecords, Ledgers
+from scheduler_worker.service.balancing.power import states_of
+from scheduler_worker.service.balancing.rounds import ClusterRounds
 from scheduler_worker.service.balancing.settings import BalancingSettings
+from scheduler_worker.service.balancing.situation import BalancingDependencies
 from scheduler_worker.service.policies.pipelines import Pipelines
+from scheduler_worker.service.state.leadership import ClusterLeader, Leadership
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-from scheduler_worker.service.state.turns import ClusterTurns, Turn
 
 _MOST_INTERVALS = 3
 """Bounds the time that a round accounts for, in intervals: longer ones were not watched."""
 
 
-class Balancer(ClusterTurns[Turn, tuple[Round | None, Round | None]]):
-    """Runs the rounds of the clusters whose turns this worker gets; ``name`` identifies it."""
+class Balancer(ClusterLeader[Leadership, tuple[Round | None, Round | None]]):
+    """Runs the rounds of the clusters that this worker leads; ``name`` identifies it."""
 
     def __init__(
         self,
@@ -83,11 +82,11 @@ class Balancer(ClusterTurns[Turn, tuple[Round | None, Round | None]]):
         return self._fleet.names()
 
     def not_ours(self, cluster: str) -> None:
-        """Leave the figures to the worker that has the turn."""
+        """Leave the figures to the worker that leads."""
         self._observer.level(events.UNPROTECTED, 0, cluster)
         self._hosts = {name: each for name, each in self._hosts.items() if name != cluster}
 
-    def run_cluster(self, cluster: str, turn: Turn) -> tuple[Round | None, Round | None]:
+    def run_cluster(self, cluster: str, lead: Leadership) -> tuple[Round | None, Round | None]:
         """Count the hosts and run one round; returns the last round, and this."""
         replica, clock = self._fleet.cluster(cluster), self._deps.clock
         replica.catch_up(self._fleet.store, clock, clock.monotonic_s())
@@ -129,16 +128,14 @@ class Balancer(ClusterTurns[Turn, tuple[Round | None, Round | None]]):
             Conflict, StateUnavailable: try again.
         """
         self._fleet.known_cluster(cluster)
-        before, after = self._ledgers.change(
+        limits = self._settings.limits
+        before, _ = self._ledgers.change(
             cluster,
-            lambda replica, now_s: replica.ledger.advance(
-                migration_id, progress, now_s, self._settings.limits
-            ),
+            MigrationLedger,
+            lambda ledger, _, now_s: ledger.advance(migration_id, progress, now_s, limits),
+            {migration_id: progress},
         )
-        asked = before.find(migration_id)
-        if asked is not None and after.find(migration_id) is None:
-            report_end(self._observer, cluster, asked, progress)
-        return asked is not None
+        return before.find(migration_id) is not None
 
     def report_power(self, cluster: str, action_id: str, progress: Progress) -> bool:
         """Take in how far a power action is; False if it is not under way.
@@ -149,16 +146,15 @@ class Balancer(ClusterTurns[Turn, tuple[Round | None, Round | None]]):
         self._fleet.known_cluster(cluster)
         limits = self._settings.limits
 
-        def changed(replica: ClusterReplica, now_s: float) -> PowerLedger:
-            ledger = replica.power.advance(action_id, progress, now_s, limits)
+        def changed(ledger: PowerLedger, replica: ClusterReplica, now_s: float) -> PowerLedger:
+            ledger = ledger.advance(action_id, progress, now_s, limits)
             return ledger.settle(states_of(replica), now_s, limits)
 
-        before, after = self._ledgers.change_power(cluster, changed)
-        report_power_end(self._observer, cluster, before, after, progress)
+        before, _ = self._ledgers.change(cluster, PowerLedger, changed, {action_id: progress})
         return before.find(action_id) is not None
 
     def hosts(self) -> Mapping[str, HostCounts] | None:
-        """How many hosts the clusters have whose turn this worker has; None: it has counted none.
+        """How many hosts the clusters have that this worker leads; None: it has counted none.
 
         Empty where there are no clusters.
         """
@@ -169,10 +165,10 @@ class Balancer(ClusterTurns[Turn, tuple[Round | None, Round | None]]):
 
         Takes no lock, and leaves out what a balance remembers of each host.
         """
-        turns = dict(self._last_rounds.turns)
+        leaders = dict(self._last_rounds.leaders)
         clusters = {
             each.scope: {
-                "turn": msgspec.to_builtins(turns.get(each.scope)),
+                "turn": msgspec.to_builtins(leaders.get(each.scope)),
                 "ledger": msgspec.to_builtins(each.ledger),
                 "power": msgspec.to_builtins(each.power),
                 "last_round": _described(self._last_rounds.last_round(each.scope)),

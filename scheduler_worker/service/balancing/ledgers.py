@@ -1,86 +1,108 @@
-"""Changes of clusters' ledgers and modes in the shared state, by whichever worker.
+"""Balancing in the shared state: the ledgers and modes of clusters, and their last rounds.
 
-All are compare-and-set on the record, so each is made on the ledger as it is, and none is lost. A
-migration is written down before it is asked for: a worker that dies in between loses it, and after
-a while it counts as failed, but none is asked for twice. The same holds for power actions.
+All changes of ledgers are compare-and-set on the record, so each is made on the ledger as it is,
+and none is lost. An action is written down before it is asked for: a worker that dies in between
+loses it, and after a while it counts as failed, but none is asked for twice.
+
+In ``@balancing`` ``u:`` and a cluster's name is its turn, ``r:`` and the name its last round. What
+binds is in the cluster's own scope: placing VMs reads it too.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar, cast
 
-from scheduler_worker.errors import ClusterLockTimeout, StaleFencingToken
-from scheduler_worker.model.cluster_load import BalancingSwitch
-from scheduler_worker.model.ledgers import MigrationLedger, PowerLedger
+import msgspec
+
+from scheduler_worker import events
+from scheduler_worker.errors import (
+    BackendError,
+    ClusterLockTimeout,
+    MigrationRefused,
+    PowerRefused,
+    StaleFencingToken,
+    StateUnavailable,
+)
+from scheduler_worker.model.cluster_load import BalancingSwitch, Round
+from scheduler_worker.model.host_records import phrase
+from scheduler_worker.model.ledgers import (
+    AskedMigration,
+    AskedPower,
+    MigrationLedger,
+    MigrationLimits,
+    PowerLedger,
+    Progress,
+    Setback,
+)
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import ClusterLock, Guard, Transaction
+from scheduler_worker.ports import ClusterLock, Guard, Put, Store, Transaction
 from scheduler_worker.service.state import records
-from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.state.leadership import Leadership, LeadershipRecords
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet, RecordKind
 from scheduler_worker.service.state.writing import WritePlan, Writer
 
-Change = Callable[[ClusterReplica, float], MigrationLedger]
-"""From the current cluster and the store's time to its next ledger; runs under its lock."""
-PowerChange = Callable[[ClusterReplica, float], PowerLedger]
-"""The same for the ledger of power actions."""
+LOG = logging.getLogger(__name__)
+
+ASKED, SHOWN = "asked for", "would be asked for"
 _PATIENCE_S = 5.0
 """For how long to wait for a cluster's lock. A round that does not get it tries the next time."""
+_CONDITIONS = (records.SWITCH, records.POLICY_IN_FORCE)
+"""On what, beside the ledgers, it depends which actions may be asked for."""
+
+AnyLedger = TypeVar("AnyLedger", MigrationLedger, PowerLedger)
+Change = Callable[[AnyLedger, ClusterReplica, float], AnyLedger]
+"""From the current ledger, cluster and time of the store to the next; runs under its lock."""
 
 
 class Ledgers:
-    """Writes ledgers and modes."""
+    """Writes ledgers and modes, and reports the actions that ended."""
 
     def __init__(self, fleet: Fleet, observer: Observer) -> None:
         self._fleet = fleet
+        self._observer = observer
         self._writer = Writer(fleet.store, observer)
 
-    def change(self, cluster: str, change: Change) -> tuple[MigrationLedger, MigrationLedger]:
+    def change(
+        self,
+        cluster: str,
+        form: type[AnyLedger],
+        change: Change[AnyLedger],
+        answers: Mapping[str, Progress] = {},
+    ) -> tuple[AnyLedger, AnyLedger]:
         """Put the next ledger of a cluster in force; returns the one before, and it.
 
-        The write counts only under the policy and the mode on which ``change`` was made.
+        The write of migrations counts only under the policy and the mode on which ``change`` was
+        made. ``answers`` were given about actions, by their ids; the report of their ends has them.
 
         Raises:
             Conflict: others changed it during each of several attempts.
             StateUnavailable: the store cannot be reached.
         """
         replica = self._fleet.cluster(cluster)
-        read = (records.LEDGER, records.SWITCH, records.POLICY_IN_FORCE)
-
-        before = found = MigrationLedger()
+        before = after = form()
 
         def plan(_: str, now_s: float) -> WritePlan | None:
-            nonlocal before, found
-            before = replica.ledger
-            found = change(replica, now_s)
-            if found == before:
+            nonlocal before, after
+            before = _ledger_of(replica, form)
+            after = change(before, replica, now_s)
+            put = records.put_ledger(after)
+            read = (put.key, *_CONDITIONS) if put.key == records.LEDGER else (put.key,)
+            if after == before:
                 return None
-            return WritePlan(Transaction([records.put_ledger(found)], _guards(replica, read)))
+            return WritePlan(Transaction([put], _guards(replica, read)))
 
         self._writer.write(replica, [cluster], plan)
-        return before, found
-
-    def change_power(self, cluster: str, change: PowerChange) -> tuple[PowerLedger, PowerLedger]:
-        """Put the next ledger of power actions in force; returns the one before, and it.
-
-        Raises as :meth:`change` does.
-        """
-        replica = self._fleet.cluster(cluster)
-        before = found = PowerLedger()
-
-        def plan(_: str, now_s: float) -> WritePlan | None:
-            nonlocal before, found
-            before = replica.power
-            found = change(replica, now_s)
-            if found == before:
-                return None
-            guards = _guards(replica, [records.POWER])
-            return WritePlan(Transaction([records.put_power(found)], guards))
-
-        self._writer.write(replica, [cluster], plan)
-        return before, found
+        for asked in before.actions:
+            if after.find(asked.id) is None:
+                setback = after.setbacks.get(asked.subject)
+                self._report_end(cluster, asked, setback, answers.get(asked.id))
+        return before, after
 
     def change_power_alone(
-        self, lock: ClusterLock, cluster: str, host: str, change: PowerChange
+        self, lock: ClusterLock, cluster: str, host: str, change: Change[PowerLedger]
     ) -> PowerLedger | None:
         """The same while no decision is made and the host is what it was when ``change`` saw it.
 
@@ -101,41 +123,121 @@ class Ledgers:
             with replica.lock:
                 if not replica.apply(grant.changes):
                     replica.refresh(self._fleet.store)
-                found = change(replica, grant.changes.now_s)
-                if found == replica.power:
-                    return found
-                put = records.put_power(found)
-                transactions = [Transaction([put], _guards(replica, _read_of(replica, host)))]
+                after = change(replica.power, replica, grant.changes.now_s)
+                if after == replica.power:
+                    return after
+                guards = _guards(replica, _read_of(replica, host))
+                transactions = [Transaction([records.put_ledger(after)], guards)]
                 try:
                     written = lock.commit(grant, transactions)
                 except StaleFencingToken:
                     return None
                 lease.pop_all()  # The commit has handed the lock on.
                 replica.apply_written(transactions, written, grant.changes.now_s)
-        return found if written.applied[0] else None
+        return after if written.applied[0] else None
+
+    def ask(
+        self,
+        cluster: str,
+        form: type[AnyLedger],
+        action_id: str,
+        ask: Callable[[], None],
+        limits: MigrationLimits,
+    ) -> tuple[str, str]:
+        """Ask for an action that is written down; returns what became of it, as for a proposal.
+
+        Raises Conflict, StateUnavailable.
+        """
+        try:
+            ask()
+        except (MigrationRefused, PowerRefused) as refused:
+            progress = Progress(state="refused", why=str(refused))
+
+            def advanced(ledger: AnyLedger, _: ClusterReplica, now_s: float) -> AnyLedger:
+                return ledger.advance(action_id, progress, now_s, limits)
+
+            self.change(cluster, form, advanced, {action_id: progress})
+            return f"refused: {refused}", "held"
+        except StateUnavailable:
+            raise
+        except BackendError as error:
+            # It may have arrived all the same, so it counts as under way until it is overdue.
+            if form is MigrationLedger:
+                self._observer.count(events.TARGET_FAILURES, cluster)
+            return f"{ASKED}, but it is unknown whether that arrived: {error}", "asked"
+        return ASKED, "asked"
 
     def switch(
         self, cluster: str, made: Callable[[ClusterReplica], BalancingSwitch | None]
     ) -> None:
         """Set the mode of a cluster, or withdraw it. Raises as :meth:`change` does."""
         replica = self._fleet.cluster(cluster)
-        read = (records.SWITCH, records.POLICY_IN_FORCE)
 
         def plan(_: str, _now_s: float) -> WritePlan | None:
             switch = made(replica)
             if switch == replica.switch:
                 return None
-            return WritePlan(Transaction([records.put_switch(switch)], _guards(replica, read)))
+            put = records.put_switch(switch)
+            return WritePlan(Transaction([put], _guards(replica, _CONDITIONS)))
 
         self._writer.write(replica, [cluster], plan)
+
+    def _report_end(
+        self,
+        cluster: str,
+        asked: AskedMigration | AskedPower,
+        setback: Setback | None,
+        progress: Progress | None,
+    ) -> None:
+        """Log and count the end of an action; without an answer, by a look or for its silence."""
+        outcome = "done"
+        if setback is not None:
+            is_answer = progress is not None and progress.state in {"refused", "failed"}
+            outcome = progress.state if progress is not None and is_answer else "overdue"
+        if isinstance(asked, AskedPower):
+            what = f"bringing {asked.host} {phrase(asked.to)}"
+            self._observer.count(events.POWER_ACTIONS, cluster, asked.to, outcome)
+        else:
+            known = (progress and progress.destination) or asked.destination or "a host not known"
+            what = f"the migration of {asked.vm} from {asked.source} to {known}"
+            self._observer.count(events.MIGRATIONS, cluster, outcome)
+        why = f": {setback.why}" if setback is not None and setback.why else ""
+        LOG.info("Balancing %s: %s is %s%s", cluster, what, outcome, why)
+
+
+def _ledger_of(replica: ClusterReplica, form: type[AnyLedger]) -> AnyLedger:
+    return cast("AnyLedger", replica.ledger if form is MigrationLedger else replica.power)
 
 
 def _read_of(replica: ClusterReplica, host: str) -> list[str]:
     """The keys on which an action on a host depends, beside the reservations on it."""
     nodes = [records.HOST + record.uuid for record in replica.table.find(host)]
-    balancing = [records.LEDGER, records.POWER, records.SWITCH, records.POLICY_IN_FORCE]
-    return [*balancing, *nodes, records.INSTANCES + host]
+    return [records.LEDGER, records.POWER, *_CONDITIONS, *nodes, records.INSTANCES + host]
 
 
 def _guards(replica: ClusterReplica, keys: Iterable[str]) -> list[Guard]:
     return [Guard(key, replica.version(key)) for key in keys]
+
+
+SCOPE = "@balancing"
+_ROUND = "r:"
+_KEEP_S = 86_400.0
+
+
+class BalancingRecords(LeadershipRecords[Leadership]):
+    """A replica of the turns and the last rounds."""
+
+    def __init__(self) -> None:
+        self._rounds = RecordKind(_ROUND, bytes)
+        """Decoded on demand: most workers need none of them."""
+        super().__init__(SCOPE, Leadership, self._rounds)
+
+    def last_round(self, cluster: str) -> Round | None:
+        """The last round of a cluster; None: there was none within a day."""
+        encoded = self._rounds.get(cluster)
+        return None if encoded is None else msgspec.json.decode(encoded, type=Round)
+
+    def write_round(self, store: Store, cluster: str, made: Round) -> None:
+        """Write the last round of a cluster. Raises StateUnavailable."""
+        put = Put(_ROUND + cluster, msgspec.json.encode(made), made.at_s + _KEEP_S)
+        store.write(SCOPE, [Transaction([put])])

@@ -10,16 +10,19 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Collection
+from functools import partial
 
 from scheduler_worker import events
-from scheduler_worker.errors import BackendError, PowerRefused, StateUnavailable
 from scheduler_worker.model.cluster_load import BalancePlan, ConsideredPower, PowerAction
 from scheduler_worker.model.host_records import PowerState, phrase
-from scheduler_worker.model.ledgers import AskedPower, PowerLedger, Progress
-from scheduler_worker.observer import Observer
+from scheduler_worker.model.ledgers import AskedPower, PowerLedger
 from scheduler_worker.scheduling.refuge import Refuge, RunningVms
-from scheduler_worker.service.balancing.dependencies import ASKED, SHOWN, BalancingDependencies
-from scheduler_worker.service.balancing.situation import Situation, left_alone
+from scheduler_worker.service.balancing.ledgers import SHOWN
+from scheduler_worker.service.balancing.situation import (
+    BalancingDependencies,
+    Situation,
+    left_alone,
+)
 from scheduler_worker.service.state.replica import ClusterReplica
 
 LOG = logging.getLogger(__name__)
@@ -46,14 +49,12 @@ class PowerActions:
 
         Raises Conflict, StateUnavailable.
         """
-        if self._replica.power.under_way is None:
-            return
         limits = self._deps.settings.limits
-        before, after = self._deps.ledgers.change_power(
+        self._deps.ledgers.change(
             self._cluster,
-            lambda replica, now_s: replica.power.settle(states_of(replica), now_s, limits),
+            PowerLedger,
+            lambda ledger, replica, now_s: ledger.settle(states_of(replica), now_s, limits),
         )
-        report_power_end(self._deps.observer, self._cluster, before, after, None)
 
     # Proposals
 
@@ -98,17 +99,9 @@ class PowerActions:
         asked, why_not = self._write_down(found, proposed)
         if asked is None:
             return why_not or "the cluster has changed meanwhile", "held"
-        try:
-            self._deps.power_target.set_power(self._cluster, asked)
-        except PowerRefused as refused:
-            self._refuse(asked, str(refused))
-            return f"refused: {refused}", "held"
-        except StateUnavailable:
-            raise
-        except BackendError as error:
-            # It may have arrived all the same, so it counts as under way until it is overdue.
-            return f"{ASKED}, but it is unknown whether that arrived: {error}", "asked"
-        return ASKED, "asked"
+        set_power = partial(self._deps.power_target.set_power, self._cluster, asked)
+        limits = self._deps.settings.limits
+        return self._deps.ledgers.ask(self._cluster, PowerLedger, asked.id, set_power, limits)
 
     def why_needed(self, host: str) -> str | None:
         """Why a host has to stay, for the sake of a VM elsewhere; None: no VM is known to need it.
@@ -144,14 +137,13 @@ class PowerActions:
         self, found: Situation, proposed: PowerAction
     ) -> tuple[AskedPower | None, str | None]:
         """Enter an action into the ledger; None, and why, if that is not permitted any more."""
-        settings, pipelines = self._deps.settings, self._deps.pipelines
+        deps = self._deps
         action_id = str(uuid.uuid4())
         why_not: str | None = None
 
-        def with_it(replica: ClusterReplica, now_s: float) -> PowerLedger:
+        def with_it(ledger: PowerLedger, replica: ClusterReplica, now_s: float) -> PowerLedger:
             nonlocal why_not
-            ledger = replica.power
-            if not found.holds(replica, pipelines(), settings.mode):
+            if not found.holds(deps, replica):
                 return ledger
             why_not = ledger.why_not(proposed, now_s) or why_not_now(replica, proposed)
             if why_not is not None:
@@ -161,21 +153,11 @@ class PowerActions:
                 action_id=action_id,
                 policy=str(found.policy),
                 now_s=now_s,
-                limits=settings.limits,
+                limits=deps.settings.limits,
             )
 
-        deps = self._deps
         after = deps.ledgers.change_power_alone(deps.lock, self._cluster, proposed.host, with_it)
         return (after.find(action_id) if after is not None else None), why_not
-
-    def _refuse(self, asked: AskedPower, why: str) -> None:
-        limits = self._deps.settings.limits
-        refused = Progress(state="refused", why=why)
-        before, after = self._deps.ledgers.change_power(
-            self._cluster,
-            lambda replica, now_s: replica.power.advance(asked.id, refused, now_s, limits),
-        )
-        report_power_end(self._deps.observer, self._cluster, before, after, refused)
 
 
 def states_of(replica: ClusterReplica) -> dict[str, PowerState]:
@@ -204,26 +186,3 @@ def why_not_now(replica: ClusterReplica, proposed: PowerAction) -> str | None:
         *replica.ledger.travellers(host),
     )
     return f"{min(occupants)} is on it, or on its way" if occupants else None
-
-
-def report_power_end(
-    observer: Observer,
-    cluster: str,
-    before: PowerLedger,
-    after: PowerLedger,
-    progress: Progress | None,
-) -> None:
-    """Log and count the end of an action, if it ended; without progress, by a look at its host."""
-    asked = before.under_way
-    if asked is None or after.find(asked.id) is not None:
-        return
-    setback = after.setbacks.get(asked.host)
-    outcome = "done"
-    if setback is not None:
-        is_answer = progress is not None and progress.state in {"refused", "failed"}
-        outcome = progress.state if progress is not None and is_answer else "overdue"
-    observer.count(events.POWER_ACTIONS, cluster, asked.to, outcome)
-    LOG.info(
-        "Balancing %s: bringing %s %s is %s%s",
-        cluster, asked.host, phrase(asked.to), outcome, f": {setback.why}" if setback else "",
-    )  # fmt: skip

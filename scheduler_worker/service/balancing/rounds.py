@@ -9,7 +9,7 @@ import uuid
 from msgspec import structs
 
 from scheduler_worker import events
-from scheduler_worker.errors import BackendError, MigrationRefused, StateUnavailable
+from scheduler_worker.errors import BackendError
 from scheduler_worker.model.cluster_load import (
     BalanceMemory,
     BalancePlan,
@@ -18,12 +18,16 @@ from scheduler_worker.model.cluster_load import (
     Migration,
     Round,
 )
-from scheduler_worker.model.ledgers import AskedMigration, MigrationLedger, Progress
-from scheduler_worker.observer import Observer
+from scheduler_worker.model.ledgers import SILENCE, AskedMigration, MigrationLedger, Progress
 from scheduler_worker.scheduling.ovirt.ha_reservation import unprotected_hosts
-from scheduler_worker.service.balancing.dependencies import ASKED, SHOWN, BalancingDependencies
+from scheduler_worker.service.balancing.ledgers import ASKED, SHOWN
 from scheduler_worker.service.balancing.power import PowerActions
-from scheduler_worker.service.balancing.situation import Situation, arrivals, situation_of
+from scheduler_worker.service.balancing.situation import (
+    BalancingDependencies,
+    Situation,
+    arrivals,
+    situation_of,
+)
 from scheduler_worker.service.state.replica import ClusterReplica
 from scheduler_worker.wording import SHOWN_NAMES, listed
 
@@ -33,7 +37,6 @@ _MOST_CONSIDERED = 20
 """Proposals that one round looks at."""
 _PROTECTION_INTERVAL_S = 300.0
 """From one check of the room for highly available VMs to the next; oVirt's."""
-_SILENCE = "nothing was heard of it in time"
 
 
 class ClusterRounds:
@@ -71,14 +74,7 @@ class ClusterRounds:
         return self._protected(made, found, before)
 
     def _situation(self) -> Situation | None:
-        settings = self._deps.settings
-        return situation_of(
-            self._deps.fleet,
-            self._replica,
-            self._deps.pipelines,
-            default=settings.mode,
-            down_after_s=settings.down_after_s,
-        )
+        return situation_of(self._deps, self._replica)
 
     # What is under way
 
@@ -87,29 +83,24 @@ class ClusterRounds:
         known = self._progress(found)
         limits = self._deps.settings.limits
 
-        def advanced(replica: ClusterReplica, now_s: float) -> MigrationLedger:
-            ledger = replica.ledger
+        def advanced(ledger: MigrationLedger, now_s: float) -> MigrationLedger:
             for migration_id, progress in known.items():
                 ledger = ledger.advance(migration_id, progress, now_s, limits)
             return ledger
 
         with self._replica.lock:
             now_s = self._replica.table.now_s
-            overdue = list(advanced(self._replica, now_s).overdue(now_s))
+            overdue = list(advanced(self._replica.ledger, now_s).overdue(now_s))
         withdrawn = {asked.id for asked in overdue if self._withdraw(asked)}
 
-        def settled(replica: ClusterReplica, now_s: float) -> MigrationLedger:
-            ledger = advanced(replica, now_s)
+        def settled(ledger: MigrationLedger, _: ClusterReplica, now_s: float) -> MigrationLedger:
+            ledger = advanced(ledger, now_s)
             for asked in list(ledger.overdue(now_s)):
                 if asked.id in withdrawn:
-                    ledger = ledger.fail(asked.id, _SILENCE, now_s, limits)
+                    ledger = ledger.fail(asked.id, SILENCE, now_s, limits)
             return ledger
 
-        before, after = self._deps.ledgers.change(self._cluster, settled)
-        for vm in before.under_way.keys() - after.under_way.keys():
-            asked = before.under_way[vm]
-            progress = None if asked.id in withdrawn else known.get(asked.id)
-            report_end(self._deps.observer, self._cluster, asked, progress)
+        self._deps.ledgers.change(self._cluster, MigrationLedger, settled, known)
 
     def _progress(self, found: Situation | None) -> dict[str, Progress]:
         """What reports and the target say of migrations, by their ids."""
@@ -207,51 +198,32 @@ class ClusterRounds:
         asked = self._write_down(found, proposed, memory)
         if asked is None:
             return "the cluster has changed meanwhile", "held"
-        try:
-            self._deps.target.migrate(self._cluster, asked)
-        except MigrationRefused as refused:
-            self._refuse(asked, str(refused))
-            return f"refused: {refused}", "held"
-        except StateUnavailable:
-            raise
-        except BackendError as error:
-            # It may have arrived all the same, so it counts as under way until it is overdue.
-            self._deps.observer.count(events.TARGET_FAILURES, self._cluster)
-            return f"{ASKED}, but it is unknown whether that arrived: {error}", "asked"
-        return ASKED, "asked"
+        migrate = functools.partial(self._deps.target.migrate, self._cluster, asked)
+        return self._deps.ledgers.ask(self._cluster, MigrationLedger, asked.id, migrate, limits)
 
     def _write_down(
         self, found: Situation, proposed: Migration, memory: BalanceMemory
     ) -> AskedMigration | None:
         """Enter a migration into the ledger; None if that is not permitted any more."""
-        settings, pipelines = self._deps.settings, self._deps.pipelines
-        migration_id = str(uuid.uuid4())
+        limits = self._deps.settings.limits
+        action_id = str(uuid.uuid4())
 
-        def with_it(replica: ClusterReplica, now_s: float) -> MigrationLedger:
-            ledger = replica.ledger
-            if not found.holds(replica, pipelines(), settings.mode):
+        def with_it(
+            ledger: MigrationLedger, replica: ClusterReplica, now_s: float
+        ) -> MigrationLedger:
+            is_permitted = ledger.why_not(proposed, now_s, limits) is None
+            if not is_permitted or not found.holds(self._deps, replica):
                 return ledger
-            if ledger.why_not(proposed, now_s, settings.limits) is not None:
-                return ledger
-            return ledger.trimmed(memory, now_s, settings.limits).ask(
+            return ledger.trimmed(memory, now_s, limits).ask(
                 proposed,
-                migration_id=migration_id,
+                action_id=action_id,
                 policy=str(found.policy),
                 now_s=now_s,
-                limits=settings.limits,
+                limits=limits,
             )
 
-        _, after = self._deps.ledgers.change(self._cluster, with_it)
-        return after.find(migration_id)
-
-    def _refuse(self, asked: AskedMigration, why: str) -> None:
-        refused = Progress(state="refused", why=why)
-        limits = self._deps.settings.limits
-        self._deps.ledgers.change(
-            self._cluster,
-            lambda replica, now_s: replica.ledger.advance(asked.id, refused, now_s, limits),
-        )
-        report_end(self._deps.observer, self._cluster, asked, refused)
+        _, after = self._deps.ledgers.change(self._cluster, MigrationLedger, with_it)
+        return after.find(action_id)
 
     def _round(
         self,
@@ -282,16 +254,3 @@ class ClusterRounds:
             busy_hosts=found.busy_hosts,
             seen_since_s=plan.memory.seen_since_s,
         )
-
-
-def report_end(
-    observer: Observer, cluster: str, asked: AskedMigration, progress: Progress | None
-) -> None:
-    """Log and count the end of a migration; None: it was overdue."""
-    outcome = progress.state if progress else "overdue"
-    observer.count(events.MIGRATIONS, cluster, outcome)
-    LOG.info(
-        "Balancing %s: the migration of %s from %s to %s is %s%s",
-        cluster, asked.vm, asked.source, (progress and progress.destination) or asked.destination
-        or "a host not known", outcome, f": {progress.why}" if progress and progress.why else "",
-    )  # fmt: skip

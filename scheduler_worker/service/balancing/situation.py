@@ -17,10 +17,28 @@ from scheduler_worker.model.cluster_load import (
 from scheduler_worker.model.ledgers import AskedMigration, MigrationLedger, PowerLedger, Progress
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.model.virt import bounds_of_load
+from scheduler_worker.observer import Observer
+from scheduler_worker.ports import Clock, ClusterLock, MigrationTarget, PowerTarget
 from scheduler_worker.scheduling.ovirt.cluster_load import cluster_load
 from scheduler_worker.scheduling.plugin import Balance
+from scheduler_worker.service.balancing.ledgers import Ledgers
+from scheduler_worker.service.balancing.settings import BalancingSettings
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+
+
+class BalancingDependencies(NamedTuple):
+    """The collaborators of all clusters' rounds."""
+
+    fleet: Fleet
+    lock: ClusterLock
+    pipelines: Callable[[], Pipelines]
+    target: MigrationTarget
+    power_target: PowerTarget
+    ledgers: Ledgers
+    clock: Clock
+    observer: Observer
+    settings: BalancingSettings
 
 
 class Situation(NamedTuple):
@@ -37,10 +55,10 @@ class Situation(NamedTuple):
     busy_hosts: tuple[str, ...]
     """Those with a load at the upper bound or above."""
 
-    def holds(self, replica: ClusterReplica, pipelines: Pipelines, default: Mode) -> bool:
+    def holds(self, deps: BalancingDependencies, replica: ClusterReplica) -> bool:
         """Whether policy and mode are still the same; the caller holds the replica's lock."""
-        policy = pipelines.of(replica).policy
-        return (policy, mode_of(replica, policy, default)) == (self.policy, self.mode)
+        policy = deps.pipelines().of(replica).policy
+        return (policy, mode_of(replica, policy, deps.settings.mode)) == (self.policy, self.mode)
 
 
 def mode_of(replica: ClusterReplica, policy: PolicyReference, default: Mode) -> Mode:
@@ -49,33 +67,25 @@ def mode_of(replica: ClusterReplica, policy: PolicyReference, default: Mode) -> 
     return mode_in_force(switch, policy.id, default)
 
 
-def situation_of(
-    fleet: Fleet,
-    replica: ClusterReplica,
-    pipelines: Callable[[], Pipelines],
-    *,
-    default: Mode,
-    down_after_s: float,
-) -> Situation | None:
+def situation_of(deps: BalancingDependencies, replica: ClusterReplica) -> Situation | None:
     """The cluster as this process knows it; None where its policy has no balance.
 
     Raises ClusterPolicyError where the policy cannot be compiled here.
     """
     with replica.lock:
-        pipeline = pipelines().of(replica)
+        pipeline = deps.pipelines().of(replica)
         if pipeline.balance is None:
             return None
-        table = fleet.prepare(replica)
-        given = replica.policy.parameters if replica.policy else {}
-        high = bounds_of_load(given)["high"]
-        load = cluster_load(table, down_after_s)
+        table = deps.fleet.prepare(replica)
+        high = bounds_of_load(replica.policy.parameters if replica.policy else {})["high"]
+        load = cluster_load(table, deps.settings.down_after_s)
         switched = replica.power.under_way
         switching = [switched.host] if switched else []
         return Situation(
             now_s=table.now_s,
             policy=pipeline.policy,
             balance=pipeline.balance,
-            mode=mode_of(replica, pipeline.policy, default),
+            mode=mode_of(replica, pipeline.policy, deps.settings.mode),
             load=left_alone(
                 less_in_progress(load, replica.ledger, switching),
                 replica.power.waiting(table.now_s),
@@ -134,6 +144,6 @@ def arrivals(
             if vm.id in hosts:
                 hosts[vm.id].append(host.name)
     for asked in ledger.under_way.values():
-        found = hosts[asked.vm]
-        if len(found) == 1 and found != [asked.source]:
-            yield asked, Progress(state="done", destination=found[0])
+        reporting = hosts[asked.vm]
+        if len(reporting) == 1 and reporting != [asked.source]:
+            yield asked, Progress(state="done", destination=reporting[0])

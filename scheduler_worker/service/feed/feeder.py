@@ -1,9 +1,9 @@
 """The feeder: keeps the hosts of the shared state as a source of hosts has them.
 
-Of several workers one feeds, which has the feed's *turn* (``service/state/turns.py``); it renews
-that at each round, and when it has missed a few another worker goes on from the hosts' records and
-the places in the source that are stored with the turn. The outline and each part of the source are
-read by threads of their own, so that one that hangs delays no other, and not the turn.
+Of several workers the leader feeds (``service/state/leadership.py``); it renews its leadership at
+each round, and when it has missed a few another worker goes on from the hosts' records and the
+places in the source that are stored with it. The outline and each part of the source are read by
+threads of their own, so that one that hangs delays no other, and not the leadership.
 """
 
 from __future__ import annotations
@@ -11,26 +11,40 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from functools import partial
+from typing import Protocol
 
 from msgspec import structs
 
 from scheduler_worker import events
 from scheduler_worker.components import Periodic
-from scheduler_worker.errors import Conflict, SourceUnavailable, StateUnavailable
+from scheduler_worker.errors import (
+    BackendError,
+    Conflict,
+    RequestError,
+    SourceUnavailable,
+    StateUnavailable,
+)
 from scheduler_worker.model.feed import Outline
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import Clock, HostSource, ProviderSource
-from scheduler_worker.service.feed.clusters import ClusterNames
-from scheduler_worker.service.feed.part import FeedDependencies, PartFeed, remove
-from scheduler_worker.service.feed.records import FeedRecords, FeedState, PartProgress
+from scheduler_worker.ports import Clock, HostSource, ProviderSource, Store
+from scheduler_worker.service.feed.part import (
+    ClusterNames,
+    FeedDependencies,
+    FeedRecords,
+    FeedState,
+    PartFeed,
+    PartProgress,
+    remove,
+)
 from scheduler_worker.service.feed.services import watched
 from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.inventory.inventory import Inventory
+from scheduler_worker.service.state.leadership import Leadership, lapse_s
+from scheduler_worker.service.state.looks import LookRecords
 from scheduler_worker.service.state.replica import Fleet
-from scheduler_worker.service.state.turns import Turn, lapse_s
 from scheduler_worker.unique import unique_hex
 
 LOG = logging.getLogger(__name__)
@@ -44,11 +58,11 @@ _STOP_S = 5.0
 _OUTLINE = "@outline"
 """Beside the ids of parts."""
 _NOBODY = ""
-"""The worker of a turn that was given up."""
+"""The worker of a leadership that was given up."""
 
 
 class Feeder(Periodic):
-    """Feeds, if it is this worker's turn; ``name`` identifies it."""
+    """Feeds, if this worker leads; ``name`` identifies it."""
 
     def __init__(
         self,
@@ -68,7 +82,8 @@ class Feeder(Periodic):
         self._settings = settings
         self._clock = clock
         self._observer = observer or Observer()
-        self._records = FeedRecords()
+        self.records = FeedRecords()
+        """What this worker knows of the feed's state."""
         self._store_ahead_s = 0.0
         self._held_until_s = float("-inf")
         self._deps = FeedDependencies(
@@ -79,7 +94,7 @@ class Feeder(Periodic):
             settings=settings,
             observer=self._observer,
             providers=providers,
-            has_turn=self.has_turn,
+            is_leader=self.is_leader,
             now_s=self._now_s,
             keep=self._keep,
         )
@@ -108,41 +123,36 @@ class Feeder(Periodic):
     def look(self) -> None:
         """Look at everything that may have changed, now; what was found is stored on return.
 
-        Called while this worker has the turn. What cannot be read is left out.
+        Called while this worker leads. What cannot be read is left out.
 
         Raises Conflict, StateUnavailable.
         """
         with contextlib.suppress(SourceUnavailable):
             found = self._outline_now()
             with self._guard:
-                if self.has_turn():
+                if self.is_leader():
                     self._take_outline(found, self._clock.monotonic_s())
         with self._guard:
             parts = [each for each in self._parts.values() if not each.progress.problem]
         looks = [self._threads.submit(partial(each.run, anew=True)) for each in parts]
         wait(looks, timeout=self._settings.look_timeout_s)
 
-    @property
-    def records(self) -> FeedRecords:
-        """What this worker knows of the feed's state."""
-        return self._records
-
     def unready(self) -> str | None:
         """Why requests must not be decided: hosts are missing, or out of date; None: they may.
 
         Raises StateUnavailable.
         """
-        if (problem := self._unready()) is None:
+        if self._unready() is None:
             return None
         self._refresh()
-        return problem and self._unready()
+        return self._unready()
 
     def is_ready(self) -> bool:
         """Whether requests may be decided, by what is known of :attr:`records`."""
         return self._unready() is None
 
     def _unready(self) -> str | None:
-        state, silent_after_s = self._records.state, self._settings.silent_after_s
+        state, silent_after_s = self.records.state, self._settings.silent_after_s
         if state is None:
             return "Nova's databases have not been read yet; try again"
         silence_s = self._now_s() - state.at_s
@@ -160,7 +170,7 @@ class Feeder(Periodic):
 
     def describe(self) -> Mapping[str, object]:
         """The feed's state for an operator, as this worker knows it."""
-        state = self._records.state
+        state = self.records.state
         return {"us": self._name} if state is None else {
             "us": self._name, **structs.asdict(state),
             "parts": {key: structs.asdict(each) for key, each in state.parts.items()},
@@ -171,19 +181,19 @@ class Feeder(Periodic):
 
         None: it never was.
         """
-        state, now_s = self._records.state, self._now_s()
+        state, now_s = self.records.state, self._now_s()
         return [
             (each, max(0.0, now_s - each.synced_at_s) if each.synced_at_s else None)
             for each in (state.parts.values() if state else ())
         ]
 
     def stop(self) -> None:
-        """End the rounds, and give the turn to another worker."""
-        had_turn = self.has_turn()
+        """End the rounds, and give the lead to another worker."""
+        was_leader = self.is_leader()
         super().stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
         wait(self._running.values(), timeout=_STOP_S)
-        if had_turn:
+        if was_leader:
             try:
                 self._write(worker=_NOBODY)
             except StateUnavailable:
@@ -193,13 +203,13 @@ class Feeder(Periodic):
     # Rounds
 
     def run_due(self) -> float:
-        """Feed, if it is this worker's turn; returns the seconds until it is to be called again."""
+        """Feed, if this worker leads; returns the seconds until it is to be called again."""
         now_s, interval_s = self._clock.monotonic_s(), self._settings.interval_s
         if now_s < self._looked_at_s + _SHORTEST_S:
             return self._looked_at_s + _SHORTEST_S - now_s
         try:
             with self._guard:
-                wait_s = self._take_turn()
+                wait_s = self._take_lead()
                 if wait_s > 0:
                     return min(wait_s, interval_s)
                 self._looked_at_s = now_s
@@ -234,7 +244,7 @@ class Feeder(Periodic):
 
     def _publish(self) -> None:
         """Say so when all hosts are known, or the source cannot be read for long."""
-        state = self._records.state
+        state = self.records.state
         if state is None:
             return
         if self._outline is not None:
@@ -305,7 +315,7 @@ class Feeder(Periodic):
             inventory.delete_aggregate(gone)
 
     def _follow(self, outline: Outline) -> None:
-        state = self._records.state
+        state = self.records.state
         stored = state.parts if state else {}
         clusters = ClusterNames(self._settings, outline)
         feeds: dict[str, PartFeed] = {}
@@ -325,30 +335,30 @@ class Feeder(Periodic):
         if gone:
             remove(self._deps.inventory, gone)
 
-    # The turn
+    # Leadership
 
-    def _take_turn(self) -> float:
-        """Renew the turn or take it; returns the seconds until it may be taken, 0 if it is ours."""
+    def _take_lead(self) -> float:
+        """Renew the lead or take it; returns the seconds until it may be taken, 0 if it is ours."""
         began_s = self._clock.monotonic_s()
-        with self._records.lock:
+        with self.records.lock:
             now_s = self._refresh()
-            before = self._records.state
+            before = self.records.state
             is_ours = before is not None and before.worker == self._name
             if before is not None and not is_ours and before.worker != _NOBODY:
-                turn = Turn(before.worker, before.at_s)
-                wait_s = turn.due_in_s(self._name, now_s, self._settings.interval_s)
+                lead = Leadership(before.worker, before.at_s)
+                wait_s = lead.due_in_s(self._name, now_s, self._settings.interval_s)
                 if wait_s > 0:
                     self._warn_of_lapse(before.worker)
-                    self._lose_turn()
+                    self._lose_lead()
                     return wait_s
             if is_ours and began_s >= self._held_until_s:
                 self._warn_of_lapse("nobody")
             if not is_ours:
-                self._lose_turn()
+                self._lose_lead()
             is_known = before is not None and now_s - before.at_s <= self._settings.silent_after_s
             is_complete = is_known and before is not None and before.is_complete
             if not self._write(is_complete=is_complete):
-                self._lose_turn()
+                self._lose_lead()
                 return self._settings.interval_s
         if not is_ours:
             LOG.info("This worker feeds now; it was %s", before.worker if before else "nobody")
@@ -356,9 +366,9 @@ class Feeder(Periodic):
         return 0.0
 
     def _write(self, *, worker: str | None = None, is_complete: bool | None = None) -> bool:
-        """Write the turn with the parts' progress; False if another worker was first."""
-        with self._records.lock:
-            before = self._records.state
+        """Write the leadership with the parts' progress; False if another worker was first."""
+        with self.records.lock:
+            before = self.records.state
             parts = {key: each.progress for key, each in self._parts.items()}
             if self._outline is None and before is not None:
                 parts = before.parts
@@ -371,10 +381,10 @@ class Feeder(Periodic):
                 parts=parts,
                 problem=self._problem,
             )
-            return self._records.write(self._deps.fleet.store, state)
+            return self.records.write(self._deps.fleet.store, state)
 
     def _warn_of_lapse(self, successor: str) -> None:
-        """Say that the turn was lost, if it was, and what may be done."""
+        """Say that the lead was lost, if it was, and what may be done."""
         if self._held_until_s == float("-inf"):
             return
         parts = [each.progress for each in self._parts.values()]
@@ -388,29 +398,104 @@ class Feeder(Periodic):
         )  # fmt: skip
 
     def _keep(self) -> None:
-        with self._records.lock:
+        with self.records.lock:
             began_s = self._clock.monotonic_s()
-            if self.has_turn() and self._write():
+            if self.is_leader() and self._write():
                 self._held_until_s = began_s + lapse_s(self._settings.interval_s)
 
-    def _lose_turn(self) -> None:
+    def _lose_lead(self) -> None:
         """Forget what was read: another worker goes on with it."""
         self._held_until_s = float("-inf")
         self._outline_due_s = float("-inf")
         self._outline, self._found, self._problem = None, None, ""
         self._parts = {}
 
-    def has_turn(self) -> bool:
-        """Whether this worker feeds now: its turn has not lapsed, by its own clock."""
+    def is_leader(self) -> bool:
+        """Whether this worker feeds now: its lead has not lapsed, by its own clock."""
         return self._clock.monotonic_s() < self._held_until_s and not self.is_stopping
 
     def _refresh(self) -> float:
         """Read the record; returns the time of the store's clock."""
-        with self._records.lock:
-            now_s = self._records.refresh(self._deps.fleet.store).now_s
+        with self.records.lock:
+            now_s = self.records.refresh(self._deps.fleet.store).now_s
             self._store_ahead_s = now_s - self._clock.monotonic_s()
         return now_s
 
     def _now_s(self) -> float:
         """The store's clock, as of the last look."""
         return self._clock.monotonic_s() + self._store_ahead_s
+
+
+_STEP_S = 1.0
+"""How long one wait for a request may last: so long a stop of the worker waits for it."""
+
+
+class HostLook(Protocol):
+    """Reads the resource providers of hosts."""
+
+    def look(self, queries: Iterable[str]) -> None:
+        """Read hosts that may serve one of these queries of allocation candidates, and report them.
+
+        Raises BackendError, Conflict, RequestError.
+        """
+
+
+class Looker(Periodic):
+    """Answers requests for looks, one look after the other."""
+
+    def __init__(
+        self,
+        feeder: Feeder,
+        providers: HostLook | None,
+        store: Store,
+        clock: Clock,
+        observer: Observer | None = None,
+    ) -> None:
+        super().__init__("look", self.run_due, _STEP_S)
+        self._feeder = feeder
+        self._providers = providers
+        self._store = store
+        self._clock = clock
+        self._observer = observer or Observer()
+        self._records = LookRecords()
+
+    def run_due(self) -> float:
+        """Look, if that is asked for here; returns the seconds until the next call."""
+        if not self._feeder.is_leader():
+            return _STEP_S
+        try:
+            if not self.look_if_asked():
+                records = self._records
+                self._store.await_change(records.scope, records.seen, timeout_s=_STEP_S)
+        except StateUnavailable:
+            self._observer.count(events.STATE_ERRORS)
+            return _STEP_S
+        except Conflict as error:
+            LOG.info("Hosts are looked at again in a moment: %s", error)
+            return _STEP_S
+        return 0.0
+
+    def look_if_asked(self) -> bool:
+        """Whether a look was asked for, which is done then. Raises Conflict, StateUnavailable."""
+        begun = self._records.begin(self._store)
+        if begun is None:
+            return False
+        number, queries = begun
+        began_s = self._clock.monotonic_s()
+        self._feeder.look()
+        self._look_at_placement(queries)
+        if self._feeder.is_leader():  # else another worker begins one anew
+            self._records.finish(self._store, number)
+            self._observer.time(events.LOOK_TIME, self._clock.monotonic_s() - began_s)
+        return True
+
+    def _look_at_placement(self, queries: Iterable[str]) -> None:
+        if self._providers is None:
+            return
+        try:
+            self._providers.look(queries)
+        except (StateUnavailable, Conflict):
+            raise
+        except (BackendError, RequestError) as error:
+            # What is known without it may be enough; nobody is helped by waiting for it.
+            LOG.warning("Placement was not looked at for requests that found no host: %s", error)

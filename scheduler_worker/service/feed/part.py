@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import UNSET, structs
 
 from scheduler_worker import events
@@ -23,6 +24,7 @@ from scheduler_worker.errors import (
     SourceUnavailable,
     StateUnavailable,
 )
+from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.feed import (
     Census,
     ChangedRow,
@@ -31,20 +33,129 @@ from scheduler_worker.model.feed import (
     ServiceStates,
     Tail,
 )
-from scheduler_worker.model.host_records import HostRecord, HostReport
+from scheduler_worker.model.host_records import ClusterName, HostRecord, HostReport
 from scheduler_worker.observer import Observer
-from scheduler_worker.ports import Clock, HostSource, ProviderSource
+from scheduler_worker.ports import Clock, Guard, HostSource, ProviderSource, Put, Store, Transaction
 from scheduler_worker.scheduling.absorption import is_under_way
-from scheduler_worker.service.feed.clusters import ClusterNames
-from scheduler_worker.service.feed.records import PartProgress
 from scheduler_worker.service.feed.services import differing, facts_of, watched
 from scheduler_worker.service.feed.settings import HOSTS_AT_ONCE, FeedSettings
 from scheduler_worker.service.inventory.inventory import Inventory
 from scheduler_worker.service.inventory.known_hosts import KnownHosts
-from scheduler_worker.service.state.replica import Fleet
+from scheduler_worker.service.state.replica import Fleet, Replica
 from scheduler_worker.wording import listed
 
+SCOPE = "@feed"
+_KEY = "n:feed"
+
+
+class PartProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a part was read; times are seconds since the epoch."""
+
+    name: str
+    nodes_since_s: float | None = None
+    """Where the changes of compute nodes are to be read on, by the source's clock; None: read all.
+    """
+    instances_since_s: float | None = None
+    read_to: str | None = None
+    """While all is read for the first time: the last host that was stored, of all in their order;
+    None: all were, or none is to be yet."""
+    synced_at_s: float = 0.0
+    """When all of it was known last, by the store's clock; 0: never."""
+    hosts: int = 0
+    """How many hosts it has."""
+    left: int = 0
+    """How many of them have to be read before it is known."""
+    problem: str = ""
+    """Why it cannot be read now."""
+
+
+class FeedState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who leads the feed, and what it has done."""
+
+    worker: str
+    """Which worker feeds."""
+    at_s: float
+    """When it said so last, by the store's clock."""
+    is_complete: bool = False
+    """Whether all hosts that can be read are known."""
+    parts: dict[str, PartProgress] = {}
+    """By their ids."""
+    problem: str = ""
+    """Why the outline of the source cannot be read now."""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(FeedState).decode
+
+
+class FeedRecords(Replica):
+    """What the workers share of the feed: one record under the key ``n:feed``."""
+
+    def __init__(self) -> None:
+        super().__init__(SCOPE)
+        self.state: FeedState | None = None
+
+    def take(self, key: str, version: int, value: bytes | None) -> None:
+        if key == _KEY:
+            self.state = None if value is None else _decode(value)
+
+    def write(self, store: Store, state: FeedState) -> bool:
+        """Compare-and-set the record; False if another worker wrote it first.
+
+        Called with the lock held. Raises StateUnavailable.
+        """
+        transaction = Transaction([Put(_KEY, _encode(state))], [Guard(_KEY, self.version(_KEY))])
+        written = store.write(SCOPE, [transaction])
+        if written.applied[0]:
+            self.refresh(store)
+        return written.applied[0]
+
+
 LOG = logging.getLogger(__name__)
+
+
+class ClusterNames:
+    """The clusters of hosts, by the setting and one outline of the source.
+
+    A name that is none for a cluster is logged once for each outline. Instead of a cell's, its id
+    is used; instead of an aggregate's value, the default cluster.
+    """
+
+    def __init__(self, settings: FeedSettings, outline: Outline) -> None:
+        self._settings = settings
+        self._aggregates = by_host(outline.aggregates) if settings.clusters == "aggregate" else {}
+        self._refused: set[str] = set()
+
+    def of(self, host: str, part: Part) -> str:
+        """The cluster of a host name."""
+        if self._settings.clusters == "cell":
+            return self._checked(part.name, f"cell {part.id}", part.id)
+        for aggregate in self._aggregates.get(host, ()):
+            name = self._named_by(aggregate)
+            if name is not None:
+                return name
+        return self._settings.default_cluster
+
+    def _named_by(self, aggregate: Aggregate) -> str | None:
+        """The cluster that an aggregate names; the first such aggregate of a host decides."""
+        key, default = self._settings.cluster_key, self._settings.default_cluster
+        if key not in aggregate.metadata:
+            return None
+        where = f"aggregate {aggregate.name or aggregate.id}, metadata {key}"
+        return self._checked(aggregate.metadata[key], where, default)
+
+    def _checked(self, name: str, where: str, instead: str) -> str:
+        try:
+            return msgspec.convert(name, ClusterName)
+        except msgspec.ValidationError:
+            if where not in self._refused:
+                self._refused.add(where)
+                LOG.warning(
+                    "%s: %r cannot be the name of a cluster, which begins with a letter or digit "
+                    "and has only these and _.:- in it; cluster %s is used", where, name, instead,
+                )  # fmt: skip
+            return instead
+
 
 _ASKED_S = 1.0
 """What is reserved so shortly before a look may be for a move that the look does not show."""
@@ -60,7 +171,7 @@ class FeedDependencies(NamedTuple):
     settings: FeedSettings
     observer: Observer
     providers: ProviderSource | None
-    has_turn: Callable[[], bool]
+    is_leader: Callable[[], bool]
     """Whether this worker still is the one that feeds."""
     now_s: Callable[[], float]
     """The store's clock."""
@@ -68,7 +179,7 @@ class FeedDependencies(NamedTuple):
     """Stores the progress of all parts, if this worker still feeds. Raises StateUnavailable."""
 
 
-class _TurnLostError(SchedulerWorkerError):
+class _LeadLostError(SchedulerWorkerError):
     """Raised when another worker feeds now."""
 
 
@@ -107,14 +218,17 @@ class PartFeed:
         with self._running:
             if anew:
                 self._services_due_s = float("-inf")
-            self._run()
+            self._run(self._deps.observer, self._deps.clock.monotonic_s())
 
-    def _run(self) -> None:
-        observer = self._deps.observer
-        began_s = self._deps.clock.monotonic_s()
+    def _run(self, observer: Observer, began_s: float) -> None:
         try:
-            self._attempt(began_s)
-        except _TurnLostError:
+            try:
+                self._round(began_s)
+            except SourceUnavailable as error:
+                self._unreadable(str(error))
+            else:
+                self._succeeded()
+        except _LeadLostError:
             LOG.debug("Another worker feeds %s", self.part.name)
         except (StateUnavailable, Conflict) as error:
             LOG.warning("Hosts of %s were not stored; they will be: %s", self.part.name, error)
@@ -126,14 +240,6 @@ class PartFeed:
             observer.time(
                 events.FEED_TIME, self._deps.clock.monotonic_s() - began_s, self.part.name
             )
-
-    def _attempt(self, now_s: float) -> None:
-        try:
-            self._round(now_s)
-        except SourceUnavailable as error:
-            self._unreadable(str(error))
-        else:
-            self._succeeded()
 
     def _round(self, now_s: float) -> None:
         settings = self._deps.settings
@@ -233,7 +339,7 @@ class PartFeed:
         settled = {each.uuid: each.host for each in found.instances if each.is_settled}
         if settled:
             self._known_hosts.refresh()
-            self._check_turn()
+            self._check_lead()
             end_unexpected(self._deps, settled, before_s=began_s - _ASKED_S)
 
     def _read_pending(self) -> None:
@@ -241,7 +347,7 @@ class PartFeed:
         if hosts:
             self._known_hosts.refresh()
         for number, chunk in enumerate(_chunks(hosts)):
-            self._check_turn()
+            self._check_lead()
             readings = self._deps.source.read(self.part.id, chunk)
             self._observe("hosts", len(readings))
             fed = self._fed()
@@ -287,7 +393,7 @@ class PartFeed:
         present = {each.uuid for each in census.nodes if each.host and self._owns(each.host)}
         gone = [each for uuid, each in self._fed().items() if uuid not in present]
         if gone:
-            self._check_turn()
+            self._check_lead()
             remove(self._deps.inventory, gone)
 
     # Storing
@@ -296,7 +402,7 @@ class PartFeed:
         """Store reports; one that is refused is named, and does not keep back the others."""
         if not reports:
             return
-        self._check_turn()
+        self._check_lead()
         try:
             self._deps.inventory.update_hosts(reports)
         except RequestError as error:
@@ -309,9 +415,9 @@ class PartFeed:
         else:
             self._deps.observer.count(events.FEED_REPORTS, self.part.name, by=len(reports))
 
-    def _check_turn(self) -> None:
-        if not self._deps.has_turn():
-            raise _TurnLostError
+    def _check_lead(self) -> None:
+        if not self._deps.is_leader():
+            raise _LeadLostError
 
     # Results
 

@@ -20,7 +20,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, cast
 
+from scheduler_worker import events
 from scheduler_worker.components import Periodic
 from scheduler_worker.errors import BackendError, Conflict, PlacementRefused, RequestError
 from scheduler_worker.model.host_records import HostRecord, HostReport
@@ -28,18 +30,47 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.placement import Providers
 from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.prefilters.candidates_query import suits
-from scheduler_worker.service.feed.counted import CountedProviders
 from scheduler_worker.service.feed.provider_books import ProviderBooks, Tree
 from scheduler_worker.service.feed.settings import ProviderSettings
-from scheduler_worker.service.feed.sharing import SharingProviders
-from scheduler_worker.service.feed.trees import HostTrees
-from scheduler_worker.service.feed.verifying import Verifier
+from scheduler_worker.service.feed.trees import HostTrees, SharingProviders, Verifier, now_s
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 
 LOG = logging.getLogger(__name__)
 
 _BULK = ("VCPU", "PCPU")
 """Trees that have some of this left are known from one answer each."""
+
+
+_ASKED = {
+    **dict.fromkeys(("listed", "trees", "having"), "list"),
+    **dict.fromkeys(("uses", "usages"), "use"),
+}
+"""How questions are counted, but for those that are under their own names."""
+
+
+class _CountedProviders:
+    def __init__(self, inner: Providers, observer: Observer) -> None:
+        self._inner = inner
+        self._observer = observer
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            what = _ASKED.get(name, name)
+            try:
+                answer = getattr(self._inner, name)(*args, **kwargs)
+            except BackendError:
+                self._observer.count(events.PROVIDER_FAILURES, what)
+                raise
+            is_of_many = args and not isinstance(args[0], str)
+            self._observer.count(events.PROVIDER_READS, what, by=len(args[0]) if is_of_many else 1)
+            return answer
+
+        return self._inner.close if name == "close" else counted
+
+
+def counted(inner: Providers, observer: Observer) -> Providers:
+    """These providers, with every question to them observed."""
+    return cast("Providers", _CountedProviders(inner, observer))
 
 
 class ProviderFeed(Periodic):
@@ -53,7 +84,7 @@ class ProviderFeed(Periodic):
         clock: Clock,
         *,
         settings: ProviderSettings,
-        has_turn: Callable[[], bool],
+        is_leader: Callable[[], bool],
         verifying: Providers | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -62,18 +93,20 @@ class ProviderFeed(Periodic):
         """
         super().__init__("providers", self.run_due, settings.interval_s)
         observer = observer or Observer()
-        self._reader = CountedProviders(reader, observer)
-        self._beside = CountedProviders(verifying or reader, observer)
+        self._reader = counted(reader, observer)
+        self._beside = counted(verifying or reader, observer)
+        self._fleet = fleet
         self._trees = HostTrees(fleet, update_hosts)
-        self.verify = Verifier(self._beside, self._trees).verify
+        self.verify = Verifier(self._beside, fleet, self._trees).verify
         """Implements ``ProviderTrees``."""
         self._clock = clock
         self._settings = settings
-        self._has_turn = has_turn
+        self._is_leader = is_leader
         self.sharing = SharingProviders(self._reader, clock, interval_s=settings.list_interval_s)
         """What is shared between trees, in every worker."""
         self._books = ProviderBooks()
-        self._is_begun = False
+        self.is_begun = False
+        """Whether this worker has read all providers once, at least roughly."""
         self._list_due_s = float("-inf")
         self._refused: deque[str] = deque()
         """Providers that contradicted what is known of them."""
@@ -90,11 +123,6 @@ class ProviderFeed(Periodic):
         """Root -> its tree as it is known; other threads look it up."""
         self._problem = ""
         self._running = threading.Lock()
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether this worker has read all providers once, at least roughly."""
-        return self._is_begun
 
     def lacks(self, host: HostRecord) -> bool:
         """Whether the host has providers, and its record does not have them yet."""
@@ -116,7 +144,7 @@ class ProviderFeed(Periodic):
         instances have left a short while ago. Raises BackendError, Conflict, RequestError.
         """
         with self._running:
-            if self._has_turn() and self._is_begun:
+            if self._is_leader() and self.is_begun:
                 self._look(queries)
 
     def run_due(self) -> float:
@@ -134,10 +162,10 @@ class ProviderFeed(Periodic):
 
     def _read_what_is_due(self) -> None:
         with self._running:
-            if self._has_turn():
+            if self._is_leader():
                 self._read_all()
-            elif self._is_begun:
-                self._is_begun, self._shown = False, {}
+            elif self.is_begun:
+                self.is_begun, self._shown = False, {}
             self._read_refused()
 
     def stop(self) -> None:
@@ -150,14 +178,13 @@ class ProviderFeed(Periodic):
 
     def _read_all(self) -> None:
         now_s = self._clock.monotonic_s()
-        if not self._is_begun:
+        if not self.is_begun:
             self._begin()
         elif now_s >= self._list_due_s:
             self._books.list_all(self._reader.listed())
             for root in self._shown.keys() - self._books.roots():
                 del self._shown[root]
-        self._trees.refresh()
-        hosts = self._trees.hosts()
+        hosts = self._hosts()
         if now_s >= self._list_due_s:
             self._list_due_s = now_s + self._settings.list_interval_s
             self._note_outdated(hosts)
@@ -168,11 +195,11 @@ class ProviderFeed(Periodic):
 
     def _begin(self) -> None:
         """Know most providers from the hosts' records, the others from a few answers."""
-        self._trees.refresh()
-        read_at_s = self._trees.now_s()
+        self._fleet.refresh()
+        read_at_s = now_s(self._fleet)
         books = ProviderBooks()
         books.list_all(self._reader.listed())
-        hosts = self._trees.hosts()
+        hosts = self._hosts()
         for record in hosts.values():
             books.add_known(record.resource_providers)
         are_known = all(books.is_known(root) for root in hosts if books.tree_of(root))
@@ -181,7 +208,7 @@ class ProviderFeed(Periodic):
         known = sum(books.is_known(root) for root in books.roots())
         LOG.info("%d resource providers without a parent, of which %d are known or have CPUs left; "
                  "hosts of the others are read one by one", len(books.roots()), known)  # fmt: skip
-        self._books, self._is_begun = books, True
+        self._books, self.is_begun = books, True
         self._list_due_s = float("-inf")
         self._shown |= self._trees.store(books, books.roots())
 
@@ -209,7 +236,7 @@ class ProviderFeed(Periodic):
     def _watch(self, hosts: Mapping[str, HostRecord], now_s: float) -> None:
         """Note the hosts whose use must have changed, and those that have waited for it."""
         settle_s = self._settings.settle_s
-        for replica in self._trees.clusters():
+        for replica in self._fleet.clusters():
             with replica.lock:
                 for uuid, instances in _instances(replica):
                     before = self._instances.get(uuid)
@@ -259,8 +286,7 @@ class ProviderFeed(Periodic):
             raise
 
     def _look(self, queries: Iterable[str]) -> None:
-        self._trees.refresh()
-        hosts = self._trees.hosts()
+        hosts = self._hosts()
         self._watch(hosts, self._clock.monotonic_s())
         roots = {root: None for root in self._due_s if root in hosts}
         for query in queries:
@@ -281,6 +307,15 @@ class ProviderFeed(Periodic):
             ):
                 yield found.root
 
+    def _hosts(self) -> dict[str, HostRecord]:
+        """All hosts as they are now, by uuid. Raises StateUnavailable."""
+        self._fleet.refresh()
+        hosts: dict[str, HostRecord] = {}
+        for replica in self._fleet.clusters():
+            with replica.lock:
+                hosts |= {each.uuid: each for each in replica.table.records}
+        return hosts
+
     def _roots_of(self, providers: Iterable[str]) -> set[str]:
         roots = {each: self._books.root_of(each) for each in providers}
         unknown = [each for each, root in roots.items() if root is None]
@@ -292,7 +327,7 @@ class ProviderFeed(Periodic):
         """Read trees, and store what has changed; ``demanded``: even if that is only the time."""
         roots = list(roots)
         found = self._trees.read(self._reader, self._books, roots, demanded=demanded)
-        if self._is_begun:
+        if self.is_begun:
             self._shown |= found
         for root in roots:
             self._changed.pop(root, None)

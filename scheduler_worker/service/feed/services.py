@@ -15,7 +15,7 @@ from scheduler_worker.errors import SourceUnavailable
 from scheduler_worker.model.feed import ServiceStates
 from scheduler_worker.model.host_records import HostRecord, HostReport, is_watched
 from scheduler_worker.ports import Clock, HostSource
-from scheduler_worker.service.feed.settings import HOSTS_AT_ONCE, FeedSettings
+from scheduler_worker.service.feed.settings import FeedSettings
 from scheduler_worker.service.state.replica import Fleet
 
 LOG = logging.getLogger(__name__)
@@ -115,8 +115,7 @@ class ServiceCheck:
         reports = self._differing(
             found, (each for each in watched(self._fleet) if each.cell_uuid == part_id)
         )
-        for start in range(0, len(reports), HOSTS_AT_ONCE):
-            self._update_hosts(reports[start : start + HOSTS_AT_ONCE])
+        self._update_hosts(reports)
         LOG.info("The services of %d hosts have changed since they were read", len(reports))
 
     def _connect(self) -> None:

@@ -7,17 +7,29 @@ of before can be told from one of after, whichever workers read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
+from scheduler_worker.errors import PlacementRefused
 from scheduler_worker.model.host_records import COMPUTE, HostRecord, HostReport
+from scheduler_worker.model.providers import (
+    SHARES,
+    Listed,
+    ProviderTraits,
+    ResourceProvider,
+    SharingProvider,
+)
 from scheduler_worker.placement import Providers
+from scheduler_worker.ports import Clock
 from scheduler_worker.service.feed.provider_books import (
     ProviderBooks,
     Tree,
     is_same_but_for_times,
 )
-from scheduler_worker.service.feed.settings import HOSTS_AT_ONCE
-from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.state.replica import Fleet
 
 _MOST_AT_ONCE = 50
 """Trees that are read in one go: more would make their times differ from those of the report."""
@@ -46,11 +58,10 @@ class HostTrees:
         RequestError.
         """
         read: dict[str, Tree] = {}
-        left = list(dict.fromkeys(roots))
-        while left:
-            some, left = left[:_MOST_AT_ONCE], left[_MOST_AT_ONCE:]
-            self.refresh()
-            read_at_s = self.now_s()
+        remaining = iter(dict.fromkeys(roots))
+        while some := list(islice(remaining, _MOST_AT_ONCE)):
+            self._fleet.refresh()
+            read_at_s = now_s(self._fleet)
             books.list_trees(reader.trees(some))
             providers = [uuid for root in some for uuid in books.tree_of(root)]
             books.add_uses(reader.uses(providers), read_at_s)
@@ -64,41 +75,18 @@ class HostTrees:
         """Store trees as they are in the books, otherwise as :meth:`read` does."""
         found = {root: tree for root in roots if (tree := books.report(root)) is not None}
         reports = []
-        for root, record in self.records(found).items():
-            known, tree = record.resource_providers, found[root]
+        for record in self._fleet.records_of(found):
+            known, tree = record.resource_providers, found[record.uuid]
             if known != tree and (demanded or not is_same_but_for_times(known, tree)):
                 reports.append(_report(record, tree))
-        for start in range(0, len(reports), HOSTS_AT_ONCE):
-            self._update_hosts(reports[start : start + HOSTS_AT_ONCE])
+        if reports:
+            self._update_hosts(reports)
         return found
 
-    def count(self) -> int:
-        """How many hosts this process knows."""
-        return sum(len(each.table) for each in self.clusters())
 
-    def hosts(self) -> dict[str, HostRecord]:
-        """The hosts by uuid, as this process knows them."""
-        found: dict[str, HostRecord] = {}
-        for replica in self.clusters():
-            with replica.lock:
-                found |= {each.uuid: each for each in replica.table.records}
-        return found
-
-    def records(self, roots: Collection[str]) -> dict[str, HostRecord]:
-        """Those of these hosts that this process knows, by uuid."""
-        return {each.uuid: each for each in self._fleet.records_of(roots)}
-
-    def clusters(self) -> Iterable[ClusterReplica]:
-        """All that this process knows."""
-        return self._fleet.clusters()
-
-    def refresh(self) -> None:
-        """Be as current as the store. Raises StateUnavailable."""
-        self._fleet.refresh(self._fleet.clusters())
-
-    def now_s(self) -> float:
-        """The store's clock a moment ago: of several stores the one that is behind."""
-        return min((each.table.now_s for each in self.clusters()), default=0.0)
+def now_s(fleet: Fleet) -> float:
+    """The store's clock a moment ago: of several stores the one that is behind."""
+    return min((each.table.now_s for each in fleet.clusters()), default=0.0)
 
 
 def _report(record: HostRecord, tree: Tree) -> HostReport:
@@ -109,3 +97,167 @@ def _report(record: HostRecord, tree: Tree) -> HostReport:
         source=COMPUTE if record.service.get("watched") else "placement",
         resource_providers=list(tree),
     )
+
+
+_MOST_LISTED = 300
+"""Hosts of a fleet that are listed by trait; of more each chosen one is asked about."""
+_MOST_SEEN = 50_000
+"""Providers whose traits are remembered."""
+
+
+class Verifier:
+    """Compares trees with Placement's, for requests that wait for it; safe for threads.
+
+    A listing has the providers of a tree and their generations. Of one whose generation the host's
+    record does not have, the traits and aggregates are read. It is remembered which generation they
+    are of, since each claim makes another one that changes nothing else.
+    """
+
+    def __init__(self, reader: Providers, fleet: Fleet, trees: HostTrees) -> None:
+        self._reader = reader
+        self._fleet = fleet
+        self._trees = trees
+        self._seen: dict[str, tuple[int, ProviderTraits]] = {}
+        """Provider -> a generation that it had, and what it had then."""
+
+    def verify(
+        self, roots: Collection[str], traits: Collection[str] | None = None
+    ) -> Mapping[str, Tree]:
+        """Implements the port ``ProviderTrees``."""
+        before = {each.uuid: each.resource_providers for each in self._fleet.records_of(roots)}
+        doubtful = self._doubtful(before) if traits is None else self._by_traits(before, traits)
+        found = self._trees.read(self._reader, ProviderBooks(), doubtful) if doubtful else {}
+        return before | {root: found.get(root, ()) for root in doubtful}
+
+    def _by_traits(self, before: Mapping[str, Tree], traits: Collection[str]) -> list[str]:
+        """The hosts whose compute nodes have one of these and should not, or the reverse."""
+        known = {
+            each.uuid: each.traits for root, tree in before.items() for each in tree
+            if each.uuid == root
+        }  # fmt: skip
+        owners = self._owners(traits, list(known))
+        return [
+            root
+            for root, known_traits in known.items()
+            if any((each in known_traits) != (root in owners[each]) for each in traits)
+        ]
+
+    def _owners(self, traits: Collection[str], hosts: Sequence[str]) -> dict[str, set[str]]:
+        """Which of the hosts, and perhaps which others, have each trait."""
+        hosts_known = sum(len(each.table) for each in self._fleet.clusters())
+        if len(traits) < len(hosts) and hosts_known <= _MOST_LISTED:
+            with contextlib.suppress(PlacementRefused):  # there may be no such trait
+                return {each: {one.uuid for one in self._reader.having(each)} for each in traits}
+        found = self._reader.traits(hosts, aggregates=False)
+        return {
+            each: {uuid for uuid, one in found.items() if each in one.traits} for each in traits
+        }
+
+    def _doubtful(self, before: Mapping[str, Tree]) -> list[str]:
+        """The hosts whose trees are others, with the least questions."""
+        listed = self._reader.trees(list(before))
+        known = {each.uuid: _traits(each) for tree in before.values() for each in tree}
+        others = self._others(
+            known,
+            {
+                each.uuid: each.generation
+                for root, tree in before.items()
+                for each in _moved(listed[root], tree)
+            },
+        )
+        return [
+            root
+            for root, tree in before.items()
+            if _parents(listed[root]) != _parents(tree)
+            or not others.isdisjoint(each.uuid for each in tree)
+        ]
+
+    def _others(self, known: dict[str, ProviderTraits], generations: dict[str, int]) -> set[str]:
+        """Those of these providers that have other traits or aggregates than is known."""
+        unseen = [
+            uuid
+            for uuid, generation in generations.items()
+            if self._seen.get(uuid) != (generation, known[uuid])
+        ]
+        found = self._reader.traits(unseen) if unseen else {}
+        others = {uuid for uuid in unseen if found.get(uuid) != known[uuid]}
+        for uuid in unseen:
+            if uuid not in others:
+                self._seen[uuid] = (generations[uuid], known[uuid])
+        if len(self._seen) > _MOST_SEEN:
+            self._seen = {}
+        return others
+
+
+def _moved(listed: Iterable[Listed], tree: Iterable[ResourceProvider]) -> Iterator[Listed]:
+    """Those that the record has with another generation, or with none."""
+    before = {each.uuid: each.generation for each in tree}
+    return (each for each in listed if before.get(each.uuid, each.generation) != each.generation)
+
+
+def _traits(provider: ResourceProvider) -> ProviderTraits:
+    return ProviderTraits(traits=provider.traits, aggregates=provider.aggregates)
+
+
+def _parents(tree: Iterable[Listed | ResourceProvider]) -> dict[str, str | None]:
+    return {each.uuid: each.parent_provider_uuid for each in tree}
+
+
+LOG = logging.getLogger(__name__)
+
+
+class SharingProviders:
+    """A short list that every worker reads for itself, again every ``interval_s``; for threads.
+
+    Which resource classes they give decides which requests Placement is asked about; what they have
+    left of these tells explanations what a host lacks.
+    """
+
+    def __init__(self, reader: Providers, clock: Clock, *, interval_s: float) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._interval_s = interval_s
+        self._reading = threading.Lock()
+        self._found: tuple[SharingProvider, ...] | None = None
+        self._due_s = float("-inf")
+
+    def run_due(self) -> None:
+        """Read them if it is time. Raises PlacementUnavailable, PlacementRefused."""
+        if self._clock.monotonic_s() >= self._due_s:
+            self.read()
+
+    def known(self) -> Sequence[SharingProvider] | None:
+        """As they were last read; None: not yet. Does not block."""
+        return self._found
+
+    def read(self) -> Sequence[SharingProvider]:
+        """As they are now. Raises PlacementUnavailable, PlacementRefused."""
+        with self._reading:
+            found = self._read()
+            before, self._found = self._found, found
+            self._due_s = self._clock.monotonic_s() + self._interval_s
+        names = [each.name for each in found]
+        if names != [each.name for each in before or ()]:
+            LOG.info(
+                "Placement is asked about requests for what these resource providers share: %s",
+                ", ".join(names) or "none any more",
+            )
+        return found
+
+    def _read(self) -> tuple[SharingProvider, ...]:
+        listed = sorted(self._reader.having(SHARES), key=lambda each: each.name)
+        if not listed:
+            return ()
+        uuids = [each.uuid for each in listed]
+        facts, usages = self._reader.facts(uuids), self._reader.usages(uuids)
+        return tuple(
+            SharingProvider(
+                uuid=each.uuid,
+                name=each.name,
+                inventories=facts[each.uuid].inventories,
+                usages=usages.get(each.uuid, {}),
+                aggregates=frozenset(facts[each.uuid].aggregates),
+            )
+            for each in listed
+            if each.uuid in facts
+        )

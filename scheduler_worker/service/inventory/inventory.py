@@ -1,32 +1,57 @@
-"""The inventory: hosts, instances and aggregates as they are reported, and ends of reservations."""
+"""The inventory: hosts, instances and aggregates as they are reported, and ends of reservations.
+
+``once`` is the id of a message that every worker gets: the first one stores it. Where other workers
+keep moving the same hosts between clusters, Conflict is raised after several attempts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial, wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from scheduler_worker import events
-from scheduler_worker.errors import StateUnavailable
+from scheduler_worker.errors import Conflict, StateUnavailable
+from scheduler_worker.model.aggregates import Aggregate
+from scheduler_worker.model.claims import Reservation
+from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.observer import Observer
-from scheduler_worker.service.inventory.aggregates import AggregateUpdates
-from scheduler_worker.service.inventory.instances import InstanceAnnouncements
-from scheduler_worker.service.inventory.removal import HostRemoval
+from scheduler_worker.ports import Guard, Put, Transaction
+from scheduler_worker.scheduling.absorption import Facts, remembering
+from scheduler_worker.service.inventory.known_hosts import KnownHosts
 from scheduler_worker.service.inventory.reports import DefaultRatios, HostReports
-from scheduler_worker.service.inventory.reservation_ends import ReservationEnds
+from scheduler_worker.service.state import records, reservations
 from scheduler_worker.service.state.moves import Moves
-from scheduler_worker.service.state.replica import Fleet
-from scheduler_worker.service.state.writing import Writer
+from scheduler_worker.service.state.records import Instances
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.state.writing import WritePlan, Writer
 
-_Arguments = ParamSpec("_Arguments")
+_Args = ParamSpec("_Args")
 _Answer = TypeVar("_Answer")
+_Ending = Callable[[ClusterReplica, str, float], WritePlan | None]
+
+_ROUNDS = 8
+"""Attempts to change what others move meanwhile."""
+
+
+def _observed(
+    use_case: Callable[Concatenate[Inventory, _Args], _Answer],
+) -> Callable[Concatenate[Inventory, _Args], _Answer]:
+    @wraps(use_case)
+    def observed(self: Inventory, /, *args: _Args.args, **kwargs: _Args.kwargs) -> _Answer:
+        try:
+            return use_case(self, *args, **kwargs)
+        except StateUnavailable:
+            self.observer.count(events.STATE_ERRORS)
+            raise
+
+    return observed
 
 
 class Inventory:
-    """The use cases of the inventory, which share one writer.
+    """The use cases of the inventory; each raises StateUnavailable, which the observer counts.
 
-    ``clusters`` are those that reports may name; none: all. The observer counts each use case that
-    ends in StateUnavailable.
+    ``clusters`` are those that reports may name; none: all.
     """
 
     def __init__(
@@ -39,47 +64,276 @@ class Inventory:
         clusters: Sequence[str] = (),
         observer: Observer | None = None,
     ) -> None:
-        observer = observer or Observer()
-        writer = Writer(fleet.store, observer)
-        moves = Moves(fleet, observer, remember_answers_s=remember_answers_s)
-        self._observer = observer
-        reports = HostReports(
+        self.observer = observer or Observer()
+        self._fleet = fleet
+        self._writer = Writer(fleet.store, self.observer)
+        self._moves = Moves(fleet, self.observer, remember_answers_s=remember_answers_s)
+        self._known_hosts = KnownHosts(fleet)
+        self._reservation_ttl_s = reservation_ttl_s
+        self._remember_answers_s = remember_answers_s
+        self._reports = HostReports(
             fleet=fleet,
-            writer=writer,
-            moves=moves,
+            writer=self._writer,
+            moves=self._moves,
             ratios=ratios,
             reservation_ttl_s=reservation_ttl_s,
             remember_answers_s=remember_answers_s,
             clusters=clusters,
         )
-        ends = ReservationEnds(
-            fleet,
-            writer,
-            moves,
-            reservation_ttl_s=reservation_ttl_s,
-            remember_answers_s=remember_answers_s,
+        self.news = self._reports.news
+
+    # Hosts
+
+    @_observed
+    def update_hosts(self, reports: Sequence[HostReport]) -> dict[str, int]:
+        """Store reports, as :meth:`HostReports.update` does."""
+        return self._reports.update(reports)
+
+    @_observed
+    def remove_hosts(self, hosts: Sequence[tuple[str, str | None]]) -> dict[str, int]:
+        """Remove (host, nodename) pairs, with all that is on them; unknown ones are ignored.
+
+        Without a nodename all nodes of the host. Returns each touched cluster's version afterwards.
+        """
+        versions: dict[str, int] = {}
+        for _ in range(_ROUNDS):
+            self._known_hosts.refresh()
+            self._moves.finish(hosts={host for host, _ in hosts})
+            known = {each: _uuids_of(each, hosts) for each in self._fleet.clusters()}
+            if not any(known.values()):
+                return versions
+            for replica, uuids in known.items():
+                if uuids:
+                    plan = partial(_plan_removal, replica)
+                    self._writer.write(replica, uuids, plan)
+                    # Again, for what was reserved on them while the first write was planned.
+                    versions[replica.scope] = self._writer.write(replica, uuids, plan)
+        raise Conflict("Other workers kept moving the hosts between clusters; try again.")
+
+    # Instances
+
+    @_observed
+    def update_instances(self, host: str, instances: Instances, *, once: str | None = None) -> None:
+        """Add instances to those on a host, or replace their facts."""
+        self._announce(
+            host, lambda known: {**known, **remembering(instances, known)}, instances, once
         )
-        instances = InstanceAnnouncements(fleet, writer, moves)
-        aggregates = AggregateUpdates(fleet)
-        self.update_hosts = self._observed(reports.update)
-        self.news = reports.news
-        self.remove_hosts = self._observed(HostRemoval(fleet, writer, moves).remove)
-        self.confirm = self._observed(ends.confirm)
-        self.release = self._observed(ends.release)
-        self.release_one = self._observed(ends.release_one)
-        self.update_instances = self._observed(instances.update)
-        self.delete_instance = self._observed(instances.delete)
-        self.sync_instances = self._observed(instances.sync)
-        self.update_aggregates = self._observed(aggregates.update)
-        self.delete_aggregate = self._observed(aggregates.delete)
 
-    def _observed(self, use_case: Callable[_Arguments, _Answer]) -> Callable[_Arguments, _Answer]:
-        @wraps(use_case)
-        def observed(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
-            try:
-                return use_case(*args, **kwargs)
-            except StateUnavailable:
-                self._observer.count(events.STATE_ERRORS)
-                raise
+    @_observed
+    def delete_instance(self, host: str, uuid: str, *, once: str | None = None) -> None:
+        """Remove an instance from a host, and its reservation there."""
 
-        return observed
+        def without(known: Facts) -> Facts:
+            return {key: facts for key, facts in known.items() if key != uuid}
+
+        self._announce(host, without, (), once, deleted=uuid)
+
+    @_observed
+    def sync_instances(self, host: str, uuids: Sequence[str], *, once: str | None = None) -> None:
+        """Make these the only instances on a host."""
+
+        def exactly(known: Facts) -> Facts:
+            return {uuid: known.get(uuid, {"uuid": uuid}) for uuid in uuids}
+
+        self._announce(host, exactly, uuids, once)
+
+    def _announce(
+        self,
+        host: str,
+        change: Callable[[Facts], Facts],
+        announced: Iterable[str],
+        once: str | None,
+        *,
+        deleted: str | None = None,
+    ) -> None:
+        announced = tuple(announced)
+        has_moved = False
+
+        def plan(_: str, now_s: float) -> WritePlan | None:
+            nonlocal has_moved
+            has_moved = is_known and not replica.table.find(host)
+            if has_moved:
+                return None
+            known = replica.table.reported_instances(host)
+            changed = change(known)
+            nodes = [record.uuid for record in replica.table.find(host)]
+            reserved = [each for uuid in nodes for each in reservations.on_host(replica, uuid)]
+            gone = [each for each in reserved if each.instance_uuid == deleted]
+            puts = [records.put_instances(host, changed)] if changed != known else []
+            puts += reservations.given_back(gone)
+            puts += reservations.forgotten(replica, deleted, host=host) if deleted else []
+            puts += reservations.announced(reserved, announced, now_s)
+            keys = [records.INSTANCES + host, *(records.HOST + uuid for uuid in nodes)]
+            guards = [Guard(key, replica.version(key)) for key in keys]  # it may leave meanwhile
+            guards += reservations.guards(replica, reserved)
+            return WritePlan(Transaction(puts, guards), {"released": len(gone)}) if puts else None
+
+        for _ in range(_ROUNDS):
+            replica = self._cluster_of(host)
+            is_known = bool(replica.table.find(host))
+            self._writer.write(replica, [host], plan, once=once)
+            if not has_moved:
+                return
+        raise Conflict(f"Other workers kept moving host {host!r} between clusters; try again.")
+
+    def _cluster_of(self, host: str) -> ClusterReplica:
+        """The cluster of a host name; an unknown host's instances wait in the default one."""
+        self._fleet.refresh_globals()
+        moves_seen = None
+        while moves_seen != (moves_seen := self._known_hosts.moves_seen()):
+            self._moves.finish(hosts=[host])
+            known = self._fleet.known(self._fleet.places.of([host]))
+            for replica in (*known, *self._fleet.clusters()):
+                with replica.lock:
+                    if not replica.table.find(host):
+                        replica.refresh(self._fleet.store)
+                    if replica.table.find(host):
+                        return replica
+        self._known_hosts.register(self._fleet.default_cluster)
+        return self._fleet.cluster(self._fleet.default_cluster)
+
+    # Reservations
+
+    @_observed
+    def confirm(self, instance_uuids: Sequence[str]) -> int:
+        """The instances exist: their reservations last for another TTL, or until reported.
+
+        Returns how many instances had reservations.
+        """
+        confirmed = partial(reservations.confirmed, ttl_s=self._reservation_ttl_s)
+        return self._end(instance_uuids, confirmed)
+
+    @_observed
+    def release(self, instance_uuids: Sequence[str]) -> int:
+        """The instances will not come: give their reservations back.
+
+        Returns how many instances had reservations, or had them released a short while ago, so
+        that a repeated release answers the same.
+        """
+        released = partial(reservations.released, remember_s=self._remember_answers_s)
+        return self._end(instance_uuids, released, ended=lambda replica: replica.released)
+
+    @_observed
+    def release_one(self, cluster: str, reservation: Reservation) -> None:
+        """Give back one reservation that was read before.
+
+        Raises Conflict: it has ended, changed or moved since; nothing was released.
+        """
+        replica = self._fleet.cluster(cluster)
+        is_there = False
+
+        def plan(uuid: str, now_s: float) -> WritePlan | None:
+            nonlocal is_there
+            released = reservations.released(
+                replica, uuid, now_s, remember_s=self._remember_answers_s, only=reservation
+            )
+            is_there = released is not None
+            return released
+
+        self._writer.write(replica, [reservation.instance_uuid], plan)
+        if not is_there:
+            raise Conflict(
+                f"Reservation {reservation.id} has ended or changed in the meantime; read it again."
+            )
+
+    def _end(
+        self,
+        instance_uuids: Sequence[str],
+        end: _Ending,
+        *,
+        ended: Callable[[ClusterReplica], Container[str]] = lambda _: (),
+    ) -> int:
+        """End reservations; returns how many instances had some, or are among those ``ended``."""
+        self._fleet.refresh_globals()
+        having: set[str] = set()
+        before: set[str] = set()
+        for _ in range(_ROUNDS):
+            others = [each for each in instance_uuids if each not in having]
+            moves_seen = self._known_hosts.moves_seen()
+            self._moves.finish(instances=others)
+            for replica in self._fleet.clusters():
+                having |= self._end_in(replica, others, end)
+                before |= {each for each in others if each in ended(replica)}
+            # One may have moved from a cluster not yet read to one that was. That an instance's
+            # earlier reservation has ended does not say that there is no later one.
+            if having.issuperset(others) or moves_seen == self._known_hosts.moves_seen():
+                break
+        return len(having | before)
+
+    def _end_in(
+        self, replica: ClusterReplica, instance_uuids: Sequence[str], end: _Ending
+    ) -> set[str]:
+        """End the reservations in one cluster; returns the instances that had some."""
+        having: set[str] = set()
+
+        def plan(uuid: str, now_s: float) -> WritePlan | None:
+            # A plan may be made several times; the last one is what was written, if anything.
+            (having.add if replica.reservations_of(uuid) else having.discard)(uuid)
+            return end(replica, uuid, now_s)
+
+        self._writer.write(replica, instance_uuids, plan)
+        return having
+
+    # Aggregates
+
+    @_observed
+    def update_aggregates(
+        self, aggregates: Sequence[Aggregate], *, once: str | None = None
+    ) -> None:
+        """Add or replace aggregates by id, but for those that are older than what is known."""
+        shared = self._fleet.globals
+        for _ in range(_ROUNDS):
+            self._fleet.refresh_globals()
+            with shared.lock:
+                known = shared.aggregates
+                newer = [each for each in aggregates if not each.is_older(known.get(each.id))]
+                puts = list(map(records.put_aggregate, newer))
+                guards = [Guard(put.key, shared.version(put.key)) for put in puts]
+            written = self._write_shared(puts, guards, once)
+            aggregates = [each for each, done in zip(newer, written, strict=True) if not done]
+            if not aggregates:
+                return
+        raise Conflict("Other workers kept changing these aggregates; try again.")
+
+    @_observed
+    def delete_aggregate(self, aggregate_id: int, *, once: str | None = None) -> None:
+        """Delete an aggregate; an unknown one is ignored."""
+        self._write_shared([records.gone(f"{records.AGGREGATE}{aggregate_id}")], [], once)
+
+    def _write_shared(
+        self, puts: Sequence[Put], guards: Sequence[Guard], once: str | None
+    ) -> Sequence[bool]:
+        """Write records that belong to no cluster, each with its guard; whether each was."""
+        if not puts:
+            return ()
+        transactions = [
+            Transaction([put], guards[number : number + 1]) for number, put in enumerate(puts)
+        ]
+        written = self._fleet.store.write(self._fleet.globals.scope, transactions, once=once)
+        self._fleet.refresh_globals()
+        return written.applied
+
+
+def _uuids_of(replica: ClusterReplica, hosts: Iterable[tuple[str, str | None]]) -> list[str]:
+    with replica.lock:
+        return [record.uuid for host, node in hosts for record in replica.table.find(host, node)]
+
+
+def _plan_removal(replica: ClusterReplica, uuid: str, _: float) -> WritePlan | None:
+    row = replica.table.row_of(uuid)
+    reserved = reservations.on_host(replica, uuid)
+    puts = reservations.given_back(reserved)
+    guards = reservations.guards(replica, reserved)
+    # Once the host is back, such an answer would be given again with nothing reserved.
+    keys = [
+        records.ANSWER + each.instance_uuid
+        for each in replica.answers.values()
+        if each.host_uuid == uuid
+    ]
+    if row is not None:
+        keys.append(records.HOST + uuid)
+    puts += map(records.gone, keys)
+    guards += [Guard(key, replica.version(key)) for key in keys]
+    if row is not None and len(replica.table.find(replica.table.records[row].host)) == 1:
+        puts.append(records.gone(records.INSTANCES + replica.table.records[row].host))
+    return WritePlan(Transaction(puts, guards), {"removed": len(reserved)}) if puts else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from scheduler_worker.model.host_records import HostRecord, HostReport
@@ -31,7 +31,7 @@ class KnownHosts:
     def refresh(self) -> set[str]:
         """Read what changed in all clusters; returns their names. Raises StateUnavailable."""
         self._read_all_s = self._fleet.refresh_globals()
-        return self._fleet.refresh(self._fleet.clusters())
+        return self._fleet.refresh()
 
     def look(self, reports: Sequence[HostReport]) -> set[str]:
         """Read the clusters that reports are about: where their hosts are, and which they name.
@@ -97,14 +97,6 @@ def record_of_name(replica: ClusterReplica, report: HostReport) -> HostRecord | 
     """The record with the report's host and node name, if it is the only one."""
     found = replica.table.find(report.host, _nodename(report))
     return found[0] if len(found) == 1 else None
-
-
-def uuids_of(replica: ClusterReplica, hosts: Iterable[tuple[str, str | None]]) -> list[str]:
-    """The uuids of (host, nodename) pairs; without a nodename, of all nodes of the host."""
-    with replica.lock:
-        return [
-            record.uuid for host, nodename in hosts for record in replica.table.find(host, nodename)
-        ]
 
 
 def _is_about(report: HostReport, record: HostRecord) -> bool:

@@ -11,7 +11,7 @@ reports concerned fail, and these are planned again.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
@@ -126,7 +126,8 @@ class HostReports:
             read = self._known_hosts.refresh()
             found = list(map(self._known_hosts.find, reports))
         scopes = list(map(self._scope_of, count(), reports, found))
-        self._read_clocks(set(scopes) - read)
+        # Each report is stamped with the time of its own cluster's store.
+        self._fleet.refresh(list(map(self._fleet.cluster, set(scopes) - read)))
         by_scope: dict[str, list[_Update]] = {}
         for update in map(self._update, count(), reports, scopes, found):
             by_scope.setdefault(update.scope, []).append(update)
@@ -181,10 +182,6 @@ class HostReports:
                 + ", ".join(sorted(self._allowed)),
             )
         return report.cluster
-
-    def _read_clocks(self, scopes: Iterable[str]) -> None:
-        """Read new clusters: each report is stamped with the time of its own cluster's store."""
-        self._fleet.refresh(list(map(self._fleet.cluster, scopes)))
 
     def _update(
         self, number: int, report: HostReport, scope: str, known: KnownHost | None

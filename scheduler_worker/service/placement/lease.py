@@ -23,10 +23,9 @@ from scheduler_worker.ports import Guard, LockGrant, Seen, Transaction
 from scheduler_worker.scheduling.pipeline import Pipeline, Request
 from scheduler_worker.service.placement.dependencies import PlacementDependencies
 from scheduler_worker.service.state import records, reservations
-from scheduler_worker.service.state.attempt import PlacementAttempt
+from scheduler_worker.service.state.attempt import PlacementAttempt, random_source
 from scheduler_worker.service.state.idempotency import given_up, reserved_rows
 from scheduler_worker.service.state.replica import ClusterReplica
-from scheduler_worker.service.state.seeded_random import random_source
 from scheduler_worker.service.state.white_list import narrowed
 from scheduler_worker.service.state.writing import WritePlan
 

@@ -31,17 +31,29 @@ from scheduler_worker.model.policies import (
     WeightUse,
     write_policy,
 )
-from scheduler_worker.policy_store import Attachment, PolicyStore, StoredPolicy
+from scheduler_worker.policy_store import (
+    Attachment,
+    AuditEntry,
+    PolicyStore,
+    StoredPolicy,
+    StoredUnit,
+)
 from scheduler_worker.ports import Clock
 from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind
-from scheduler_worker.service.policies.attachments import Attachments, retried
+from scheduler_worker.service.policies.attachments import (
+    Attachments,
+    PolicyLibrary,
+    editable,
+    retried,
+)
 from scheduler_worker.service.policies.audit import Actor, AuditLog
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
-from scheduler_worker.service.policies.policy_library import PolicyLibrary
 from scheduler_worker.service.policies.policy_rules import check_policy, check_unused, switchable
-from scheduler_worker.service.policies.policy_units import PolicyUnit, installed_units
+from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits, installed_units
 
 Change = Callable[[ClusterPolicy], ClusterPolicy]
+Known = tuple[StoredPolicy, Sequence[Attachment]]
+"""A policy as it was read, and the clusters that had it then."""
 
 
 class PolicyFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,10 +124,7 @@ class PolicyAdministration:
         """
         made = self._stored(structs.replace(document, version=1), actor)
         self.check(made.document)
-        self._store.add(
-            made,
-            self.audit_log.entry(actor, "policy.create", document.id, None, _json(made.document)),
-        )
+        self._store.add(made, self._entry(actor, "policy.create", None, made.document))
         return made
 
     def update(
@@ -138,9 +147,20 @@ class PolicyAdministration:
         return self._edit(policy_id, lambda now: _with_fields(now, fields), actor, expected_version)
 
     def put(
-        self, document: ClusterPolicy, actor: Actor, *, expected_version: int | None = None
+        self,
+        document: ClusterPolicy,
+        actor: Actor,
+        *,
+        expected_version: int | None = None,
+        known: Known | None = None,
     ) -> StoredPolicy:
-        """Replace the policy of the document's id by the document. Raises as :meth:`update`."""
+        """Replace the policy of the document's id by the document. Raises as :meth:`update`.
+
+        ``known`` is what the caller has read of it: it is not read again, and its version is the
+        expected one.
+        """
+        if known is not None:
+            return self._edited((editable(known[0]), known[1]), lambda _: document, actor)
         return self._edit(document.id, lambda _: document, actor, expected_version)
 
     def check(self, document: ClusterPolicy) -> None:
@@ -165,14 +185,8 @@ class PolicyAdministration:
             NotFound, Invalid, EditConflict: as :meth:`update`.
             InUse: clusters are attached to it; names them.
         """
-        before = self.library.editable(policy_id)
-        self._store.remove(
-            policy_id,
-            expected_version=expected_version,
-            audit=self.audit_log.entry(
-                actor, "policy.remove", policy_id, _json(before.document), None
-            ),
-        )
+        entry = self._entry(actor, "policy.remove", self.library.editable(policy_id).document, None)
+        self._store.remove(policy_id, expected_version=expected_version, audit=entry)
 
     # Units of a policy
 
@@ -216,11 +230,11 @@ class PolicyAdministration:
 
         def without(now: ClusterPolicy) -> ClusterPolicy:
             if kind is UnitKind.FILTER:
-                left = tuple(each for each in now.filters if each.unit != unit.name)
-                return structs.replace(now, filters=left)
+                filters = tuple(use for use in now.filters if use.unit != unit.name)
+                return structs.replace(now, filters=filters)
             if kind is UnitKind.WEIGHT:
-                kept = tuple(each for each in now.weights if each.unit != unit.name)
-                return structs.replace(now, weights=kept)
+                weights = tuple(use for use in now.weights if use.unit != unit.name)
+                return structs.replace(now, weights=weights)
             is_used = now.balance is not None and now.balance.unit == unit.name
             return structs.replace(now, balance=None) if is_used else now
 
@@ -228,12 +242,19 @@ class PolicyAdministration:
 
     # Units
 
-    def register_units(self) -> None:
-        """Store the user units that are installed; others that are stored count as disabled."""
-        known = {each.id: each for each in self._store.units()}
-        installed = installed_units(self.library.units().catalogue)
-        if changed := [each for each in installed if known.get(each.id) != each]:
+    def register_units(self) -> tuple[PolicyUnits, dict[str, StoredUnit]]:
+        """Store the user units that are installed; others that are stored count as disabled.
+
+        Returns all units, and those that are stored by their ids.
+        """
+        known = {unit.id: unit for unit in self._store.units()}
+        installed = {
+            unit.id: unit for unit in installed_units(self.library.units(known.values()).catalogue)
+        }
+        if changed := [unit for key, unit in installed.items() if known.get(key) != unit]:
             self._store.put_units(changed)
+        known |= installed
+        return self.library.units(known.values()), known
 
     def switch_unit(self, name: str, actor: Actor, *, is_enabled: bool) -> list[PolicyUnit]:
         """Enable or disable a unit from a file: the one with this id, or all kinds of this name.
@@ -245,19 +266,18 @@ class PolicyAdministration:
                 such a policy over RPC.
             StateUnavailable, Conflict: it is stored, and not in force yet for policies over RPC.
         """
-        self.register_units()
-        stored = {each.id: each for each in self._store.units()}
-        found = switchable(self.library.units(), name)
+        units, stored = self.register_units()
+        named = switchable(units, name)
         if not is_enabled:
-            self._check_unused(found)
-        for each in found:
-            if stored[each.id].is_enabled != is_enabled:
-                self._store.put_units([structs.replace(stored[each.id], is_enabled=is_enabled)])
+            self._check_unused(named)
+        for unit in named:
+            if stored[unit.id].is_enabled != is_enabled:
+                self._store.put_units([structs.replace(stored[unit.id], is_enabled=is_enabled)])
                 action = "unit.enable" if is_enabled else "unit.disable"
-                self._store.record(self.audit_log.entry(actor, action, each.id, None, None))
+                self._store.record(self.audit_log.entry(actor, action, unit.id, None, None))
         self._settle_units_now()
         units = self.library.units()
-        return [unit for each in found if (unit := units.find(each.id)) is not None]
+        return [switched for unit in named if (switched := units.find(unit.id)) is not None]
 
     def remove_unit(self, unit_id: str, actor: Actor) -> None:
         """Remove a user unit.
@@ -306,37 +326,30 @@ class PolicyAdministration:
         check_unused(units, {f"cluster {name}": self._in_force.in_force(name) for name in clusters})
 
     def _edit(
-        self,
-        policy_id: str,
-        change: Change,
-        actor: Actor,
-        expected_version: int | None = None,
-    ) -> StoredPolicy:
-        if expected_version is None:
-            return retried(lambda: self._edit_once(policy_id, change, actor))
-        return self._edit_once(policy_id, change, actor, expected_version)
-
-    def _edit_once(
         self, policy_id: str, change: Change, actor: Actor, expected_version: int | None = None
     ) -> StoredPolicy:
-        before = self.library.editable(policy_id)
+        def edit() -> StoredPolicy:
+            before = self.library.editable(policy_id)
+            now = before.document
+            if expected_version not in {None, now.version}:
+                raise EditConflict(f"Policy {now.name}", before.changed_by, now.version)
+            return self._edited((before, self.attachments.of(policy_id)), change, actor)
+
+        return retried(edit, expected_version)
+
+    def _edited(self, known: Known, change: Change, actor: Actor) -> StoredPolicy:
+        """Check and store a changed copy of what was read, and put it in force."""
+        before, attached = known
         now = before.document
-        if expected_version not in {None, now.version}:
-            raise EditConflict(f"Policy {now.name}", before.changed_by, now.version)
         document = structs.replace(change(now), id=now.id, version=now.version)
         if document == now:
             return before
         after = self._stored(structs.replace(document, version=now.version + 1), actor)
-        attached = self.attachments.of(policy_id)
         self._check(after.document, attached)
-        self._store.replace(
-            after,
-            expected_version=now.version,
-            audit=self.audit_log.entry(
-                actor, "policy.update", policy_id, _json(now), _json(after.document)
-            ),
-        )
-        self.attachments.settle(each.cluster for each in attached)
+        entry = self._entry(actor, "policy.update", now, after.document)
+        self._store.replace(after, expected_version=now.version, audit=entry)
+        # Read again: a cluster that was attached meanwhile may have the document of before.
+        self.attachments.settle(each.cluster for each in self.attachments.of(now.id))
         return after
 
     def _check(self, document: ClusterPolicy, attached: Sequence[Attachment]) -> None:
@@ -350,6 +363,16 @@ class PolicyAdministration:
             except Invalid as error:
                 raise Invalid(f"cluster {each.cluster}: {error.field}", error.problem) from None
 
+    def _entry(
+        self,
+        actor: Actor,
+        action: str,
+        before: ClusterPolicy | None,
+        after: ClusterPolicy | None,
+    ) -> AuditEntry:
+        [subject, *_] = {each.id for each in (before, after) if each is not None}
+        return self.audit_log.entry(actor, action, subject, _json(before), _json(after))
+
     def _stored(self, document: ClusterPolicy, actor: Actor) -> StoredPolicy:
         return StoredPolicy(
             document=document, changed_by=actor.user, changed_at_s=self._clock.time_s()
@@ -361,5 +384,5 @@ def _with_fields(policy: ClusterPolicy, fields: PolicyFields) -> ClusterPolicy:
     return structs.replace(policy, **given)
 
 
-def _json(document: ClusterPolicy) -> str:
-    return write_policy(document).decode()
+def _json(document: ClusterPolicy | None) -> str | None:
+    return None if document is None else write_policy(document).decode()

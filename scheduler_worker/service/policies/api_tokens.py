@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from scheduler_worker.ports import ABSENT, ApiToken, Guard, Put, Store, Transaction
-from scheduler_worker.service.state.replica import Replica
+from scheduler_worker.service.state.replica import RecordKind, Replica
 
 SCOPE = "@tokens"
 _TOKEN = "k:"  # noqa: S105 - the beginning of a key
@@ -17,23 +17,15 @@ MAX_TOKENS = 1000
 """Upper bound of a user's tokens; one more ends the one that would expire first."""
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(ApiToken).decode
 
 
 class SharedApiTokens(Replica):
     """Implements ``ports.ApiTokens``; each method raises StateUnavailable."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(SCOPE)
+        self._tokens = RecordKind(_TOKEN, msgspec.json.Decoder(ApiToken).decode)
+        super().__init__(SCOPE, self._tokens)
         self._store = store
-        self._tokens: dict[str, ApiToken] = {}
-
-    def take(self, key: str, version: int, value: bytes | None) -> None:
-        digest = key.removeprefix(_TOKEN)
-        if value is None:
-            self._tokens.pop(digest, None)
-        else:
-            self._tokens[digest] = _decode(value)
 
     def add(self, token: ApiToken) -> None:
         with self.lock:

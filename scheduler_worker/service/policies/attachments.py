@@ -1,4 +1,4 @@
-"""Which cluster has which policy: attached by administrators, and put in force in the shared state.
+"""The policies and units that there are, which cluster has which, and what is put in force.
 
 The policy store is the system of record. After each write the document in force is put into the
 shared state, in the same call; ``reconciler.py`` repairs what a crash between both has left.
@@ -7,30 +7,134 @@ shared state, in the same call; ``reconciler.py`` repairs what a crash between b
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 from msgspec import structs
 
-from scheduler_worker.errors import Conflict, EditConflict, Invalid, NotFound, StateUnavailable
+from scheduler_worker.errors import (
+    ClusterPolicyError,
+    Conflict,
+    EditConflict,
+    Invalid,
+    NotFound,
+    StateUnavailable,
+)
 from scheduler_worker.model.host_records import ClusterName
 from scheduler_worker.model.policies import NOVA, ClusterPolicy
-from scheduler_worker.policy_store import NEW, Attachment, PolicyStore
+from scheduler_worker.policy_store import NEW, Attachment, PolicyStore, StoredPolicy, StoredUnit
 from scheduler_worker.ports import Clock
+from scheduler_worker.scheduling.catalogue import Catalogue, UnitKind
 from scheduler_worker.service.policies.audit import Actor, AuditLog
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
-from scheduler_worker.service.policies.policy_library import PolicyLibrary
 from scheduler_worker.service.policies.policy_rules import (
     check_parameters,
     cluster_parameters,
     declarations,
 )
+from scheduler_worker.service.policies.policy_units import PolicyUnit, PolicyUnits
 from scheduler_worker.wording import cut
+
+
+class PolicyLibrary:
+    """Finds policies and units. Every method raises PolicyStoreUnavailable when the store fails."""
+
+    def __init__(
+        self,
+        store: PolicyStore,
+        *,
+        catalogue: Callable[[], Catalogue],
+        built_in: Callable[[], Sequence[StoredPolicy]],
+        compile_on_trial: Callable[[ClusterPolicy], object],
+    ) -> None:
+        """``built_in`` are the locked policies, among them ``nova`` and exactly one default."""
+        self._store = store
+        self._catalogue = catalogue
+        self._built_in = built_in
+        self._compile_on_trial = compile_on_trial
+
+    def policies(self) -> list[StoredPolicy]:
+        """All policies, the built-in ones first."""
+        return [*self._built_in(), *self._store.policies()]
+
+    def policy(self, policy_id: str) -> StoredPolicy:
+        """The policy with this id. Raises NotFound."""
+        found = self.locked(policy_id) or self._store.policy(policy_id)
+        if found is None:
+            raise NotFound("policy", policy_id)
+        return found
+
+    def policy_called(self, name: str) -> StoredPolicy:
+        """The policy with this id, else with this name in any letter case. Raises NotFound."""
+        known = self.policies()
+        for each in known:
+            if each.document.id == name:
+                return each
+        for each in known:
+            if each.document.name.casefold() == name.casefold():
+                return each
+        raise NotFound("policy", name)
+
+    def locked(self, policy_id: str) -> StoredPolicy | None:
+        """The built-in policy with this id."""
+        return next((each for each in self._built_in() if each.document.id == policy_id), None)
+
+    def editable(self, policy_id: str) -> StoredPolicy:
+        """The policy with this id. Raises NotFound, and Invalid where it is locked."""
+        return editable(self.policy(policy_id))
+
+    def units(self, stored: Iterable[StoredUnit] | None = None) -> PolicyUnits:
+        """All units; ``stored`` are those of the store, if the caller has read them."""
+        return PolicyUnits(self._catalogue(), self._store.units() if stored is None else stored)
+
+    def unit(self, unit_id: str) -> PolicyUnit:
+        """The unit with this id. Raises NotFound."""
+        found = self.units().find(unit_id)
+        if found is None:
+            raise NotFound("unit", unit_id)
+        return found
+
+    def unit_as(self, unit_id: str, kind: UnitKind) -> PolicyUnit:
+        """The unit with this id. Raises Invalid where there is none, or it is of another kind."""
+        found = self.units().find(unit_id)
+        if found is None:
+            raise Invalid("unit", f"there is no unit {unit_id!r}")
+        if found.kind != kind:
+            raise Invalid("unit", f"{found.name} ({unit_id}) is a {found.kind}, not a {kind}")
+        return found
+
+    def compile(self, document: ClusterPolicy) -> None:
+        """Compile a document on trial. Raises Invalid where that fails."""
+        try:
+            self._compile_on_trial(document)
+        except ClusterPolicyError as error:
+            raise Invalid("policy", str(error)) from None
+
+    def for_cluster(
+        self, document: ClusterPolicy, own: Mapping[str, str], units: PolicyUnits
+    ) -> ClusterPolicy:
+        """The document with a cluster's ``own`` parameters, checked and compiled on trial.
+
+        Raises Invalid.
+        """
+        parameters = cluster_parameters(document, own, units)
+        check_parameters(document, parameters, units, known=document.parameters)
+        found = structs.replace(document, parameters=parameters)
+        self.compile(found)
+        return found
+
 
 Changed = TypeVar("Changed")
 _TRIES = 50
 """How often a change is made whose caller expects no version, each time on what is stored then."""
+
+
+def editable(policy: StoredPolicy) -> StoredPolicy:
+    """The policy. Raises Invalid where it is locked."""
+    if policy.is_locked:
+        raise Invalid("policy", f"{policy.document.name} is locked; copy it and change the copy")
+    return policy
 
 
 class Attachments:
@@ -94,57 +198,50 @@ class Attachments:
         """
 
         def attach() -> Attachment:
-            return self._attach(cluster, actor, policy, parameters, expected_version, is_new=is_new)
-
-        return attach() if expected_version is not None else retried(attach)
-
-    def _attach(
-        self,
-        cluster: str,
-        actor: Actor,
-        policy: str | None,
-        parameters: Mapping[str, str] | None,
-        expected_version: int | None,
-        *,
-        is_new: bool,
-    ) -> Attachment:
-        now = self._store.attachment(cluster)
-        if now is None and not is_new and cluster not in self._in_force.clusters():
-            raise NotFound("cluster", cluster)
-        _check_cluster(cluster)
-        version = now.version if now else NEW
-        if expected_version not in {None, version}:
-            raise EditConflict(
-                f"The policy of cluster {cluster}", now.changed_by if now else "", version
+            now = self._store.attachment(cluster)
+            if now is None and not is_new and cluster not in self._in_force.clusters():
+                raise NotFound("cluster", cluster)
+            _check_cluster(cluster)
+            version = now.version if now else NEW
+            if expected_version not in {None, version}:
+                raise EditConflict(
+                    f"The policy of cluster {cluster}", now.changed_by if now else "", version
+                )
+            chosen = self._library.policy_called(policy or (now.policy_id if now else NOVA))
+            document, units = chosen.document, self._library.units()
+            own = parameters
+            if own is None:
+                own = now.parameters if now and now.policy_id == document.id else {}
+            self._check_known(document, own, now, units)
+            if document.id == NOVA:  # its parameters are the workers' options
+                own = {}
+            else:
+                own = self._library.for_cluster(document, own, units).parameters
+            attachment = Attachment(
+                cluster=cluster,
+                policy_id=document.id,
+                is_built_in=chosen.is_locked,
+                parameters=own,
+                version=version + 1,
+                changed_by=actor.user,
+                changed_at_s=self._clock.time_s(),
             )
-        found = self._library.policy_called(policy or (now.policy_id if now else NOVA))
-        is_same = now is not None and now.policy_id == found.document.id
-        own = parameters if parameters is not None else (now.parameters if now and is_same else {})
-        self._check_known(found.document, own, now)
-        attachment = Attachment(
-            cluster=cluster,
-            policy_id=found.document.id,
-            is_built_in=found.is_locked,
-            parameters=self._parameters(found.document, own),
-            version=version + 1,
-            changed_by=actor.user,
-            changed_at_s=self._clock.time_s(),
-        )
-        if now is None or not _says_the_same(now, attachment):
-            audit = self._audit_log.entry(
-                actor, "cluster.attach", cluster, _text(now), _text(attachment)
-            )
-            self._store.attach(attachment, expected_version=version, audit=audit)
-        else:
-            attachment = now
-        self.settle([cluster])
-        return attachment
+            if now is not None and _says_the_same(now, attachment):
+                attachment = now
+            else:
+                texts = _text(now), _text(attachment)
+                audit = self._audit_log.entry(actor, "cluster.attach", cluster, *texts)
+                self._store.attach(attachment, expected_version=version, audit=audit)
+            self.settle([cluster])
+            return attachment
+
+        return retried(attach, expected_version)
 
     def detach(self, cluster: str, actor: Actor) -> Attachment:
         """Return a cluster to the policy of the workers' options. Raises as :meth:`attach`."""
         return self.attach(cluster, actor, policy=NOVA, parameters={})
 
-    def document_of(self, attachment: Attachment) -> ClusterPolicy | None:
+    def _document_of(self, attachment: Attachment) -> ClusterPolicy | None:
         """The document in force for a cluster; None: the policy of the workers' options.
 
         Raises:
@@ -165,14 +262,12 @@ class Attachments:
             NotFound, RequestError: the policy cannot be compiled here; the old one stays in force.
             StateUnavailable, Conflict: the shared state cannot be written now.
         """
-        if self._store.attachment(cluster) is None:
-            return False
 
-        def wanted() -> ClusterPolicy | None:
+        def stored(in_force: ClusterPolicy | None) -> ClusterPolicy | None:
             attachment = self._store.attachment(cluster)
-            return self.document_of(attachment) if attachment else None
+            return in_force if attachment is None else self._document_of(attachment)
 
-        return self._in_force.settle(cluster, wanted)
+        return self._in_force.settle(cluster, stored)
 
     def settle(self, clusters: Iterable[str]) -> None:
         """Put what was stored just now in force in each cluster.
@@ -192,10 +287,13 @@ class Attachments:
             raise failed
 
     def _check_known(
-        self, document: ClusterPolicy, own: Mapping[str, str], now: Attachment | None
+        self,
+        document: ClusterPolicy,
+        own: Mapping[str, str],
+        now: Attachment | None,
+        units: PolicyUnits,
     ) -> None:
         """Raises Invalid for a parameter that neither the policy nor the one before knows."""
-        units = self._library.units()
         known = {*document.parameters, *(now.parameters if now else ())}
         if now is not None and now.policy_id != document.id:
             with contextlib.suppress(NotFound):
@@ -209,16 +307,13 @@ class Attachments:
             raise Invalid(f"properties.{name}", "the parameters of nova are the workers' options")
         check_parameters(document, unknown, units)
 
-    def _parameters(self, document: ClusterPolicy, own: Mapping[str, str]) -> Mapping[str, str]:
-        """The parameters of a cluster under a policy, checked."""
-        if document.id == NOVA:  # its parameters are the workers' options
-            return {}
-        return self._library.for_cluster(document, own, self._library.units()).parameters
 
+def retried(change: Callable[[], Changed], expected_version: int | None) -> Changed:
+    """Make a change, again where another one was first and the caller expects no version.
 
-def retried(change: Callable[[], Changed]) -> Changed:
-    """Make a change again where another one was first. Raises EditConflict if all were."""
-    for _ in range(_TRIES - 1):
+    Raises EditConflict if all were.
+    """
+    for _ in range(_TRIES - 1 if expected_version is None else 0):
         with contextlib.suppress(EditConflict):
             return change()
     return change()

@@ -7,16 +7,24 @@ its entry is written first, so nothing changes without one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 from msgspec import structs
 
 from scheduler_worker.errors import BackendError, SchedulerWorkerError
 from scheduler_worker.policy_store import EVERYTHING, AuditEntry, AuditFilter, PolicyStore
-from scheduler_worker.ports import Clock
+from scheduler_worker.ports import Clock, Guard, Put, Seen, Store, Transaction
+from scheduler_worker.service.state.records import gone
+from scheduler_worker.service.state.replica import RecordKind, Replica
+from scheduler_worker.unique import unique_hex
 
+LOG = logging.getLogger(__name__)
+
+SCOPE = "@audit"
 _DAY_S = 86_400.0
+KEEP_S = 30 * _DAY_S
 PURGED_AT_ONCE = 1000
 """Upper bound of the entries that one transaction deletes."""
 _MAX_BATCHES = 50
@@ -107,3 +115,45 @@ class AuditLog(Audit):
             if batch < PURGED_AT_ONCE:
                 break
         return deleted
+
+
+class SharedAudit(Audit):
+    """Entries in the shared state, scope ``@audit``, until an API process moves them.
+
+    Workers have no SQL store, so what is changed over RPC is recorded here, and in the log. Each
+    process that has the store copies the entries into it, and then deletes them: a process that
+    ends in between leaves an entry that is copied twice, and none is lost. Without such a process
+    they expire. Methods raise StateUnavailable.
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        super().__init__(clock)
+        self._store = store
+        self._entries = RecordKind("", msgspec.json.Decoder(AuditEntry).decode)
+        self._replica = Replica(SCOPE, self._entries)
+
+    def record(self, entry: AuditEntry) -> None:
+        """Add an entry, and log it."""
+        LOG.info(
+            "%s of %r by %s from %s: %s%s",
+            *(entry.action, entry.subject, entry.user, entry.origin, entry.result),
+            f", {entry.reason}" if entry.reason else "",
+        )
+        now_s = self._store.changes(SCOPE, Seen()).now_s
+        key = f"{entry.at_s:017.6f} {unique_hex()}"
+        put = Put(key, msgspec.json.encode(entry), now_s + KEEP_S)
+        self._store.write(SCOPE, [Transaction([put])])
+
+    def move(self, record: Callable[[AuditEntry], None]) -> int:
+        """Give each entry to ``record``, the oldest first, and delete it; returns how many.
+
+        Raises what ``record`` raises; the entries from there on stay.
+        """
+        with self._replica.lock:
+            self._replica.refresh(self._store)
+            entries = sorted(self._entries.items())
+            versions = dict(self._replica.versions)
+        for key, entry in entries:
+            record(entry)
+            self._store.write(SCOPE, [Transaction([gone(key)], [Guard(key, versions[key])])])
+        return len(entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 from tenacity import (
     RetryError,
@@ -19,9 +20,10 @@ from scheduler_worker.ports import ABSENT, Guard, Put, Transaction
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.policy_rules import uses
 from scheduler_worker.service.state import records
-from scheduler_worker.service.state.replica import ClusterReplica, Fleet
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet, Replica
 from scheduler_worker.service.state.writing import WritePlan, Writer
 
+T = TypeVar("T")
 _MAX_ATTEMPTS = 8
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.2
 """Of random pauses between attempts. Without them, of two processes that edit at the same pace the
@@ -85,14 +87,16 @@ class ClusterPolicies:
         self._fleet.refresh_globals()
         return self._fleet.names()
 
-    def settle(self, cluster: str, wanted: Callable[[], ClusterPolicy | None]) -> bool:
+    def settle(
+        self, cluster: str, stored: Callable[[ClusterPolicy | None], ClusterPolicy | None]
+    ) -> bool:
         """Put the document of a system of record in force; whether it was not already.
 
-        ``wanted`` reads that record (None: the policy ``nova``) each time *after* the version of
-        what is in force was read, which the write then guards. So of two callers, the one whose
-        document is outdated is refused and reads again: the last one in force is the last one
-        recorded. The cluster need not be a known one, so that an empty state gets its policies
-        back before its hosts.
+        ``stored`` gets what is in force and reads that record (None: the policy ``nova``) each time
+        *after* the version of what is in force was read, which the write then guards. So of two
+        callers, the one whose document is outdated is refused and reads again: the last one in
+        force is the last one recorded. The cluster need not be a known one, so that an empty state
+        gets its policies back before its hosts.
 
         Raises:
             RequestError: the policy cannot be compiled; the old one stays in force.
@@ -100,26 +104,20 @@ class ClusterPolicies:
             StateUnavailable: the store cannot be reached.
         """
         replica = self._fleet.cluster(cluster)
-        key = records.POLICY_IN_FORCE
 
-        def attempt() -> bool | None:
-            with replica.lock:
-                replica.refresh(self._fleet.store)
-                version, now = replica.version(key), replica.policy
-            policy = wanted()
+        def puts(now: ClusterPolicy | None) -> list[Put]:
+            policy = stored(now)
             if policy == now:
-                return False
+                return []
             self._compile(policy)
-            put = records.put_policy(policy) if policy else records.gone(key)
-            write = Transaction([put], [Guard(key, version)])
-            return self._fleet.store.write(cluster, [write]).applied[0] or None
+            return [records.put_policy(policy) if policy else records.gone(records.POLICY_IN_FORCE)]
 
-        return _settled(attempt, f"The policy of {cluster}")
+        return self._settled(replica, lambda: replica.policy, puts, f"The policy of {cluster}")
 
-    def settle_units(self, wanted: Callable[[], Collection[str]]) -> bool:
+    def settle_units(self, stored: Callable[[], Collection[str]]) -> bool:
         """Put in force which units are enabled; whether that was not so already.
 
-        ``wanted`` reads their ids from a system of record, when and why as in :meth:`settle`.
+        ``stored`` reads their ids from a system of record, when and why as in :meth:`settle`.
 
         Raises:
             Conflict: others switched the same units during each of several attempts.
@@ -127,22 +125,14 @@ class ClusterPolicies:
         """
         known = self._fleet.globals
 
-        def attempt() -> bool | None:
-            with known.lock:
-                known.refresh(self._fleet.store)
-                now, versions = known.units, dict(known.versions)
-            enabled = frozenset(wanted())
-            if enabled == now:
-                return False
-            puts = [
+        def puts(now: frozenset[str]) -> list[Put]:
+            enabled = frozenset(stored())
+            return [
                 *(records.put_unit(each) for each in sorted(enabled - now)),
                 *(records.gone(records.UNIT + each) for each in sorted(now - enabled)),
             ]
-            guards = [Guard(put.key, versions.get(put.key, ABSENT)) for put in puts]
-            write = Transaction(puts, guards)
-            return self._fleet.store.write(known.scope, [write]).applied[0] or None
 
-        return _settled(attempt, "The list of enabled units")
+        return self._settled(known, lambda: known.units, puts, "The list of enabled units")
 
     def in_force(self, cluster: str) -> ClusterPolicy:
         """The policy in force for a cluster. Raises as :meth:`attach` does."""
@@ -183,20 +173,32 @@ class ClusterPolicies:
 
         self._writer.write(replica, [key], plan)
 
+    def _settled(
+        self, replica: Replica, now: Callable[[], T], puts: Callable[[T], list[Put]], what: str
+    ) -> bool:
+        """Write what ``puts`` makes of ``now``, guarded by its versions; whether there was any.
 
-def _settled(attempt: Callable[[], bool | None], what: str) -> bool:
-    """The first answer of ``attempt`` that is not None: that others wrote in between.
+        Raises Conflict where others wrote the same in between each time.
+        """
 
-    Raises Conflict where all are.
-    """
-    retrying: Retrying = Retrying(
-        stop=stop_after_attempt(_MAX_ATTEMPTS),
-        wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
-        retry=retry_if_result(lambda found: found is None),
-    )
-    try:
-        return bool(retrying(attempt))
-    except RetryError:
-        raise Conflict(
-            f"{what} changed during each of {_MAX_ATTEMPTS} attempts; try again."
-        ) from None
+        def attempt() -> bool | None:
+            with replica.lock:
+                replica.refresh(self._fleet.store)
+                seen, versions = now(), dict(replica.versions)
+            if not (writing := puts(seen)):
+                return False
+            guards = [Guard(put.key, versions.get(put.key, ABSENT)) for put in writing]
+            write = Transaction(writing, guards)
+            return self._fleet.store.write(replica.scope, [write]).applied[0] or None
+
+        retrying: Retrying = Retrying(
+            stop=stop_after_attempt(_MAX_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
+            retry=retry_if_result(lambda written: written is None),
+        )
+        try:
+            return bool(retrying(attempt))
+        except RetryError:
+            raise Conflict(
+                f"{what} changed during each of {_MAX_ATTEMPTS} attempts; try again."
+            ) from None

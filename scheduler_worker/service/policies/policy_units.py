@@ -34,10 +34,16 @@ class PolicyUnits:
     def __init__(self, catalogue: Catalogue, stored: Iterable[StoredUnit]) -> None:
         self._by_id: dict[str, PolicyUnit] = {}
         self._by_use: dict[tuple[str, UnitKind], PolicyUnit] = {}
-        known = list(stored)
-        self.catalogue = catalogue = limited(catalogue, known)
+        known = {unit.id: unit for unit in stored}
+        enabled = {key for key, unit in known.items() if unit.is_enabled}
+        self.catalogue = catalogue.limited_to(enabled)
         """Those that wait to be enabled are disabled in it."""
-        for unit in (*_internal(catalogue), *_registered(catalogue, known), *_broken(catalogue)):
+        shown = {key: _uninstalled(unit) for key, unit in known.items()}
+        for entry in self.catalogue:
+            for unit in () if entry.is_mandatory else _kinds(entry):
+                if unit.id in known or not _is_registered(entry):
+                    shown[unit.id] = unit
+        for unit in shown.values():
             self._by_id[unit.id] = unit
             self._by_use[unit.name, unit.kind] = unit
 
@@ -53,11 +59,6 @@ class PolicyUnits:
         return self._by_use.get((name, kind))
 
 
-def limited(catalogue: Catalogue, stored: Iterable[StoredUnit]) -> Catalogue:
-    """The catalogue, where what needs to be enabled is so only if that is stored."""
-    return catalogue.limited_to({each.id for each in stored if each.is_enabled})
-
-
 def installed_units(catalogue: Catalogue) -> list[StoredUnit]:
     """The user units of the catalogue, as they are registered."""
     return [
@@ -69,44 +70,30 @@ def installed_units(catalogue: Catalogue) -> list[StoredUnit]:
             is_enabled=unit.is_enabled,
             parameters={each.name: each.regex or "" for each in unit.parameters},
         )
-        for unit in _installed(catalogue)
+        for entry in catalogue
+        if _is_registered(entry)
+        for unit in _kinds(entry)
     ]
 
 
-def _internal(catalogue: Catalogue) -> Iterator[PolicyUnit]:
-    for entry in catalogue:
-        if entry.is_internal and not entry.is_mandatory:
-            yield from _kinds(entry)
+def _is_registered(entry: CatalogueEntry) -> bool:
+    """Of a user unit that is broken nothing is known but its problem."""
+    return not entry.is_internal and entry.problem is None
 
 
-def _registered(catalogue: Catalogue, stored: Iterable[StoredUnit]) -> Iterator[PolicyUnit]:
-    installed = {unit.id: unit for unit in _installed(catalogue)}
-    for each in stored:
-        yield installed.get(each.id) or PolicyUnit(
-            id=each.id,
-            name=each.name,
-            kind=UnitKind(each.kind),
-            description=each.description,
-            is_internal=False,
-            is_enabled=False,
-            parameters=tuple(
-                Parameter(name=name, type="text", default="", regex=regex or None)
-                for name, regex in sorted(each.parameters.items())
-            ),
-        )
-
-
-def _installed(catalogue: Catalogue) -> Iterator[PolicyUnit]:
-    for entry in catalogue:
-        if not entry.is_internal and entry.problem is None:
-            yield from _kinds(entry)
-
-
-def _broken(catalogue: Catalogue) -> Iterator[PolicyUnit]:
-    """What is not registered, since nothing is known of it but its problem."""
-    for entry in catalogue:
-        if entry.problem is not None:
-            yield from _kinds(entry)
+def _uninstalled(unit: StoredUnit) -> PolicyUnit:
+    return PolicyUnit(
+        id=unit.id,
+        name=unit.name,
+        kind=UnitKind(unit.kind),
+        description=unit.description,
+        is_internal=False,
+        is_enabled=False,
+        parameters=tuple(
+            Parameter(name=name, type="text", default="", regex=regex or None)
+            for name, regex in sorted(unit.parameters.items())
+        ),
+    )
 
 
 def _kinds(entry: CatalogueEntry) -> Iterator[PolicyUnit]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from scheduler_worker.components import Periodic
 from scheduler_worker.errors import AdministrationError, BackendError, Conflict, RequestError
 from scheduler_worker.service.policies.administration import PolicyAdministration
-from scheduler_worker.service.policies.shared_audit import SharedEntries
+from scheduler_worker.service.policies.audit import SharedAudit
 
 INTERVAL_S = 60.0
 
@@ -30,7 +30,7 @@ class Reconciler(Periodic):
         report: Callable[[str], None],
         interval_s: float = INTERVAL_S,
         audit_retention_days: float = 0.0,
-        shared_entries: SharedEntries | None = None,
+        shared_entries: SharedAudit | None = None,
     ) -> None:
         """``report`` gets a sentence for each repair, and for each problem when it appears.
 
@@ -52,16 +52,22 @@ class Reconciler(Periodic):
         A cluster whose policy cannot be put in force keeps its old one and does not stop the
         others. Returns the clusters that differed.
         """
+        attachments = self._administration.attachments
         try:
-            clusters = [each.cluster for each in self._administration.attachments.all()]
+            clusters = [attached.cluster for attached in attachments.all()]
         except BackendError as error:
             self._say({**self._problems, "": str(error)})
             return []
         repaired: list[str] = []
-        problems = self._settle_units()
+        problems: dict[str, str] = {}
+        try:
+            if self._administration.settle_units():
+                self._report("The units that are enabled were put in force as they are stored")
+        except (BackendError, Conflict) as error:
+            problems[_UNITS] = f"Which units are enabled is not in force for RPC: {error}"
         for cluster in clusters:
             try:
-                if self._administration.attachments.put_in_force(cluster):
+                if attachments.put_in_force(cluster):
                     repaired.append(cluster)
             except (AdministrationError, BackendError, Conflict, RequestError) as error:
                 problems[cluster] = f"The policy of cluster {cluster} is not in force: {error}"
@@ -76,15 +82,6 @@ class Reconciler(Periodic):
             if self._problems.get(subject) != problem:
                 self._report(problem)
         self._problems = problems
-
-    def _settle_units(self) -> dict[str, str]:
-        """Put in force which units are enabled; the problem, if there is one."""
-        try:
-            if self._administration.settle_units():
-                self._report("The units that are enabled were put in force as they are stored")
-        except (BackendError, Conflict) as error:
-            return {_UNITS: f"Which units are enabled is not in force for RPC: {error}"}
-        return {}
 
     def collect(self) -> int:
         """Copy the entries of the audit that workers have written into the store; how many."""
@@ -107,9 +104,8 @@ class Reconciler(Periodic):
             return 0
 
     def start(self) -> None:
-        """Compare once, then again after each interval, in a thread."""
-        self.reconcile()
-        self.collect()
+        """Do all of it once, then again after each interval, in a thread."""
+        self.run_due()
         super().start()
 
     def run_due(self) -> float:

@@ -54,7 +54,7 @@ class Trust(Periodic, TrustSource):
         lasts_s: float,
         report: Callable[[str], None],
     ) -> None:
-        super().__init__("attestation", self.run_due, lasts_s / 2, first_s=lasts_s / 2)
+        super().__init__("attestation", self.poll, lasts_s / 2, first_s=lasts_s / 2)
         self._attestation = attestation
         self._fleet = fleet
         self._clock = clock
@@ -68,30 +68,29 @@ class Trust(Periodic, TrustSource):
         age_s = self._clock.monotonic_s() - self._polled_s
         return self._levels if age_s < self._lasts_s else _NO_LEVELS
 
-    def poll(self) -> None:
-        """Read the levels of all nodes; on a failure, report it and keep the old ones."""
+    def poll(self) -> float:
+        """Read the levels of all nodes; on a failure, report it and keep the old ones.
+
+        Returns the seconds until the next time.
+        """
         polled_s = self._clock.monotonic_s()
         try:
             nodes = self._nodes(polled_s)
             found = self._attestation.levels(nodes) if nodes else {}
         except StateUnavailable:
-            return  # the state backend reports its outages itself
+            return self._interval_s  # the state backend reports its outages itself
         except BackendError as error:
             self._report(str(error))
-            return
+            return self._interval_s
         if found != self._levels.of:
             self._levels = TrustLevels(self._levels.number + 1, found)
         self._polled_s = polled_s
+        return self._interval_s
 
     def start(self) -> None:
         """Poll once, then keep polling in a thread."""
         self.poll()
         super().start()
-
-    def run_due(self) -> float:
-        """Poll; returns the seconds until the next time."""
-        self.poll()
-        return self._interval_s
 
     def _nodes(self, now_s: float) -> list[str]:
         found: set[str] = set()

@@ -21,6 +21,7 @@ from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
 
 _WRITTEN_AT_ONCE = 1000
+_COPIED = records.HOST, records.INSTANCES, records.RESERVATION, records.POLICY
 PAGE = 5000
 """Records that are copied at a time."""
 
@@ -108,7 +109,11 @@ def page_of(
     replica = fleet.cluster(cluster)
     with replica.lock:
         now_s = replica.refresh(fleet.store).now_s
-        keys = sorted(key for key in _keys(replica) if after is None or key > after)
+        keys = sorted(
+            key
+            for key in replica.versions
+            if key.startswith(_COPIED) and (after is None or key > after)
+        )
         shown = keys[:limit]
         puts = [put for key in shown if (put := _put(replica, key)) is not None]
     return _page(now_s, puts, shown[-1] if len(keys) > limit else None)
@@ -117,11 +122,6 @@ def page_of(
 def _page(now_s: float, puts: Iterable[Put], next: str | None) -> RecordsPage:
     found = {each.key: each.value.decode() for each in puts if each.value is not None}
     return RecordsPage(now_s=now_s, records=found, next=next)
-
-
-def _keys(replica: ClusterReplica) -> Iterator[str]:
-    kinds = records.HOST, records.INSTANCES, records.RESERVATION, records.POLICY
-    return (key for key in replica.versions if key.startswith(kinds))
 
 
 def _put(replica: ClusterReplica, key: str) -> Put | None:
@@ -142,23 +142,21 @@ def _put(replica: ClusterReplica, key: str) -> Put | None:
 
 def hosts_in(found: Mapping[str, str]) -> Iterator[HostRecord]:
     """The hosts."""
-    for key, value in found.items():
-        if key.startswith(records.HOST):
-            yield records.read_host(value)
+    return (records.read_host(value) for _, value in _of_kind(found, records.HOST))
 
 
 def instances_in(found: Mapping[str, str]) -> Iterator[tuple[str, records.Instances]]:
     """The host names with the instances that they report."""
-    for key, value in found.items():
-        if key.startswith(records.INSTANCES):
-            yield key.removeprefix(records.INSTANCES), records.read_instances(value)
+    return ((n, records.read_instances(value)) for n, value in _of_kind(found, records.INSTANCES))
 
 
 def reservations_in(found: Mapping[str, str]) -> Iterator[Reservation]:
     """The reservations."""
-    for key, value in found.items():
-        if key.startswith(records.RESERVATION):
-            yield records.read_reservation(value)
+    return (records.read_reservation(value) for _, value in _of_kind(found, records.RESERVATION))
+
+
+def _of_kind(found: Mapping[str, str], kind: str) -> Iterator[tuple[str, str]]:
+    return ((key[len(kind) :], value) for key, value in found.items() if key.startswith(kind))
 
 
 # As lines of JSON: a snapshot, then decisions

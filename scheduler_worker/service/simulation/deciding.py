@@ -7,17 +7,29 @@ its decision: nobody knows for how long it stayed.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from functools import reduce
+from statistics import fmean, pstdev
+from typing import NamedTuple, get_args
 
 from msgspec import structs
 
 from scheduler_worker.errors import NoValidHost, RequestError, SchedulerWorkerError
-from scheduler_worker.model.host_records import HostReport
+from scheduler_worker.model.claims import Resources
+from scheduler_worker.model.host_records import HostRecord, HostReport, limits_of, reported_use
 from scheduler_worker.model.kept_decisions import DecisionId, Details, KeptDecision
 from scheduler_worker.model.policies import ClusterPolicy
-from scheduler_worker.model.rehearsals import Change, ChangedDecision
+from scheduler_worker.model.providers import ResourceProvider
+from scheduler_worker.model.rehearsals import (
+    BeforeAfter,
+    Change,
+    ChangedDecision,
+    Packing,
+    PackingChange,
+    RehearsalSummary,
+    UseSpread,
+)
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.observer import Outcome
 from scheduler_worker.ports import Clock, ClusterLock, Put
@@ -35,9 +47,101 @@ from scheduler_worker.service.simulation.copies import (
     instances_in,
     reservations_in,
 )
-from scheduler_worker.service.simulation.rewinding import InstanceUse, rewound
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import Fleet
+
+
+class InstanceUse(NamedTuple):
+    """What an instance takes of its host."""
+
+    resources: Resources
+    amounts: Mapping[str, int]
+    """Of the inventories of the compute node: resource class -> amount."""
+
+
+def rewound(snapshot: Snapshot, taken: Mapping[str, InstanceUse]) -> tuple[Snapshot, set[str]]:
+    """The snapshot as if these instances, by uuid, were not there, and those that were.
+
+    Reservations go as they are. What a host reports as used is reduced by what the instance takes
+    if the host is its only one, and has a single node: else it stays where it is.
+    """
+    changes: list[tuple[str, Put]] = []
+    gone: set[str] = set()
+    hosts_of = _hosts_of(snapshot, taken)
+    for cluster, found in snapshot.clusters.items():
+        reserved = [each for each in reservations_in(found) if each.instance_uuid in taken]
+        changes += [(cluster, records.gone(records.RESERVATION + each.id)) for each in reserved]
+        gone |= {each.instance_uuid for each in reserved}
+        for name, node in _single_nodes(found):
+            here = [each for each in hosts_of.get((cluster, name), ()) if each not in gone]
+            if here:
+                left = reduce(lambda node, each: _without(node, each, taken[each]), here, node)
+                changes.append((cluster, records.put_host(left)))
+                gone.update(here)
+    for cluster, found in snapshot.clusters.items():
+        for host, instances in instances_in(found):
+            stay = {uuid: facts for uuid, facts in instances.items() if uuid not in gone}
+            if len(stay) < len(instances):
+                changes.append((cluster, records.put_instances(host, stay)))
+    return snapshot.having(changes), gone
+
+
+def _hosts_of(
+    snapshot: Snapshot, wanted: Mapping[str, InstanceUse]
+) -> dict[tuple[str, str], list[str]]:
+    """Cluster and host -> the wanted instances that are there, and nowhere else."""
+    hosts = {
+        (cluster, host): [each for each in instances if each in wanted]
+        for cluster, found in snapshot.clusters.items()
+        for host, instances in instances_in(found)
+    }
+    times = Counter(each for some in hosts.values() for each in some)
+    return {place: [each for each in some if times[each] == 1] for place, some in hosts.items()}
+
+
+def _single_nodes(found: Mapping[str, str]) -> list[tuple[str, HostRecord]]:
+    """The hosts with one node, by name."""
+    nodes: dict[str, list[HostRecord]] = {}
+    for node in hosts_in(found):
+        nodes.setdefault(node.host, []).append(node)
+    return [(name, some[0]) for name, some in nodes.items() if len(some) == 1]
+
+
+def _without(node: HostRecord, instance: str, taken: InstanceUse) -> HostRecord:
+    of, disk_gb = taken.resources, -(-taken.resources.disk_mb // 1024)
+    more = {
+        name: value + amount
+        for name, amount in (
+            ("free_ram_mb", of.memory_mb),
+            ("free_disk_gb", disk_gb),
+            ("disk_available_least", disk_gb),
+        )
+        if (value := getattr(node, name)) is not None
+    }
+    return structs.replace(
+        node,
+        vcpus_used=max(0, node.vcpus_used - of.vcpus),
+        memory_mb_used=max(0, node.memory_mb_used - of.memory_mb),
+        local_gb_used=max(0, node.local_gb_used - disk_gb),
+        resource_providers=tuple(
+            _root_without(each, instance, taken.amounts) if each.uuid == node.uuid else each
+            for each in node.resource_providers
+        ),
+        **more,
+    )
+
+
+def _root_without(
+    root: ResourceProvider, instance: str, amounts: Mapping[str, int]
+) -> ResourceProvider:
+    if root.consumers is not None and instance not in root.consumers:
+        return root
+    return structs.replace(
+        root,
+        usages={name: max(0, used - amounts.get(name, 0)) for name, used in root.usages.items()},
+        consumers=root.consumers and tuple(each for each in root.consumers if each != instance),
+    )
+
 
 FOR_EVER_S = 10.0 * 365 * 86_400
 """How long leases and reservations last: the clock stands still."""
@@ -222,3 +326,69 @@ def _present(snapshot: Snapshot) -> set[str]:
         found.update(*(instances for _, instances in instances_in(cluster)))
         found.update(each.instance_uuid for each in reservations_in(cluster))
     return found
+
+
+_AMOUNTS = ("vcpus", "memory_mb", "disk_mb")
+
+
+def summarized(
+    found: Sequence[ChangedDecision],
+    left_out: Mapping[str, int],
+    before: Snapshot,
+    after: Snapshot,
+    *,
+    most: int | None = None,
+) -> RehearsalSummary:
+    """The summary of all decisions; ``most`` bounds the changes of each kind, None: all."""
+    counts: Counter[Change] = Counter()
+    changes = []
+    for each in found:
+        counts[each.change] += 1
+        if each.change != "same" and (most is None or counts[each.change] <= most):
+            changes.append(each)
+    placed = BeforeAfter(
+        sum(bool(each.hosts_before) for each in found), sum(bool(each.hosts) for each in found)
+    )
+    return RehearsalSummary(
+        rehearsed=len(found),
+        left_out=dict(left_out),
+        placed=placed,
+        refused=BeforeAfter(len(found) - placed.before, len(found) - placed.after),
+        counts={change: counts[change] for change in get_args(Change)},
+        changes=changes,
+        packing=PackingChange(packing_of(before), packing_of(after)),
+    )
+
+
+def packing_of(snapshot: Snapshot) -> list[Packing]:
+    """How full the hosts of each cluster are, by name, and how evenly."""
+    return [_of_cluster(name, snapshot.scopes[name]) for name in sorted(snapshot.clusters)]
+
+
+def _of_cluster(name: str, found: dict[str, str]) -> Packing:
+    reserved: defaultdict[str, list[Resources]] = defaultdict(list)
+    for each in reservations_in(found):
+        reserved[each.host_uuid].append(each.resources)
+    shares: dict[str, list[float]] = {amount: [] for amount in _AMOUNTS}
+    hosts = unused = 0
+    for host in hosts_in(found):
+        hosts += 1
+        limits, reported, held = limits_of(host), reported_use(host), reserved[host.uuid]
+        used = {
+            amount: getattr(reported, amount) + sum(getattr(each, amount) for each in held)
+            for amount in _AMOUNTS
+        }
+        unused += used["memory_mb"] <= host.reserved_host_memory_mb
+        for amount in _AMOUNTS:
+            if limit := getattr(limits, amount):
+                shares[amount].append(100 * used[amount] / limit)
+    return Packing(
+        cluster=name,
+        hosts=hosts,
+        unused=unused,
+        use={
+            amount: UseSpread(round(fmean(some), 2), round(pstdev(some), 2))
+            for amount, some in shares.items()
+            if some
+        },
+    )

@@ -71,7 +71,7 @@ class DryRun(Periodic):
         spec = request.spec
         if spec.is_rebuild_check:
             return  # it chooses nothing
-        self._fleet.refresh(self._fleet.clusters())
+        self._fleet.refresh()
         ids = request.instance_uuids
         is_move = bool(spec.ignore_hosts) or spec.requested_destination is not None
         ignored = frozenset(spec.ignore_hosts or ())
@@ -122,7 +122,7 @@ class DryRun(Periodic):
         with self._guard:
             waiting = list(self._pending.items())
         if waiting:
-            self._fleet.refresh(self._fleet.clusters())
+            self._fleet.refresh()
         for ids, pending in waiting:
             theirs = {uuid: self._arrived(uuid, pending) for uuid in ids}
             if None in theirs.values() and now_s < pending.due_s:

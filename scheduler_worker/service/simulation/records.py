@@ -14,7 +14,7 @@ from msgspec import structs
 
 from scheduler_worker.model.rehearsals import RehearsalRecord, RehearsalSummary
 from scheduler_worker.ports import Guard, Put, Store, Transaction
-from scheduler_worker.service.state.replica import Replica
+from scheduler_worker.service.state.replica import RecordKind, Replica
 
 SCOPE = "@rehearsals"
 KEEP_S = 86_400.0
@@ -30,15 +30,11 @@ class RehearsalRecords(Replica):
     """The rehearsals of all processes. Methods raise StateUnavailable."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(SCOPE)
+        self._records = RecordKind(_RECORD, msgspec.json.Decoder(RehearsalRecord).decode)
+        self._summaries = RecordKind(_SUMMARY, bytes)
+        """Decoded on demand: they may be long."""
+        super().__init__(SCOPE, self._records, self._summaries)
         self._store = store
-        self._stored: dict[str, bytes] = {}
-
-    def take(self, key: str, version: int, value: bytes | None) -> None:
-        if value is None:
-            self._stored.pop(key, None)
-        else:
-            self._stored[key] = value
 
     def now_s(self) -> float:
         """The store's clock."""
@@ -49,19 +45,17 @@ class RehearsalRecords(Replica):
         """Those that are known, the latest first."""
         with self.lock:
             now_s = self.refresh(self._store).now_s
-            stored = [value for key, value in self._stored.items() if key.startswith(_RECORD)]
-        found = [_seen(_RECORDS.decode(each), now_s) for each in stored]
+            found = [_seen(each, now_s) for each in self._records.values()]
         return sorted(found, key=lambda each: (-each.begun_at_s, each.id))
 
     def find(self, id: str) -> tuple[RehearsalRecord, RehearsalSummary | None] | None:
         """A rehearsal with its summary, which it has once it is done; None: there is none."""
         with self.lock:
             now_s = self.refresh(self._store).now_s
-            record, summary = (self._stored.get(kind + id) for kind in (_RECORD, _SUMMARY))
+            record, summary = self._records.get(id), self._summaries.get(id)
         if record is None:
             return None
-        seen = _seen(_RECORDS.decode(record), now_s)
-        return seen, None if summary is None else _SUMMARIES.decode(summary)
+        return _seen(record, now_s), None if summary is None else _SUMMARIES.decode(summary)
 
     def add(self, record: RehearsalRecord) -> None:
         """Store a new one, and remove the oldest of those that are too many."""
@@ -75,8 +69,8 @@ class RehearsalRecords(Replica):
         key = _RECORD + record.id
         with self.lock:
             now_s = self.refresh(self._store).now_s
-            version, stored = self.version(key), self._stored.get(key)
-        if stored is None or not _RECORDS.decode(stored).is_running:
+            version, stored = self.version(key), self._records.get(record.id)
+        if stored is None or not stored.is_running:
             return False
         puts = [_put(record, now_s)]
         if summary is not None:
@@ -113,5 +107,4 @@ def _removal(id: str) -> list[Put]:
 
 
 _ENCODER = msgspec.json.Encoder()
-_RECORDS = msgspec.json.Decoder(RehearsalRecord)
 _SUMMARIES = msgspec.json.Decoder(RehearsalSummary)

@@ -6,14 +6,17 @@ What is observed is reported as an :class:`Outcome` when it ends.
 from __future__ import annotations
 
 import math
+import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableSequence, Sequence
+from typing import Any
 
 from scheduler_worker.errors import Conflict, NoValidHost, SchedulerWorkerError
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.decisions import Decision, Diagnosis
 from scheduler_worker.observer import Outcome, Phase, PhaseName
 from scheduler_worker.scheduling.pipeline import Request
+from scheduler_worker.scheduling.selectors import RandomSource
 from scheduler_worker.waiters import YieldSlot, keep_slot
 
 CLUSTER_HINT = "cluster"
@@ -174,3 +177,27 @@ class PlacementAttempt:
             phases=tuple(self.phases),
             traceparent=self.request.traceparent,
         )
+
+
+class _SeededRandom:
+    """Seeds on first use: most requests need no random numbers, and seeding is slow."""
+
+    def __init__(self, seed: str) -> None:
+        self._seed = seed
+        self._random: random.Random | None = None
+
+    def randrange(self, start: int, /) -> int:
+        return self._seeded().randrange(start)
+
+    def shuffle(self, x: MutableSequence[Any], /) -> None:
+        self._seeded().shuffle(x)
+
+    def _seeded(self) -> random.Random:
+        if self._random is None:
+            self._random = random.Random(self._seed)
+        return self._random
+
+
+def random_source(request: Request) -> RandomSource:
+    """The random source of a request, seeded by its id: a recorded request replays exactly."""
+    return _SeededRandom(request.request_id)

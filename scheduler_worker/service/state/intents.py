@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from scheduler_worker.ports import Guard, Store, Transaction, Written
 from scheduler_worker.service.state import records
-from scheduler_worker.service.state.replica import Replica
+from scheduler_worker.service.state.replica import RecordKind, Replica
 
 SCOPE = "@whereabouts"
 
@@ -43,17 +43,10 @@ class PlacementIntents(Replica):
 
     def __init__(self, store: Store, ttl_s: float) -> None:
         """``ttl_s`` is longer than a request takes from reading all clusters to its commit."""
-        super().__init__(SCOPE)
+        self._homes = RecordKind(records.HOME, bytes.decode)
+        super().__init__(SCOPE, self._homes)
         self._store = store
         self._ttl_s = ttl_s
-        self._homes: dict[str, str] = {}
-
-    def take(self, key: str, version: int, value: bytes | None) -> None:
-        uuid = key.removeprefix(records.HOME)
-        if value is None:
-            self._homes.pop(uuid, None)
-        else:
-            self._homes[uuid] = value.decode()
 
     def by_others(self, uuids: Collection[str], declared: Mapping[str, int] = {}) -> dict[str, str]:
         """Instance uuid -> cluster, without the records that have the version in ``declared``."""

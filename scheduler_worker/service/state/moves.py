@@ -35,7 +35,7 @@ from scheduler_worker.model.host_records import Departure, HostRecord, Move
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import ABSENT, Guard, Put, Transaction
 from scheduler_worker.service.state import records, reservations
-from scheduler_worker.service.state.replica import ClusterReplica, Fleet, Replica
+from scheduler_worker.service.state.replica import ClusterReplica, Fleet, RecordKind, Replica
 from scheduler_worker.unique import unique_hex
 
 SCOPE = "@moves"
@@ -68,15 +68,8 @@ class _MoveRecords(Replica):
     """The records of unfinished moves, as this process knows them."""
 
     def __init__(self) -> None:
-        super().__init__(SCOPE)
-        self.moves: dict[str, Move] = {}
-
-    def take(self, key: str, version: int, value: bytes | None) -> None:
-        uuid = key.removeprefix(records.MOVE)
-        if value is None:
-            self.moves.pop(uuid, None)
-        else:
-            self.moves[uuid] = records.read_move(value)
+        self.moves = RecordKind(records.MOVE, records.read_move)
+        super().__init__(SCOPE, self.moves)
 
     def of(self, uuids: Iterable[str]) -> dict[str, _OpenMove]:
         """The moves of these hosts."""
@@ -208,7 +201,7 @@ class Moves:
     def _advance(self, moves: _OpenMoves, new_hosts: NewHosts) -> None:
         """Take every step that can be taken now."""
         self._fleet.refresh_globals()
-        self._fleet.refresh(self._fleet.clusters())
+        self._fleet.refresh()
         targets = {move.to for move, _ in moves.values()}
         # The targets first: a host that has arrived must not leave again.
         scopes = sorted(

@@ -1,7 +1,8 @@
-"""Which workers there are: scope ``@workers``, one record under ``w:`` and the name of each.
+"""Which workers there are, and what each reports of itself, for operators; nothing depends on it.
 
-A worker renews its record while it serves, with its report (``reports.py``), and removes both when
-it stops; those of one that was killed expire. Nothing depends on them but what operators are told.
+A worker renews both records while it serves, and removes them when it stops; those of one that was
+killed expire. They are under ``w:`` and its name in two scopes: who only lists the workers does not
+read the reports, and neither do workers of versions that know of none.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.model.worker_reports import WorkerFacts, WorkerReport
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Put, Seen, Store, Transaction
-from scheduler_worker.service.state import reports
-from scheduler_worker.service.state.replica import Replica
+from scheduler_worker.service.state.replica import RecordKind, Replica
 
 LOG = logging.getLogger(__name__)
 
-SCOPE = "@workers"
+SCOPE, REPORTS_SCOPE = "@workers", "@reports"
 _KEY = "w:"
 RENEW_S = 10.0
 LASTS_S = 30.0
@@ -30,19 +30,28 @@ LASTS_S = 30.0
 
 
 class WorkerRecords(Replica):
-    """A replica of the records."""
+    """A replica of who there is."""
 
     def __init__(self) -> None:
-        super().__init__(SCOPE)
-        self.workers: dict[str, WorkerFacts] = {}
+        self.workers = RecordKind(_KEY, msgspec.json.Decoder(WorkerFacts).decode)
         """By name."""
+        super().__init__(SCOPE, self.workers)
+
+
+class ReportRecords(Replica):
+    """A replica of the reports."""
+
+    def __init__(self) -> None:
+        self.reports = RecordKind(_KEY, msgspec.json.Decoder(WorkerReport).decode)
+        """By the names of the workers."""
+        super().__init__(REPORTS_SCOPE, self.reports)
 
     def take(self, key: str, version: int, value: bytes | None) -> None:
-        name = key.removeprefix(_KEY)
-        if value is None:
-            self.workers.pop(name, None)
-        else:
-            self.workers[name] = msgspec.json.decode(value, type=WorkerFacts)
+        super().take(key, version, None)
+        try:
+            super().take(key, version, value)
+        except msgspec.DecodeError as error:
+            LOG.debug("The report %s, of another version, is left out: %s", key, error)
 
 
 def workers(store: Store) -> list[WorkerFacts]:
@@ -87,9 +96,9 @@ class Presence(Periodic):
         """
         try:
             now_s = self._store.changes(SCOPE, Seen()).now_s
-            self._write(msgspec.json.encode(self._facts), now_s + LASTS_S)
+            self._write(SCOPE, self._facts, now_s + LASTS_S)
             report = msgspec.structs.replace(self._report(), at_s=now_s)
-            reports.write(self._store, self._facts.name, report, now_s + LASTS_S)
+            self._write(REPORTS_SCOPE, report, now_s + LASTS_S)
         except StateUnavailable:
             self._observer.count(events.STATE_ERRORS)
         return RENEW_S
@@ -100,11 +109,13 @@ class Presence(Periodic):
         super().stop()
         if was_running:
             try:
-                self._write(None, None)
-                reports.write(self._store, self._facts.name, None)
+                self._write(SCOPE, None)
+                self._write(REPORTS_SCOPE, None)
             except StateUnavailable:
                 LOG.debug("The records of this worker were not removed; they expire", exc_info=True)
 
-    def _write(self, value: bytes | None, expires_at_s: float | None) -> None:
-        put = Put(_KEY + self._facts.name, value, expires_at_s)
-        self._store.write(SCOPE, [Transaction([put])])
+    def _write(
+        self, scope: str, record: WorkerFacts | WorkerReport | None, until_s: float | None = None
+    ) -> None:
+        value = None if record is None else msgspec.json.encode(record)
+        self._store.write(scope, [Transaction([Put(_KEY + self._facts.name, value, until_s)])])

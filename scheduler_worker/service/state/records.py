@@ -63,15 +63,6 @@ Instances = dict[str, dict[str, Any]]
 """Instance uuid -> its facts."""
 
 _encode = msgspec.json.Encoder().encode
-_host = msgspec.json.Decoder(HostRecord)
-_instances = msgspec.json.Decoder(Instances)
-_reservation = msgspec.json.Decoder(Reservation)
-_aggregate = msgspec.json.Decoder(Aggregate)
-_move = msgspec.json.Decoder(Move)
-_departure = msgspec.json.Decoder(Departure)
-_ledger = msgspec.json.Decoder(MigrationLedger)
-_power = msgspec.json.Decoder(PowerLedger)
-_switch = msgspec.json.Decoder(BalancingSwitch)
 
 
 def put_host(record: HostRecord) -> Put:
@@ -99,14 +90,9 @@ def put_policy(policy: ClusterPolicy) -> Put:
     return Put(POLICY_IN_FORCE, write_policy(policy))
 
 
-def put_ledger(ledger: MigrationLedger) -> Put:
-    """The migrations that the cluster's balance has asked for."""
-    return Put(LEDGER, _encode(ledger))
-
-
-def put_power(ledger: PowerLedger) -> Put:
-    """The power actions that the cluster's balance has asked for."""
-    return Put(POWER, _encode(ledger))
+def put_ledger(ledger: MigrationLedger | PowerLedger) -> Put:
+    """The migrations, or the power actions, that the cluster's balance has asked for."""
+    return Put(LEDGER if isinstance(ledger, MigrationLedger) else POWER, _encode(ledger))
 
 
 def put_switch(switch: BalancingSwitch | None) -> Put:
@@ -176,14 +162,14 @@ def gone(key: str) -> Put:
     return Put(key, None)
 
 
-read_host = _host.decode
-read_instances = _instances.decode
-read_reservation = _reservation.decode
-read_aggregate = _aggregate.decode
-read_move = _move.decode
-read_departure = _departure.decode
-read_ledger = _ledger.decode
-read_power = _power.decode
-read_switch = _switch.decode
+read_host = msgspec.json.Decoder(HostRecord).decode
+read_instances = msgspec.json.Decoder(Instances).decode
+read_reservation = msgspec.json.Decoder(Reservation).decode
+read_aggregate = msgspec.json.Decoder(Aggregate).decode
+read_move = msgspec.json.Decoder(Move).decode
+read_departure = msgspec.json.Decoder(Departure).decode
+read_ledger = msgspec.json.Decoder(MigrationLedger).decode
+read_power = msgspec.json.Decoder(PowerLedger).decode
+read_switch = msgspec.json.Decoder(BalancingSwitch).decode
 read_verdict = msgspec.json.Decoder(Verdict).decode
 read_policy = policies.read_policy

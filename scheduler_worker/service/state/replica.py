@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from scheduler_worker import events
 from scheduler_worker.errors import RequestError
@@ -18,13 +18,39 @@ from scheduler_worker.model.aggregates import Aggregate, by_host
 from scheduler_worker.model.claims import Reservation
 from scheduler_worker.model.cluster_load import BalancingSwitch
 from scheduler_worker.model.host_records import Departure, HostRecord
-from scheduler_worker.model.host_table import HostTable
+from scheduler_worker.model.host_table import HostTable, SetIndex
 from scheduler_worker.model.ledgers import MigrationLedger, PowerLedger
 from scheduler_worker.model.policies import ClusterPolicy
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import GLOBAL, Change, Changes, Clock, Seen, Store, Transaction, Written
 from scheduler_worker.service.state import records
-from scheduler_worker.service.state.host_places import HostPlaces
+
+
+class HostPlaces:
+    """Which clusters have records of a host, by uuid and by host name: of all that are known here.
+
+    Safe for threads. It says where to look; the cluster's replica has what is there.
+    """
+
+    def __init__(self) -> None:
+        self._by_name: SetIndex[str, tuple[str, str]] = SetIndex()
+        self._lock = threading.Lock()
+
+    def replace(
+        self, cluster: str, key: str, before: Iterable[str | None], after: Iterable[str | None]
+    ) -> None:
+        """A cluster's record was about hosts of these names or uuids, and is about those now."""
+        with self._lock:
+            for name in filter(None, before):
+                self._by_name.discard(name, (cluster, key))
+            for name in filter(None, after):
+                self._by_name.add(name, (cluster, key))
+
+    def of(self, names: Iterable[str]) -> set[str]:
+        """The clusters that have hosts of these names or uuids, expect them, or see them leave."""
+        with self._lock:
+            return {cluster for each in names for cluster, _ in self._by_name.get(each, ())}
+
 
 LOG = logging.getLogger(__name__)
 
@@ -32,11 +58,31 @@ PROGRESS_S = 1.0
 """How often the progress of loading is logged."""
 
 
-class Replica:
-    """The records of one scope as this process knows them."""
+Value = TypeVar("Value")
 
-    def __init__(self, scope: str) -> None:
+
+class RecordKind(dict[str, Value], Generic[Value]):
+    """The records of one kind, decoded, by what follows their common prefix in the keys."""
+
+    def __init__(self, prefix: str, read: Callable[[bytes], Value]) -> None:
+        super().__init__()
+        self.prefix = prefix
+        self._read = read
+
+    def take(self, name: str, value: bytes | None) -> None:
+        """Apply one record as it is now; ``value`` is None if it was deleted."""
+        if value is None:
+            self.pop(name, None)
+        else:
+            self[name] = self._read(value)
+
+
+class Replica:
+    """The records of one scope as this process knows them, of those kinds that it reads."""
+
+    def __init__(self, scope: str, *kinds: RecordKind[Any]) -> None:
         self.scope = scope
+        self._kinds = kinds
         self.seen = Seen()
         self.lock = threading.RLock()
         self.versions: dict[str, int] = {}
@@ -122,7 +168,9 @@ class Replica:
 
     def take(self, key: str, version: int, value: bytes | None) -> None:
         """Apply one record as it is now; ``value`` is None if it was deleted."""
-        raise NotImplementedError
+        for kind in self._kinds:
+            if key.startswith(kind.prefix):
+                kind.take(key.removeprefix(kind.prefix), value)
 
 
 class GlobalReplica(Replica):
@@ -338,8 +386,12 @@ class Fleet:
         with self.globals.lock:
             return self.globals.refresh(self.store).now_s
 
-    def refresh(self, replicas: Collection[ClusterReplica]) -> set[str]:
-        """Read what changed in these clusters; returns their names. Raises StateUnavailable."""
+    def refresh(self, replicas: Collection[ClusterReplica] | None = None) -> set[str]:
+        """Read what changed in these clusters, None: in all that are known; returns their names.
+
+        Raises StateUnavailable.
+        """
+        replicas = self.clusters() if replicas is None else replicas
         for replica in replicas:
             with replica.lock:
                 replica.refresh(self.store)

@@ -21,15 +21,15 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.options import Opt
 from scheduler_worker.ports import Clock, Publisher
 from scheduler_worker.service.state.replica import Fleet
-from scheduler_worker.service.tuning.host_states import (
+from scheduler_worker.service.tuning.inputs import HostOutputs, cluster_inputs
+from scheduler_worker.service.tuning.records import (
     HostStates,
     SetBy,
     TunedHostState,
+    TuningLeadership,
     evaluator_state,
     set_by_of,
 )
-from scheduler_worker.service.tuning.inputs import HostOutputs, cluster_inputs
-from scheduler_worker.service.tuning.records import TuningTurn
 from scheduler_worker.tuning.averages import MovingAverages
 from scheduler_worker.tuning.evaluate import Cycle, Diagnostic, ElapsedOptions, evaluate
 from scheduler_worker.tuning.program import Program
@@ -100,7 +100,7 @@ class ClusterTuning:
         return inputs.samples[record.uuid]
 
     def tune(
-        self, program: Program, parameters: Mapping[str, Value], turn: TuningTurn
+        self, program: Program, parameters: Mapping[str, Value], lead: TuningLeadership
     ) -> list[Diagnostic]:
         """Run one cycle: evaluate, send the changes to the agents, write the new states.
 
@@ -111,27 +111,28 @@ class ClusterTuning:
         records = self._records()
         self.refresh()
         states = dict(self._states.hosts)
-        alive = (each for each in records if not self._is_silent(each, turn.at_s))
+        silent_after_s = settings.silent_after_s
+        alive = (each for each in records if not is_silent(each, lead.at_s, silent_after_s))
         inputs = cluster_inputs(alive, states, self._averages(program), parameters)
         before, set_before = evaluator_state(states.values()), set_by_of(states.values())
         options = ElapsedOptions(max_elapsed_s=_MAX_INTERVALS * settings.interval_s)
         groups = entity_groups(inputs.samples, program.plans)
-        cycle = evaluate(program, groups, before, turn.at_s, options)
-        set_by = set_before | _set_now(cycle, set_before, turn.at_s)
+        cycle = evaluate(program, groups, before, lead.at_s, options)
+        set_by = set_before | _set_now(cycle, set_before, lead.at_s)
         notified_at_s = {
             host: states[host].notified_at_s if host in states else 0.0 for host in inputs.records
         }
         outputs = inputs.outputs(cycle.changes)
-        unsent = self._send(inputs.records, outputs, notified_at_s, turn, until_s)
+        unsent = self._send(inputs.records, outputs, notified_at_s, lead, until_s)
         written: dict[str, TunedHostState | None] = {
             host: inputs.host_state(host, before, set_before, notified_at_s[host])
             if host in unsent
-            else inputs.host_state(host, cycle.state, set_by, turn.at_s)
+            else inputs.host_state(host, cycle.state, set_by, lead.at_s)
             for host in inputs.records
         }
         # Silent hosts keep their states; those of removed hosts are deleted.
         written |= dict.fromkeys(states.keys() - {each.uuid for each in records})
-        self._states.write(self._deps.fleet.store, written, turn.at_s)
+        self._states.write(self._deps.fleet.store, written, lead.at_s)
         return cycle.diagnostics
 
     def _averages(self, program: Program | None) -> MovingAverages:
@@ -144,9 +145,6 @@ class ClusterTuning:
         with replica.lock:
             return list(replica.table.records)
 
-    def _is_silent(self, record: HostRecord, now_s: float) -> bool:
-        return is_silent(record, now_s, self._deps.settings.silent_after_s)
-
     # Agents
 
     def _send(
@@ -154,7 +152,7 @@ class ClusterTuning:
         records: Mapping[str, HostRecord],
         outputs: Mapping[str, HostOutputs],
         notified_at_s: Mapping[str, float],
-        turn: TuningTurn,
+        lead: TuningLeadership,
         until_s: float,
     ) -> set[str]:
         """Send each agent its values; returns the hosts whose agents did not get theirs.
@@ -168,7 +166,7 @@ class ClusterTuning:
                 results["late"] = len(outputs) - results.total()
                 break
             try:
-                self._cast(records[host].host, outputs[host], turn)
+                self._cast(records[host].host, outputs[host], lead)
             except Undeliverable:
                 results["Undeliverable"] += 1
             except BusUnavailable as error:
@@ -182,7 +180,7 @@ class ClusterTuning:
             self._deps.observer.count(events.TUNING_CASTS, result, by=count)
         return set(unsent)
 
-    def _cast(self, host: str, outputs: HostOutputs, turn: TuningTurn) -> None:
+    def _cast(self, host: str, outputs: HostOutputs, lead: TuningLeadership) -> None:
         self._deps.publisher.cast(
             topic=self._deps.settings.agent_topic,
             server=host,
@@ -190,7 +188,7 @@ class ClusterTuning:
             arguments={
                 "host": host,
                 "cluster": self._cluster,
-                "cycle": turn.cycle,
+                "cycle": lead.cycle,
                 **msgspec.structs.asdict(outputs),
             },
         )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from scheduler_worker.model.host_records import HostRecord
-from scheduler_worker.service.tuning.host_states import (
+from scheduler_worker.service.tuning.records import (
     SetBy,
     TunedHostState,
     entity_states,
@@ -16,8 +16,7 @@ from scheduler_worker.service.tuning.host_states import (
 )
 from scheduler_worker.service.tuning.statistics import sample_of, vms_of
 from scheduler_worker.tuning.averages import MovingAverages, Windows
-from scheduler_worker.tuning.samples import Entity, Sample, Value
-from scheduler_worker.tuning.state import EvaluatorState
+from scheduler_worker.tuning.samples import Entity, EvaluatorState, Sample, Value
 from scheduler_worker.tuning.tuning_policy import Scope
 
 Values = dict[str, float]

@@ -1,22 +1,29 @@
-"""Records of tuning in the shared state, scope ``@tuning``: policies set by RPC, and turns.
+"""Records of tuning in the shared state: policies set by RPC, turns, and the states of hosts.
 
-``t:`` and a policy's name is its text, ``u:`` and a cluster's name its turn.
+In the scope ``@tuning`` ``t:`` and a policy's name is its text, ``u:`` and a cluster's name its
+turn. What one cycle hands to the next is in a scope for each cluster, so that no decision has to
+read it: one record for each host, ``m:`` and its uuid, which lasts for a day without tuning.
 """
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import NamedTuple, Self, TypeVar
 
 import msgspec
 
-from scheduler_worker.ports import Guard, Put
-from scheduler_worker.service.state.turns import Turn, TurnRecords
+from scheduler_worker.ports import Guard, Put, Seen, Store, Transaction
+from scheduler_worker.service.state.leadership import Leadership, LeadershipRecords
+from scheduler_worker.service.state.replica import RecordKind, Replica
+from scheduler_worker.tuning.averages import Windows
+from scheduler_worker.tuning.samples import Entity, EvaluatorState, HeldChange
 
 SCOPE = "@tuning"
 _POLICY = "t:"
 
 
-class TuningTurn(Turn, frozen=True):
+class TuningLeadership(Leadership, frozen=True):
     """The right to tune a cluster, which is good for one cycle."""
 
     worker: str = msgspec.field(name="tuner")
@@ -30,25 +37,15 @@ class TuningTurn(Turn, frozen=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_text = msgspec.json.Decoder(str).decode
 
 
-class TuningRecords(TurnRecords[TuningTurn]):
+class TuningRecords(LeadershipRecords[TuningLeadership]):
     """A replica of the records."""
 
     def __init__(self) -> None:
-        super().__init__(SCOPE, TuningTurn)
-        self.texts: dict[str, str] = {}
+        self.texts = RecordKind(_POLICY, msgspec.json.Decoder(str).decode)
         """Policies set by RPC, by name."""
-
-    def take(self, key: str, version: int, value: bytes | None) -> None:
-        super().take(key, version, value)
-        if key.startswith(_POLICY):
-            name = key.removeprefix(_POLICY)
-            if value is None:
-                self.texts.pop(name, None)
-            else:
-                self.texts[name] = _text(value)
+        super().__init__(SCOPE, TuningLeadership, self.texts)
 
     def policy_version(self, name: str) -> int:
         """The version of the record of a policy; ``ABSENT`` if none was set."""
@@ -63,3 +60,158 @@ def put_policy(name: str, text: str | None) -> Put:
 def policy_guard(name: str, version: int) -> Guard:
     """Return the condition that the record of a policy still has this version."""
     return Guard(_POLICY + name, version)
+
+
+HOST_KEY = "m:"
+KEEP_S = 86_400.0
+_CHUNK = 200
+"""Hosts written in one call to the store, which serves no other client meanwhile."""
+
+
+class SetBy(NamedTuple):
+    """Why and when a value was emitted."""
+
+    rules: tuple[str, ...]
+    """The ids of the rules that voted."""
+    at_s: float
+    """The time of the cycle, by the store's clock."""
+
+
+class EntityState(msgspec.Struct, frozen=True, array_like=True):
+    """The state of a host, a VM or a disk; stored as an array, so the order of fields counts."""
+
+    entity: Entity
+    evaluated_at_s: float | None = None
+    emitted: dict[str, float] = {}
+    """By output: the last value that was emitted."""
+    held: dict[str, HeldChange] = {}
+    """By rule."""
+    windows: Windows = {}
+    """Values of the last reports, for averages."""
+    set_by: dict[str, SetBy] = {}
+    """By output; one whose value an earlier release emitted has no entry."""
+
+
+class TunedHostState(msgspec.Struct, frozen=True):
+    """The state of a host and of everything on it."""
+
+    reported_at_s: float
+    """The time of the last report that is in the averages."""
+    notified_at_s: float = msgspec.field(name="told_at_s")
+    """When the agent was last sent its values, or none had to be sent."""
+    entities: list[EntityState]
+
+
+_Kept = TypeVar("_Kept")
+_decode = msgspec.json.Decoder(TunedHostState).decode
+
+
+class StoredHostStates(Replica):
+    """A replica that reads the state of a host when it is asked for: for a few hosts of many."""
+
+    def __init__(self, cluster: str) -> None:
+        self.stored = RecordKind(HOST_KEY, bytes)
+        """By the uuid of the host."""
+        super().__init__(_scope(cluster), self.stored)
+
+    def get(self, uuid: str) -> TunedHostState | None:
+        """The state of a host."""
+        stored = self.stored.get(uuid)
+        return None if stored is None else _decode(stored)
+
+
+class HostStates(Replica):
+    """A replica of the states of a cluster's hosts, of which a cycle reads all and writes all."""
+
+    def __init__(self, cluster: str) -> None:
+        self.hosts = RecordKind(HOST_KEY, _decode)
+        """By the uuid of the host."""
+        super().__init__(_scope(cluster), self.hosts)
+
+    def write(self, store: Store, hosts: Mapping[str, TunedHostState | None], now_s: float) -> None:
+        """Write states, or delete those that are None; skips those that another worker changed.
+
+        Raises StateUnavailable.
+        """
+        remaining = iter(hosts.items())
+        while chunk := dict(islice(remaining, _CHUNK)):
+            with self.lock:
+                transactions = [self._transaction(*each, now_s) for each in chunk.items()]
+                written = store.write(self.scope, transactions)
+                for (uuid, state), is_applied in zip(chunk.items(), written.applied, strict=True):
+                    if is_applied:
+                        self._keep(uuid, state, written.version)
+                if all(written.applied) and written.before == self.seen.version:
+                    # Nothing else was written in between, so this need not be read back.
+                    self.seen = Seen(self.seen.epoch, written.version)
+
+    def _transaction(self, uuid: str, state: TunedHostState | None, now_s: float) -> Transaction:
+        key = HOST_KEY + uuid
+        put = Put(key, None) if state is None else Put(key, _encode(state), now_s + KEEP_S)
+        return Transaction([put], [Guard(key, self.version(key))])
+
+    def _keep(self, uuid: str, state: TunedHostState | None, version: int) -> None:
+        """Know what was written as it is: to decode it would take as long as to write it."""
+        if state is None:
+            self.hosts.pop(uuid, None)
+            self.versions.pop(HOST_KEY + uuid, None)
+        else:
+            self.hosts[uuid] = state
+            self.versions[HOST_KEY + uuid] = version
+
+
+def _scope(cluster: str) -> str:
+    return f"@tuning/{cluster}"
+
+
+def evaluator_state(hosts: Iterable[TunedHostState]) -> EvaluatorState:
+    """Return the state of the entities of all hosts, as the evaluator takes it."""
+    state = EvaluatorState({}, {}, {})
+    for each in (entity for host in hosts for entity in host.entities):
+        if each.evaluated_at_s is not None:
+            state.evaluated_at_s[each.entity] = each.evaluated_at_s
+        for output, value in each.emitted.items():
+            state.emitted.setdefault(output, {})[each.entity] = value
+        for rule, held in each.held.items():
+            state.held.setdefault(rule, {})[each.entity] = held
+    return state
+
+
+def entity_states(
+    state: EvaluatorState,
+    windows: Mapping[Entity, Windows],
+    set_by: Mapping[Entity, dict[str, SetBy]],
+) -> list[EntityState]:
+    """Return the states to keep of the entities that have windows; all others are dropped."""
+    return [
+        EntityState(
+            entity,
+            state.evaluated_at_s.get(entity),
+            emitted := _of(entity, state.emitted),
+            _of(entity, state.held),
+            kept,
+            _restricted(set_by.get(entity, {}), emitted),
+        )
+        for entity, kept in windows.items()
+    ]
+
+
+def set_by_of(hosts: Iterable[TunedHostState]) -> dict[Entity, dict[str, SetBy]]:
+    """Return the rules behind the emitted values of the entities of all hosts."""
+    return {each.entity: each.set_by for host in hosts for each in host.entities if each.set_by}
+
+
+def windows_of(hosts: Iterable[TunedHostState]) -> dict[Entity, Windows]:
+    """Return the windows of the entities of all hosts."""
+    return {each.entity: each.windows for host in hosts for each in host.entities}
+
+
+def _of(entity: Entity, by_name: Mapping[str, Mapping[Entity, _Kept]]) -> dict[str, _Kept]:
+    return {name: of[entity] for name, of in by_name.items() if entity in of}
+
+
+def _restricted(set_by: dict[str, SetBy], emitted: Mapping[str, float]) -> dict[str, SetBy]:
+    """Leave out outputs that no policy sets any more."""
+    if set_by.keys() <= emitted.keys():
+        return set_by
+    return {output: each for output, each in set_by.items() if output in emitted}

@@ -13,9 +13,12 @@ from scheduler_worker.model.host_records import HostRecord
 from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.listing import hosts_of, record_of
 from scheduler_worker.service.state.replica import ClusterReplica, Fleet
-from scheduler_worker.service.tuning.host_states import StoredHostStates, TunedHostState
 from scheduler_worker.service.tuning.policies import TuningPolicies
-from scheduler_worker.service.tuning.records import TuningTurn
+from scheduler_worker.service.tuning.records import (
+    StoredHostStates,
+    TunedHostState,
+    TuningLeadership,
+)
 
 
 class TunedHost(NamedTuple):
@@ -23,7 +26,7 @@ class TunedHost(NamedTuple):
 
     record: HostRecord
     state: TunedHostState
-    turn: TuningTurn | None
+    lead: TuningLeadership | None
     """The last cycle of its cluster; None: there was none within a day."""
 
 
@@ -56,8 +59,8 @@ class TunedHosts:
         }
 
         def tuned(replica: ClusterReplica) -> Iterable[str]:
-            states = known.get(replica.scope, ())
-            return (uuid for uuid in hosts_of(replica) if uuid in states)
+            states = known.get(replica.scope)
+            return (uuid for uuid in hosts_of(replica) if states and uuid in states.stored)
 
         found, following = listing.page(
             self._fleet,
@@ -70,8 +73,10 @@ class TunedHosts:
         )
         # Only here, where the locks of the clusters are no longer held.
         states = ((each, known[each.cluster].get(each.uuid)) for each in found)
-        turns = self._policies.records.turns
-        hosts = [TunedHost(each, state, turns.get(each.cluster)) for each, state in states if state]
+        leaders = self._policies.records.leaders
+        hosts = [
+            TunedHost(each, state, leaders.get(each.cluster)) for each, state in states if state
+        ]
         return hosts, following
 
     def outputs_of_rules(self, cluster: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The tuner: runs the tuning cycles of all clusters, each on one worker at a time.
 
-The worker that has a cluster's turn (``service/state/turns.py``) runs its cycles. They are
+The worker that leads a cluster (``service/state/leadership.py``) runs its cycles. They are
 numbered, so that an agent can ignore values that arrive late.
 """
 
@@ -18,19 +18,19 @@ from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Publisher, TuningPolicySource
 from scheduler_worker.service.inventory import listing
 from scheduler_worker.service.inventory.listing import hosts_of, record_of
+from scheduler_worker.service.state.leadership import ClusterLeader
 from scheduler_worker.service.state.replica import Fleet
-from scheduler_worker.service.state.turns import ClusterTurns
 from scheduler_worker.service.tuning.cycle import ClusterTuning, TuningDependencies, TuningSettings
 from scheduler_worker.service.tuning.policies import TuningPolicies
-from scheduler_worker.service.tuning.records import TuningTurn
+from scheduler_worker.service.tuning.records import TuningLeadership
 from scheduler_worker.tuning.evaluate import Diagnostic
 from scheduler_worker.tuning.samples import Sample
 
 LOG = logging.getLogger(__name__)
 
 
-class Tuner(ClusterTurns[TuningTurn, None]):
-    """Runs the cycles of the clusters whose turns this worker gets; ``name`` identifies it."""
+class Tuner(ClusterLeader[TuningLeadership, None]):
+    """Runs the cycles of the clusters that this worker leads; ``name`` identifies it."""
 
     def __init__(
         self,
@@ -70,11 +70,11 @@ class Tuner(ClusterTurns[TuningTurn, None]):
             if self.policies.program(cluster) is not None:
                 yield cluster
 
-    def run_cluster(self, cluster: str, turn: TuningTurn) -> None:
+    def run_cluster(self, cluster: str, lead: TuningLeadership) -> None:
         program = self.policies.program(cluster)
         if program is not None:  # else its policies were withdrawn meanwhile
             parameters = self.policies.parameters(cluster)
-            diagnostics = self._tuning_of(cluster).tune(program, parameters, turn)
+            diagnostics = self._tuning_of(cluster).tune(program, parameters, lead)
             self._diagnostics.report(cluster, diagnostics, self.policies.generation)
 
     def ended(self, cluster: str, took_s: float, found: None) -> None:
@@ -112,8 +112,8 @@ class Tuner(ClusterTurns[TuningTurn, None]):
 
     def describe(self) -> dict[str, object]:
         """Return the policies in force, the alarms, and the turn of each cluster."""
-        turns = msgspec.to_builtins(dict(self.policies.records.turns))
-        return {"tuner": self.worker, "turns": turns, **self.policies.describe()}
+        leaders = msgspec.to_builtins(dict(self.policies.records.leaders))
+        return {"tuner": self.worker, "turns": leaders, **self.policies.describe()}
 
 
 class DiagnosticLog:

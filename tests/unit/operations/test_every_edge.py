@@ -15,7 +15,7 @@ from scheduler_worker.operations.forms import answered, choices, is_document, is
 from scheduler_worker.operations.operation import PageQuery
 from scheduler_worker.operations.policies import put_policy
 from scheduler_worker.scheduling.catalogue import UnitKind
-from scheduler_worker.service.policies.shared_audit import SharedEntries
+from scheduler_worker.service.policies.audit import SharedAudit
 from scheduler_worker.service.state.presence import Presence
 from tests.support.edges import UNIT, Edges, filled, right
 from tests.support.services import host
@@ -256,7 +256,7 @@ def test_a_change_over_rpc_is_in_the_audit(edges, operation):
 def audited(edges) -> list[Any]:
     """The entries of the audit that RPC has left; an API process moves them so."""
     found: list[Any] = []
-    SharedEntries(edges.rest.world.fleet.store).move(found.append)
+    SharedAudit(edges.rest.world.fleet.store, edges.rest.world.clock).move(found.append)
     return found
 
 

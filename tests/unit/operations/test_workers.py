@@ -25,7 +25,8 @@ from scheduler_worker.operations.workers import (
     list_workers,
     resume_worker,
 )
-from scheduler_worker.service.state.presence import Presence
+from scheduler_worker.ports import Put, Transaction
+from scheduler_worker.service.state import presence
 from tests.support.edges import OneWorker
 from tests.support.rest import Rest
 from tests.support.services import World
@@ -76,7 +77,7 @@ def add(rest: Rest, name: str, facts: dict[str, Any] | None = None, **report: An
     """A worker that reports this once."""
     known = WorkerFacts(**{"name": name, "version": "1", "topic": "t"} | (facts or {}))
     made = WorkerReport(**report)
-    Presence(rest.world.state, known, rest.world.observed, lambda: made).renew()
+    presence.Presence(rest.world.state, known, rest.world.observed, lambda: made).renew()
 
 
 def durations(*found_s: float) -> Spread:
@@ -116,9 +117,8 @@ def test_workers_are_listed_with_what_they_reported(rest):
 
 
 def test_a_worker_without_a_report_has_none(rest):
-    facts = WorkerFacts(name="a", version="0", topic="t")
-    plain = {"name": "a", "version": "0", "topic": "t"}
-    Presence(rest.world.state, facts, rest.world.observed)._write(msgspec.json.encode(plain), None)
+    put = Put("w:a", b'{"name": "a", "version": "0", "topic": "t"}')
+    rest.world.state.write(presence.SCOPE, [Transaction([put])])
     [found] = rest.call(list_workers).items
     assert (found.state, found.age_s, found.report) == ("no report", None, None)
 

@@ -6,8 +6,13 @@ from typing import Any
 import pytest
 
 from scheduler_worker.tuning.evaluate import ElapsedOptions, evaluate
-from scheduler_worker.tuning.samples import Entity, Sample, entity_groups
-from scheduler_worker.tuning.state import EvaluatorState, HeldChange
+from scheduler_worker.tuning.samples import (
+    Entity,
+    EvaluatorState,
+    HeldChange,
+    Sample,
+    entity_groups,
+)
 from tests.support.tuning import cycle_of, diagnosed, load, one_vm, outputs, rule
 
 VM1 = Entity("VM", "vm1")

@@ -11,10 +11,8 @@ import yaml
 from scheduler_worker.tuning import loader, reader
 from scheduler_worker.tuning.dry_run import dry_run, outputs_over_time, repeated, table
 from scheduler_worker.tuning.explain import explanations
-from scheduler_worker.tuning.expressions import FUNCTIONS
-from scheduler_worker.tuning.samples import Entity, Sample
-from scheduler_worker.tuning.state import EvaluatorState
-from scheduler_worker.tuning.tokens import KEYWORDS
+from scheduler_worker.tuning.expressions import FUNCTIONS, KEYWORDS
+from scheduler_worker.tuning.samples import Entity, EvaluatorState, Sample
 from scheduler_worker.tuning.tuning_policy import Scope
 from scheduler_worker.tuning.yaml_subset import Source
 from tests.support.nova_cases import reading

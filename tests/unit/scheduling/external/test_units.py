@@ -16,8 +16,7 @@ from scheduler_worker.scheduling.external.contract import PluginClass, PluginFil
 from scheduler_worker.scheduling.external.units import Plugins, unit_class
 from scheduler_worker.scheduling.options import Options
 from scheduler_worker.scheduling.pipeline import Request
-from scheduler_worker.service.policies.external_units import with_external
-from scheduler_worker.service.policies.units import unit_catalogue
+from scheduler_worker.service.policies.units import unit_catalogue, with_external
 
 
 class Answers(Plugins):

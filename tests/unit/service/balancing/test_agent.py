@@ -9,7 +9,7 @@ import pytest
 from scheduler_worker.errors import PowerRefused, Undeliverable
 from scheduler_worker.model.cluster_load import PowerAction
 from scheduler_worker.model.ledgers import AskedPower, MigrationLimits, PowerLedger
-from scheduler_worker.service.balancing.agent import PowerAgent
+from scheduler_worker.service.balancing.agent import AgentTarget
 
 
 class NotingPublisher:
@@ -33,7 +33,7 @@ def asked() -> AskedPower:
 
 def test_a_power_action_is_cast_with_all_that_an_agent_needs():
     publisher = NotingPublisher()
-    PowerAgent(publisher, "agents").set_power("east", asked())
+    AgentTarget(publisher, "agents").set_power("east", asked())
     assert publisher.sent == [
         {
             "topic": "agents",
@@ -54,4 +54,4 @@ def test_a_power_action_is_cast_with_all_that_an_agent_needs():
 def test_it_is_refused_where_nobody_listens():
     publisher = NotingPublisher(Undeliverable("no queue"))
     with pytest.raises(PowerRefused, match="no queue"):
-        PowerAgent(publisher, "agents").set_power("east", asked())
+        AgentTarget(publisher, "agents").set_power("east", asked())

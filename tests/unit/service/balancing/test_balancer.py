@@ -250,9 +250,9 @@ def test_off_holds_until_it_is_changed():
 def test_nothing_is_asked_for_once_it_is_off(scenario):
     original = scenario.balancer._deps.ledgers.change
 
-    def late(cluster, change):
+    def late(cluster, *change):
         scenario.balancing.switch("default", "off")
-        return original(cluster, change)
+        return original(cluster, *change)
 
     scenario.balancer._deps.ledgers.change = late
     assert scenario.round() == []
@@ -291,12 +291,12 @@ def test_two_workers_at_once_ask_for_one_migration(scenario):
     original = scenario.balancer._deps.ledgers.change
     asked = []
 
-    def overtaken(cluster, change):
+    def overtaken(cluster, *change):
         if not asked:
             scenario.world.clock.advance(2 * INTERVAL_S)
             asked.append(None)
             other.run_due()
-        return original(cluster, change)
+        return original(cluster, *change)
 
     scenario.balancer._deps.ledgers.change = overtaken
     scenario.world.clock.advance(LIMITS.longest_wait_s)

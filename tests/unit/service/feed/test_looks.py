@@ -15,7 +15,7 @@ from scheduler_worker.model.aggregates import Aggregate
 from scheduler_worker.model.host_records import HostReport
 from scheduler_worker.model.providers import Inventory, ResourceProvider
 from scheduler_worker.observer import Observer
-from scheduler_worker.service.feed.look import Looker
+from scheduler_worker.service.feed.feeder import Looker
 from scheduler_worker.service.state.looks import LookRecords
 from tests.support.feeds import MemorySource, feeder, freshness
 from tests.support.patience import SOON_S, eventually

@@ -144,11 +144,11 @@ def test_a_failed_build_is_found_though_no_compute_service_reports_it():
     assert (reading.unused("a"), reading.world.reserved()) == (8, {})
 
 
-@pytest.mark.parametrize("has_turn", [True, False])
-def test_a_refused_claim_is_followed_by_a_reading_on_every_worker(has_turn):
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_a_refused_claim_is_followed_by_a_reading_on_every_worker(is_leader):
     reading = Reading("a", "b")
     reading.run()
-    reading.has_turn = has_turn
+    reading.is_leader = is_leader
     reading.placement.allocate("a", "by somebody else", 8)
     reading.placement.inventories["uuid-a"]["VCPU"] = Inventory(total=9)
     reading.feed.read_again(["uuid-a"])
@@ -157,7 +157,7 @@ def test_a_refused_claim_is_followed_by_a_reading_on_every_worker(has_turn):
     assert reading.unused("a") == 1
     assert reading.record("a").resource_providers[0].consumers == ("by somebody else",)
     new = reading.placement.read - before
-    if not has_turn:
+    if not is_leader:
         assert set(new) == {("list", "uuid-a"), ("facts", "uuid-a"), ("use", "uuid-a")}
 
 
@@ -236,17 +236,17 @@ def test_placement_that_is_away_is_asked_again(caplog):
 
 
 def test_a_worker_that_gets_the_turn_begins_anew():
-    reading = Reading("a", has_turn=False)
+    reading = Reading("a", is_leader=False)
     reading.run()
     assert reading.placement.read == {}
-    reading.has_turn = True
+    reading.is_leader = True
     reading.run(2)
     assert reading.unused("a") == 8
 
 
-@pytest.mark.parametrize("has_turn", [True, False])
-def test_every_worker_knows_what_is_shared_and_reads_it_again_each_minute(caplog, has_turn):
-    reading = Reading("a", has_turn=has_turn)
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_every_worker_knows_what_is_shared_and_reads_it_again_each_minute(caplog, is_leader):
+    reading = Reading("a", is_leader=is_leader)
     assert reading.feed.sharing.known() is None
     reading.placement.add_child("nfs", "nfs", DISK_GB=100)
     reading.placement.shares = {"nfs"}
@@ -366,7 +366,7 @@ def test_a_look_at_a_full_cloud_reads_no_host():
 def test_a_worker_without_the_turn_looks_at_nothing():
     reading = Reading("a")
     reading.run()
-    reading.has_turn = False
+    reading.is_leader = False
     before = reading.placement.read.copy()
     reading.feed.look([QUERY])
     assert reading.placement.read == before

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_worker.errors import PlacementRefused, PlacementUnavailable
 from scheduler_worker.model.providers import ProviderFacts, shape_of
-from scheduler_worker.service.feed import verifying
+from scheduler_worker.service.feed import trees
 from scheduler_worker.service.feed.providers import ProviderFeed
 from tests.support.patience import SOON_S
 from tests.support.provider_feeds import Reading
@@ -156,9 +156,9 @@ def test_the_worker_that_feeds_does_not_write_back_what_it_knew_before(reading):
 
 
 def test_a_turn_begins_with_what_the_records_have(reading):
-    reading.has_turn = False
+    reading.is_leader = False
     reading.run(2)
-    reading.has_turn = True
+    reading.is_leader = True
     reading.placement.allocate("b", "i1", 1)
     reading.placement.read.clear()
     versions = reading.versions()
@@ -179,7 +179,7 @@ def test_where_traits_of_compute_nodes_decide_these_alone_are_read(
     reading, monkeypatch, most, questions
 ):
     """By listing who has them in a small cloud, else of each host."""
-    monkeypatch.setattr(verifying, "_MOST_LISTED", most)
+    monkeypatch.setattr(trees, "_MOST_LISTED", most)
     reading.placement.label("gpu", "NEW")
     found = reading.feed.verify(["uuid-a", "uuid-b", "of no host"], ["FAST"])
     assert set(found) == {"uuid-a", "uuid-b"}

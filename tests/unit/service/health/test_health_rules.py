@@ -20,7 +20,7 @@ from scheduler_worker.model.worker_reports import (
     bucket_of,
 )
 from scheduler_worker.service.health import rules
-from scheduler_worker.service.health.reported import Reported
+from scheduler_worker.service.health.rules import Reported
 
 RUNBOOK = Path(__file__).parents[4] / "docs" / "runbook.md"
 

@@ -18,8 +18,8 @@ from scheduler_worker.model.worker_reports import (
     WorkerReport,
 )
 from scheduler_worker.ports import Put, Seen, Transaction
-from scheduler_worker.service.health.reported import SILENT_S, Reported, ReportedWorkers
-from scheduler_worker.service.state import presence, reports
+from scheduler_worker.service.health.rules import SILENT_S, Reported, ReportedWorkers
+from scheduler_worker.service.state import presence
 from scheduler_worker.service.state.presence import LASTS_S, Presence
 from tests.support.services import World
 
@@ -78,7 +78,7 @@ def test_who_says_nothing_any_more_is_forgotten_and_who_stops_at_once(world):
     second.start()
     second.stop()
     assert reader.read() == []
-    assert world.state.changes(reports.SCOPE, Seen()).entries == []
+    assert world.state.changes(presence.REPORTS_SCOPE, Seen()).entries == []
 
 
 def test_a_worker_whose_report_fails_is_known_all_the_same(world):
@@ -129,7 +129,7 @@ def test_the_report_of_a_newer_worker_is_read_as_far_as_it_is_known(world):
     worker(world).renew()
     newer = msgspec.to_builtins(FULL) | {"at_s": world.clock.time_s(), "mood": "fine"}
     newer["clusters"][0]["colour"] = "green"
-    put(world, reports.SCOPE, newer)
+    put(world, presence.REPORTS_SCOPE, newer)
     [found] = ReportedWorkers(world.state).read()
     assert found.report is not None
     assert found.report.clusters == FULL.clusters
@@ -137,7 +137,7 @@ def test_the_report_of_a_newer_worker_is_read_as_far_as_it_is_known(world):
 
 def test_a_report_with_less_has_defaults(world):
     worker(world).renew()
-    put(world, reports.SCOPE, {"at_s": world.clock.time_s(), "uptime_s": 9.0})
+    put(world, presence.REPORTS_SCOPE, {"at_s": world.clock.time_s(), "uptime_s": 9.0})
     [found] = ReportedWorkers(world.state).read()
     assert found.report is not None
     assert (found.report.uptime_s, found.report.clusters) == (9.0, ())
@@ -146,7 +146,7 @@ def test_a_report_with_less_has_defaults(world):
 def test_one_that_cannot_be_read_is_left_out_and_those_of_others_are_not(world):
     worker(world).renew()
     worker(world, "b").renew()
-    put(world, reports.SCOPE, {"uptime_s": "a while"})
+    put(world, presence.REPORTS_SCOPE, {"uptime_s": "a while"})
     first, second = ReportedWorkers(world.state).read()
     assert first.report is None
     assert second.report is not None

@@ -362,9 +362,9 @@ def test_an_outdated_document_does_not_replace_a_newer_one(office):
     readings = [structs.replace(office.in_force.in_force("east"), description="outdated")]
     newest = structs.replace(readings[0], description="newest", version=9)
 
-    def wanted() -> ClusterPolicy:
+    def wanted(_: object) -> ClusterPolicy:
         if readings:
-            office.in_force.settle("east", lambda: newest)
+            office.in_force.settle("east", lambda _: newest)
             return readings.pop()
         return newest
 

@@ -219,15 +219,15 @@ def test_settling_gives_up_where_every_attempt_meets_another_document(world):
     attached = attach_to(world)
     versions = iter(range(1, 100))
 
-    def overtaken() -> ClusterPolicy:
+    def overtaken(_: object) -> ClusterPolicy:
         attach_to(world.beside()).attach("one", policy(version=next(versions)))
         return policy("wanted")
 
     with pytest.raises(Conflict, match="changed during each of 8 attempts"):
         attached.settle("one", overtaken)
     assert attached.in_force("one") == policy(version=8)
-    assert attached.settle("one", lambda: policy("wanted"))
-    assert attached.settle("one", lambda: None)
+    assert attached.settle("one", lambda _: policy("wanted"))
+    assert attached.settle("one", lambda _: None)
     assert attached.in_force("one").name == "nova"
 
 
@@ -235,7 +235,7 @@ def test_settling_refuses_what_cannot_be_compiled_and_keeps_the_old_document(wor
     attached = attach_to(world)
     attached.attach("one", policy())
     with pytest.raises(RequestError, match="Gone"):
-        attached.settle("one", lambda: policy("p", filters=(FilterUse(unit="Gone"),)))
+        attached.settle("one", lambda _: policy("p", filters=(FilterUse(unit="Gone"),)))
     assert attached.in_force("one") == policy()
 
 

@@ -19,9 +19,9 @@ from scheduler_worker.ports import Seen
 from scheduler_worker.scheduling.catalogue import UnitKind
 from scheduler_worker.scheduling.external.contract import PluginClass, PluginFile
 from scheduler_worker.service.policies.cluster_policies import ClusterPolicies
-from scheduler_worker.service.policies.external_units import with_external
 from scheduler_worker.service.policies.pipelines import Pipelines
 from scheduler_worker.service.policies.reconciler import Reconciler
+from scheduler_worker.service.policies.units import with_external
 from scheduler_worker.service.state import records
 from scheduler_worker.service.state.replica import Fleet
 from tests.support.office import ANNA, BERT, Office

@@ -12,8 +12,7 @@ from scheduler_worker.service.simulation.copies import (
     reservations_in,
     snapshot_of,
 )
-from scheduler_worker.service.simulation.rewinding import InstanceUse, rewound
-from scheduler_worker.service.simulation.summary import packing_of
+from scheduler_worker.service.simulation.deciding import InstanceUse, packing_of, rewound
 from tests.support.services import World, host
 
 SMALL = InstanceUse(

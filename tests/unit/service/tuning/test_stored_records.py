@@ -5,10 +5,9 @@ import json
 import msgspec
 
 from scheduler_worker.ports import Put, Seen, Transaction
-from scheduler_worker.service.tuning.host_states import EntityState, SetBy
+from scheduler_worker.service.tuning.records import EntityState, SetBy
 from scheduler_worker.tuning.averages import Windows
-from scheduler_worker.tuning.samples import Entity
-from scheduler_worker.tuning.state import HeldChange
+from scheduler_worker.tuning.samples import Entity, HeldChange
 from tests.support.tuners import Scenario
 
 STORED_AT_S = 1_700_000_030.0

@@ -7,7 +7,7 @@ import pytest
 from scheduler_worker import events
 from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.observer import Observer
-from scheduler_worker.service.state.turns import ClusterTurns, Turn, TurnRecords
+from scheduler_worker.service.state.leadership import ClusterLeader, Leadership, LeadershipRecords
 from tests.support.observers import Recorder
 from tests.support.services import World
 
@@ -15,7 +15,7 @@ SCOPE = "@work"
 INTERVAL_S = 10.0
 
 
-class Worker(ClusterTurns[Turn, str]):
+class Worker(ClusterLeader[Leadership, str]):
     """Notes what it does in its turns, and what it is told of them."""
 
     def __init__(self, world: World, name: str, *clusters: str, observer: Observer) -> None:
@@ -26,7 +26,7 @@ class Worker(ClusterTurns[Turn, str]):
         self.of_others: list[str] = []
         self.failures: dict[str, Exception] = {}
         self.takes_s = 0.0
-        self.records = TurnRecords(SCOPE, Turn)
+        self.records = LeadershipRecords(SCOPE, Leadership)
         super().__init__(
             "work",
             self.records,
@@ -47,8 +47,8 @@ class Worker(ClusterTurns[Turn, str]):
     def not_ours(self, cluster: str) -> None:
         self.of_others.append(cluster)
 
-    def run_cluster(self, cluster: str, turn: Turn) -> str:
-        assert turn == Turn(self.worker, self.clock.time_s())
+    def run_cluster(self, cluster: str, lead: Leadership) -> str:
+        assert lead == Leadership(self.worker, self.clock.time_s())
         self.clock.advance(self.takes_s)
         if cluster in self.failures:
             raise self.failures[cluster]

@@ -1,9 +1,9 @@
 """Work that each cluster needs regularly, on one worker at a time.
 
-The worker that did it last has the cluster's *turn*, a record that it renews by compare-and-set. It
-takes the turn again after one interval, another worker after two: so it stays where everything is
+The worker that did it last leads the cluster, by a record that it renews by compare-and-set. It
+does so again after one interval, another worker after two: so the work stays where everything is
 cached already, and another continues where a worker was stopped, killed or cut off. No cluster lock
-is held, so no decision waits for such work.
+is held, so no decision waits for such work. Operators see a leadership as a *turn*.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
@@ -22,21 +22,21 @@ from scheduler_worker.errors import StateUnavailable
 from scheduler_worker.events import Count
 from scheduler_worker.observer import Observer
 from scheduler_worker.ports import Clock, Guard, Put, Store, Transaction
-from scheduler_worker.service.state.replica import Replica
+from scheduler_worker.service.state.replica import RecordKind, Replica
 
 LOG = logging.getLogger(__name__)
 
-_TURN = "u:"
+_LEADER = "u:"
 _KEEP_S = 86_400.0
 _SHORTEST_LAPSE_S = 1.0
 
 
 def lapse_s(interval_s: float) -> float:
-    """After how many seconds a turn that was not renewed goes to another worker."""
+    """After how many seconds a leadership that was not renewed goes to another worker."""
     return max(2 * interval_s, _SHORTEST_LAPSE_S)
 
 
-class Turn(msgspec.Struct, frozen=True):
+class Leadership(msgspec.Struct, frozen=True):
     """The right to do the work of a cluster: held by the worker that did it last."""
 
     worker: str
@@ -44,14 +44,14 @@ class Turn(msgspec.Struct, frozen=True):
     """When it began, by the store's clock."""
 
     @classmethod
-    def after(cls, before: Self | None, worker: str, now_s: float) -> Self:  # noqa: ARG003 - for turns that are numbered
-        """The turn that ``worker`` takes now; ``before`` is the last one."""
+    def after(cls, before: Self | None, worker: str, now_s: float) -> Self:  # noqa: ARG003 - some are numbered
+        """The leadership that ``worker`` takes now; ``before`` is the last one."""
         return cls(worker, now_s)
 
     def due_in_s(self, worker: str, now_s: float, interval_s: float) -> float:
         """The seconds until ``worker`` may take the next one.
 
-        A turn from the future was taken before the store's clock was set back; it is void.
+        A leadership from the future was taken before the store's clock was set back; it is void.
         """
         if self.at_s > now_s:
             return 0.0
@@ -59,57 +59,48 @@ class Turn(msgspec.Struct, frozen=True):
         return self.at_s + wait_s - now_s
 
 
-AnyTurn = TypeVar("AnyTurn", bound=Turn)
+AnyLeadership = TypeVar("AnyLeadership", bound=Leadership)
 Found = TypeVar("Found")
 
 
-class TurnRecords(Replica, Generic[AnyTurn]):
-    """A replica of a scope with turns: ``u:`` and a cluster's name is its turn."""
+class LeadershipRecords(Replica, Generic[AnyLeadership]):
+    """A replica of a scope with leaderships: each under ``u:`` and a cluster's name."""
 
-    def __init__(self, scope: str, form: type[AnyTurn]) -> None:
-        super().__init__(scope)
-        self.turns: dict[str, AnyTurn] = {}
+    def __init__(self, scope: str, form: type[AnyLeadership], *kinds: RecordKind[Any]) -> None:
+        self.leaders = RecordKind(_LEADER, msgspec.json.Decoder(form).decode)
         """By cluster."""
+        super().__init__(scope, self.leaders, *kinds)
         self._form = form
 
-    def take(self, key: str, version: int, value: bytes | None) -> None:
-        if not key.startswith(_TURN):
-            return
-        cluster = key.removeprefix(_TURN)
-        if value is None:
-            self.turns.pop(cluster, None)
-        else:
-            self.turns[cluster] = msgspec.json.decode(value, type=self._form)
-
-    def held_by(self, worker: str) -> list[str]:
-        """The clusters whose turn is the worker's, by name; takes no lock."""
+    def led_by(self, worker: str) -> list[str]:
+        """The clusters that the worker leads, by name; takes no lock."""
         return sorted(
-            cluster for cluster, turn in dict(self.turns).items() if turn.worker == worker
+            cluster for cluster, lead in dict(self.leaders).items() if lead.worker == worker
         )
 
-    def take_turn(
+    def take_lead(
         self, store: Store, cluster: str, worker: str, interval_s: float
-    ) -> tuple[AnyTurn | None, float]:
-        """Return the turn if it is the worker's now, else None; and the seconds until it may be.
+    ) -> tuple[AnyLeadership | None, float]:
+        """Return the leadership if it is the worker's now; and the seconds until the next may be.
 
         Of several workers that want it one gets it. Raises StateUnavailable.
         """
-        key = _TURN + cluster
+        key = _LEADER + cluster
         with self.lock:
             now_s = self.refresh(store).now_s
-            before = self.turns.get(cluster)
+            before = self.leaders.get(cluster)
             wait_s = before.due_in_s(worker, now_s, interval_s) if before else 0.0
             if wait_s > 0:
                 return None, wait_s
-            turn = self._form.after(before, worker, now_s)
-            put = Put(key, msgspec.json.encode(turn), now_s + _KEEP_S)
+            lead = self._form.after(before, worker, now_s)
+            put = Put(key, msgspec.json.encode(lead), now_s + _KEEP_S)
             taking = Transaction([put], [Guard(key, self.version(key))])
             [is_ours] = store.write(self.scope, [taking]).applied
-        return (turn if is_ours else None), interval_s
+        return (lead if is_ours else None), interval_s
 
 
-class ClusterTurns(Periodic, Generic[AnyTurn, Found]):
-    """A thread that does the work of each cluster whose turn this worker gets.
+class ClusterLeader(Periodic, Generic[AnyLeadership, Found]):
+    """A thread that does the work of each cluster that this worker leads.
 
     Shared state that cannot be reached ends a walk over the clusters; the next one is tried after
     an interval.
@@ -118,7 +109,7 @@ class ClusterTurns(Periodic, Generic[AnyTurn, Found]):
     def __init__(
         self,
         name: str,
-        records: TurnRecords[AnyTurn],
+        records: LeadershipRecords[AnyLeadership],
         store: Store,
         clock: Clock,
         *,
@@ -127,7 +118,7 @@ class ClusterTurns(Periodic, Generic[AnyTurn, Found]):
         failed: Count,
         observer: Observer,
     ) -> None:
-        """``name`` is of the work, as in the log; ``worker`` is this one's, in the turns.
+        """``name`` is of the work, as in the log; ``worker`` is this one's, in the records.
 
         ``failed`` counts the work of clusters that ended with an error.
         """
@@ -145,21 +136,21 @@ class ClusterTurns(Periodic, Generic[AnyTurn, Found]):
         """Read and return the clusters that may have work. Raises StateUnavailable."""
 
     @abstractmethod
-    def run_cluster(self, cluster: str, turn: AnyTurn) -> Found:
+    def run_cluster(self, cluster: str, lead: AnyLeadership) -> Found:
         """Do the work of a cluster.
 
         An error other than StateUnavailable is logged and counted, and affects no other cluster.
         """
 
     def ended(self, cluster: str, took_s: float, found: Found | None) -> None:
-        """Called after the work, with the time since the turn was taken; None after an error."""
+        """Called after the work, with the time since the lead was taken; None after an error."""
 
     def not_ours(self, cluster: str) -> None:
-        """Called when a cluster's turn is another worker's."""
+        """Called when another worker leads a cluster."""
 
-    def turns(self) -> list[str]:
-        """The clusters whose turn this worker had last, as far as it has read."""
-        return self._records.held_by(self.worker)
+    def led(self) -> list[str]:
+        """The clusters that this worker led last, as far as it has read."""
+        return self._records.led_by(self.worker)
 
     def run_due(self) -> float:
         """Do what is due here; return the seconds until the next may be."""
@@ -175,15 +166,15 @@ class ClusterTurns(Periodic, Generic[AnyTurn, Found]):
 
     def _run_if_due(self, cluster: str) -> float:
         began_s = self._clock.monotonic_s()
-        turn, wait_s = self._records.take_turn(self._store, cluster, self.worker, self._interval_s)
-        if turn is None:
-            known = self._records.turns.get(cluster)
+        lead, wait_s = self._records.take_lead(self._store, cluster, self.worker, self._interval_s)
+        if lead is None:
+            known = self._records.leaders.get(cluster)
             if known is not None and known.worker != self.worker:
                 self.not_ours(cluster)
             return wait_s
         found = None
         try:
-            found = self.run_cluster(cluster, turn)
+            found = self.run_cluster(cluster, lead)
         except StateUnavailable:
             raise
         except Exception:
