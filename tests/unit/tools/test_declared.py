@@ -3,6 +3,7 @@
 import pytest
 from declared.alike import declared, problems
 from declared.edges import edges_that_name_resources
+from declared.options import repeated_defaults
 
 FOUR = "a: int\n    b: str\n    c: float\n    d: bool"
 
@@ -101,3 +102,36 @@ def test_an_edge_that_names_a_resource_is_named(tmp_path, line, name):
     found = edges_that_name_resources(tmp_path)
     place = f"scheduler_worker/client.py:1 names {name}; what all operations share says it too"
     assert found == ([] if name is None else [place])
+
+
+OPTION = """
+class Settings(Struct):
+    prefix: Annotated[str, Opt(regex="x")] = "books"
+    enabled: Annotated[bool, Opt()] = False
+    timeout_s: Annotated[float, Opt()] = 60.0
+
+
+class Others(Struct):
+    timeout_s: Annotated[float, Opt()] = 2.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ('def open(prefix="books"): ...', True),
+        ('def open(*, prefix: str = "books"): ...', True),
+        ('class Shelf:\n    prefix: str = "books"', True),
+        ('def open(prefix="papers"): ...', False),
+        ("def open(prefix=PREFIX): ...", False),
+        ("def open(prefix): ...", False),
+        ("def open(enabled=False): ...", False),
+        ("def open(timeout_s=60.0): ...", False),
+    ],
+)
+def test_a_default_that_is_written_twice_is_found(tmp_path: Path, text: str, is_found: bool):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/settings.py").write_text(OPTION)
+    (tmp_path / "package/other.py").write_text(text)
+    complaints = list(repeated_defaults(tmp_path, "package"))
+    assert [each.partition(":")[0] for each in complaints] == ["package/other.py"] * is_found
