@@ -129,7 +129,7 @@ class Others(Struct):
         ("def open(timeout_s=60.0): ...", False),
     ],
 )
-def test_a_default_that_is_written_twice_is_found(tmp_path: Path, text: str, is_found: bool):
+def test_a_default_that_is_written_twice_is_found(tmp_path, text, is_found):
     (tmp_path / "package").mkdir()
     (tmp_path / "package/settings.py").write_text(OPTION)
     (tmp_path / "package/other.py").write_text(text)
