@@ -158,7 +158,7 @@ class Run:
         pick = self.rng.choice
         reported: dict[str, Any] = {
             "uuid": f"u{number}",
-            "host": f"h{number}",
+            "host": pick([f"h{number}"] * 9 + [f"h{(number + 2) % 8}"]),  # some are renamed
             "vcpus": pick([8, 8, 16]),
             "memory_mb": pick([8192, 8192, 16384]),
             "local_gb": 40,

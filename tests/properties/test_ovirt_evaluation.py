@@ -104,4 +104,4 @@ def test_the_requests_get_hosts():
 )
 def test_these_tests_notice_a_wrong_unit(monkeypatch, unit, name, wrong):
     monkeypatch.setattr(unit, name, wrong)
-    assert any(differs(seed, OvirtRun) for seed in range(25))
+    assert any(differs(seed, OvirtRun) for seed in range(100))
