@@ -61,20 +61,17 @@ class Components:
                 component.stop()
         return not self._is_stopping
 
-    def stop(self) -> bool:
-        """Stop all in the reverse order, whatever one of them raises; False if it was called
-        before.
-        """
+    def stop(self) -> None:
+        """Stop all in the reverse order, whatever one of them raises. Idempotent."""
         with self._guard:
             was_stopping, self._is_stopping = self._is_stopping, True
         if was_stopping:
-            return False
+            return
         for component in reversed(self.all):
             try:
                 component.stop()
             except Exception:
                 LOG.exception("A part of the process did not stop as it should")
-        return True
 
 
 class Periodic:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 DEFAULT_AVAILABILITY_ZONE, DEFAULT_CLUSTER = "nova", "default"
-"""Where hosts are that name none."""
+"""The zone, and the cluster, of hosts that name none; options may say otherwise."""
 
 Number = TypeVar("Number", int, float)
 

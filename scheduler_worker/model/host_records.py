@@ -32,8 +32,9 @@ COMPUTE = "compute"
 """The compute service of the host; also every report without a source that speaks for it."""
 UNNAMED = "unnamed"
 """Reports without a source that do not speak for the compute service."""
-MAX_SOURCES = 8
 SERVICE_DOWN_TIME_S = 60.0
+"""A host that has not reported for so many seconds is down, unless an option says otherwise."""
+MAX_SOURCES = 8
 """Sources remembered of a host: a bound on the record, should a source's name vary."""
 
 SourceName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}\Z")]

@@ -123,6 +123,11 @@ class FilterResults:
         return any(unit.leaves_limits for unit in self._filters)
 
     @property
+    def size(self) -> int:
+        """Bytes of the masks."""
+        return sum([mask.nbytes for mask in self.masks])
+
+    @property
     def survivors(self) -> Mask:
         """The hosts that passed all filters."""
         return self.masks[-1]
@@ -294,8 +299,8 @@ def left_by(
 
 
 _FEW, _ONE_IN = 8, 20
-"""Up to how many changed hosts are updated one by one, and beyond how many of all hosts they are
-all evaluated afresh. Asking about one host costs a tenth of a column operation on a few hundred."""
+"""Up to eight changed hosts are cheaper to ask about one by one; more are one array operation.
+Beyond one host in twenty an evaluation of all hosts is cheaper."""
 
 
 class Evaluation:
@@ -321,7 +326,7 @@ class Evaluation:
         self._further: list[Scale] = []
         """The scales of the request's own weights, where it is."""
         self._marks = hosts.marks()
-        self.size = sum([mask.nbytes for mask in results.masks])
+        self.size = results.size
         """Bytes of its arrays, of those of the weights once they are weighed."""
         self.selections: dict[int, Selection] = {}
         """Hosts of this class that were selected, by row; a host that reports is forgotten."""
@@ -452,7 +457,8 @@ class Evaluation:
         units = (*self._parent._weights, *self._weights) if self._parent else self._weights
         self._scales = self._scales_of(view, spec, units)
         self._using = [scale for scale in self._scales if scale.unit.reads_use]
-        self.size += sum([scale.size for scale in self._scales], 2 * rows.nbytes)
+        scales = sum([scale.size for scale in self._scales])
+        self.size = self.results.size + 2 * rows.nbytes + scales  # rows and totals
         self._add_up()
 
     def _scales_of(self, view: Hosts, spec: RequestSpec, units: Sequence[Weigher]) -> list[Scale]:

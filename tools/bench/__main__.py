@@ -24,7 +24,7 @@
 Every figure has its comparison in the same run, measured in turn with it: our lock beside
 redis-py's, a worker beside empty endpoints, one process beside two. RabbitMQ and Redis are started
 privately, on free ports, and stopped again. With --against the same benchmark runs in another
-checkout of this project, in turn with this one, and the ratios are printed.
+checkout of this project (make venv there), in turn with this one, and the ratios are printed.
 """
 
 import argparse

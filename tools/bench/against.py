@@ -45,10 +45,20 @@ def compare(other: Path, turns: int, words: Sequence[str]) -> list[dict]:
 
 
 def _figures(checkout: Path, words: Sequence[str]) -> dict[tuple[object, ...], float]:
-    """The floating-point figures of one run, by what they measure and their names."""
+    """The floating-point figures of one run, by what they measure and their names.
+
+    The checkout's own ``.venv`` is used if it has one: units are found by what is installed.
+    """
+    own = checkout / ".venv/bin/python"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "figures.json"
-        command = [sys.executable, "tools/bench", *words, "--json", str(path)]
+        command = [
+            str(own) if own.exists() else sys.executable,
+            "tools/bench",
+            *words,
+            "--json",
+            str(path),
+        ]
         environment = {**os.environ, "PYTHONPATH": str(checkout)}
         subprocess.run(
             command, cwd=checkout, env=environment, stdout=subprocess.DEVNULL, check=True

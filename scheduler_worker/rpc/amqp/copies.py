@@ -103,6 +103,7 @@ class CopyConnection(BrokerConnection):
             self._on_message(IncomingMessage(tag=tag, queue=self._queue, body=body))
 
     def perform(self, command: Command) -> None:
+        """Answers are left out: whoever serves the topic sends them."""
         match command:
             case Ack():
                 super().perform(command)

@@ -27,8 +27,8 @@ _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 OnFailure = Literal["pass", "refuse"]
-ON_FAILURE: OnFailure = "pass"
 """Whether all hosts pass a filter that fails, or none."""
+ON_FAILURE: OnFailure = "pass"
 
 
 class OwnParameter(msgspec.Struct, frozen=True, kw_only=True):
