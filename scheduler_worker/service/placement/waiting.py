@@ -72,6 +72,8 @@ class CapacityWaits:
         def fits() -> bool | None:
             """None until a change helps, or until it is certain that none will."""
             nonlocal refused_at
+            if clock.monotonic_s() >= attempt.caller_deadline_s:
+                return False  # the watch may be late, behind a commit that is repeated
             if watched.capacity_version == refused_at:
                 return None
             refused_at = watched.capacity_version
