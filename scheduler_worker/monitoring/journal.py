@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from queue import Empty, SimpleQueue
 
-from scheduler_worker.monitoring.logs import RecordBatch, SafeFormatter, cut
+from scheduler_worker.monitoring.logs import Line, RecordBatch, SafeFormatter, cut
 from scheduler_worker.observer import Outcome
 
 LOG = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ FIELDS = (
 )
 """The fields of the line, in their order."""
 
-_PLAIN = re.compile(r"[\w.,:+@/*-]+", re.ASCII)
+_PLAIN = re.compile(r"[\w.,:+@/*-]*", re.ASCII)
 
 
 class Journal:
@@ -91,7 +91,7 @@ class Journal:
         if not LOG.isEnabledFor(logging.INFO):
             return
         if self._thread is None:
-            _write([_record(outcome, time.time())])  # no thread collects them
+            _write([_line(outcome, time.time())])  # no thread collects them
         elif self._waiting.qsize() < MAX_WAITING:
             self._waiting.put((outcome, time.time()))
         else:
@@ -108,7 +108,7 @@ class Journal:
 
     def _write_waiting(self, *before: tuple[Outcome, float] | None) -> None:
         try:
-            _write([_record(*each) for each in (*before, *self._drain()) if each])
+            _write([_line(*each) for each in (*before, *self._drain()) if each])
         except Exception:  # raised by a logging plugin; the thread must go on
             LOG.exception("Lines of decisions cannot be written")
 
@@ -118,33 +118,34 @@ class Journal:
                 yield self._waiting.get_nowait()
 
 
-def _record(outcome: Outcome, time_s: float) -> logging.LogRecord:
+def _line(outcome: Outcome, time_s: float) -> Line:
     found = fields(outcome)
+    return Line(time_s, line(found), found)
+
+
+def _record(each: Line) -> logging.LogRecord:
     record = LOG.makeRecord(
-        LOG.name, logging.INFO, __file__, 0, line(found), (), None, extra={"extra": found}
+        LOG.name, logging.INFO, __file__, 0, each.text, (), None, extra={"extra": each.fields}
     )
-    record.created, record.msecs = time_s, int(time_s % 1 * 1000)
+    record.created, record.msecs = each.time_s, int(each.time_s % 1 * 1000)
     return record
 
 
-def _write(records: Sequence[logging.LogRecord]) -> None:
-    """Pass the records to all handlers; to stream handlers as one record, for a single write."""
+def _write(lines: Sequence[Line]) -> None:
+    """Pass the lines to all handlers; to stream handlers as one record, for a single write."""
     logger: logging.Logger | None = LOG
-    while logger and records:
+    while logger and lines:
         for handler in logger.handlers:
-            if handler.level <= logging.INFO:
-                for record in _batched_for(handler, records):
-                    handler.handle(record)
+            if handler.level > logging.INFO:
+                continue
+            if isinstance(handler, logging.StreamHandler) and isinstance(
+                handler.formatter, SafeFormatter
+            ):
+                handler.handle(RecordBatch(lines, _record))
+                continue
+            for each in lines:
+                handler.handle(_record(each))
         logger = logger.parent if logger.propagate else None
-
-
-def _batched_for(
-    handler: logging.Handler, records: Sequence[logging.LogRecord]
-) -> Sequence[logging.LogRecord]:
-    is_stream = isinstance(handler, logging.StreamHandler)
-    if is_stream and isinstance(handler.formatter, SafeFormatter) and len(records) > 1:
-        return [RecordBatch(records)]
-    return records
 
 
 def fields(outcome: Outcome) -> dict[str, object]:
@@ -181,10 +182,16 @@ def _listed(names: Sequence[str]) -> str:
 
 def line(found: dict[str, object]) -> str:
     """``key=value`` text; values that are no plain words are JSON strings, empty ones ``-``."""
-    return " ".join([f"{name}={_value(value)}" for name, value in found.items()])
+    if not _PLAIN.fullmatch("".join([value for value in found.values() if isinstance(value, str)])):
+        found = {name: _quoted(value) for name, value in found.items()}
+    return " ".join(
+        [
+            f"{name}={'-' if value is None or value == '' else value}"
+            for name, value in found.items()
+        ]
+    )
 
 
-def _value(value: object) -> object:
-    if isinstance(value, str) and value:
-        return value if _PLAIN.fullmatch(value) else json.dumps(value)
-    return "-" if value is None or value == "" else value
+def _quoted(value: object) -> object:
+    is_quoted = isinstance(value, str) and not _PLAIN.fullmatch(value)
+    return json.dumps(value) if is_quoted else value

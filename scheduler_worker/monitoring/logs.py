@@ -13,8 +13,8 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from oslo_log.formatters import JSONFormatter
 
@@ -38,13 +38,25 @@ def protect(max_line: int) -> None:
     threading.excepthook = _log_end_of_thread
 
 
-class RecordBatch(logging.LogRecord):
-    """Records of the same logger, level and thread that are written with one call."""
+class Line(NamedTuple):
+    """A message of a batch, and when it was logged, in seconds since 1970."""
 
-    def __init__(self, records: Sequence[logging.LogRecord]) -> None:
-        first = records[0]
+    time_s: float
+    text: str
+    fields: dict[str, object]
+
+
+class RecordBatch(logging.LogRecord):
+    """Lines of the same logger, level and thread that are written with one call.
+
+    ``record`` makes a record of one: few need their own.
+    """
+
+    def __init__(self, lines: Sequence[Line], record: Callable[[Line], logging.LogRecord]) -> None:
+        first = record(lines[0])
         super().__init__(first.name, first.levelno, first.pathname, 0, "", (), None)
-        self.records = records
+        self.lines = lines
+        self.record = record
 
 
 class SafeFormatter(logging.Formatter):
@@ -58,7 +70,7 @@ class SafeFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> Any:
         """The text; a dictionary from oslo.log's formatter for fluentd."""
         if isinstance(record, RecordBatch):
-            return "\n".join(self._batch(record.records))
+            return "\n".join(self._batch(record))
         record.msg = _one_line(cut(record.getMessage(), self._max_line))
         record.args = ()
         formatted: Any = self._inner.format(record)
@@ -70,14 +82,14 @@ class SafeFormatter(logging.Formatter):
             return json.dumps(self._plain(json.loads(formatted)))
         return self._lines(formatted) if isinstance(formatted, str) else self._plain(formatted)
 
-    def _batch(self, records: Sequence[logging.LogRecord]) -> Iterator[str]:
+    def _batch(self, batch: RecordBatch) -> Iterator[str]:
         """The lines of a batch. Formats once for each millisecond, and replaces the message."""
         around: tuple[str, str] | None = None
         moment = 0
-        for record in records:
-            message, at = record.getMessage(), int(1000 * record.created)
+        for each in batch.lines:
+            message, at = each.text, int(1000 * each.time_s)
             if around is None or at != moment:
-                formatted = self.format(record)
+                formatted = self.format(batch.record(each))
                 before, found, after = formatted.partition(message)
                 is_text = found and not isinstance(self._inner, JSONFormatter)
                 around, moment = (before, after) if is_text else None, at

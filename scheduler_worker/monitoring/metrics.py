@@ -53,11 +53,13 @@ class Series(Observer):
         return self._registry.collect()
 
     def count(self, event: Count, *labels: str, by: float = 1) -> None:
-        if (value := self._value(event, labels)) is not None:
+        value = self._values.get((event, labels)) or self._value(event, labels)
+        if value is not None:
             value.inc(by)
 
     def time(self, event: Duration, seconds: float, *labels: str) -> None:
-        if (value := self._value(event, labels)) is not None:
+        value = self._values.get((event, labels)) or self._value(event, labels)
+        if value is not None:
             value.observe(seconds)
 
     def level(self, event: Level, value: float, *labels: str) -> None:

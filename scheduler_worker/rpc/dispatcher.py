@@ -93,8 +93,10 @@ class Dispatcher:
 
     def is_non_blocking(self, message: Message) -> bool:
         """Whether the method may be called by a thread that must not block."""
-        name = (message.namespace, message.method)
-        return all(isinstance(part, str | None) for part in name) and name in self._non_blocking
+        try:
+            return (message.namespace, message.method) in self._non_blocking
+        except TypeError:  # a caller may send anything as a name
+            return False
 
     async def serve(
         self,
@@ -250,17 +252,13 @@ def context_of(
 ) -> Context:
     """What handlers may know of the caller; its token and service catalogue are left out."""
     fields = message.context
-
-    def text(name: str) -> str | None:
-        value = fields.get(name)
-        return value if isinstance(value, str) else None
-
+    texts = {name: value for name, value in fields.items() if isinstance(value, str)}
     return Context(
-        request_id=text("request_id") or "",
-        global_request_id=text("global_request_id"),
-        traceparent=text(TRACEPARENT),
-        user_id=text("user_id"),
-        project_id=text("project_id"),
+        request_id=texts.get("request_id", ""),
+        global_request_id=texts.get("global_request_id"),
+        traceparent=texts.get(TRACEPARENT),
+        user_id=texts.get("user_id"),
+        project_id=texts.get("project_id"),
         roles=_texts(fields.get("roles")),
         is_admin=fields.get("is_admin") is True,
         message_id=message.id,

@@ -3,33 +3,48 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
+import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from collections.abc import Coroutine
 from functools import partial
-from typing import Any, NamedTuple
 
 from scheduler_worker.waiters import Waiter
+
+LOG = logging.getLogger(__name__)
 
 STUCK_S = 300.0
 """Work that takes longer counts as stuck, unless its owner configures longer waits."""
 
 
-class _Step(NamedTuple):
-    """What a thread runs without interruption."""
+class Task:
+    """A coroutine that slots run."""
 
-    do: Callable[[], None]
-    begins: Future[Any] | None = None
-    """The future of work that has not begun, which is cancelled if it never does."""
+    __slots__ = ("_guard", "begun_s", "coroutine", "is_cancelled")
+
+    def __init__(
+        self, coroutine: Coroutine[Waiter, None, None], guard: threading.Condition
+    ) -> None:
+        self.coroutine = coroutine
+        self.begun_s: float | None = None
+        """Of the monotonic clock."""
+        self.is_cancelled = False
+        self._guard = guard
+
+    def cancel(self) -> bool:
+        """Whether it has not begun, and never will."""
+        with self._guard:
+            if self.begun_s is None and not self.is_cancelled:
+                self.is_cancelled = True
+                self.coroutine.close()
+            return self.is_cancelled
 
 
 class Slots:
-    """Runs work in daemon threads, at most ``count`` at a time, in FIFO order.
+    """Runs coroutines in daemon threads, at most ``count`` at a time, in FIFO order.
 
-    Work may be a coroutine: while it is suspended, its thread does other work.
+    While one is suspended, its thread runs others.
 
     No thread is woken while another runs, which will take the next work when
     it is done: threads that compete for one interpreter cost more than they achieve. Whoever
@@ -41,7 +56,8 @@ class Slots:
         self._name = name
         self._stuck_after_s = stuck_after_s
         self._changed = threading.Condition()
-        self._queue: deque[_Step] = deque()
+        self._queue: deque[Task] = deque()
+        """Tasks to begin, and to go on with."""
         self._count = count
         self._threads = 0
         self._idle = 0
@@ -51,21 +67,18 @@ class Slots:
         self._started = 0
         self._taken = self._taken_before = 0
         self._closed = False
-        self._begun_s: dict[Future[Any], float] = {}
-        """When unfinished work began, the oldest first."""
+        self._unfinished: dict[Task, None] = {}
+        """Tasks that have begun, the oldest first."""
 
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run it as soon as a slot is free; the result is what it, or its coroutine, returns.
-
-        Raises RuntimeError after :meth:`shutdown`.
-        """
-        future: Future[Any] = Future()
+    def submit(self, coroutine: Coroutine[Waiter, None, None]) -> Task:
+        """Run it as soon as a slot is free. Raises RuntimeError after :meth:`shutdown`."""
+        task = Task(coroutine, self._changed)
         with self._changed:
             if self._closed:
+                coroutine.close()
                 raise RuntimeError("the slots are closed")
-            begin = partial(self._begin, partial(function, *args, **kwargs), future)
-            self._put(_Step(begin, future))
-        return future
+            self._put(task)
+        return task
 
     def ensure_progress(self) -> bool:
         """Wake another thread if none has taken work since the last call.
@@ -77,7 +90,7 @@ class Slots:
             if self._taken == self._taken_before:
                 self._wake_or_start()
             self._taken_before = self._taken
-            return bool(self._queue) or self._active > 0
+            return bool(self._queue) or self._threads - self._idle + self._woken > 0
 
     @property
     def waiting(self) -> int:
@@ -94,28 +107,25 @@ class Slots:
         with contextlib.suppress(
             StopIteration, RuntimeError
         ):  # another thread may change it meanwhile
-            age_s = time.monotonic() - next(iter(self._begun_s.values()))
+            age_s = time.monotonic() - (next(iter(self._unfinished)).begun_s or 0.0)
             if age_s > self._stuck_after_s:
                 return f"has worked on a request for {age_s:.0f} s"
         return None
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more work; ``cancel_futures`` cancels what has not begun."""
-        cancelled: list[Future[Any]] = []
+    def shutdown(self, *, wait: bool) -> None:
+        """Accept no more work, and cancel what has not begun."""
         with self._changed:
             self._closed = True
-            if cancel_futures:
-                cancelled = [step.begins for step in self._queue if step.begins]
-                self._queue = deque(step for step in self._queue if not step.begins)
+            for task in list(self._queue):
+                if task.cancel():
+                    self._queue.remove(task)
             self._changed.notify_all()
             if wait:
                 self._changed.wait_for(lambda: not self._threads)
-        for each in cancelled:
-            each.cancel()
 
-    def _put(self, step: _Step) -> None:
-        self._queue.append(step)
-        if self._active <= 0:
+    def _put(self, task: Task) -> None:
+        self._queue.append(task)
+        if self._threads - self._idle + self._woken <= 0:  # none runs, or was woken
             self._wake_or_start()
 
     def _wake_or_start(self) -> None:
@@ -130,62 +140,47 @@ class Slots:
             name = f"{self._name}-{self._started}"
             threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    @property
-    def _active(self) -> int:
-        """How many threads run, or were woken."""
-        return self._threads - self._idle + self._woken
+    def _resume(self, task: Task) -> None:
+        """Also after a shutdown: work that has begun is finished."""
+        with self._changed:
+            self._suspended -= 1
+            self._put(task)
 
     # In a thread
 
     def _run(self) -> None:
-        while (step := self._next()) is not None:
-            step.do()
-            del step
-
-    def _begin(self, work: Callable[[], Any], future: Future[Any]) -> None:
-        if not future.set_running_or_notify_cancel():
-            return
-        self._begun_s[future] = time.monotonic()
-        future.add_done_callback(lambda done: self._begun_s.pop(done, None))
-        try:
-            result = work()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            if inspect.iscoroutine(result):
-                self._go_on(result, future)
+        while (task := self._next()) is not None:
+            try:
+                waiter = task.coroutine.send(None)
+            except StopIteration:
+                pass
+            except BaseException:
+                LOG.exception("Work in a slot has failed")
             else:
-                future.set_result(result)
+                with self._changed:
+                    self._suspended += 1
+                waiter.then(partial(self._resume, task))
+                continue
+            del self._unfinished[task]
 
-    def _go_on(self, coroutine: Coroutine[Any, Any, Any], future: Future[Any]) -> None:
-        try:
-            waiter: Waiter = coroutine.send(None)
-        except StopIteration as end:
-            future.set_result(end.value)
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            with self._changed:
-                self._suspended += 1
-            waiter.then(partial(self._resume, coroutine, future))
-
-    def _resume(self, coroutine: Coroutine[Any, Any, Any], future: Future[Any]) -> None:
-        """Also after a shutdown: work that has begun is finished."""
+    def _next(self) -> Task | None:
+        """The next task, or None after a shutdown."""
         with self._changed:
-            self._suspended -= 1
-            self._put(_Step(partial(self._go_on, coroutine, future)))
-
-    def _next(self) -> _Step | None:
-        """The next step, or None after a shutdown."""
-        with self._changed:
-            while not self._queue and not self._closed:
+            while True:
+                if self._queue:
+                    self._taken += 1
+                    task = self._queue.popleft()
+                    if task.is_cancelled:
+                        continue
+                    if task.begun_s is None:
+                        task.begun_s = time.monotonic()
+                        self._unfinished[task] = None
+                    return task
+                if self._closed:
+                    self._threads -= 1
+                    self._changed.notify_all()
+                    return None
                 self._idle += 1
                 self._changed.wait()
                 self._idle -= 1
                 self._woken = max(0, self._woken - 1)
-            if self._queue:
-                self._taken += 1
-                return self._queue.popleft()
-            self._threads -= 1
-            self._changed.notify_all()
-            return None

@@ -95,11 +95,6 @@ class Ends:
         self._minval, self._maxval = minval, maxval
         self._is_low_stale = self._is_high_stale = True
 
-    @property
-    def may_have_moved(self) -> bool:
-        """Whether a noted score may have been, or may be, an end."""
-        return self._is_low_stale or self._is_high_stale
-
     def note(self, *some: float) -> None:
         """Note that these scores came or went."""
         for score in some:
@@ -115,6 +110,8 @@ class Ends:
 
     def find(self, scores: Values) -> bool:
         """Look for the ends that may have moved; returns whether one has."""
+        if not (self._is_low_stale or self._is_high_stale):
+            return False
         before = self.low, self.high
         if self._is_low_stale:
             self.low = lowest(scores, self._minval)
@@ -163,7 +160,7 @@ class Stretch:
 
     def moved(self) -> bool:
         """Look for the ends; returns whether one moved, so that every score is another one."""
-        return self._ends.may_have_moved and self._ends.find(self._raw)
+        return self._ends.find(self._raw)
 
     def every(self) -> Values:
         """The score of every host."""
@@ -198,6 +195,8 @@ class Scale:
         self._stretch = Stretch(unit, spec, raw) if unit.stretches else None
         """The raw scores where the unit stretches them, ``_scores`` being the stretched ones."""
         self._scores = self._stretch.every() if self._stretch else _clamped(unit, raw)
+        self.is_constant = False
+        """Whether every host gets 0."""
         self.products: Values = np.empty(0)
         """What each host gets; empty where :attr:`is_constant`."""
         self._note: Callable[..., None] = _ignored
@@ -221,11 +220,6 @@ class Scale:
         raw = self._stretch.size if self._stretch else 0
         return raw + self._scores.nbytes + self.products.nbytes
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether every host gets 0."""
-        return False
-
     def recompute(self) -> None:
         """Compute all products from the scores."""
         raise NotImplementedError
@@ -237,7 +231,8 @@ class Scale:
         if self._stretch is not None:
             self._stretch.put(np.array([at]), np.array([float(self._weigh_host(host, spec))]))
             return
-        before, after = self._scores.item(at), self._weighed(host, spec)
+        before = self._scores.item(at)
+        after = clamp_one(float(self._weigh_host(host, spec)), self._minval, self._maxval)
         if before != after:
             self._note(before, after)
             self._scores[at] = after
@@ -267,7 +262,7 @@ class Scale:
         if self._stretch is not None:
             after = self._stretch.insert(at, float(self._weigh_host(host, spec)))
         else:
-            after = self._weighed(host, spec)
+            after = clamp_one(float(self._weigh_host(host, spec)), self._minval, self._maxval)
         self._note(after)
         self._scores = np.insert(self._scores, at, after)
         if not self.is_constant:
@@ -313,9 +308,6 @@ class Scale:
         many = self._multiplier
         self.products[places] = (many if isinstance(many, float) else many[places]) * scores
 
-    def _weighed(self, host: HostState, spec: RequestSpec) -> float:
-        return clamp_one(float(self._weigh_host(host, spec)), self._minval, self._maxval)
-
 
 def _clamped(unit: Weigher, raw: Values) -> Values:
     scores: Values = clamp(raw, unit.minval, unit.maxval).astype(float)
@@ -339,17 +331,13 @@ class NormalizedScale(Scale):
         super().__init__(unit, spec, multiplier, raw)
         self._note = self._ends.note
 
-    @property
-    def is_constant(self) -> bool:
-        return self._ends.low == self._ends.high
-
     def recompute(self) -> None:
         self._ends.forget()
         self._ends.find(self._scores)
         self._spread()
 
     def _update(self, touched: Rows) -> bool:
-        if self._ends.may_have_moved and self._ends.find(self._scores):
+        if self._ends.find(self._scores):
             self._spread()
             return True
         if not self.is_constant:
@@ -370,6 +358,7 @@ class NormalizedScale(Scale):
         return extremes(others, self._minval, self._maxval) == (low, high)
 
     def _spread(self) -> None:
+        self.is_constant = self._ends.low == self._ends.high
         if self.is_constant:
             self.products = np.empty(0)
             return

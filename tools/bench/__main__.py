@@ -9,6 +9,7 @@
     .venv/bin/python tools/bench commit --hosts 1000 10000 --json commit.json
     .venv/bin/python tools/bench lock
     .venv/bin/python tools/bench rpc --outstanding 16
+    .venv/bin/python tools/bench trace --list
     .venv/bin/python tools/bench memory --hosts 10000
     .venv/bin/python tools/bench footprint
     .venv/bin/python tools/bench tuning --vms 10000
@@ -52,6 +53,7 @@ from bench import (  # noqa: E402 - the line above makes it importable
     rehearsing,
     reporting,
     rpc,
+    tracing,
     tuning,
     verifying,
 )
@@ -71,6 +73,7 @@ KINDS = {
     "lock": lock,
     "commit": commit,
     "rpc": rpc,
+    "trace": tracing,
     "claims": claims,
     "verify": verifying,
     "nova": placing,  # no module may have the name that Nova has, for peer.py imports that

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 import uuid
-from concurrent import futures
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +175,7 @@ class Load:
                 if begins_s <= (ended_s := time.perf_counter()) < ends_s:
                     times.append(ended_s - began_s)
 
-        self._serve([self._slots.submit(work) for _ in range(self._arguments.outstanding)])
+        self._serve([work() for _ in range(self._arguments.outstanding)])
         return {
             "times_s": times,
             "asked": len(self._reserved) - asked,
@@ -188,16 +188,25 @@ class Load:
         self._worker.state.close()
         self._worker.bus.close()
 
-    def _serve(self, work: list[futures.Future[None]]) -> None:
-        """Call the slots' periodic method, as the server does, until the work is done."""
-        ended = threading.Event()
-        left = iter(range(len(work) - 1, -1, -1))
-        for each in work:
-            each.add_done_callback(lambda _: ended.set() if next(left) == 0 else None)
+    def _serve(self, some: list[Coroutine[Any, Any, None]]) -> None:
+        """Run them in the slots, whose periodic method is called, as the server does."""
+        ended, errors = threading.Event(), list[BaseException]()
+        left = iter(range(len(some) - 1, -1, -1))
+
+        async def ending(work: Coroutine[Any, Any, None]) -> None:
+            try:
+                await work
+            except BaseException as error:
+                errors.append(error)
+            if next(left) == 0:
+                ended.set()
+
+        for each in some:
+            self._slots.submit(ending(each))
         while not ended.wait(LOOK_S):
             self._slots.ensure_progress()
-        for each in work:
-            each.result()
+        for error in errors:
+            raise error
 
     async def _asking(self, number: int, instances: int) -> None:
         from scheduler_worker.scheduling.pipeline import Request

@@ -4,6 +4,7 @@ It uses little CPU itself, and all servers are called by it, so differences are 
 """
 
 import json
+import math
 import time
 import uuid
 from collections.abc import Callable
@@ -66,11 +67,15 @@ class RawClient:
         specs: list[dict],
         *,
         outstanding: int,
-        seconds: float,
-        warm_up_s: float,
+        seconds: float = math.inf,
+        warm_up_s: float = 0.0,
+        calls: float = math.inf,
         check: Callable[[Any], bool],
     ) -> Window:
-        """Keep ``outstanding`` calls in flight, each for a new instance (a closed loop)."""
+        """Keep ``outstanding`` calls in flight, each for a new instance (a closed loop).
+
+        For some seconds, or some ``calls``.
+        """
         window, number = Window(), 0
         bodies = [self._selection(each) for each in specs]
         begins_s = time.perf_counter() + warm_up_s
@@ -88,7 +93,7 @@ class RawClient:
                 window.instances.append(instance)
                 if begins_s <= now_s < ends_s:
                     window.times_s.append(now_s - sent_s)
-                if now_s < ends_s:
+                if now_s < ends_s and number < calls:
                     send()
 
             body = bodies[number % len(bodies)].replace(_CALL_ID, self._expect(answered))

@@ -96,8 +96,8 @@ def run(arguments: argparse.Namespace) -> list[dict]:
         stack.callback(client.close)
         others = {"client": [os.getpid()], "redis": [redis.pid], "rabbit": [rabbit.pid]}
         for case in cases:
-            _await(client, case)
-            _report(client, case, arguments.hosts)
+            await_consumers(client, case)
+            report(client, case, arguments.hosts)
         for _ in range(arguments.repeat):
             for case in cases:
                 pids = {"server": running[case], **others}
@@ -130,7 +130,7 @@ def _measured(
         outstanding=arguments.outstanding,
         seconds=arguments.seconds,
         warm_up_s=WARM_UP_S,
-        check=_is_nothing if case.endpoint == EMPTY else _is_selection,
+        check=_is_nothing if case.endpoint == EMPTY else is_selection,
     )
     spent = {name: at_end - before[name] for name, at_end in used_s().items()}
     if case.endpoint == SELECT:
@@ -160,12 +160,12 @@ def _is_nothing(result: Any) -> bool:
     return bool(result == [])
 
 
-def _is_selection(result: Any) -> bool:
+def is_selection(result: Any) -> bool:
     """Whether it is one instance with its host and alternates, as Nova's objects."""
     return len(result) == 1 and result[0][0]["nova_object.name"] == "Selection"
 
 
-def _report(client: RawClient, case: Case, hosts: int) -> None:
+def report(client: RawClient, case: Case, hosts: int) -> None:
     if case.endpoint == EMPTY:
         return
     for cluster in case.clusters:
@@ -175,7 +175,7 @@ def _report(client: RawClient, case: Case, hosts: int) -> None:
             client.call(case.topic, "update_hosts", own=True, hosts=some)
 
 
-def _await(client: RawClient, case: Case) -> None:
+def await_consumers(client: RawClient, case: Case) -> None:
     """Wait for consumers of the topic: a message without a queue would be lost silently."""
     deadline = time.monotonic() + START_S
     while client.listeners(case.topic) < case.processes:
@@ -200,15 +200,13 @@ def _serving(
             words = ["empty", case.server, rabbit.url, case.topic]
             if case.endpoint == SELECT:
                 file = Path(folder) / f"{number}.conf"
-                file.write_text(
-                    _configuration(case, number, redis.url, rabbit.url, arguments.slots)
-                )
+                file.write_text(configuration(case, number, redis.url, rabbit.url, arguments.slots))
                 words = ["worker", str(file)]
             pids.append(stack.enter_context(processes.command(*script, *words)))
         yield pids
 
 
-def _configuration(
+def configuration(
     case: Case, number: int, redis_url: str, rabbit_url: str, slots: int | None
 ) -> str:
     return (

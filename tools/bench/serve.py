@@ -3,6 +3,8 @@
 serve.py [--profile] empty oslo rabbit://... topic     oslo.messaging's own, by its defaults
 serve.py [--profile] empty amqp rabbit://... topic     ours, with nothing behind it
 serve.py [--profile] worker worker.conf                the worker
+
+With ``--count FILE`` the calls of functions are counted there.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from scheduler_worker.rpc.wire_errors import to_wire
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.profiling import profiled  # noqa: E402 - the line above makes it importable
+from bench.tracing import counted  # noqa: E402
 
 STOP_S = 5.0
 STOPS = {signal.SIGTERM, signal.SIGINT}
@@ -30,6 +33,7 @@ STOPS = {signal.SIGTERM, signal.SIGINT}
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools/bench/serve.py")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--count", type=Path)
     kinds = parser.add_subparsers(dest="kind", required=True)
     empty = kinds.add_parser("empty")
     empty.add_argument("server", choices=["oslo", "amqp"])
@@ -37,7 +41,7 @@ def main() -> int:
     empty.add_argument("topic")
     kinds.add_parser("worker").add_argument("file")
     arguments = parser.parse_args()
-    with profiled(arguments.profile):
+    with profiled(arguments.profile), counted(arguments.count):
         if arguments.kind == "worker":
             return worker.main(["--config-file", arguments.file])
         serve = _oslo if arguments.server == "oslo" else _ours

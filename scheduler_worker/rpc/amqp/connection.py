@@ -21,10 +21,11 @@ from scheduler_worker.rpc.amqp.frames import Content, Signature
 from scheduler_worker.rpc.amqp.ping_channel import PING, PingChannel, open_ping_channel
 from scheduler_worker.rpc.amqp.properties import DELIVERIES, EXPIRES, SENDER, Properties
 from scheduler_worker.rpc.amqp.protocol import (
+    BROKEN,
     CONNECT_S,
     STALLED_S,
     ProtocolConnection,
-    lost_on_error,
+    lost,
     translated,
 )
 from scheduler_worker.rpc.amqp.publisher import ConfirmingPublisher, Publication
@@ -105,8 +106,6 @@ class BrokerConnection:
         """The queue of each consumer, by its tag."""
         self._publisher: ConfirmingPublisher | None = None
         self._pings: PingChannel | None = None
-        self._unconfirmed: set[Publication] = set()
-        """The answers among what is published."""
         self._last_received_s = time.monotonic()
         self.is_blocked = False
         """By ``connection.blocked``."""
@@ -148,7 +147,7 @@ class BrokerConnection:
         outcomes: list[tuple[PublishOutcome, str]] = []
         missing = f"{self._names.own_queue}.nobody.{unique_hex()}"
         self._publish(
-            Publication(missing, frames.ANSWER, b"", lambda *outcome: outcomes.append(outcome))
+            Publication(missing, frames.ANSWER, b"", lambda _, *outcome: outcomes.append(outcome))
         )
         while not outcomes:
             self._amqp.drain_events(timeout=STALLED_S)
@@ -282,21 +281,15 @@ class BrokerConnection:
                 self._copy(command, self._names.dead_letters, headers, None)
 
     def answer(self, queue: str, body: bytes, *, matters: bool = True) -> None:
-        def done(outcome: PublishOutcome, why: str) -> None:
-            if matters:
-                self._answered(publication, outcome, why)
-
-        publication = Publication(queue, frames.ANSWER, body, done)
-        if matters:
-            self._unconfirmed.add(publication)
-        self._publish(publication)
+        done = self._answered if matters else _ignore
+        self._publish(Publication(queue, frames.ANSWER, body, done))
 
     def ping(self, name: str) -> bool:
         """Send a ping to the shared queue; False where the broker permits no answers to it."""
         if self._pings is None:
             return False
 
-        def done(outcome: PublishOutcome, _why: str) -> None:
+        def done(_: Publication, outcome: PublishOutcome, _why: str) -> None:
             if outcome is PublishOutcome.CONFIRMED:
                 self._on_ping_confirmed(name)
 
@@ -306,10 +299,9 @@ class BrokerConnection:
 
     def unconfirmed_answers(self) -> list[Publish]:
         pending = self._publisher.pending if self._publisher is not None else []
-        return [Publish(each.queue, each.body) for each in pending if each in self._unconfirmed]
+        return [Publish(each.queue, each.body) for each in pending if each.done == self._answered]
 
     def _answered(self, publication: Publication, outcome: PublishOutcome, why: str) -> None:
-        self._unconfirmed.discard(publication)
         if outcome is PublishOutcome.REFUSED and why.startswith(str(amqp.AccessRefused.code)):
             raise ConnectionLostError(f"the broker permits no answers: {why}")
         self._on_answered(Publish(publication.queue, publication.body), outcome, why)
@@ -337,7 +329,7 @@ class BrokerConnection:
         done = partial(self._copied, copy)
         self._publish(Publication(queue, encoded, original.content.body, done))
 
-    def _copied(self, copy: Copy, outcome: PublishOutcome, why: str) -> None:
+    def _copied(self, copy: Copy, _: Publication, outcome: PublishOutcome, why: str) -> None:
         is_done = outcome is PublishOutcome.CONFIRMED
         self._on_copied(copy, None if is_done else why or outcome.value)
 
@@ -350,8 +342,10 @@ class BrokerConnection:
         self._amqp.transport.write(encoded)
 
     def _send_method(self, method: Any, signature: str, arguments: tuple[Any, ...]) -> None:
-        with lost_on_error():
+        try:
             self._channel.send_method(method, signature, arguments)
+        except BROKEN as error:
+            raise lost(error) from None
 
     # Moving bytes
 
@@ -361,25 +355,31 @@ class BrokerConnection:
         return bool(self._amqp.transport.has_frame())
 
     def pump(self) -> None:
-        with lost_on_error():
+        self._last_received_s = time.monotonic()
+        try:
             transport = self._amqp.transport
-            self._last_received_s = time.monotonic()
             if not transport.has_frame():
                 transport.fill()
             # py-amqp's own read_frame would issue one read for each part of a frame.
             while (frame := transport.next_frame()) is not None:
                 self._amqp.on_inbound_frame(frame)
+        except BROKEN as error:
+            raise lost(error) from None
 
     def flush(self) -> None:
-        with lost_on_error():
+        try:
             self._amqp.transport.flush()
+        except BROKEN as error:
+            raise lost(error) from None
 
     def tick(self, *, reads: bool = True) -> None:
         if not reads:
             self._amqp.bytes_recv += 1
             self._last_received_s = time.monotonic()
-        with lost_on_error():
+        try:
             self._amqp.heartbeat_tick()
+        except BROKEN as error:
+            raise lost(error) from None
 
     def silence(self) -> str | None:
         silence_s = time.monotonic() - self._last_received_s

@@ -6,6 +6,7 @@ Senders may write anything: what cannot be decoded is left out.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import amqp
@@ -75,14 +76,25 @@ def _integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+_ALIKE = 512
+"""Up to so many bytes of properties are remembered: those of one client are mostly the same."""
+
+
 def read(raw: bytes) -> Properties:
     """Decode a message's properties; :data:`NOTHING` where that fails."""
+    return _remembered(raw) if len(raw) <= _ALIKE else _decoded(raw)
+
+
+def _decoded(raw: bytes) -> Properties:
     try:
         values, _ = decode_properties_basic(raw, 0)
         headers = values.pop("application_headers", {})
         return Properties(values, {k: v for k, v in headers.items() if isinstance(k, str)})
     except Exception:  # senders may write anything, and py-amqp raises anything
         return NOTHING
+
+
+_remembered = lru_cache(_decoded)
 
 
 def of_copy(

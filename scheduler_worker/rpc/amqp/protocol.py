@@ -36,13 +36,13 @@ _TRANSIENT_REFUSED = (
 _TLS_HINT = "; is it a TLS port, and is [oslo_messaging_rabbit] ssl_cert_file what it asks for?"
 
 
-@contextlib.contextmanager
-def lost_on_error() -> Iterator[None]:
-    """Raise ConnectionLostError for every error of py-amqp or of the socket."""
-    try:
-        yield
-    except (amqp.AMQPError, OSError) as error:
-        raise ConnectionLostError(str(error) or type(error).__name__) from None
+BROKEN = (amqp.AMQPError, OSError)
+"""The errors of py-amqp, or of the socket, after which a connection cannot be used any more."""
+
+
+def lost(error: Exception) -> ConnectionLostError:
+    """What is raised for one of them."""
+    return ConnectionLostError(str(error) or type(error).__name__)
 
 
 @contextlib.contextmanager

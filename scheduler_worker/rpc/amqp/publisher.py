@@ -16,7 +16,10 @@ from scheduler_worker.rpc.serving.connection import PublishOutcome
 
 
 class Publication:
-    """A message for a queue of this name. ``done`` is called with its outcome, and the reason."""
+    """A message for a queue of this name.
+
+    ``done`` is called with it, its outcome, and the reason.
+    """
 
     __slots__ = ("body", "done", "is_returned", "properties", "queue")
 
@@ -25,13 +28,16 @@ class Publication:
         queue: str,
         properties: bytes,
         body: bytes,
-        done: Callable[[PublishOutcome, str], None],
+        done: Callable[[Publication, PublishOutcome, str], None],
     ) -> None:
         self.queue = queue
         self.properties = properties
         self.body = body
         self.done = done
         self.is_returned = False
+
+    def end(self, outcome: PublishOutcome, why: str = "") -> None:
+        self.done(self, outcome, why)
 
 
 class ConfirmingPublisher:
@@ -92,13 +98,11 @@ class ConfirmingPublisher:
             if self._suspects and self._suspects[0] is publication:
                 self._suspects.popleft()
             if not is_ack:
-                publication.done(PublishOutcome.REFUSED, "the broker could not accept it")
+                publication.end(PublishOutcome.REFUSED, "the broker could not accept it")
             else:
-                publication.done(
-                    PublishOutcome.UNROUTABLE
-                    if publication.is_returned
-                    else PublishOutcome.CONFIRMED,
-                    "",
+                unroutable = publication.is_returned
+                publication.end(
+                    PublishOutcome.UNROUTABLE if unroutable else PublishOutcome.CONFIRMED
                 )
         self._send_next()
 
@@ -117,7 +121,7 @@ class ConfirmingPublisher:
             self._suspects.extend(self._sent.values())
         self._sent.clear()
         if is_culprit_known:
-            self._suspects.popleft().done(PublishOutcome.REFUSED, f"{code}: {why}")
+            self._suspects.popleft().end(PublishOutcome.REFUSED, f"{code}: {why}")
         self._send_next()
 
     def _send_next(self) -> None:
@@ -140,7 +144,7 @@ class ConfirmingPublisher:
                 self._frame_max,
             )
         except ValueError as error:
-            publication.done(PublishOutcome.REFUSED, str(error))
+            publication.end(PublishOutcome.REFUSED, str(error))
             return False
         self._number += 1
         self._sent[self._number] = publication

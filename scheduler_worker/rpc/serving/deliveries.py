@@ -51,10 +51,12 @@ class Delivery(Arrival, frozen=True, kw_only=True):
 class Work:
     """A message in flight."""
 
-    __slots__ = ("delivery", "failures", "is_ours_alone", "tags")
+    __slots__ = ("delivery", "failures", "id", "is_ours_alone", "request", "tags")
 
     def __init__(self, delivery: Delivery) -> None:
         self.delivery = delivery
+        self.request = delivery.request
+        self.id = delivery.request.id
         self.tags = [delivery.tag]
         """Its unacknowledged deliveries on the present connection; empty when it went to another
         worker, or its queue is gone."""
@@ -62,10 +64,6 @@ class Work:
         """No other worker gets it: its queue is gone with everything in it."""
         self.failures = 0
         """How often it failed for a reason that may pass."""
-
-    @property
-    def request(self) -> WireRequest:
-        return self.delivery.request
 
 
 class Begin(NamedTuple):
@@ -131,6 +129,8 @@ class DeliveryTracker:
         self._answers: OrderedDict[str, bytes | None] = OrderedDict()
         self._answer_bytes = 0
         self._due: list[Command] = []
+        self._is_settling = False
+        """Whether some tag is to be acknowledged."""
         self.bytes_in_flight = 0
         """Bytes of the bodies of everything in flight."""
 
@@ -147,7 +147,9 @@ class DeliveryTracker:
     def due(self) -> list[Command]:
         """What to do now, in this order; returns each command once."""
         commands, self._due = self._due, []
-        commands += self._acknowledgements()
+        if self._is_settling:
+            self._is_settling = False
+            commands += self._acknowledgements()
         return commands
 
     def accept(self, request_id: str, arrival: Arrival) -> bool:
@@ -191,13 +193,13 @@ class DeliveryTracker:
     def finish(self, work: Work, answer: bytes | None) -> None:
         """The work is done: answer the caller of a call, and acknowledge."""
         self._drop(work)
-        self._remember(work.request.id, answer)
+        self._remember(work.id, answer)
         self._publish(work.request, answer)
         self._settle(*work.tags)
 
     def retry(self, work: Work) -> None:
         """Do the work once more; it has stayed in flight."""
-        if self._in_flight.get(work.request.id) is work:
+        if self._in_flight.get(work.id) is work:
             self._due.append(Begin(work))
 
     def dead_letter(self, work: Work, why: str) -> None:
@@ -250,13 +252,11 @@ class DeliveryTracker:
     def _settle(self, *tags: int) -> None:
         for tag in tags:
             if tag in self._open:
-                self._open[tag] = True
+                self._open[tag] = self._is_settling = True
 
     def _acknowledgements(self) -> list[Command]:
         """One for the done deliveries at the head, and one for each other that is done."""
         done = [tag for tag, is_done in self._open.items() if is_done]
-        if not done:
-            return []
         head = 0
         for tag, is_done in self._open.items():
             if not is_done:
@@ -268,10 +268,10 @@ class DeliveryTracker:
         return together + [Ack(tag, multiple=False) for tag in done if tag > head]
 
     def _drop(self, work: Work) -> None:
-        if self._in_flight.get(work.request.id) is work:
-            del self._in_flight[work.request.id]
+        if self._in_flight.get(work.id) is work:
+            del self._in_flight[work.id]
             self.bytes_in_flight -= work.delivery.size
-            self._due = [each for each in self._due if each != Begin(work)]
+            self._due = [each for each in self._due if each != (work,)]
 
     def _remember(self, request_id: str, answer: bytes | None) -> None:
         self._answers[request_id] = answer

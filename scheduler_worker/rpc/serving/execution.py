@@ -8,12 +8,10 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from concurrent.futures import Future
-from typing import Any
 
 from scheduler_worker.rpc.serving.connection import BusConnection
 from scheduler_worker.rpc.serving.loop import Loop
-from scheduler_worker.rpc.slots import Slots
+from scheduler_worker.rpc.slots import Slots, Task
 
 _MOST_EXTRA_CONSUMERS = 100
 
@@ -21,18 +19,18 @@ _MOST_EXTRA_CONSUMERS = 100
 class Execution:
     """Lasts from a message's admission to its end; parked, without a slot, until a retry."""
 
-    __slots__ = ("_extra_consumers", "_has_extra_consumer", "future", "is_parked", "taken_s")
+    __slots__ = ("_extra_consumers", "_has_extra_consumer", "is_parked", "taken_s", "task")
 
     def __init__(self, extra_consumers: ExtraConsumers) -> None:
         self._extra_consumers = extra_consumers
         self._has_extra_consumer = False
         self.taken_s = time.monotonic()
-        self.future: Future[Any] | None = None
+        self.task: Task | None = None
         self.is_parked = False
 
     def cancel(self) -> bool:
         """Whether no slot works on it, and none will."""
-        return self.is_parked or (self.future is not None and self.future.cancel())
+        return self.is_parked or (self.task is not None and self.task.cancel())
 
     def park(self, *, may_open: bool) -> None:
         """Wait for a retry; with ``may_open`` an extra consumer takes another message meanwhile.

@@ -143,11 +143,11 @@ class MessageHandler:
 
     def _cancel(self, work: Work) -> bool:
         """Whether it was not begun, and will not be."""
-        execution = self._executions.get(work.request.id)
+        execution = self._executions.get(work.id)
         return execution is None or execution.cancel()
 
     def _forget(self, work: Work) -> None:
-        if execution := self._executions.pop(work.request.id, None):
+        if execution := self._executions.pop(work.id, None):
             execution.unpark()
 
     # 1. Delivered
@@ -206,14 +206,14 @@ class MessageHandler:
         if self._stopping.is_set() and not work.is_ours_alone:
             self._deliveries.give_back(work)
             return
-        execution = self._executions.get(work.request.id)
+        execution = self._executions.get(work.id)
         if execution is None:
             if not self._is_admitted(work):
                 return
-            execution = self._executions[work.request.id] = Execution(self._extra_consumers)
+            execution = self._executions[work.id] = Execution(self._extra_consumers)
             self._start_heartbeats(work, execution)
         execution.unpark()
-        execution.future = self._slots.submit(self._handle, work, execution.taken_s)
+        execution.task = self._slots.submit(self._handle(work, execution.taken_s))
         self._slot_watch.submitted()
 
     def _is_admitted(self, work: Work) -> bool:
@@ -238,7 +238,7 @@ class MessageHandler:
         interval_s = max(work.request.call_monitor_s / 2, _SHORTEST_HEARTBEAT_S)
 
         def beat() -> None:
-            if self._executions.get(work.request.id) is not execution:
+            if self._executions.get(work.id) is not execution:
                 return
             is_ours = bool(work.tags) or work.is_ours_alone
             if is_ours and self._connection is not None and not self._connection.is_blocked:
@@ -288,7 +288,7 @@ class MessageHandler:
     # 4. Answered
 
     def _handled(self, work: Work, result: Result, answer: bytes | None) -> None:
-        if work.request.id in self._executions:  # else it took no slot
+        if work.id in self._executions:  # else it took no slot
             self.admission.finished(dropped=result.is_dropped)
         if result.is_retryable and self._stopping.is_set() and work.tags:
             self._forget(work)
@@ -315,7 +315,7 @@ class MessageHandler:
         work.failures += 1
         if work.tags or work.is_ours_alone:
             is_shared = work.delivery.queue == self._names.queue
-            self._executions[work.request.id].park(may_open=is_shared)
+            self._executions[work.id].park(may_open=is_shared)
             backoff_s = min(_RETRY_S * 2 ** (work.failures - 1), _LONGEST_RETRY_S)
             self._loop.call_later(backoff_s, lambda: self._retry(work))
             return
@@ -326,7 +326,7 @@ class MessageHandler:
             self._deliveries.forget(work)
 
     def _retry(self, work: Work) -> None:
-        execution = self._executions.get(work.request.id)
+        execution = self._executions.get(work.id)
         if execution is not None and execution.is_parked:
             self._deliveries.retry(work)
 

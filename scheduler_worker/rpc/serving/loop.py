@@ -32,6 +32,10 @@ class Loop:
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         self._sleeps = False
+        self._poll = select.poll()  # select() refuses descriptors above 1023
+        self._poll.register(self._wake_read, select.POLLIN)
+        self._polled: int | None = None
+        """The descriptor of the source that is polled, too."""
 
     def __del__(self) -> None:
         # Not at the end of its server: other threads may still wake it, and the number be reused.
@@ -66,12 +70,17 @@ class Loop:
         self._sleeps = True
         if self._ready:  # checked after _sleeps is set: callers that append later write to the pipe
             timeout_s = 0.0
-        poll = select.poll()  # select() refuses descriptors above 1023
-        poll.register(self._wake_read, select.POLLIN)
-        if source is not None:
-            poll.register(source, select.POLLIN)
-        readable = {descriptor for descriptor, _ in poll.poll(1000 * max(0.0, timeout_s))}
+        self._poll_also(None if source is None else source.fileno())
+        readable = [descriptor for descriptor, _ in self._poll.poll(1000 * max(0.0, timeout_s))]
         self._sleeps = False
         if self._wake_read in readable:
             os.read(self._wake_read, 4096)
-        return not readable <= {self._wake_read}
+        return self._polled in readable
+
+    def _poll_also(self, descriptor: int | None) -> None:
+        if descriptor != self._polled:
+            if self._polled is not None:
+                self._poll.unregister(self._polled)
+            if descriptor is not None:
+                self._poll.register(descriptor, select.POLLIN)
+            self._polled = descriptor

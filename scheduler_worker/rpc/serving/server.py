@@ -198,7 +198,7 @@ class QueueServer:
                 if self._connection is not None:
                     self._connection.close()
             self._connection = None
-            self._slots.shutdown(wait=False, cancel_futures=True)
+            self._slots.shutdown(wait=False)
             self._consumes.set()
             self._drained.set()
             self._ended.set()
@@ -224,14 +224,16 @@ class QueueServer:
         self._loop.run_due()
         self._messages.run_commands(connection)
         connection.flush()
-        is_done = self._messages.is_done and not connection.unconfirmed_answers()
-        if self._stopping.is_set() and is_done:
+        if self._stopping.is_set() and self._is_done(connection):
             self._drained.set()
             return
         if not self._reads():
             self._loop.wait()
         elif connection.has_input or self._loop.wait(connection):
             connection.pump()
+
+    def _is_done(self, connection: BusConnection) -> bool:
+        return self._messages.is_done and not connection.unconfirmed_answers()
 
     def _reads(self) -> bool:
         """Whether to read from the broker: not while too many bytes are in flight.

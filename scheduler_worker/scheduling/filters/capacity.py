@@ -88,7 +88,7 @@ DISK = FlavorAmount(
 
 
 class _OfAmount(Filter):
-    """A filter of one amount, with one rule for columns and single hosts."""
+    """A filter of one amount, with one rule for columns and single hosts: ``_fits``."""
 
     momentary = True
     limits_of_facts = True
@@ -99,14 +99,6 @@ class _OfAmount(Filter):
         return self.amount.own(spec.flavor)
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        fits: Mask = self.fits(hosts, spec)
-        return fits
-
-    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        return bool(self.fits(host_state, spec_obj))
-
-    def fits(self, of: Hosts | HostState, spec: RequestSpec) -> Any:
-        """The rule, of all hosts or one."""
         raise NotImplementedError
 
 
@@ -120,20 +112,25 @@ class _Enough(_OfAmount):
         amount, wanted = self.amount, amount_set(spec.flavor, self.amount.resource_class)
         return amount.own(spec.flavor) if wanted is None else wanted * amount.unit
 
-    def fits(self, of: Hosts | HostState, spec: RequestSpec) -> Any:
-        amount, wanted, total = self.amount, self.reads(spec), self.amount.total(of)
-        limit = self.limit(of)
-        has_room = limit - amount.used(of, total) >= wanted
-        if amount.may_be_unlimited:
+    def _fits(self, wanted: int, total: Any, limit: Any, used: Any) -> Any:
+        """The rule, for figures of all hosts or one."""
+        has_room = limit - used >= wanted
+        if self.amount.may_be_unlimited:
             return has_room & ((total >= wanted) | (limit <= 0)) | (total == 0)
         return has_room & (total >= wanted)
 
     def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
-        fits: Mask = self.fits(hosts, spec) | hosts.has_inventories
-        return fits
+        total = self.amount.total(hosts)
+        used = self.amount.used(hosts, total)
+        fits: Mask = self._fits(self.reads(spec), total, self.limit(hosts), used)
+        return fits | hosts.has_inventories
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        return bool(self.fits(host_state, spec_obj) or host_state.has_inventories)
+        total = self.amount.total(host_state)
+        used = self.amount.used(host_state, total)
+        limit = self._limit_at(total, host_state)
+        fits = self._fits(self.reads(spec_obj), total, limit, used)
+        return bool(fits or host_state.has_inventories)
 
     def shortages(self, hosts: Hosts, spec: RequestSpec) -> Mapping[str, Values]:
         amount, wanted, limit = self.amount, self.reads(spec), self.limit(hosts)
@@ -179,8 +176,11 @@ class _Enough(_OfAmount):
 
     def limit_of(self, host_state: HostState) -> float:
         """The limit of one host."""
-        unreserved = self.amount.total(host_state) - self.amount.reserved(host_state)
-        return float(unreserved * self.ratio_of(host_state))
+        return self._limit_at(self.amount.total(host_state), host_state)
+
+    def _limit_at(self, total: float, host_state: HostState) -> float:
+        limit: float = (total - self.amount.reserved(host_state)) * self.ratio_of(host_state)
+        return limit
 
     def ratio_of(self, host_state: HostState) -> float:
         """The allocation ratio of one host."""
@@ -203,7 +203,14 @@ class _AggregateRatio(_Enough):
 class _Exact(_OfAmount):
     """Passes hosts of which exactly the requested amount is free."""
 
-    def fits(self, of: Hosts | HostState, spec: RequestSpec) -> Any:
+    def passes(self, hosts: Hosts, spec: RequestSpec) -> Mask:
+        fits: Mask = self._fits(hosts, spec)
+        return fits
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        return bool(self._fits(host_state, spec_obj))
+
+    def _fits(self, of: Hosts | HostState, spec: RequestSpec) -> Any:
         exact = self._free(of) == self.reads(spec)
         return exact & (self.amount.total(of) > 0) if self.amount.may_be_unlimited else exact
 

@@ -85,6 +85,21 @@ _PAGES = {"small": SMALL_PAGES, "large": LARGE_PAGES, "any": ANY_PAGES}
 _PAGE_SIZE = re.compile(r"0*([1-9][0-9]{0,8})(?:([KMG])i?B)?\Z")
 _MOST_VCPUS = 2**16
 _KIB = {"K": 1, "M": 2**10, "G": 2**20}
+_NAMES = frozenset(
+    f"hw{mark}{name}"
+    for mark in ":_"
+    for name in (
+        "cpu_policy",
+        "cpu_realtime",
+        "cpu_thread_policy",
+        "emulator_threads_policy",
+        "locked_memory",
+        "mem_page_size",
+        "numa_nodes",
+        "pmem",
+    )
+)
+"""Without one of these, a CPU among the extra specs' names, or a trait, nothing is requested."""
 
 Share = tuple[frozenset[int], int]
 """The vCPUs and the memory (MiB) of a node."""
@@ -97,6 +112,8 @@ def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> Instance
         RequestError: names the extra spec or property that is invalid or a contradiction.
 
     """
+    if _requests_none(flavor.extra_specs, properties):
+        return None
     asked = _Asked(flavor, properties)
     policy, pagesize, nodes = _cpu_policy(asked), _pagesize(asked), _nodes(asked)
     pins = policy in {"dedicated", "mixed"}
@@ -123,6 +140,16 @@ def instance_topology(flavor: Flavor, properties: Mapping[str, Any]) -> Instance
     ]
     return msgspec.convert(
         {"cells": cells, "emulator_threads_policy": emulator}, InstanceNUMATopology
+    )
+
+
+def _requests_none(extra_specs: Mapping[str, str], properties: Mapping[str, Any]) -> bool:
+    """Whether no name says otherwise: most requests have none that is worth reading."""
+    return (
+        _NAMES.isdisjoint(extra_specs)
+        and _NAMES.isdisjoint(properties)
+        and "traits_required" not in properties
+        and not any("CPU" in name for name in extra_specs)
     )
 
 

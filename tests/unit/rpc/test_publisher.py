@@ -33,7 +33,7 @@ class Broker:
                     queue,
                     frames.ANSWER,
                     each,
-                    lambda *outcome, each=each: self._done(each, outcome),
+                    lambda _, *outcome, each=each: self._done(each, outcome),
                 )
             )
 
