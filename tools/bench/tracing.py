@@ -36,6 +36,7 @@ _UNNAMED = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--requests", type=int, default=200)
+    parser.add_argument("--outstanding", type=int, default=1, help="calls on their way at a time")
     parser.add_argument("--list", action="store_true", help="name the files, and their functions")
 
 
@@ -85,7 +86,7 @@ def _counts(arguments: argparse.Namespace, requests: int) -> dict[str, dict[str,
             client.select(
                 case.topic,
                 [fleet.plain(1, 2048) | hint],
-                outstanding=1,
+                outstanding=arguments.outstanding,
                 calls=_WARM_UP + requests,
                 check=rpc.is_selection,
             )

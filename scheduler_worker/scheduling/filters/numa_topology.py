@@ -12,7 +12,7 @@ from scheduler_worker.model.hosts import Hosts, HostState, Mask
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.model.topology import NUMATopology, PCIPools
 from scheduler_worker.scheduling.numa.cells import Ratios
-from scheduler_worker.scheduling.numa.fit import Wanted, fit
+from scheduler_worker.scheduling.numa.fit import Wanted, fit, fits
 from scheduler_worker.scheduling.numa.requests import ratios_of, wanted, wants_threads
 from scheduler_worker.scheduling.pci.pools import devices_for, pci_requests
 from scheduler_worker.scheduling.plugin import Filter
@@ -53,12 +53,10 @@ class NUMATopologyFilter(Filter):
         passed = np.empty(len(hosts), bool)
         kinds = zip(hosts.numa_topology.tolist(), devices, ratios, strict=True)
         for row, kind in enumerate(kinds):
-            fits = known.get(kind)
-            if fits is None:
-                topology, some, ratio = kind
-                fits = _rejection(topology, some, asked, Ratios(*ratio), threads=threads) is None
-                known[kind] = fits
-            passed[row] = fits
+            found = known.get(kind)
+            if found is None:
+                found = known[kind] = _has_room(*kind, asked, threads=threads)
+            passed[row] = found
         return passed
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
@@ -89,6 +87,22 @@ class NUMATopologyFilter(Filter):
             ratios_of(host),
             threads=wants_threads(spec),
         )
+
+
+def _has_room(
+    topology: NUMATopology | None,
+    pools: PCIPools,
+    ratios: tuple[float, float],
+    asked: Wanted | None,
+    *,
+    threads: bool,
+) -> bool:
+    """Whether :func:`_rejection` has no reason."""
+    if topology is None:
+        return asked is None
+    if threads and all(cell.threads_per_core < 2 for cell in topology.cells):
+        return False
+    return asked is None or fits(topology, pools, asked, Ratios(*ratios))
 
 
 def _rejection(

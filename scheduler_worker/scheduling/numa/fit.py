@@ -19,13 +19,14 @@ import msgspec
 
 from scheduler_worker.model.requests import NetworkMetadata
 from scheduler_worker.model.topology import (
+    InstanceNUMACell,
     InstanceNUMATopology,
     NUMACell,
     NUMATopology,
     NUMAUse,
     PCIPools,
 )
-from scheduler_worker.scheduling.numa.cells import Ratios, fit_cell
+from scheduler_worker.scheduling.numa.cells import Ratios, fit_cell, has_room
 from scheduler_worker.scheduling.pci.pools import PCIRequest, devices_for, given, matched
 
 Owners = dict[int, int]
@@ -224,6 +225,13 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=Tr
             for at, cell in enumerate(self.topology.cells)
         )
 
+    @cached_property
+    def alike(self) -> tuple[int, InstanceNUMACell, int] | None:
+        """How many cells, the first, and its reserved CPUs, if any host cells for all will do."""
+        if self.network is not None or self.devices or not self.kinds or any(self.kinds):
+            return None
+        return len(self.topology.cells), self.topology.cells[0], self.reserved(0)
+
     def reserved(self, at: int) -> int:
         """CPUs for emulator threads beside a cell: they are on the first one."""
         return int(not at and self.topology.emulator_threads_policy == "isolate")
@@ -252,6 +260,19 @@ def fit(
     if len(host.cells) < len(wanted.topology.cells):
         return f"has {len(host.cells)} NUMA cells, the instance {len(wanted.topology.cells)}"
     return _Search(host, pools, wanted, ratios, packs=packs).result()
+
+
+def fits(host: NUMATopology, pools: PCIPools, wanted: Wanted, ratios: Ratios | None) -> bool:
+    """Whether :func:`fit` finds room; most requests have cells alike, which are only counted."""
+    if wanted.alike is None:
+        return isinstance(fit(host, pools, wanted, ratios), Fitted)
+    missing, cell, reserved = wanted.alike
+    for each in host.cells:
+        if has_room(each, cell, reserved, ratios):
+            missing -= 1
+            if not missing:
+                return True
+    return False
 
 
 class _Search:
