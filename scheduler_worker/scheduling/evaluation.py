@@ -24,7 +24,7 @@ from scheduler_worker.model.hosts import Hosts, HostState, Mask, Rows, Values
 from scheduler_worker.model.policies import PolicyReference
 from scheduler_worker.model.requests import RequestSpec
 from scheduler_worker.scheduling.plugin import Filter, Unit, Weigher
-from scheduler_worker.scheduling.scales import Scale
+from scheduler_worker.scheduling.scales import FEW, Scale
 
 EARLIER_INSTANCES = "earlier instances"
 """The first step for a later instance: a host that was rejected for an earlier one stays rejected.
@@ -298,9 +298,8 @@ def left_by(
     return after
 
 
-_FEW, _ONE_IN = 8, 20
-"""Up to eight changed hosts are cheaper to ask about one by one; more are one array operation.
-Beyond one host in twenty an evaluation of all hosts is cheaper."""
+_ONE_IN = 20
+"""If more than one host in twenty has changed, an evaluation of all hosts is cheaper."""
 
 
 class Evaluation:
@@ -406,7 +405,7 @@ class Evaluation:
         changed, used = touched
         if not changed and not used:
             return True
-        if len(changed) + len(used) > _FEW + len(hosts) // _ONE_IN or not self.results.passed:
+        if len(changed) + len(used) > FEW + len(hosts) // _ONE_IN or not self.results.passed:
             return False
         if changed:
             # Their heartbeats are new: the results may now expire sooner than before.
@@ -414,7 +413,7 @@ class Evaluation:
             for row in changed:
                 self.selections.pop(row, None)
         rows = changed | used
-        if len(rows) <= _FEW or self.results.leaves_limits:
+        if len(rows) <= FEW or self.results.leaves_limits:
             updated = [
                 self._update_host(hosts.state(row), spec, facts=row in changed) for row in rows
             ]
@@ -559,8 +558,15 @@ class Evaluation:
         if any(spread_anew):
             self._add_up()
             return
+        products = [scale.products for scale in self._scales or () if not scale.is_constant]
+        if len(places) <= FEW:
+            for at in places.tolist():
+                total = 0.0  # in the order of _add_up(), and not by sum(), which compensates errors
+                for each in products:
+                    total += each.item(at)
+                self._totals[at] = total
+            return
         totals = np.zeros(len(places))
-        for scale in self._scales or ():
-            if not scale.is_constant:
-                totals += scale.products[places]
+        for each in products:
+            totals += each[places]
         self._totals[places] = totals

@@ -41,6 +41,10 @@ def ranks(scores: Values) -> Values:
     return found
 
 
+FEW = 8
+"""Up to so many changed hosts are cheaper to update one by one than as arrays."""
+
+
 class CountedRanks:
     """Ranks of integers that are not far apart, as oVirt's scores are: counted, not sorted.
 
@@ -304,9 +308,16 @@ class Scale:
     def _update(self, touched: Rows) -> bool:
         raise NotImplementedError
 
-    def _set_products(self, places: Rows, scores: Values) -> None:
-        many = self._multiplier
-        self.products[places] = (many if isinstance(many, float) else many[places]) * scores
+    def _set_products(self, places: Rows, low: float = 0.0, width: float = 1.0) -> None:
+        """Compute the products of these positions: one by one, while that is cheaper."""
+        many, scores, products = self._multiplier, self._scores, self.products
+        if len(places) > FEW:
+            factors = many if isinstance(many, float) else many[places]
+            products[places] = factors * ((scores[places] - low) / width)
+            return
+        for at in places.tolist():
+            factor = many if isinstance(many, float) else many.item(at)
+            products[at] = factor * ((scores.item(at) - low) / width)
 
 
 def _clamped(unit: Weigher, raw: Values) -> Values:
@@ -341,8 +352,7 @@ class NormalizedScale(Scale):
             self._spread()
             return True
         if not self.is_constant:
-            low, width = self._ends.low, self._ends.high - self._ends.low
-            self._set_products(touched, (self._scores[touched] - low) / width)
+            self._set_products(touched, self._ends.low, self._ends.high - self._ends.low)
         return False
 
     def unchanged_without(self, some: Rows) -> bool:
@@ -376,7 +386,7 @@ class RawScale(Scale):
         self.products = self._multiplier * self._scores
 
     def _update(self, touched: Rows) -> bool:
-        self._set_products(touched, self._scores[touched])
+        self._set_products(touched)
         return False
 
     def unchanged_without(self, some: Rows) -> bool:

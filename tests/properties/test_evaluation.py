@@ -12,7 +12,7 @@ from scheduler_worker.model.claims import Claim, Resources
 from scheduler_worker.model.decisions import Diagnosis
 from scheduler_worker.model.host_table import HostTable
 from scheduler_worker.model.requests import RequestSpec
-from scheduler_worker.scheduling import evaluation
+from scheduler_worker.scheduling import evaluation, scales
 from scheduler_worker.scheduling.evaluation import Evaluation, FilterResults
 from scheduler_worker.scheduling.filters.affinity import (
     DifferentHostFilter,
@@ -255,7 +255,8 @@ def differs(seed: int, kind: type[Run] = Run) -> bool:
 @pytest.fixture(params=[8, 0], ids=["one by one", "at once"])
 def few(monkeypatch, request) -> None:
     """Up to how many hosts are updated one by one; others are updated at once."""
-    monkeypatch.setattr(evaluation, "_FEW", request.param)
+    monkeypatch.setattr(evaluation, "FEW", request.param)
+    monkeypatch.setattr(scales, "FEW", request.param)
     monkeypatch.setattr(evaluation, "_ONE_IN", 1)
 
 
