@@ -4,7 +4,7 @@ It behaves as RabbitMQ does, as far as one process can: clients are oslo.messagi
 is encoded and decoded; servers are :class:`~scheduler_worker.rpc.serving.server.QueueServer`, over
 a :class:`LocalConnection`. Queues outlive their servers, what a server has not acknowledged goes to
 the next one, a call expires when its caller gives up, a fanout is addressed by topic alone, without
-an exchange. It keeps no dead letters: nobody could look at them when the process has ended.
+an exchange. Dead letters stay in a queue, as long as the bus lives.
 
 Transports with the same URL share one bus, ``local:/`` or ``local://name/``; a bus lives as long
 as one of its transports or servers. Threads wait on conditions and descriptors; an idle bus costs
@@ -47,7 +47,6 @@ from oslo_serialization import jsonutils
 
 QUEUE_LIMIT = 10_000
 """Messages that a queue holds; further ones are refused."""
-_NO_DEAD_LETTERS = "the embedded bus keeps none"
 
 
 class LocalDriver(base.BaseDriver):  # type: ignore[misc]
@@ -176,7 +175,8 @@ class LocalConnection:
         self._inbox: deque[_Delivery] = deque()
         self._unacknowledged: dict[int, _Delivery] = {}
         self._tags = itertools.count(1)
-        self._consumers = {each.name: _Consumer(self, each) for each in bus.declare(names)}
+        *queues, self._dead_letters = bus.declare(names)
+        self._consumers = {each.name: _Consumer(self, each) for each in queues}
 
     def fileno(self) -> int:
         return self._ready
@@ -251,8 +251,9 @@ class LocalConnection:
                 delivery = self._unacknowledged[tag]
                 copy = delivery.message._replace(deliveries=deliveries)
                 self._on_copied(command, self._bus.put(delivery.consumer.queue, copy))
-            case DeadLetter():
-                self._on_copied(command, _NO_DEAD_LETTERS)
+            case DeadLetter(tag):
+                message = self._unacknowledged[tag].message._replace(expires_s=float("inf"))
+                self._on_copied(command, self._bus.put(self._dead_letters, message))
 
     def answer(self, queue: str, body: bytes, *, matters: bool = True) -> None:
         self._bus.reply(queue, body)
@@ -379,13 +380,14 @@ class _Bus:
     # For servers
 
     def declare(self, names: QueueNames) -> list[_Queue]:
-        """The queues of a server; that of its fanout is new."""
-        keys = names.queue, names.own_queue
+        """The queues of a server: the topic's, its own, a new one for fanouts, dead letters."""
+        keys = names.queue, names.own_queue, names.dead_letters
         fanout = _Queue(names.fanout_queue)
         with self._lock:
             self._fanouts.setdefault(names.topic, []).append(fanout)
             at = [_Address(names.exchange, key) for key in keys]
-            return [*(self._queues.setdefault(a, _Queue(a.routing_key)) for a in at), fanout]
+            shared, own, dead = (self._queues.setdefault(a, _Queue(a.routing_key)) for a in at)
+            return [shared, own, fanout, dead]
 
     def forget(self, topic: str, fanout: _Queue) -> None:
         with self._lock:

@@ -1,7 +1,4 @@
-"""Deliveries of a bus: slots, late acknowledgement, retries; with ``local:`` and with RabbitMQ.
-
-One process differs in this: it keeps no dead letters, for nobody could read them when it has ended.
-"""
+"""Deliveries of a bus: slots, late acknowledgement, retries, dead letters; of both buses."""
 
 from __future__ import annotations
 
@@ -91,13 +88,8 @@ def test_what_a_server_had_that_broke_down_goes_to_another(serve, client, gate):
     assert [each.get(timeout=SOON_S) for each in answers] == ["passed"] * 3
 
 
-def unserved(kind: str) -> str:
-    """What becomes of a message that nobody can serve: one process keeps no dead letters."""
-    return {"local": "discarded", "rabbit": "dead-lettered"}[kind]
-
-
 def test_a_message_that_breaks_its_servers_is_delivered_a_bounded_number_of_times(
-    serve, client, gate, witness, kind
+    serve, client, gate, witness
 ):
     limits = DeliveryLimits(max_deliveries=2)
     serve({}, name="declares").stop(SOON_S)
@@ -107,28 +99,26 @@ def test_a_message_that_breaks_its_servers_is_delivered_a_bounded_number_of_time
         gate.wait_for(1)
         break_down(server)
     serve({"wait": gate, "echo": echo}, name="last", limits=limits, observer=witness)
-    witness.wait_for(unserved(kind))
+    witness.wait_for("dead-lettered")
     assert client.call("echo", {}, value="going on") == "going on"
     assert gate.is_untouched
 
 
-def test_a_cast_that_can_never_be_served_blocks_nothing(serve, client, witness, kind):
+def test_a_cast_that_can_never_be_served_blocks_nothing(serve, client, witness):
     serve({"echo": echo}, slots=1, observer=witness)
     client.cast("nothing", {})
-    witness.wait_for(unserved(kind))
+    witness.wait_for("dead-lettered")
     assert client.call("echo", {}, value="going on") == "going on"
 
 
-def test_a_cast_that_failed_for_a_passing_reason_is_retried(serve, client, witness, kind):
+def test_a_cast_that_failed_for_a_passing_reason_is_retried(serve, client, witness):
     serve({"do": failing(1)}, observer=witness)
     client.cast("do", {})
     witness.wait_for("served do", 2)
-    assert witness.seen(unserved(kind)) == 0
+    assert witness.seen("dead-lettered") == 0
 
 
-def test_a_cast_that_keeps_finding_the_bus_away_is_given_up(
-    serve, client, witness, kind, monkeypatch
-):
+def test_a_cast_that_keeps_finding_the_bus_away_is_given_up(serve, client, witness, monkeypatch):
     monkeypatch.setattr(handling, "_RETRY_S", 0)
 
     def away(_context: Context) -> None:
@@ -136,7 +126,7 @@ def test_a_cast_that_keeps_finding_the_bus_away_is_given_up(
 
     serve({"do": away}, observer=witness, limits=DeliveryLimits(max_deliveries=3))
     client.cast("do", {})
-    witness.wait_for(unserved(kind))
+    witness.wait_for("dead-lettered")
     assert witness.seen("served do") == 3
 
 

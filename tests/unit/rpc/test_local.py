@@ -15,7 +15,7 @@ from oslo_config import cfg
 from scheduler_worker.rpc import local, transport
 from scheduler_worker.rpc.local import LocalDriver
 from scheduler_worker.rpc.serving.connection import IncomingMessage
-from scheduler_worker.rpc.serving.deliveries import Ack, Republish, Requeue
+from scheduler_worker.rpc.serving.deliveries import Ack, DeadLetter, Republish, Requeue
 from scheduler_worker.rpc.serving.envelope import (
     WireRequest,
     decode,
@@ -44,14 +44,14 @@ def transport_at(url: str) -> oslo_messaging.RPCTransport:
 
 
 class Collector:
-    """A server's connection on topic ``t``, without its loop; messages are not acknowledged."""
+    """A server's connection on a topic, without its loop; messages are not acknowledged."""
 
-    def __init__(self, url: str, server: str = "s") -> None:
+    def __init__(self, url: str, server: str = "s", topic: str = "t") -> None:
         self.transport = transport_at(url)
         self.taken: list[IncomingMessage] = []
         self.copied: list[str | None] = []
         driver: LocalDriver = self.transport._driver
-        self.connection: Any = driver.opener(QueueNames("x", "t", server))(
+        self.connection: Any = driver.opener(QueueNames("x", topic, server))(
             on_message=self.taken.append,
             on_answered=ignore,
             on_copied=lambda _copy, problem: self.copied.append(problem),
@@ -156,6 +156,18 @@ def test_a_message_that_is_given_back_keeps_its_count(name, collector):
     collector.connection.perform(Ack(3, multiple=False))
     assert collector.numbers == [0, 1, 1, 0]
     assert (collector.taken[-1].deliveries, collector.copied) == (3, [None])
+
+
+def test_a_dead_letter_waits_for_whoever_reads_it(name, collector):
+    collector.start(1)
+    client(name).cast({}, "m", number=7)
+    assert collector.numbers == [7]
+    collector.connection.perform(DeadLetter(1, "nobody serves it"))
+    assert collector.copied == [None]
+    reader = Collector(name, topic="t_dead_letters")
+    reader.start()
+    assert reader.numbers == [7]
+    reader.connection.close()
 
 
 def test_a_full_queue_takes_no_copy(name, collector, monkeypatch):
